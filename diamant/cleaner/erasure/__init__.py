@@ -1,1 +1,1 @@
-"""An erasure on disk: its intent, where its key is, which are pending."""
+"""An erasure on disk: its intent, the places of its key, the pending erasures."""

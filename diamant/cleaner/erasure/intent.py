@@ -1,8 +1,8 @@
-"""The intent of an erasure: what a broker that was stopped in the middle needs to resume.
+"""The intent of an erasure: what a broker needs to resume after it was stopped in the middle.
 
-Before the scan for `key-gone` it is rewritten without the key and what would find its values: what stays
-(`Intent.closed`) has digests only, so that the scan finds a directory in which nothing of the key is left, and a broker
-that is stopped then still continues. It is removed before that certificate can be seen (`certificates.files.conclude`).
+Before the scan for `key-gone` the intent is rewritten without the key and without parts of values. The rest (`Intent.closed`) has
+digests only. So the scan finds a directory without any trace of the key, and a broker that is stopped then can still continue.
+The intent is removed before that certificate becomes visible (`certificates.files.conclude`).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from diamant.storage.env.env import Env
 WRITING = "writing"
 """Tombstones may be missing."""
 REMOVING = "removing"
-"""Tombstones are written, values may be there still."""
+"""Tombstones are written; there may still be values."""
 WAITING = "waiting"
-"""Values are certified to be gone; tombstones wait for their horizon."""
+"""Values are certified as gone; tombstones wait for their horizon."""
 CLOSING = "closing"
-"""The tombstones are gone too, and nothing names the key; the last scan and its certificate are to come."""
+"""The tombstones are gone too, and nothing names the key; the last scan and its certificate are pending."""
 
 OVERRIDDEN = "delete.retention.ms was overridden: the tombstone went before its horizon"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The records of the key in one partition, as they were before anything was erased."""
+    """The records of the key in one partition before the erasure."""
 
     values: int
     copies_on_disk: int
@@ -41,22 +41,22 @@ class Found:
     offsets: tuple[int, ...]
     value_hmacs: tuple[str, ...]
     files: tuple[str, ...]
-    """As certificates call them, ascending."""
+    """Names as in certificates, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What was done in one partition. A field is None of what was not done."""
+    """The actions in one partition. A field is None if its action was not taken."""
 
     tombstone_offset: int | None = None
-    """Of the one that was written."""
+    """Offset of the tombstone that was written."""
     tombstone: str | None = None
-    """Why none was written."""
+    """Reason why none was written."""
     tombstone_found_at: int | None = None
-    """Offset of the one that was there already."""
+    """Offset of the tombstone that was found."""
     runners: tuple[str, ...] | None = None
     not_compacted: str | None = None
-    """Why not."""
+    """Reason why not."""
     compactions: int | None = None
     files_removed_at_once: int | None = None
     removed_before_horizon: bool | None = None
@@ -81,41 +81,41 @@ class Intent:
     key_bytes: int = 0
     """Size of the key."""
     key_digest: str = ""
-    """In hexadecimal; once the key is no longer here."""
+    """In hexadecimal; set once the key is removed from the intent."""
     is_now: bool = False
     is_confirmed: bool = False
     """With `is_now`: the requester accepts that groups may miss the tombstone."""
     is_forced: bool = False
     engine: str | None = None
-    """The engine that compacts, whatever the size (`rules.modes.ENGINES`)."""
+    """The engine of the compactions, whatever their size (`rules.modes.ENGINES`)."""
     scope: Mapping[str, TopicScope] = field(default_factory=dict)
-    """By topic; empty in intents of versions before."""
+    """By topic; empty in intents of earlier versions."""
     due_ms: int | None = None
     """Time of the round after the horizon."""
     found: Mapping[TopicPartition, Found] = field(default_factory=dict)
     done: Mapping[TopicPartition, Erased] = field(default_factory=dict)
     before: tuple[FileDigest, ...] = ()
-    """Affected segments as they were."""
+    """Affected segments before the erasure."""
     claims: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Offsets below which nothing of the key is claimed to be left."""
+    """Offsets at which the claims end: below them nothing of the key is left."""
     needles: tuple[Needle, ...] = ()
     is_manual_clock: bool = False
     """True if a manual clock was in use at any time."""
     overrides: Mapping[TopicPartition, tuple[str, ...]] = field(default_factory=dict)
-    """Tombstones that went before their horizon: the groups that had not passed them."""
+    """Groups that had not passed a tombstone that was removed before its horizon."""
     retries: int = 0
     """Number of scans that failed to certify."""
     missed: tuple[TopicPartition, ...] = ()
-    """Those in which the last scan has found values: they are located once more, without filters."""
+    """Partitions in which the last scan found values: they are searched once more, without filters."""
     refused: Mapping[TopicPartition, str] = field(default_factory=dict)
-    """Why partitions take no tombstone; they are tried again with each attempt."""
+    """Reasons why partitions take no tombstone; each attempt tries them again."""
 
     def closed(self, key_digest: bytes) -> Intent:
-        """Return what stays on disk during the last scan: neither the key nor parts of values."""
+        """Return the intent for the last scan: without the key and without parts of values."""
         return replace(self, phase=CLOSING, key=b"", key_digest=key_digest.hex(), needles=())
 
     def override_rows(self) -> list[dict[str, Any]]:
-        """Return the overrides as JSON has them."""
+        """Return the overrides as rows for JSON."""
         return [
             {"what": OVERRIDDEN, "topic": topic, "partition": index, "groups_that_had_not_passed_it": [*groups]}
             for (topic, index), groups in self.overrides.items()
@@ -138,7 +138,7 @@ class Intent:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Intent:
-        """Return what `to_bytes` gave. ValueError for anything else."""
+        """Undo `to_bytes`. ValueError for any other input."""
         try:
             plain: dict[str, Any] = json.loads(data)
             parts = {
@@ -158,7 +158,7 @@ class Intent:
             }
             return cls(**{**plain, **parts})
         except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"it is no intent of this version: {error}") from None
+            raise ValueError(f"it is not an intent of this version: {error}") from None
 
 
 def _place(row: Mapping[str, Any]) -> TopicPartition:
@@ -173,9 +173,9 @@ def intent_files(env: Env, directory: str) -> IntentFiles[Intent]:
 def waiting_for(
     files: IntentFiles[Intent], ids: Iterable[str], key: SigningKey, ended: Intent, digest: bytes
 ) -> list[str]:
-    """Return which of these wait for tombstones of a key (by its digest) in topics of another erasure, which has `ended`.
+    """Return the ids of erasures that wait for tombstones of the key with this digest in topics of the `ended` erasure.
 
-    Blocks, and reads all of them one by one; what cannot be read is left out.
+    Blocks, and reads all intents one by one; skips those that cannot be read.
     """
     found = []
     for intent_id in ids:

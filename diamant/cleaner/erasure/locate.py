@@ -1,6 +1,6 @@
-"""Finds the records of a key in all partitions of some topics, before anything is erased, and keeps digests of their values.
+"""Finds the records of a key in all partitions of some topics before the erasure, and keeps digests of their values.
 
-Here filters may tell which segments are not worth reading: what is missed by a stale one is found by the certifying scan.
+Here filters may exclude segments: records missed because of a stale filter are found by the certifying scan.
 
 Any thread. Memory: `MAX_OFFSETS` offsets for each partition, and `needles.MAX_NEEDLES` values by their digests.
 """
@@ -38,9 +38,9 @@ from diamant.storage.errors import CorruptLog
 MAX_OFFSETS = 100
 """Values of a partition that are listed with offset and digest."""
 MAX_OFFSETS_IN_ALL = 20_000
-"""The same for all partitions together, so that a certificate about thousands of them can still be sent; one of each at least."""
+"""Limit over all partitions, so that a certificate about thousands of them can still be sent; at least one per partition."""
 MAX_COUNTED = 100_000
-"""Different offsets that are told apart in a partition; beyond them copies count as records."""
+"""Limit of different offsets per partition; beyond it copies count as records."""
 MAX_SAMPLED = 16
 SAMPLE_BYTES = 512 * 1024
 
@@ -54,27 +54,27 @@ class LocatedKey:
     values: int = 0
     """Records with a value, each once."""
     copies: int = 0
-    """The same, as often as they are on the disk: files that wait to be deleted hold them, too."""
+    """Records with a value, copies included: files that wait to be deleted hold some, too."""
     tombstones: int = 0
     first_offsets: list[int] = field(default_factory=list)
-    """Of values, ascending, as many as `locate_key` lists."""
+    """Offsets of values, ascending, as many as `locate_key` lists."""
     value_digests: list[str] = field(default_factory=list)
     last_said_offset: int = -1
-    """Of what says something of the key in the log's own directory: a value, or a tombstone with headers, which may say what it
-    has superseded."""
+    """Last offset in the log's own directory of a record with data of the key: a value, or a tombstone with headers, which may
+    describe the superseded value."""
     last_tombstone_offset: int = -1
-    """Of one without headers in a segment in use, outside of transactions: it holds whatever comes of them."""
+    """Last offset of a tombstone without headers in a segment in use, outside transactions: so no abort can undo it."""
     files: set[str] = field(default_factory=set)
     seen: set[int] = field(default_factory=set)
     """Offsets of values, `MAX_COUNTED` at most."""
 
     @property
     def needs_tombstone(self) -> bool:
-        """True if there is a value, or a tombstone with headers, that no tombstone without any has superseded."""
+        """True if no tombstone without headers supersedes all values and tombstones with headers."""
         return self.last_said_offset > self.last_tombstone_offset
 
     def shown(self, names_shown: Mapping[str, str]) -> Found:
-        """Return it as certificates have it; `names_shown`: what they call its files."""
+        """Return the counts for certificates; `names_shown`: the names of files in certificates."""
         files = tuple(sorted(names_shown[name] for name in self.files))
         offsets, digests = tuple(self.first_offsets), tuple(self.value_digests)
         return Found(self.values, self.copies, self.tombstones, offsets, digests, files)
@@ -92,9 +92,9 @@ def locate_key(
     advance: Advance | None = None,
     check: Callable[[], object] = bool,
 ) -> tuple[list[LocatedKey], ScanReport]:
-    """Return where the key is, by partition, ascending; the subject looks for its values afterwards. Blocks.
+    """Return the records of the key by partition, ascending; the subject then searches for its values, too. Blocks.
 
-    With `hash_key`, that of the directory's filters, segments are passed over whose filter does not know the key.
+    With `hash_key`, that of the directory's filters, segments are skipped if their filter excludes the key.
     """
     wanted = sorted(partitions)
     sample = take_sample(env, directory, wanted)
@@ -125,9 +125,9 @@ def locate_key(
 
 
 def filter_skip(env: Env, key: bytes | None, hash_key: bytes | None) -> Callable[[Place], bool] | None:
-    """Return what says which segments need not be read for a key, going by their filters; None if there are none.
+    """Return a function that tells whether a segment's filter excludes a key; None if there are no filters.
 
-    `hash_key` is that of the directory's filters.
+    `hash_key`: that of the directory's filters.
     """
     if key is None or hash_key is None:
         return None
@@ -145,7 +145,7 @@ def filter_skip(env: Env, key: bytes | None, hash_key: bytes | None) -> Callable
 
 
 def take_sample(env: Env, directory: str, partitions: Iterable[TopicPartition]) -> Sample:
-    """Return how often windows occur in the beginnings of some partitions' logs."""
+    """Return the frequencies of windows in the first bytes of some partitions' logs."""
     sample = Sample()
     for topic, partition in list(partitions)[:MAX_SAMPLED]:
         path = f"{directory}/{names.partition_dir_name(topic, partition)}"
@@ -154,7 +154,7 @@ def take_sample(env: Env, directory: str, partitions: Iterable[TopicPartition]) 
             if segments:
                 _sample_segment(env, f"{path}/{segments[0]}", sample)
         except (OSError, CorruptLog, CorruptBatch):
-            continue  # Only speed depends on it.
+            continue  # The sample only affects speed.
     return sample
 
 
@@ -189,7 +189,7 @@ class _Collector:
         with self._lock:
             one = self.found.setdefault((search.topic, search.partition), LocatedKey(search.topic, search.partition))
             one.files.add(search.name)
-            # Any other file has another log's offsets: that of a topic of this name before, or of a copy.
+            # Offsets in any other file belong to another log: an earlier topic of this name, or a copy.
             end = self._ends.get((search.topic, search.partition))
             is_own = is_of_log(search.name, search.topic, search.partition) and (
                 end is None or record.offset < end.log_end_offset

@@ -1,6 +1,6 @@
-"""The pending erasures that are to remove a tombstone, to explain why it is still there.
+"""The pending erasures that will remove a tombstone, for explanations of why it is still there.
 
-A key is looked up by its keyed digest, and only intents of erasures of that very key are read.
+A key is looked up by its keyed digest, and only intents of erasures of this key are read.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from diamant.cleaner.evidence.search.needles import keyed_digest
 
 
 def no_note(_key: bytes) -> None:
-    """Take no note of a key."""
+    """Ignore a key."""
 
 
 class PendingKeys:
-    """The keys of the erasures in progress that have theirs still. Memory: 200 bytes each, for a keyed digest."""
+    """The keys of erasures in progress whose intents still hold them. Memory: 200 bytes each, for a keyed digest."""
 
     def __init__(self, files: IntentFiles[Intent], on_key: Callable[[bytes], object] = no_note) -> None:
-        """`on_key` is told of each key that is to be erased, perhaps again and again."""
+        """`on_key` takes each key to be erased, possibly more than once."""
         self._files = files
         self._on_key = on_key
         self._digests: dict[str, bytes] = {}
         """By the ids of the erasures."""
 
     def note(self, intent: Intent, key: SigningKey) -> None:
-        """Take an intent as it is on disk now."""
+        """Add or update an intent as it is on disk."""
         self._on_key(intent.key)
         if intent.phase == CLOSING:
             self.drop(intent.id)
@@ -36,7 +36,7 @@ class PendingKeys:
             self._digests[intent.id] = keyed_digest(key.secret, intent.key)
 
     def drop(self, intent_id: str) -> None:
-        """Forget an erasure that is over."""
+        """Forget a finished erasure."""
         self._digests.pop(intent_id, None)
 
     def of(self, key: SigningKey | None, topic: str, topic_id: str) -> PendingErasures | None:
@@ -52,8 +52,8 @@ class PendingKeys:
 class PendingErasures:
     """The erasures in progress in one topic at one moment; for use by one thread.
 
-    `ids`: by the digests of their keys. `topic_id`: as in intents; an erasure of another topic of that name does not count.
-    Memory: the ends of the claims about the topic of those that were asked about.
+    `ids`: by the digests of their keys. `topic_id`: as in intents; erasures of another topic of that name do not count.
+    Memory: the ends of the claims about the topic, for erasures that were asked about.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class PendingErasures:
         self._topic = topic
         self._topic_id = topic_id
         self._ends: dict[str, dict[int, int]] = {}
-        """By id: up to which offset values and tombstones are claimed, by partition."""
+        """By erasure and partition, the offset at which the claim ends."""
 
     def has(self, key: bytes) -> bool:
-        """True if there is one of this key, in whatever topic."""
+        """True if there is an erasure of this key, in any topic."""
         return keyed_digest(self._key.secret, key) in self._ids
 
     def of(self, key: bytes, partition: int, offset: int) -> str | None:
-        """Return the id of one that is about the record of the key at an offset; None if there is none. Blocks."""
+        """Return the id of an erasure that covers the record of the key at an offset; None if there is none. Blocks."""
         for one in self._ids.get(keyed_digest(self._key.secret, key), ()):
             if one not in self._ends:
                 self._ends[one] = self._read_ends(one)
@@ -89,7 +89,7 @@ class PendingErasures:
         try:
             intent = self._files.read(intent_id, self._key)
         except (OSError, ValueError):
-            return {}  # It has ended since, or cannot be read.
+            return {}  # It has ended since, or is unreadable.
         known = intent.scope.get(self._topic)
         if known is not None and known.topic_id != self._topic_id:
             return {}

@@ -1,4 +1,4 @@
-"""The smallest change that has a record go now."""
+"""The smallest change that makes a record removable now."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def smallest_change(
     erasure: Callable[[], str | None],
     is_marker: bool,
 ) -> Change | None:
-    """Return the change that opens the gates of a record or of a partition; None: nothing opens them, or nothing has to.
+    """Return the change that opens the gates of a record or of a partition; None: nothing opens them, or none is closed.
 
-    `erasure`: gives the id of an erasure in progress that is to remove the record, which is a tombstone.
+    `erasure` returns the id of an erasure in progress that will remove the record, which is a tombstone.
     """
     by_kind = {gate.kind: gate for gate in gates}
     compact = f"compact {state.topic} --partition {state.partition}"
@@ -32,10 +32,10 @@ def smallest_change(
     if explanation.NOT_COMPACTED in by_kind:
         policy = ",".join(sorted({*state.config.cleanup_policy, "compact"}))
         redact = f"redact {state.topic} --where WHERE --reason REASON"
-        text = "have the records that match redacted; or have the topic compacted, too, and compact it"
+        text = "redact the records that match; or add compact to cleanup.policy, and compact the topic"
         return Change(text, redact, {"cleanup.policy": policy})
     if explanation.QUARANTINED in by_kind:
-        return Change("repair or restore the segment's file; it is looked at before each scan")
+        return Change("repair or restore the segment's file; the broker checks it before each scan")
     if explanation.OPEN_TRANSACTION in by_kind:
         producer_id = by_kind[explanation.OPEN_TRANSACTION].detail.get("producer_id")
         whose = "" if producer_id is None else f" of producer {producer_id}"
@@ -43,9 +43,9 @@ def smallest_change(
     if explanation.BROKEN in by_kind or explanation.PAUSED in by_kind:
         return None
     if (explanation.HORIZON in by_kind or explanation.NOT_STAMPED in by_kind) and (found := erasure()):
-        return Change("its erasure waits for the horizon; have it not wait", f"erase-now {found}")
+        return Change("its erasure waits for the horizon; end the wait", f"erase-now {found}")
     if explanation.HELD in by_kind and explanation.HORIZON not in by_kind:
-        return Change("let the group read on, or delete it if it is no longer used; the tombstone goes then")
+        return Change("let the group catch up, or delete it if it is no longer used; then the tombstone is removed")
     if explanation.HORIZON in by_kind:
         if is_marker:
             return None
@@ -62,7 +62,7 @@ def smallest_change(
 
 
 def _configs(by_kind: Mapping[str, Gate], state: LogState, view: CleanerView, now_ms: int) -> dict[str, str]:
-    """Return topic configurations that open the one gate that is closed, if there is such a way."""
+    """Return topic configurations that open the closed gate, if there is only one and configurations open it."""
     closed = _round_kinds(by_kind)
     if closed == {explanation.DIRTY_RATIO}:
         ratio = float(by_kind[explanation.DIRTY_RATIO].detail["dirty_ratio"])

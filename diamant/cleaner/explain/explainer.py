@@ -1,15 +1,15 @@
-"""Why a record is still in a log, when it goes, and what would make it go now.
+"""Explains why a record is still in a log, when it is removed, and what would remove it now.
 
-Nothing here decides anything: every time and every amount comes from asking the cleaner's own rules (`eligibility`,
-`time_based_roll`, `retention`, by way of `upcoming_rounds`) about the log as it would be later, or with more in it.
+This module decides nothing. All times and sizes come from the cleaner's own rules (`eligibility`, `time_based_roll`,
+`retention`, by way of `upcoming_rounds`), applied to the log as it would be later, or with more in it.
 
-A record goes with the first round that
+A record is removed by the first round that
 
     superseded            maps a later record of its key, wherever the record itself is
-    aborted, keyless      goes over it
-    a tombstone           goes over it once its horizon is over; mode prompt has a round for that alone
+    aborted, keyless      covers it
+    a tombstone           covers it after its horizon; mode prompt starts a round for that alone
 
-and with its whole segment, by retention. Pure but for the times of files that tombstones of old formats depend on; any thread.
+and with its whole segment, by retention. Pure but for the file times that tombstones of old formats depend on; any thread.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _NO_SCAN = KeyScan()
 
 
 class Explainer:
-    """One partition at one moment.
+    """Explains one partition at one moment.
 
-    `removals_ms`: when files that the log has released leave the disk, by path.
-    `erasure_of`: the id of an erasure in progress that is about the record of a key at an offset.
+    `removals_ms`: the times at which files released by the log leave the disk, by path.
+    `erasure_of`: returns the id of an erasure in progress that covers the record of a key at an offset.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Explainer:
     # -- the partition -------------------------------------------------------------------------------------------
 
     def partition(self, scan: KeyScan | None = None) -> PartitionExplanation:
-        """Explain the partition as a whole and, with a scan, the records it found."""
+        """Explain the partition as a whole and, with a scan, the records found."""
         state, now_ms = self.state, self.now_ms
         found = look(state, self.view, now_ms)
         gates = self._partition_gates()
@@ -110,7 +110,7 @@ class Explainer:
     # -- a record ------------------------------------------------------------------------------------------------
 
     def record(self, record: FoundRecord, scan: KeyScan, groups_behind: tuple[str, ...] = ()) -> RecordExplanation:
-        """Explain one record, given what else there is of its key."""
+        """Explain one record, given the other records of its key."""
         status = self._status(record, scan)
         superseder: int | None = None
         bound = explanation.EXACT
@@ -163,7 +163,7 @@ class Explainer:
     def _of_log(
         self, record: FoundRecord, status: str, scan: KeyScan
     ) -> tuple[list[Gate], int | None, str, int | None]:
-        """Return gates, when it goes, how sure that is, and what supersedes it."""
+        """Return gates, time of removal, certainty of that time, and offset of the superseding record."""
         state = self.state
         kept_gates, kept_ms = self._retention_of(self._bounds.index_of(record.segment))
         if not state.config.is_compacted:
@@ -173,7 +173,7 @@ class Explainer:
         if not self._is_certain and self._of_compacted(record, status, scan, self._late)[1] != goes_ms:
             bound = explanation.EARLIEST
         if kept_ms is not None and (goes_ms is None or kept_ms <= goes_ms):
-            # A round merges segments, and a merged one goes with its newest record.
+            # A round merges segments, and retention removes a merged one by its newest record.
             is_merged = any(one.at_ms < kept_ms for one in self._early)
             goes_ms, bound = kept_ms, explanation.EARLIEST if is_merged else explanation.EXACT
         return [*gates, *kept_gates], goes_ms, bound, superseder
@@ -181,13 +181,13 @@ class Explainer:
     def _of_compacted(
         self, record: FoundRecord, status: str, scan: KeyScan, rounds: Sequence[UpcomingRound]
     ) -> tuple[list[Gate], int | None, int | None]:
-        """Return gates, when it goes with one of some rounds to come, and what supersedes it."""
+        """Return gates, time of removal by one of the upcoming rounds, and offset of the superseding record."""
         if record.segment in self._corrupt:
             return [self._corrupt_gate(record.segment)], None, None
         if status == explanation.IS_SUPERSEDED:
             gates, goes_ms, superseder = self._superseded(record, scan, rounds)
             if not record.has_value:
-                # Its own horizon may be over before what supersedes it is taken up.
+                # Its own horizon may be over before a round maps the superseding record.
                 own_gates, own_ms = self._expiring(record, rounds, is_marker=False)
                 if own_ms is not None and (goes_ms is None or own_ms < goes_ms):
                     return own_gates, own_ms, superseder
@@ -213,7 +213,7 @@ class Explainer:
             later = scan.next_offset(record.offset, 0, lambda offset: True)
             if later is not None and self._bounds.base_of(later) in self._corrupt:
                 return [self._corrupt_gate(self._bounds.base_of(later))], None, later
-            text = "what supersedes it lies in the clean part, which no round maps any more"
+            text = "superseded by a record in the clean part, which no round maps again"
             return [Gate(explanation.BEHIND, text)], None, later
         found = (one for one in rounds if one.first_dirty_offset <= superseder < one.end_offset)
         return list(self._gates_at(superseder)), _time_of(next(found, None)), superseder
@@ -221,7 +221,7 @@ class Explainer:
     def _expiring(
         self, record: FoundRecord, rounds: Sequence[UpcomingRound], *, is_marker: bool
     ) -> tuple[list[Gate], int | None]:
-        """A tombstone, by its own horizon, or a marker."""
+        """Return gates and time of removal of a tombstone, by its own horizon, or of a marker."""
         view, config, offset = self.view, self.state.config, record.offset
         if view.frozen_above is not None and offset > view.frozen_above:
             text = f"nothing expires above offset {view.frozen_above}, where a segment in quarantine begins"
@@ -236,7 +236,7 @@ class Explainer:
             text = f"gets its horizon in the first round that finds no batch of its transaction, then stays for {retention}"
             return [Gate(explanation.NOT_STAMPED, text)], None
         if record.horizon_ms is None or not is_clean:
-            # Mode prompt has rounds for horizons in the clean part only; the next one for what is dirty goes over that, too.
+            # Mode prompt starts rounds for horizons in the clean part only; the next round for dirty records covers both parts.
             gates += self._gates_at(max(offset, first_dirty) if is_clean else offset)
             first = _round_over(rounds, offset)
         if first is not None and not is_marker and self._is_expired_by_file(record, first):
@@ -267,7 +267,7 @@ class Explainer:
         return gates, goes_ms
 
     def _is_expired_by_file(self, record: FoundRecord, round_: UpcomingRound) -> bool:
-        """Tell whether a tombstone of an old format goes with the first round over it, by the time of its segment's file."""
+        """Tell whether the first round over a tombstone of an old format removes it, by the time of its segment's file."""
         if record.magic >= CURRENT_MAGIC:
             return False
         clean = [one.path for one in self.state.segments if one.base_offset < round_.first_dirty_offset]
@@ -297,19 +297,19 @@ class Explainer:
         )
 
     def _erasure_in_progress(self, record: FoundRecord | None) -> str | None:
-        """Return the id of an erasure that is to remove this tombstone; None: there is none, or it is something else."""
+        """Return the id of an erasure that will remove this tombstone; None: there is none, or this is no tombstone."""
         if record is None or record.is_control or record.has_value or self._erasure_of is None:
             return None
         if not record.key:
-            return None  # Of most tombstones the key is not kept.
+            return None  # For most tombstones the key is not kept.
         return self._erasure_of(record.key, record.offset)
 
     # -- gates ---------------------------------------------------------------------------------------------------
 
     def _gates_at(self, offset: int) -> tuple[Gate, ...]:
-        """Return what keeps a round from being over an offset; asked once for each segment."""
+        """Return the gates that keep a round from covering an offset; computed once per segment."""
         index = self._bounds.index_at(offset)
-        # In the segment with the first record of an open transaction the answer is the same everywhere.
+        # All offsets of the segment with the first record of an open transaction have the same gates.
         if index not in self._round_gates:
             gates = round_gates(self.state, self.view, self.now_ms, self._bounds.bases[index])
             if not gates:
@@ -338,7 +338,7 @@ class Explainer:
 
 
 class _Bounds(NamedTuple):
-    """Where the segments of a log begin and end."""
+    """The offsets at which the segments of a log begin and end."""
 
     bases: list[int]
     log_end_offset: int
@@ -358,7 +358,7 @@ class _Bounds(NamedTuple):
 
 
 def _round_over(rounds: Sequence[UpcomingRound], offset: int, from_ms: int = 0) -> UpcomingRound | None:
-    """Return the first of some rounds, from a time on, that rewrites what is at an offset."""
+    """Return the first of the rounds, from a time on, that rewrites an offset."""
     return next((one for one in rounds if one.end_offset > offset and one.at_ms >= from_ms), None)
 
 

@@ -1,7 +1,7 @@
-"""Why something is still in a log, as values that can be written as JSON: gates, records, partitions.
+"""Explanations of why something is still in a log, as values for JSON: gates, records, partitions.
 
-A *gate* is one thing that keeps a record where it is. As long as one of its gates is closed it stays. Times are in ms
-since 1970 on the broker's clock; what is due at a time happens within one loop of the cleaner (`log.cleaner.backoff.ms`).
+A *gate* is one thing that keeps a record in the log. The record stays as long as one of its gates is closed. Times are in ms
+since 1970 on the broker's clock; an action happens within one loop of the cleaner (`log.cleaner.backoff.ms`) after it is due.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 # Kinds of gates.
 LIVE = "live-value"
-"""It is the latest record of its key, and has a value."""
+"""The latest record of its key, with a value."""
 STRANDED = "stranded"
-"""So it is in its partition, but its key goes to another one by now."""
+"""The latest record in its partition, but producers now write the key to another partition."""
 ACTIVE_SEGMENT = "active-segment"
 """The latest record is in the segment that takes appends, which is never cleaned."""
 DIRTY_RATIO = "dirty-ratio"
@@ -28,7 +28,7 @@ HELD = "held-for-groups"
 NOT_STAMPED = "no-horizon-yet"
 """A tombstone or marker gets its horizon in the first round that keeps it."""
 WAITS_FOR_ROUND = "waits-for-round"
-"""Mode kafka: the horizon is over, or will be, but no round comes for that alone."""
+"""Mode kafka: the horizon is or will be over, but no round starts for that alone."""
 UNCLEANABLE = "uncleanable"
 """The last round failed."""
 QUARANTINED = "quarantined"
@@ -37,17 +37,17 @@ PAUSED = "paused"
 BROKEN = "write-failure"
 CLEANER_DISABLED = "cleaner-disabled"
 NOT_COMPACTED = "not-compacted"
-"""`cleanup.policy` is without `compact`."""
+"""`cleanup.policy` does not include `compact`."""
 RETENTION_TIME = "retention-time"
 RETENTION_SIZE = "retention-size"
 BEHIND = "behind-checkpoint"
-"""Superseded by a record that no later round takes up."""
+"""Superseded by a record that no later round maps."""
 FILE_DELAY = "file-delete-delay"
 """The log has released the file, which stays on the disk for `file.delete.delay.ms`."""
 DUE = "due"
 """Nothing keeps it: a round is due."""
 
-# What a record is.
+# Statuses of records.
 IS_LIVE = "live"
 IS_SUPERSEDED = "superseded"
 IS_TOMBSTONE = "tombstone"
@@ -60,16 +60,16 @@ IS_MARKER = "marker"
 """A control record, such as the end of a transaction."""
 IS_BELOW_LOG_START = "below log start"
 
-# How sure a time is.
+# Certainty of a time.
 EXACT = "exact"
 EARLIEST = "earliest"
-"""It may go later: how small a round before that makes the log decides about the next dirty ratio, and with what a round merges
-its segment about retention."""
+"""It may be removed later. The next dirty ratio depends on how small an earlier round makes the log, and retention depends on the
+segments that a round merges with its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One thing that keeps a record."""
+    """One reason that keeps a record."""
 
     kind: str
     text: str
@@ -77,25 +77,25 @@ class Gate:
     until_ms: int | None = None
     """Time at which it opens by itself; None: unknown, or never."""
     bytes_more: int | None = None
-    """It also opens once so many bytes more were appended."""
+    """Number of appended bytes that open it as well."""
     detail: Mapping[str, Any] = field(default_factory=dict)
-    """The figures behind it."""
+    """The figures behind the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The smallest thing to do to have it go now."""
+    """The smallest action that removes it now."""
 
     text: str
     command: str | None = None
-    """Of `diamant`."""
+    """A command of `diamant`, without that word."""
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Of the topic; another way to the same, or the only one if there is no command."""
+    """Configurations of the topic: an alternative, or the only way if there is no command."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordExplanation:
-    """One record that is on the disk."""
+    """One record on the disk."""
 
     offset: int
     timestamp: int
@@ -107,16 +107,16 @@ class RecordExplanation:
     has_value: bool
     value_bytes: int
     superseded_by: int | None
-    """Offset of the later record on whose account it goes."""
+    """Offset of the later record that supersedes it."""
     horizon_ms: int | None
     gates: tuple[Gate, ...]
-    """All that keeps it."""
+    """All gates that keep it."""
     goes_ms: int | None
     """The earliest time at which it leaves the log under the present settings, if nothing but time passes; None: never."""
     bound: str
     """The certainty of `goes_ms`: `EXACT` or `EARLIEST`."""
     leaves_disk_ms: int | None
-    """`goes_ms` and `file.delete.delay.ms`: when the file that holds it is removed."""
+    """`goes_ms` plus `file.delete.delay.ms`: time at which its file is removed."""
     change: Change | None
     groups_behind: tuple[str, ...] = ()
     """Tombstones: groups whose committed offsets have not passed it."""
@@ -139,18 +139,18 @@ class PartitionExplanation:
     bytes: int
     segments: int
     next_round_ms: int | None
-    """Time of the next round; None: never, as things are."""
+    """Time of the next round; None: never, under the present conditions."""
     gates: tuple[Gate, ...]
     """The gates that keep the partition from being clean up to its end."""
     change: Change | None
     records: tuple[RecordExplanation, ...] = ()
-    """Those asked for, ascending; the first ones and the last one."""
+    """Records asked for, ascending; the first ones and the last one."""
     records_left_out: int = 0
     problems: tuple[str, ...] = ()
-    """Unreadable places, because of which records may be missing here."""
+    """Unreadable places; records in them are missing here."""
     segments_read: int = 0
     bytes_read: int = 0
 
     def to_fields(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the fields for JSON."""
         return asdict(self)

@@ -1,9 +1,9 @@
-"""The gates that keep the cleaner's rounds from an offset: all that stands between dirty data and its round.
+"""The gates that keep the cleaner's rounds from an offset.
 
-The rules are asked about the log as it is, and about the log without what another gate stands for: what the dirty ratio says of a
-record in the active segment, for instance, is what it will say once the segment is closed.
+The rules are applied to the log as it is, and to the log without another gate's condition. For example, the dirty ratio for a
+record in the active segment is computed as if that segment were closed.
 
-The gates of retention: `retention.ms` until a time, `retention.bytes` until so many bytes more.
+The gates of retention: `retention.ms` until a time, `retention.bytes` until a number of appended bytes.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from diamant.protocol.batches.header import CURRENT_MAGIC
 from diamant.storage.segments.log_config import LONG_MAX
 
 MAX_BYTES = 1 << 50
-"""More than this is asked of no one."""
+"""Larger amounts count as never."""
 
 
 def least(condition: Callable[[int], bool], most: int = MAX_BYTES) -> int | None:
-    """Return the least number from 0 on for which a monotonous condition holds; None if even `most` is too little."""
+    """Return the least number from 0 on for which a monotonous condition holds; None if it does not even hold for `most`."""
     if not condition(most):
         return None
     low, high = 0, most
@@ -55,7 +55,7 @@ def least(condition: Callable[[int], bool], most: int = MAX_BYTES) -> int | None
 
 
 def cleaner_gates(state: LogState, view: CleanerView, now_ms: int) -> list[Gate]:
-    """Return what keeps the cleaner from the whole log."""
+    """Return the gates that keep the cleaner from the whole log."""
     gates = []
     if not view.is_enabled:
         gates.append(Gate(CLEANER_DISABLED, "the cleaner is off (log.cleaner.enable=false): it works on request only"))
@@ -73,7 +73,7 @@ def cleaner_gates(state: LogState, view: CleanerView, now_ms: int) -> list[Gate]
 
 
 def round_gates(state: LogState, view: CleanerView, now_ms: int, offset: int) -> list[Gate]:
-    """Return what keeps a round from being over `offset`: nothing if one is due now that is."""
+    """Return the gates that keep a round from covering `offset`; none if such a round is due now."""
     first_dirty = look(state, view, now_ms).first_dirty_offset
     gates = cleaner_gates(state, view, now_ms)
     for gate in (
@@ -91,7 +91,7 @@ def _active_gate(state: LogState, view: CleanerView, now_ms: int, offset: int) -
     active, config = state.active, state.config
     if offset < limits(state, 0, now_ms).active_segment or not active.size:
         return None
-    # `Segment.should_roll`: the append that would make it larger than segment.bytes goes into another segment.
+    # `Segment.should_roll`: an append that would make it larger than segment.bytes begins another segment.
     more = max(0, config.segment_bytes - active.size) + 1
     detail: dict[str, object] = {"segment_bytes": config.segment_bytes, "size": active.size}
     limit = "segment.ms" if config.segment_ms <= config.max_compaction_lag_ms else "max.compaction.lag.ms"
@@ -143,7 +143,7 @@ def _young_gate(state: LogState, now_ms: int, first_dirty: int, offset: int) -> 
 
 
 def ratio_gate(state: LogState, view: CleanerView, now_ms: int) -> Gate | None:
-    """Return the gate that too little is dirty, and nothing overdue, once all that is dirty may be cleaned."""
+    """Return the gate of the dirty ratio: too little is dirty and nothing overdue, even if all dirty records may be cleaned."""
     open_state = without_lags(state)
     found = look(open_state, view, now_ms)
     if found.is_eligible:
@@ -166,7 +166,7 @@ def ratio_gate(state: LogState, view: CleanerView, now_ms: int) -> Gate | None:
 def add_hold_gate(
     gates: list[Gate], hold: TombstoneHold | None, record: FoundRecord, now_ms: int, horizon_ms: int
 ) -> int:
-    """Return from when on a record may go whose horizon is known; adds a gate if it is a tombstone that waits for groups."""
+    """Return the time from which a record with a known horizon may be removed; adds a gate if groups hold it."""
     if hold is None or record.is_control or record.magic < CURRENT_MAGIC:
         return horizon_ms
     until_ms = hold.due_ms(horizon_ms, record.offset)
@@ -180,18 +180,18 @@ def add_hold_gate(
 
 
 def retention_ms(state: LogState, index: int, now_ms: int) -> int | None:
-    """Return from when on retention removes the segment at `index`; None: never, as things are."""
+    """Return the time from which retention removes the segment at `index`; None: never, under the present conditions."""
     config = state.config
     times = {now_ms}
     if config.is_deleted and config.retention_ms >= 0:
-        # The oldest go first, so an older segment with later timestamps keeps those behind it.
+        # Retention removes the oldest first, so an older segment with later timestamps keeps those behind it.
         times |= {segment.largest_timestamp + config.retention_ms + 1 for segment in state.segments[: index + 1]}
     ahead = sorted(time for time in times if time >= now_ms)
     return next((time for time in ahead if deletable_segments(state, time) > index), None)
 
 
 def retention_gates(state: LogState, index: int, now_ms: int) -> list[Gate]:
-    """Return what keeps the segment at `index`; nothing if it may go now, or retention is not for this log."""
+    """Return the gates that keep the segment at `index`; none if it may be removed now, or retention is off for this log."""
     config = state.config
     if not config.is_deleted or deletable_segments(state, now_ms) > index:
         return []

@@ -1,7 +1,7 @@
-"""A log as it was at one moment: what the rules of the cleaner ask of a log, as values that any thread may look at.
+"""A log as it was at one moment: the state that the cleaner's rules need, as values for any thread.
 
-`eligibility`, `time_based_roll` and `retention` take it for a log, and so can be asked what they would say at another time, or
-of a log that has changed in one way: with its active segment closed, with more bytes, under other settings.
+`eligibility`, `time_based_roll` and `retention` accept it in place of a log. So they can be applied to another time, or to
+a log with one change: with its active segment closed, with more bytes, under other settings.
 
     state = LogState.of(log, now_ms, first_dirty)          owner's thread, in one turn
     cleanable_range(state.rolled(), checkpoint, later_ms)  any thread
@@ -20,12 +20,12 @@ from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment
 
 MARKER_BYTES = 78
-"""A batch with the marker of a transaction's end."""
+"""Size of a batch with the marker of a transaction's end."""
 
 
 @dataclass(slots=True)
 class SegmentState:
-    """One segment; see `storage.segments.segment.Segment`. Never changed, but for `first_append_ms` of None."""
+    """One segment; see `storage.segments.segment.Segment`. Never changed, except to fill in a `first_append_ms` of None."""
 
     base_offset: int
     size: int
@@ -38,18 +38,18 @@ class SegmentState:
 
 @dataclass(frozen=True, slots=True)
 class OpenUntil:
-    """A transaction that is open."""
+    """An open transaction."""
 
     producer_id: int
     first_offset: int
     since_ms: int
     abort_ms: int | None
-    """Time at which its coordinator aborts it; None: no coordinator is known to."""
+    """Time at which its coordinator aborts it; None: no known coordinator will."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """See the module. `segments`: all of them, the last one active. `open_transactions`: ascending, by their first offsets."""
+    """The state of a log. `segments`: all, the last one active. `open_transactions`: ascending, by their first offsets."""
 
     topic: str
     partition: int
@@ -68,7 +68,7 @@ class LogState:
     def of(
         cls, log: Log, now_ms: int, first_dirty: int | None, open_transactions: Sequence[OpenUntil] = ()
     ) -> LogState:
-        """Return the state of `log`; belongs to its owner. Asks for file times where the age of a dirty segment is
+        """Return the state of `log`. Called by the log's owner. Reads file times if the age of a dirty segment is
         unknown.
 
         Reads the first header of a segment unless it is known (`service.round.look_at_first_timestamps` does so in a
@@ -112,38 +112,38 @@ class LogState:
                 found = index
         return found
 
-    # -- the same log, had something happened --------------------------------------------------------------------
+    # -- the same log after a change -----------------------------------------------------------------------------
 
     def rolled(self) -> LogState:
-        """With the active segment closed, if there is anything in it."""
+        """Return the state with the active segment closed, unless it is empty."""
         if not self.active.size:
             return self
         empty = SegmentState(self.log_end_offset, 0, -1, -1, None, 0, self.active.path)
         return replace(self, segments=(*self.segments, empty))
 
     def grown(self, size: int) -> LogState:
-        """With `size` bytes more in the active segment."""
+        """Return the state with `size` more bytes in the active segment."""
         active = replace(self.active, size=self.active.size + size)
         return replace(self, segments=(*self.segments[:-1], active))
 
     def without_oldest(self, count: int) -> LogState:
-        """With so many of the oldest segments gone, as by `segment_removal.delete_oldest`."""
+        """Return the state without the `count` oldest segments, as by `segment_removal.delete_oldest`."""
         if not count:
             return self
         left = (self.rolled() if count >= len(self.segments) else self).segments[count:] or self.segments[-1:]
         return replace(self, segments=left, log_start_offset=max(self.log_start_offset, left[0].base_offset))
 
     def emptied_below(self, offset: int) -> LogState:
-        """With nothing left in the segments that begin below an offset."""
+        """Return the state with the segments that begin below an offset emptied."""
         segments = (replace(one, size=0) if one.base_offset < offset else one for one in self.segments)
         return replace(self, segments=tuple(segments))
 
     def decided(self) -> LogState:
-        """Without an open transaction."""
+        """Return the state without open transactions."""
         return replace(self, last_stable_offset=self.log_end_offset, open_transactions=())
 
     def aborted(self, now_ms: int) -> LogState:
-        """With the transactions aborted whose time is over: each has its marker appended, which may close the active segment."""
+        """Return the state with expired transactions aborted: their markers are appended, which may close the active segment."""
         left = tuple(one for one in self.open_transactions if one.abort_ms is None or one.abort_ms > now_ms)
         if len(left) == len(self.open_transactions):
             return self
@@ -154,7 +154,7 @@ class LogState:
         return replace(state, last_stable_offset=stable, open_transactions=left)
 
     def _with_marker(self, now_ms: int) -> LogState:
-        """As `Segment.should_roll` has it."""
+        """Return the state with a marker appended, as `Segment.should_roll` decides."""
         config, active, state = self.config, self.active, self
         is_full = active.size > config.segment_bytes - MARKER_BYTES
         is_old = (
@@ -173,7 +173,7 @@ class LogState:
         return replace(state, segments=(*state.segments[:-1], active), log_end_offset=state.log_end_offset + 1)
 
     def with_config(self, settings: Mapping[str, Any]) -> LogState:
-        """Under some other settings, by the names of `LogConfig`'s fields."""
+        """Return the state under changed settings, named as the fields of `LogConfig`."""
         return replace(self, config=replace(self.config, **settings))
 
 

@@ -1,8 +1,8 @@
-"""Picks the records that matter from rows, by a kernel.
+"""Picks the relevant records from rows, by a kernel.
 
-    for row, record in picker.pick(rows):       None: the batch of that row is odd: read it with the plain reader
+    for row, record in picker.pick(rows):       None: the batch of that row needs the plain reader
 
-Memory: 100 kB, or 24 bytes for each record of one larger batch; 32 to 64 bytes for each key that is watched.
+Memory: 100 kB, or 24 bytes for each record of one larger batch; 32 to 64 bytes for each watched key.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class RecordPicker:
         """See `kernels.constants.picking`."""
         self.hash = RandomHash(is_compiled=True)
         self.watched = 0
-        """The keys watched: those asked for, and those of picked records."""
+        """Number of watched keys: those asked for, and those of picked records."""
         self._wanted = wanted
         self._table = _slots(_FIRST_SLOTS)
         self._picked = _places(_PICKED_AT_ONCE)
 
     def pick(self, rows: SoundRows, least_offset: int = 0) -> Iterator[tuple[int, Record | None]]:
-        """Yield records, each with its row, from batches that end at `least_offset` or above; None for an odd batch."""
+        """Yield records with their rows, from batches that end at `least_offset` or above; None if the plain reader is needed."""
         from diamant.kernels.picking import pick_records
 
         chunk, row = rows.chunk, rows.first
@@ -63,7 +63,7 @@ class RecordPicker:
                 row += 1
 
     def watch(self, hashes: Iterable[bytes]) -> None:
-        """Pick the later records of keys, too."""
+        """Also pick later records of these keys."""
         from diamant.kernels.offset_map import put_tuples
 
         if self.mode == WITH_KEY:
@@ -80,7 +80,7 @@ class RecordPicker:
         self.watch(hashes)
 
     def _make_room(self, count: int) -> None:
-        """Make room for so many records, and for their keys."""
+        """Make room for `count` records and their keys."""
         from diamant.kernels.offset_map import move_slots
 
         if count > len(self._picked):

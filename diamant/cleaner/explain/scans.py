@@ -1,19 +1,18 @@
 """Finds every record of one key in the files of a log while it is being written and cleaned.
 
-    segments = [OpenSegment.of(env, path, base_offset, size) for ...]     descriptors keep the bytes, whatever the cleaner renames
+    segments = [OpenSegment.of(env, path, base_offset, size) for ...]     descriptors keep the bytes if the cleaner renames files
     found = scan_key(segments, key, outcomes, ...)                       any thread
 
-Which transactions were aborted is told by the log's indexes and its producers' state, as for a consumer, so that one pass does.
-Filters of keys only say which segments are not worth reading (`key_filter.cannot_hold`); they never decide that something is
-there.
+The log's indexes and its producers' state show which transactions were aborted, as for a consumer, so one pass is enough.
+Key filters only exclude segments (`key_filter.cannot_hold`); they never prove that a record exists.
 
-Memory: the window of `tolerant_reader`, `MAX_RECORDS` records that are told in full, and 8 bytes for each of the first
+Memory: the window of `tolerant_reader`, `MAX_RECORDS` full records, and 8 bytes for each of the first
 `MAX_OFFSETS`.
 
-Finds the tombstones of a log that are the latest record of their key.
+The module also finds the tombstones of a log that are the latest record of their key.
 
-Memory: `MAX_TOMBSTONES` of them, some 400 bytes each; keys are known by 128 bits of a hash under a random key. Further ones are
-counted, at least those that are written while so many others are there.
+Memory: `MAX_TOMBSTONES` of them, some 400 bytes each; keys are identified by 128 bits of a hash under a random key. Further ones
+are counted, at least while the table is full.
 """
 
 from __future__ import annotations
@@ -41,24 +40,24 @@ MAX_OFFSETS = 1_000_000
 
 @dataclass(slots=True)
 class OpenSegment:
-    """A segment's file, of which the first `size` bytes count. The one that opened it closes it."""
+    """A segment's file, of which the first `size` bytes count. The code that opens it closes it."""
 
     file: File
     path: str
     base_offset: int
     size: int
     is_removed: bool = False
-    """True if the log has released it: it waits to be removed from the disk."""
+    """True if the log has released it: the file waits for its removal from the disk."""
 
     @classmethod
     def of(cls, env: Env, path: str, base_offset: int, size: int, *, is_removed: bool = False) -> OpenSegment:
-        """Open a file to be read. OSError if it is gone."""
+        """Open a file for reading. OSError if it is gone."""
         return cls(env.open(path, read_only=True), path, base_offset, size, is_removed)
 
     def decided(
         self, reader: PieceReader, outcomes: TransactionOutcomes, report: Report
     ) -> Iterator[tuple[Piece, Outcome]]:
-        """Yield the sound batches with what became of them: rows with their outcomes in STEP, or a batch and its own."""
+        """Yield the sound batches with their outcomes: rows with an outcome per STEP, or a batch with its own."""
         for piece in self.pieces(reader, report):
             if isinstance(piece, SoundRows):
                 piece.decide(outcomes.of)
@@ -76,7 +75,7 @@ class OpenSegment:
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """One record, or a control record, and what the rules ask about it. Its value is not kept."""
+    """One data or control record with the facts that the rules need. Its value is not kept."""
 
     offset: int
     timestamp: int
@@ -94,17 +93,17 @@ class FoundRecord:
     horizon_ms: int | None
     """Delete horizon of its batch."""
     is_removed: bool = False
-    """True if it is in a file that the log has released."""
+    """True if the log has released its file."""
 
 
 @dataclass(slots=True)
 class KeyScan:
-    """The records found of a key."""
+    """The records of a key that were found."""
 
     records: list[FoundRecord] = field(default_factory=list)
     """The first ones and the last one, ascending."""
     offsets: array[int] = field(default_factory=lambda: array("q"))
-    """Of its records that count for consumers: committed and not below the log start; ascending, the first and the last one."""
+    """Offsets of records that consumers see (committed, not below the log start), ascending; the first ones and the last."""
     left_out: int = 0
     """Records between the last two of `records`."""
     problems: list[Problem] = field(default_factory=list)
@@ -112,7 +111,7 @@ class KeyScan:
     bytes_read: int = 0
 
     def next_offset(self, offset: int, least: int, is_mapped: Callable[[int], bool]) -> int | None:
-        """Return the first later offset of the key, at `least` or above, of those that a round would map; None: there is none."""
+        """Return the key's first later offset, at `least` or above, that a round would map; None: there is none."""
         for index in range(bisect_left(self.offsets, max(offset + 1, least)), len(self.offsets)):
             if is_mapped(self.offsets[index]):
                 return self.offsets[index]
@@ -120,7 +119,7 @@ class KeyScan:
 
     @property
     def last_offset(self) -> int | None:
-        """Of the record that consumers take for the key's latest."""
+        """Offset of the record that consumers take for the key's latest."""
         return self.offsets[-1] if self.offsets else None
 
 
@@ -135,9 +134,9 @@ def scan_key(
     advance: Callable[[int], object] = lambda count: None,
     is_compiled: bool = ARE_COMPILED,
 ) -> KeyScan:
-    """Return every record of `key`; with `at_offset` instead the record (or control record) at that offset alone.
+    """Return every record of `key`; with `at_offset` instead only the data or control record at that offset.
 
-    `check_done` raises what is to end the scan. Any thread.
+    `check_done` raises to end the scan. Any thread.
     """
     found = KeyScan()
     reader = PieceReader(with_records=key is not None, is_compiled=is_compiled)
@@ -185,7 +184,7 @@ def found_record(
     *,
     with_key: bool = True,
 ) -> FoundRecord:
-    """Return what is remembered of a record; `header` and `position` are its batch's."""
+    """Return the facts to keep about a record; `header` and `position` are its batch's."""
     return FoundRecord(
         offset=record.offset,
         timestamp=record.timestamp,
@@ -207,7 +206,7 @@ def _add(found: KeyScan, record: FoundRecord, log_start_offset: int) -> None:
     if len(found.records) < MAX_RECORDS:
         found.records.append(record)
     else:
-        # The last one is the live one, which must not be missing.
+        # The last one is the live one, which must be kept.
         found.records[-1] = record
         found.left_out += 1
     if (
@@ -225,12 +224,12 @@ def _add(found: KeyScan, record: FoundRecord, log_start_offset: int) -> None:
 
 MAX_TOMBSTONES = 100_000
 _WATCHED_FACTOR = 4
-"""When this many times more keys are watched, those without a tombstone are forgotten."""
+"""When the number of watched keys has grown by this factor, keys without a tombstone are forgotten."""
 
 
 @dataclass(slots=True)
 class TombstoneScan:
-    """The records found; ascending, without their keys (but see `keeps_key`)."""
+    """The records found, ascending, without their keys (but see `keeps_key`)."""
 
     tombstones: list[FoundRecord] = field(default_factory=list)
     left_out: int = 0
@@ -250,9 +249,9 @@ def scan_tombstones(
     most: int = MAX_TOMBSTONES,
     is_compiled: bool = ARE_COMPILED,
 ) -> TombstoneScan:
-    """Read everything and return the tombstones that no later committed record of their key follows. Any thread.
+    """Read everything, and return the tombstones without a later committed record of their key. Any thread.
 
-    `keeps_key`: of which keys the tombstones are returned with them. `most`: so many are held at a time.
+    `keeps_key`: selects the keys that are returned with their tombstones. `most`: limit of tombstones held at a time.
     """
     found = TombstoneScan()
     reader = PieceReader(is_compiled=is_compiled)

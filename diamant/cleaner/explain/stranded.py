@@ -1,11 +1,11 @@
-"""Values that nothing supersedes, because their keys now go to another partition since the topic got more of them.
+"""Values that nothing supersedes because the topic got more partitions, and their keys now belong to another one.
 
-Compaction looks at one partition. Producers choose it by the key's hash and the number of partitions, so when that grows the
-latest value of many a key stays in a partition to which that key is never written again.
+Compaction works on one partition. Producers choose it by the key's hash and the number of partitions. So when that number grows,
+the latest values of many keys stay in partitions to which these keys are never written again.
 
-It is told for sure if another partition has a later record of the key. Else by the partitioners that clients have by default: of
-Java (murmur2; also franz-go, kafkajs, aiokafka, kafka-python) and of librdkafka (CRC-32). Producers with partitioners of their
-own may differ.
+This is certain if another partition has a later record of the key. Otherwise it is inferred from the default partitioners of
+clients: Java (murmur2; also franz-go, kafkajs, aiokafka, kafka-python) and librdkafka (CRC-32). Producers with their own
+partitioners may differ.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from diamant.protocol.murmur2 import murmur2
 def with_stranded(
     key: bytes, partitions: Sequence[PartitionExplanation], partition_count: int
 ) -> list[PartitionExplanation]:
-    """Return explanations of a key's records with those told that another partition takes the key of."""
+    """Return explanations of a key's records, with a note on values whose key belongs to another partition."""
     return [_told(key, one, partitions, partition_count) for one in partitions]
 
 

@@ -1,12 +1,12 @@
-"""The times of the next rounds at a log, if nothing but time passes: the cleaner's own rules applied to later moments.
+"""The times of the next rounds of a log if nothing but time passes: the cleaner's own rules applied to later moments.
 
-No record is read and nothing is rewritten: it takes milliseconds, where `whatif` carries out every round in an overlay. What it
-cannot know is how small a round makes the log, which the next dirty ratio depends on. So there are two courses: in one rounds
-make the log no smaller (`is_early` False), in the other they leave nothing. The truth is in between; mostly both are the same.
+No record is read and nothing is rewritten, so this takes milliseconds; `whatif` runs every round in an overlay. The size of the
+log after a round, on which the next dirty ratio depends, is unknown here. So there are two courses: in one, rounds do not shrink
+the log (`is_early` False); in the other, they leave nothing. The truth is in between; mostly both agree.
 
-It assumes that nothing is appended, that no configuration changes and no transaction ends, that coordinators abort
-those whose time is over, and that a thread of the cleaner is free. A real round comes within one loop of the cleaner
-(`log.cleaner.backoff.ms`) of its moment.
+Assumptions: nothing is appended, no configuration changes, no transaction ends except by the coordinator's timeout, and a thread
+of the cleaner is free. A real round starts within one loop of the cleaner (`log.cleaner.backoff.ms`) after its
+moment.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from diamant.cleaner.service.partition_view import CleanerView
 from diamant.storage.segments.log_config import LONG_MAX
 
 MAX_MOMENTS = 256
-"""Moments that are looked at: the first ones, and the last."""
+"""Limit of the moments considered: the first ones, and the last."""
 _FAR_MS = 1 << 60
 """Times beyond this mean never: some 36 million years from 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpcomingRound:
-    """A round to come."""
+    """A future round."""
 
     at_ms: int
     first_dirty_offset: int
@@ -48,7 +48,7 @@ class UpcomingRound:
 
 
 def look(state: LogState, view: CleanerView, now_ms: int, first_dirty: int | None = None) -> CleanableRange:
-    """Return what a scan at `now_ms` would find; `first_dirty` replaces the checkpoint."""
+    """Return the result of a scan at `now_ms`; `first_dirty` replaces the checkpoint."""
     overdue_ms = time_based_roll.overdue_ms if view.is_prompt else overdue_by_records_ms
     return cleanable_range(
         state, view.checkpoint if first_dirty is None else first_dirty, now_ms, overdue_ms=overdue_ms
@@ -56,9 +56,9 @@ def look(state: LogState, view: CleanerView, now_ms: int, first_dirty: int | Non
 
 
 def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = True) -> tuple[UpcomingRound, ...]:
-    """Return the rounds to come for what is dirty, ascending; not those that come for horizons only.
+    """Return the upcoming rounds for dirty records, ascending; not those for horizons only.
 
-    With `is_early` at the earliest times that are possible, else at the latest.
+    With `is_early` at the earliest possible times, else at the latest.
     """
     if not view.is_enabled or state.is_deleted or state.write_failure is not None or view.is_paused:
         return ()
@@ -75,7 +75,7 @@ def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = 
             if retry_ms is None or at_ms < retry_ms:
                 continue
         if is_early:
-            # Whatever makes the clean part smaller makes the ratio higher.
+            # A smaller clean part makes the ratio higher.
             state = state.without_oldest(deletable_segments(state, at_ms))
         found = look(state, view, at_ms, first_dirty)
         if is_early and view.horizon_ms is not None and view.horizon_ms <= at_ms:
@@ -93,7 +93,7 @@ def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = 
 
 
 def next_round_ms(state: LogState, view: CleanerView, now_ms: int) -> int | None:
-    """Return when the next round comes at all, for what is dirty or for what expires; None: never."""
+    """Return the time of the next round, for dirty or for expired records; None: never."""
     dirty = next((one.at_ms for one in course(state, view, now_ms)), None)
     expires = view.horizon_ms
     if not view.is_enabled or not state.config.is_compacted or view.is_paused or view.uncleanable is not None:
@@ -103,7 +103,7 @@ def next_round_ms(state: LogState, view: CleanerView, now_ms: int) -> int | None
 
 
 def without_lags(state: LogState) -> LogState:
-    """Return the log with nothing in it too young, undecided or in the active segment to be cleaned."""
+    """Return the log as if no record were too young, undecided or in the active segment."""
     return replace(state.rolled().decided(), config=replace(state.config, min_compaction_lag_ms=0))
 
 

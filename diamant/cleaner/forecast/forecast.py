@@ -9,7 +9,7 @@ from typing import Any
 from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.storage.segments.log_config import LogConfig
 
-# What happens.
+# Kinds of events.
 ROLL = "roll"
 """The active segment is closed."""
 CLEAN = "clean"
@@ -20,9 +20,9 @@ DELETE = "delete"
 BY_HORIZON = "delete.retention.ms"
 BY_SEGMENT_MS = "segment.ms"
 BY_RETENTION = "retention"
-"""`retention.ms`, `retention.bytes`, or below the log start."""
+"""`retention.ms`, `retention.bytes`, or records below the log start."""
 
-# What superseded records, or tombstones that could go, are left for.
+# What superseded records, or expired tombstones, wait for.
 WAITS_FOR_POLICY = "policy"
 """The topic is not compacted."""
 WAITS_FOR_APPEND = "append"
@@ -32,9 +32,9 @@ WAITS_FOR_TRANSACTION = "transaction"
 WAITS_FOR_RATIO = "ratio"
 """Too little is dirty, and no `max.compaction.lag.ms` demands a round."""
 WAITS_FOR_TIME = "time"
-"""More happens after the end of the forecast, or not in any sensible time since timestamps are far in the future."""
+"""More happens after the end of the forecast, or only in the far future because of wrong timestamps."""
 WAITS_FOR_ROUND = "round"
-"""Tombstones or markers may go, but only with a round that comes for something else (mode kafka)."""
+"""Tombstones or markers have expired, but are only removed by a round for another reason (mode kafka)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +42,27 @@ class Scenario:
     """One combination of settings."""
 
     settings: Mapping[str, str]
-    """As they were given, by name; only to be told again."""
+    """As given, by name; only for display."""
     config: LogConfig
     cleaner: CleanerSettings
     producer_expiration_ms: int
     is_laid_out_anew: bool = False
-    """True if the settings say how segments are cut."""
+    """True if the settings affect the layout of segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The contents of the partition at one time; records are told apart as by `offline/stats.py`."""
+    """The contents of the partition at one time; kinds of records as in `offline/stats.py`."""
 
     bytes: int
-    """Of all `.log` files."""
+    """Size of all `.log` files."""
     segments: int
     batches: int
     records: int
     live: int
     superseded: int
     tombstones: int
-    """Those that are the latest of their key."""
+    """Tombstones that are the latest record of their key."""
     aborted: int
     undecided: int
     keyless: int
@@ -72,7 +72,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happens."""
+    """One step of the forecast."""
 
     kind: str
     """`ROLL`, `CLEAN` or `DELETE`."""
@@ -80,13 +80,13 @@ class Event:
     because: str
     """`BY_RATIO`, ...: the setting that made it due."""
     offset: int
-    """`CLEAN`: where the log is dirty from now on; `ROLL`: where the new segment begins; `DELETE`: the new log start."""
+    """`CLEAN`: the new first dirty offset; `ROLL`: base of the new segment; `DELETE`: the new log start."""
     removed: Mapping[str, int] = field(default_factory=dict)
-    """`CLEAN`: records by reason."""
+    """`CLEAN`: removed records by reason."""
     bytes: int = 0
-    """Of all `.log` files afterwards."""
+    """Size of all `.log` files after the event."""
     segments: int = 0
-    """Afterwards."""
+    """Segments after the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +95,24 @@ class Forecast:
 
     settings: Mapping[str, str]
     before: Contents
-    """Before anything happens; with other segments than on disk if they got a new layout."""
+    """Contents at the beginning, after a new layout if there is one."""
     events: tuple[Event, ...]
     after: Contents
     dirty_ratio: float
     """At the beginning."""
     rolls_ms: int | None
-    """Time of closing the active segment. In mode kafka only if an append with a timestamp so late comes then."""
+    """Time at which the active segment is closed. In mode kafka only if an append with such a timestamp comes then."""
     overdue_ms: int | None
-    """Time of the first round that `max.compaction.lag.ms` demands, past or future, as long as nothing else holds it back."""
+    """Time of the first round that `max.compaction.lag.ms` demands, past or future, if nothing else holds it back."""
     cleaned_ms: int | None
-    """The first round. It is eligible from that moment on."""
+    """Time of the first round; it is eligible from then on."""
     tombstones_expire_ms: int | None
-    """Time at which the last remaining tombstone may go (the greatest delete horizon); None also if there are none."""
+    """Time at which the last remaining tombstone expires (the greatest delete horizon); None also if there is none."""
     waits_for: tuple[str, ...]
-    """Why what could go is not gone at the end: `WAITS_FOR_POLICY`, ..."""
+    """Reasons why removable records are left at the end: `WAITS_FOR_POLICY`, ..."""
     failure: str | None = None
-    """Why it ends before everything has happened."""
+    """Reason why the forecast ends early."""
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the forecast as what JSON can hold."""
+        """Return the forecast as fields for JSON."""
         return asdict(self)

@@ -1,7 +1,7 @@
-"""The states of one partition in which `whatif.py` tries out what would happen: each is an overlay over the same files.
+"""The states of one partition in which `whatif.py` tries out events: each is an overlay over the same files.
 
-A state is never changed. To continue from one, take a fork of it and work on that: this makes the next one. States to
-which several scenarios lead are kept, as long as the log that was written for them has room (`max_kept_bytes`).
+A state is never changed. To continue from one, take a fork of it and work on that: this makes the next one. States shared by
+several scenarios are kept, as long as the log written for them has room (`max_kept_bytes`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from diamant.storage.recovery.segment_recovery import SyncedDamage
 from diamant.storage.uuid_text import ZERO_ID
 
 DEFAULT_MAX_KEPT_BYTES = 1024 * 1024 * 1024
-"""Log that is kept, in the scratch directory, for scenarios that have a round in common."""
+"""Limit of the log kept in the scratch directory for rounds that several scenarios share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ class State:
     checkpoint: int | None
     log_start_offset: int
     key: bytes
-    """Tells what led to it."""
+    """Identifies the steps that led to it."""
 
     def extent(self, directory: str) -> tuple[int, int]:
-        """Return how many bytes the `.log` files have, and how many there are."""
+        """Return the size of the `.log` files in bytes, and their number."""
         logs = [name for name in self.env.list_dir(directory) if name.endswith(names.LOG_SUFFIX)]
         return sum(self.env.file_size(f"{directory}/{name}") for name in logs), len(logs)
 
 
 class OverlayStates:
-    """See the module. `env` has the partition; `scratch`, a directory of `scratch_env`, takes what is written.
+    """Makes and keeps states; see the module. `env` has the partition; `scratch`, a directory of `scratch_env`, takes the output.
 
-    `advance` is told how many bytes were read or written, roughly, `report` of problems in the files.
+    `advance` takes the approximate number of bytes read or written, `report` takes problems in the files.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class OverlayStates:
         self._reported: set[Problem] = set()
 
     def beginning(self, scenario: Scenario) -> State:
-        """Set the clock to `now_ms` and return the partition at that time: as it is, or with a new layout."""
+        """Set the clock to `now_ms` and return the partition at that time, as it is or with a new layout."""
         self.clock.set_ms(self.now_ms)
         if not scenario.is_laid_out_anew:
             return self._origin
@@ -109,7 +109,7 @@ class OverlayStates:
         return state
 
     def load(self, state: State, scenario: Scenario) -> tuple[Log, OverlayEnv]:
-        """Open the partition as a broker does that starts now, on a fork of its own."""
+        """Open the partition as a starting broker does, on its own fork."""
         try:
             return self._load(state, scenario, is_clean=True)
         except SyncedDamage:
@@ -138,7 +138,7 @@ class OverlayStates:
         return log, env
 
     def count(self, state: State, scenario: Scenario) -> Contents:
-        """Count the records."""
+        """Count the records by kind."""
         if (known := self._counted.get(state.key)) is not None:
             return known
         log, env = self.load(state, scenario)
@@ -162,10 +162,10 @@ class OverlayStates:
         found = self._counted[state.key] = _contents(stats)
         return found
 
-    # -- what scenarios have in common ---------------------------------------------------------------------------
+    # -- sharing between scenarios -------------------------------------------------------------------------------
 
     def kept(self, key: bytes) -> tuple[State, CleanResult | None] | None:
-        """Return what `keep` was given."""
+        """Return what `keep` stored for a key."""
         found = self._kept.get(key)
         if found is None:
             return None
@@ -173,13 +173,13 @@ class OverlayStates:
         return found[0], found[1]
 
     def keep(self, key: bytes, state: State, result: CleanResult | None, size: int) -> None:
-        """Keep the outcome of a step that has written `size` bytes, until others have taken its room."""
+        """Keep the result of a step that wrote `size` bytes, until later results need the room."""
         self._kept[key] = (state, result, size)
         while self._kept and sum(size for _, _, size in self._kept.values()) > self._max_kept_bytes:
             self._kept.popitem(last=False)
 
     def demand_space(self, env: OverlayEnv, size: int) -> None:
-        """Raise StorageError if the scratch directory cannot take `size` bytes."""
+        """Raise StorageError if the scratch directory has no room for `size` bytes."""
         free = env.free_bytes()
         if size > free:
             raise StorageError(
@@ -206,5 +206,5 @@ def _contents(stats: PartitionStats) -> Contents:
 
 
 def next_key(key: bytes, *step: object) -> bytes:
-    """Return the key of the state to which `step` leads from the state with `key`."""
+    """Return the key of the state after `step`, from the state with `key`."""
     return blake2b(key + repr(step).encode(), digest_size=16).digest()

@@ -1,12 +1,12 @@
 """The segments that a log would have if other settings had been in force when it was written.
 
-Every batch that is there is appended again, in order and as it is, to segments that are closed by the rules of
-`Segment.should_roll`: `segment.bytes`, `segment.index.bytes`, and by the timestamps in the batches `segment.ms` and
-`max.compaction.lag.ms`. Batches that were removed already do not come back, so a log that was cleaned before may have fewer
-segments than it would have.
+Every batch is appended again, in order and unchanged, to segments that are closed by the rules of `Segment.should_roll`:
+`segment.bytes`, `segment.index.bytes`, and, by the timestamps in the batches, `segment.ms` and
+`max.compaction.lag.ms`. Batches that were removed do not come back, so a log that was cleaned may get fewer
+segments than it would have had.
 
-What the files do not tell is taken so: each batch was appended on its own, without jitter, and a batch without timestamp when its
-segment was last written. A last segment that is empty is left out: an append would have been needed to close the one before it.
+Unknown facts are assumed: each batch was appended on its own, without jitter, and a batch without timestamp when its segment was
+last written. An empty last segment is left out: only an append could have closed the one before it.
 
 Source: Kafka's LogSegment.shouldRoll and UnifiedLog.maybeRoll.
 """
@@ -31,10 +31,10 @@ READ_BYTES = 1024 * 1024
 def lay_out_anew(
     log: Log, env: Env, clock: SettableClock, config: LogConfig, *, advance: Callable[[int], object] | None = None
 ) -> None:
-    """Replace the segment files of `log`'s directory in `env`, a copy that `log` is not open on, by those that `config` makes.
+    """Replace the segment files of `log`'s directory in `env`, a copy that `log` does not have open, by those for `config`.
 
-    `clock` is that of `env`; it is moved to when each source was written, and left there. `advance` is told how many bytes
-    were copied. Blocks; CorruptLog for bytes that are no batch. Memory: `READ_BYTES`, or one batch.
+    `clock` is that of `env`; it is moved to the time of each source's last write, and left there. `advance` takes the number
+    of bytes copied. Blocks; CorruptLog for bytes outside batches. Memory: `READ_BYTES`, or one batch.
     """
     for name in env.list_dir(log.path):
         parsed = names.parse_segment_file(name)
@@ -62,7 +62,7 @@ class _Layout:
         self._directory = log.path
         entries = [aborted for segment in log.segments for aborted in segment.txn_index.all()]
         self._aborted: list[AbortedTxn] = sorted(entries, key=lambda one: -one.last_offset)
-        """Those whose markers are still to come, the next one last."""
+        """Entries whose markers are still to come, the next one last."""
         self._segment = self._new_segment(log.segments[0].base_offset)
         self._modified_ms = log.env.mtime_ms(log.segments[0].path)
         self._next_offset = log.segments[0].base_offset
@@ -84,7 +84,7 @@ class _Layout:
         self._next_offset = header.next_offset
 
     def finish(self, log_end_offset: int) -> None:
-        """Close the files. Offsets at the end that no batch has are kept, by an empty segment: they are not given twice."""
+        """Close the files. If the last offsets have no batch, an empty segment keeps them from being assigned twice."""
         if self._next_offset < log_end_offset and self._segment.base_offset < log_end_offset:
             self._close()
             self._segment = self._new_segment(log_end_offset)

@@ -1,13 +1,13 @@
-"""Forecasts (`cleaner.whatif`) for all partitions of a log directory: a task for each, largest first.
+"""Forecasts (`cleaner.whatif`) for all partitions of a log directory, one Spark task each, largest first.
 
     for outcome in run_trials(session, trials, now_ms=..., until_ms=None, key_bytes=...): ...
 
-A task opens the segments in place: the directory has to be the same on the driver and on every executor, at the same path, and
-tasks refuse files of another size than the driver has listed. What they write goes to Spark's own directory for temporary files,
+A task opens the segments in place: the directory must have the same path and contents on the driver and on every executor, and
+tasks refuse files whose size differs from the driver's list. Their output goes to Spark's own directory for temporary files,
 which Spark removes even if a worker is killed.
 
-Memory: a task's is that of `cleaner.whatif`, and an executor runs as many as it has cores. The driver holds all forecasts, each
-with up to `whatif.MAX_STEPS` events; Spark ends the job above spark.driver.maxResultSize (1 GiB).
+Memory: a task's is that of `cleaner.whatif`, and an executor runs one per core. The driver holds all forecasts, each with up to
+`whatif.MAX_STEPS` events; Spark ends the job above spark.driver.maxResultSize (1 GiB).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A partition and what is tried on it."""
+    """A partition, and the scenarios for it."""
 
     partition: PartitionFiles
     checkpoint: int | None
-    """Up to which offset it is clean, None if unknown."""
+    """Offset up to which it is clean, None if unknown."""
     scenarios: tuple[Scenario, ...]
 
 
@@ -48,7 +48,7 @@ class TrialOutcome:
 
     partition: PartitionFiles
     forecasts: tuple[Forecast, ...]
-    """One for each scenario; none if the partition cannot be opened or read, which is among the problems."""
+    """One for each scenario; none if the partition cannot be opened or read, which is then one of the problems."""
     problems: tuple[Problem, ...]
 
 
@@ -64,7 +64,7 @@ def run_trials(
 
 
 def outcome(trial: Trial, *, driver: Versions, now_ms: int, until_ms: int | None, key_bytes: int) -> TrialOutcome:
-    """Carry out a trial: a task. SparkError if this machine has other code or other files than the driver."""
+    """Run a trial as a task. SparkError if this machine has other code or other files than the driver."""
     check_versions(driver)
     from diamant.cleaner.forecast.overlay_states import OverlayStates
     from diamant.cleaner.forecast.whatif import forecast
@@ -93,12 +93,12 @@ def outcome(trial: Trial, *, driver: Versions, now_ms: int, until_ms: int | None
 
 
 def _demand_same_files(env: RealEnv, partition: PartitionFiles) -> None:
-    """Raise SparkError if this machine has not the segments that the driver has listed."""
+    """Raise SparkError if this machine does not have the segments that the driver listed."""
     for segment in partition.segments:
         size = env.file_size(segment.path) if env.exists(segment.path) else None
         if size != segment.size:
             got = "is not there" if size is None else f"has {size} bytes"
             raise SparkError(
-                f"{segment.path} {got} on {platform.node()}, expected the {segment.size} bytes that it has for the driver: "
+                f"{segment.path} {got} on {platform.node()}, expected the {segment.size} bytes that the driver sees: "
                 "every executor needs the same directory at the same path, and nothing may write to it during the forecast"
             )

@@ -1,27 +1,27 @@
-"""Forecasts what the cleaner would make of a partition under other settings: `diamant log whatif` without the printing.
+"""Forecasts what the cleaner would do with a partition under other settings: `diamant log whatif` without the printing.
 
-The files are not touched: rounds, closed segments and retention happen in an overlay (`storage.env.overlay`), by the
-code that a broker runs, with a clock that goes from one moment at which something is due to the next. So a forecast is
-not an estimate: it is what happens if what it assumes is so.
+The files are not touched. Rounds, closed segments and retention happen in an overlay (`storage.env.overlay`), by the
+code of a broker, with a clock that moves from one due moment to the next. So a forecast is not an estimate: it is exact if
+its assumptions hold.
 
 * No record arrives, no transaction ends, no records are deleted and no configuration changes.
-* A broker runs all the time, looks at the partition at every moment (a real one every `log.cleaner.backoff.ms`), has a thread
-  free, and rounds take no time. It was started at `now_ms`.
-* Where `Scenario.is_laid_out_anew`, the segments are those of `resegmentation`: as if the settings had been in force from
-  the beginning. Otherwise they are what they are, and settings count from now on. What was cleaned away stays away.
-* Mode prompt: a round writes all segments, even those that would stay as they are; a broker leaves these alone, so that it
-  may have more segments, with the same batches in them. Nothing is in quarantine.
+* A broker runs all the time and looks at the partition at every moment (a real one every `log.cleaner.backoff.ms`). It has a
+  free thread, and rounds take no time. It was started at `now_ms`.
+* With `Scenario.is_laid_out_anew`, the segments are those of `resegmentation`: as if the settings had been in force from
+  the beginning. Otherwise segments stay, and settings count from now on. Removed records do not come back.
+* Mode prompt: a round writes all segments, even unchanged ones. A broker leaves these alone, so it may have more segments with
+  the same batches. Nothing is in quarantine.
 
-Each round is the plain engine's, or above `MAX_PLAIN_BYTES` the compiled one's, which writes the same bytes.
+The plain engine runs each round; above `MAX_PLAIN_BYTES` the compiled one does, which writes the same bytes.
 
     states = OverlayStates(env, partition, checkpoint, now_ms, scratch_env, scratch_directory)
     for scenario in scenarios: forecast(states, scenario)
 
-What two scenarios have in common is done once, as far as it is kept (`OverlayStates.max_kept_bytes`).
+Steps shared by two scenarios run once, as long as their result is kept (`OverlayStates.max_kept_bytes`).
 
 Memory: one engine's (`plain_round` with `MAX_PLAIN_BYTES` of log, or `compiled` with the scenario's map), and
-`max_key_bytes` for counting keys. Disk, in the scratch directory: what a round writes and what it is made from, that is at
-most twice the partition, as often again if it gets a new layout, and what is kept.
+`max_key_bytes` for counting keys. Disk, in the scratch directory: input and output of a round, which is at most twice the
+partition, the same again for a new layout, and the kept results.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ from diamant.storage.segments.log_config import LONG_MAX
 from diamant.storage.segments.segment import scan_headers
 
 MAX_PLAIN_BYTES = 16 * 1024 * 1024
-"""Larger rounds are for the compiled engine, which takes a second to load, and longer on a machine that never did."""
+"""Larger rounds use the compiled engine, which takes a second to load, and longer on its first use on a machine."""
 MAX_STEPS = 1000
-"""Rounds and the like in one forecast."""
+"""Limit of events in one forecast."""
 _FAR_MS = 1 << 60
 """Times beyond this mean never: some 36 million years from 1970."""
 
 
 def engine_for(size: int) -> Callable[..., CleanResult]:
-    """Return the `clean` of the engine for a round over `size` bytes of log."""
+    """Return the `clean` function of the engine for a round over `size` bytes of log."""
     return plain_round.clean if size <= MAX_PLAIN_BYTES else best_engine()
 
 
@@ -96,16 +96,16 @@ def forecast(
     until_ms: int | None = None,
     engine_for: Callable[[int], Callable[..., CleanResult]] = engine_for,
 ) -> Forecast:
-    """Return what happens from `states.now_ms` on, up to `until_ms`. A round that fails ends the forecast, and is told in it.
-    Groups of segments that it had finished before are left out.
+    """Return the events from `states.now_ms` up to `until_ms`. A failed round ends the forecast and is reported in it,
+    without the groups of segments that it had finished.
 
-    Raises CorruptLog and the like for a partition that cannot be opened, StorageError if the scratch directory is full.
+    Raises CorruptLog and similar errors if the partition cannot be opened, StorageError if the scratch directory is full.
     """
     return _Course(states, scenario, until_ms, engine_for).run(states.beginning(scenario))
 
 
 class _Course:
-    """One scenario, from `now_ms` on."""
+    """One scenario from `now_ms` on."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class _Course:
         self.facts = PartitionFacts()
         self.events: list[Event] = []
         self.is_cut = False
-        """True if more happens after `until_ms`."""
+        """True if there are events after `until_ms`."""
 
     def run(self, first: State) -> Forecast:
         states, scenario = self.states, self.scenario
@@ -151,7 +151,7 @@ class _Course:
 
     @contextmanager
     def _opened(self, state: State) -> Iterator[Log]:
-        """Open the log of a state to look at it, at the time that the clock shows."""
+        """Open the log of a state for reading, at the time of the clock."""
         log, _ = self.states.load(state, self.scenario)
         try:
             yield log
@@ -159,7 +159,7 @@ class _Course:
             log.close()
 
     def _go(self, state: State) -> tuple[State, str | None]:
-        """Let everything happen; the last state, and why it is not the end if it is not."""
+        """Run all steps; return the last state, and the reason if the forecast ends early."""
         try:
             for _ in range(MAX_STEPS):
                 following = self._step(state)
@@ -168,12 +168,12 @@ class _Course:
                 state = following
         except (CorruptLog, OutputOverflow) as error:
             return state, str(error)
-        return state, f"after {MAX_STEPS} rounds and the like there is still something to do"
+        return state, f"after {MAX_STEPS} steps the forecast is not complete"
 
-    # -- what happens --------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------
 
     def _step(self, state: State) -> State | None:
-        """Go to the next moment at which something is due, and do it; None if there is none."""
+        """Move to the next due moment and act; return None if there is none."""
         clock = self.states.clock
         log, env = self.states.load(state, self.scenario)
         try:
@@ -183,7 +183,7 @@ class _Course:
                 self.is_cut = at_ms is not None
                 return None
             if at_ms > clock.now_ms():
-                # Closed now and opened again at that time: producers may have been forgotten since.
+                # The log is reopened at that time, since producers may have expired by then.
                 log.close()
                 clock.set_ms(at_ms)
                 log, env = self.states.load(replace(state, env=env), self.scenario)
@@ -196,12 +196,12 @@ class _Course:
         return following
 
     def _moments(self, log: Log, checkpoint: int | None) -> list[int]:
-        """Return all times from now on at which something may become due, as far as is known now, ascending."""
+        """Return all times from now on at which something may become due, as far as they are known, ascending."""
         now_ms, config = self.states.clock.now_ms(), log.config
         first_dirty = self._look(log, checkpoint, now_ms).first_dirty_offset
         times: set[int | None] = {now_ms}
         for segment in log.segments:
-            # The age of an empty segment counts as well: retention passes none that is too young.
+            # The age of an empty segment counts as well: retention stops at one that is too young.
             if config.is_deleted and config.retention_ms >= 0:
                 times.add(segment.largest_timestamp + config.retention_ms + 1)
             times.add(segment.largest_timestamp + config.min_compaction_lag_ms)
@@ -224,7 +224,7 @@ class _Course:
         )
 
     def _act(self, log: Log, env: OverlayEnv, state: State, at_ms: int) -> tuple[State, Event]:
-        """Do what is due first: the order is that of the cleaner's loop. The event's sizes are not filled in."""
+        """Do what is due first, in the order of the cleaner's loop. The event's sizes are not filled in."""
         if self._must_roll(log, at_ms):
             log.roll()
             key = next_key(state.key, ROLL, at_ms, log.log_end_offset, self.scenario.producer_expiration_ms)
@@ -280,7 +280,7 @@ class _Course:
     def _plan(self, log: Log, start: int, end: int, at_ms: int) -> CleanPlan:
         if self.is_prompt:
             self.facts.note_round(log, start, at_ms)
-        # No key is hashed by anyone else, and the same plan must look the same.
+        # Keys are hashed by no other process, and equal plans must be identical.
         return make_plan(log, start, end, at_ms, replace(self.scenario.cleaner, hash_key=bytes(16)))
 
     def _round(self, log: Log, env: OverlayEnv, state: State, plan: CleanPlan) -> tuple[State, CleanResult]:
@@ -296,7 +296,7 @@ class _Course:
         states.keep(key, following, result, sum(output.size for output in result.outputs))
         return following, result
 
-    # -- what is told of it --------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------
 
     def _rolls_ms(self, log: Log) -> int | None:
         """Return the time at which the active segment is closed: by itself, or in mode kafka by an append."""
@@ -310,7 +310,7 @@ class _Course:
         return active.first_timestamp + limit_ms + 1
 
     def _overdue_ms(self, log: Log, first_dirty: int) -> int | None:
-        """Return the time of the first round that `max.compaction.lag.ms` demands, of what is closed or closes by itself."""
+        """Return the time of the first round that `max.compaction.lag.ms` demands for segments that are or will be closed."""
         limit_ms = log.config.max_compaction_lag_ms
         if limit_ms >= _FAR_MS or not log.config.is_compacted:
             return None
@@ -326,7 +326,7 @@ class _Course:
         return min(times) + limit_ms + 1 if times else None
 
     def _reasons(self, log: Log, state: State, after: Contents, expire_ms: int | None) -> Iterator[str]:
-        """Yield why what could go is not gone, given that nothing is due any more."""
+        """Yield reasons why removable records are left, given that nothing is due."""
         if not (after.superseded or after.aborted or after.keyless or after.tombstones):
             return
         if not log.config.is_compacted:
