@@ -1,4 +1,4 @@
-"""The errors of Spark itself; damage in a log is `CorruptLog` here as everywhere."""
+"""The errors of Spark itself. Damage in a log is `CorruptLog`, as everywhere."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from diamant.cleaner.runners.contract import RunnerFailed
 
 
 class SparkError(RunnerFailed):
-    """Spark cannot do what was asked, and the log is not at fault. The text says what to do about it."""
+    """A job failed on Spark through no fault of the log. The text says what to do about it."""
 
 
 class SparkUnavailable(SparkError):
-    """There is no usable Spark: no Java or PySpark, a master that does not answer, executors with other software."""
+    """Spark is not usable: no Java or PySpark, no answer from the master, or executors with other software."""
 
 
 class SegmentChanged(SparkError):
-    """A file is not the one that the plan was made for: it was cleaned, deleted or truncated since."""
+    """A file is not the planned one: it was cleaned, deleted or truncated since."""

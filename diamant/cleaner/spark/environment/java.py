@@ -1,9 +1,9 @@
-"""Finds the Java that Spark runs on. Needs nothing but the standard library.
+"""Finds a Java for Spark. Uses the standard library only.
 
-    python -m diamant.cleaner.spark.environment.java        prints its home, or what is wrong, and then the exit code is 1
+    python -m diamant.cleaner.spark.environment.java        prints its home, or an error with exit code 1
 
-`JAVA_HOME` comes first, then `java` on the PATH, then /usr/lib/jvm, there the oldest that is new enough: what is newer than a
-release of Spark is not what it was tested with.
+The order is `JAVA_HOME`, `java` on the PATH, then the oldest sufficient one in /usr/lib/jvm: Spark releases are not tested with
+later Java versions.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pathlib import Path
 MIN_VERSION = 17
 """Spark 4 needs Java 17."""
 INSTALL_COMMAND = "apt-get install -y openjdk-17-jre-headless"
-"""On Debian and Ubuntu."""
+"""Installs Java on Debian and Ubuntu."""
 JVM_DIRECTORY = "/usr/lib/jvm"
 _ASK_TIMEOUT_S = 20
 _VERSION = re.compile(r'"?(\d+)(?:\.(\d+))?')
 
 
 class JavaNotFound(Exception):
-    """There is no Java of version 17 or newer; the text says what was found and how to get one."""
+    """No Java of version 17 or newer was found; the text names those found, and how to install one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class Java:
     """An installed Java."""
 
     home: str
-    """The value for JAVA_HOME: `bin/java` lies in it."""
+    """The value for JAVA_HOME: the directory that contains `bin/java`."""
     version: int
-    """17, 21 and so on; 8 for what calls itself 1.8."""
+    """17, 21 and so on; 8 for 1.8."""
 
 
 def find_java(environ: Mapping[str, str] = os.environ, jvm_directory: str = JVM_DIRECTORY) -> Java:
-    """Return the Java to use. JavaNotFound if there is none, or none that is new enough."""
+    """Return the Java to use. Raises JavaNotFound if there is none, or none that is new enough."""
     too_old = []
     for home in _homes(environ, jvm_directory):
         version = _version_of(home)
@@ -58,7 +58,7 @@ def find_java(environ: Mapping[str, str] = os.environ, jvm_directory: str = JVM_
 
 
 def _homes(environ: Mapping[str, str], jvm_directory: str) -> Iterator[str]:
-    """Yield directories that may be homes, each once."""
+    """Yield possible home directories, each once."""
     seen = set()
     for home in _candidates(environ, jvm_directory):
         home = os.path.realpath(home)
@@ -82,14 +82,14 @@ def _candidates(environ: Mapping[str, str], jvm_directory: str) -> Iterator[str]
 
 
 def _version_of(home: str) -> int | None:
-    """Return the version of the Java in `home`, None if there is none that runs."""
+    """Return the version of the Java in `home`; None if there is none, or it does not run."""
     try:
         with open(f"{home}/release", encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 if line.startswith("JAVA_VERSION="):
                     return _parse_version(line.removeprefix("JAVA_VERSION="))
     except OSError:
-        pass  # Not every distribution ships that file: ask the program.
+        pass  # Not every distribution ships that file: run the program instead.
     try:
         asked = subprocess.run(
             [f"{home}/bin/java", "-version"], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False
@@ -110,7 +110,7 @@ def _parse_version(text: str) -> int | None:
 
 
 def main() -> int:
-    """Print the home of the Java that would be used."""
+    """Print the home of the Java to use."""
     try:
         print(find_java().home)
     except JavaNotFound as error:

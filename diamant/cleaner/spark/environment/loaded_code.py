@@ -1,7 +1,7 @@
-"""The garbage collections of Python workers leave out what was loaded once.
+"""Exempts loaded modules from the garbage collections of Python workers.
 
-PySpark makes a full collection after each task (`pyspark/daemon.py`). With numpy, the kernels and PySpark loaded that takes
-20 ms of a processor and more, the largest part of a small task.
+PySpark runs a full collection after each task (`pyspark/daemon.py`). With numpy, the kernels and PySpark loaded this takes
+20 ms of CPU or more, the largest part of a small task.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 
 
 def freeze_loaded() -> None:
-    """At the end of a task: take what is alive out of later collections, if modules came since the last call.
+    """Exempt live objects from later collections, if modules were loaded since the last call. Call at the end of a task.
 
     Does nothing outside of a worker.
     """

@@ -1,15 +1,15 @@
-"""Places that tasks read and write: local paths, and `file:` or `s3:` URIs, through pyarrow's file systems.
+"""Locations that tasks read and write: local paths, and `file:` or `s3:` URIs, through pyarrow's file systems.
 
-Python workers of Spark have no Hadoop file system, so this is how they reach files.
+Spark's Python workers have no access to Hadoop file systems and use these instead.
 
     Location.parse("/var/lib/kafka")                                  a path of the local machine
     Location.parse("file:///mnt/shared/logs")                         the same, as a URI
-    Location.parse("s3://bucket/logs?region=eu-central-1")            options and credentials as pyarrow.fs.S3FileSystem has them;
-                                                                      without any, those of the environment
+    Location.parse("s3://bucket/logs?region=eu-central-1")            options and credentials of pyarrow.fs.S3FileSystem; by
+                                                                      default those of the environment
     Location.parse("s3://bucket/logs?scheme=http&endpoint_override=host:port")
 
-A location is a value that can be pickled; its text leaves out user, password and options, which may be secret. Where the
-text of a path is to be a glob, `expand` has `*`, `?` and `[...]` within a name.
+A location is a value that can be pickled. Its text omits user, password and options, which may be secret. `expand` resolves
+globs with `*`, `?` and `[...]` within a name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
 _MAGIC = re.compile(r"[*?\[]")
 LOCAL = ""
 READ_AHEAD_BYTES = 8 * 1024 * 1024
-"""Of a file that is not local and read from begin to end; one buffer for each open file."""
+"""Read-ahead for remote files that are read sequentially; one buffer of this size per open file."""
 
 
 class Entry(NamedTuple):
@@ -44,34 +44,34 @@ class Entry(NamedTuple):
     name: str
     is_dir: bool
     size: int
-    """Bytes; 0 of a directory."""
+    """Size in bytes; 0 for a directory."""
     mtime_ms: int | None
-    """None where the file system does not tell."""
+    """None if the file system does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A file or a directory. What cannot be reached raises OSError (FileNotFoundError, PermissionError and so on)."""
+    """A file or a directory. Failed access raises OSError (FileNotFoundError, PermissionError and so on)."""
 
     path: str
-    """Within the file system, with slashes; absolute if that is the local one, beginning with the bucket for s3."""
+    """Path within the file system, with slashes: absolute for the local one, starting with the bucket for s3."""
     filesystem: str = LOCAL
     """The URI of the file system without the path; empty for the local one."""
 
     @classmethod
     def parse(cls, text: str) -> Location:
-        """Return the location that a user named. SparkError for a scheme that is not supported."""
+        """Parse a user's text. Raises SparkError for an unsupported scheme."""
         if not _SCHEME.match(text):
             return cls(os.path.abspath(text))
         try:
             parts = urlsplit(text)
         except ValueError:
-            # What urlsplit says of it quotes it.
+            # The error of urlsplit quotes the text, which may hold secrets.
             raise SparkError(f"a URI that begins with {text.partition(':')[0]}: cannot be read") from None
         if parts.scheme == "file":
             if parts.netloc not in ("", "localhost"):
                 raise SparkError("a URI that begins with file: cannot be used, expected file:///path, without a host")
-            # Not parts.path: a question mark or a hash in a file name is no query.
+            # Not parts.path: a question mark or hash in a file name does not begin a query.
             _, _, rest = text.partition(":")
             return cls(os.path.abspath("/" + rest.removeprefix("//localhost").lstrip("/")))
         if parts.scheme in ("s3", "s3a"):
@@ -80,7 +80,7 @@ class Location:
                 raise SparkError(
                     f"a URI that begins with {parts.scheme}: cannot be used, expected {parts.scheme}://bucket/prefix"
                 )
-            # A secret with a slash would end there, and what is before it be shown everywhere as the bucket.
+            # A slash would end the secret, and the part before it would be shown everywhere as the bucket.
             if ":" in bucket or "@" in parts.path + parts.query + parts.fragment:
                 raise SparkError(
                     f"a URI that begins with {parts.scheme}: cannot be used, expected {parts.scheme}://KEY:SECRET@bucket/prefix: "
@@ -99,11 +99,11 @@ class Location:
         return self.path if self.is_local else f"{urlsplit(self.filesystem).scheme}://{self.path}"
 
     def __repr__(self) -> str:
-        return f"Location({str(self)!r})"  # without the credentials that the fields may hold
+        return f"Location({str(self)!r})"  # omits the credentials that the fields may hold
 
     @property
     def is_local(self) -> bool:
-        """True if it is on the file system of the machine that looks."""
+        """True if it is on the file system of the current machine."""
         return self.filesystem == LOCAL
 
     @property
@@ -113,7 +113,7 @@ class Location:
 
     @property
     def parent(self) -> Location:
-        """The directory that it lies in."""
+        """The directory that contains it."""
         return replace(self, path=posixpath.dirname(self.path))
 
     def child(self, name: str) -> Location:
@@ -121,7 +121,7 @@ class Location:
         return replace(self, path=posixpath.join(self.path, name))
 
     def entries(self) -> list[Entry]:
-        """Return what is in this directory, by name. FileNotFoundError if there is no such directory."""
+        """Return the entries of this directory, sorted by name. Raises FileNotFoundError if it does not exist."""
         if self.is_local:
             with os.scandir(self.path) as entries:
                 return sorted(filter(None, map(_local_entry, entries)))
@@ -131,7 +131,7 @@ class Location:
         return sorted(_entry(info) for info in found)
 
     def find(self) -> Entry | None:
-        """Return what is here, None if there is nothing."""
+        """Return the entry at this location; None if there is none."""
         if self.is_local:
             try:
                 stat = os.stat(self.path)
@@ -145,7 +145,7 @@ class Location:
         return None if info.type == fs.FileType.NotFound else _entry(info)
 
     def expand(self) -> list[Location]:
-        """Return what a path with `*`, `?` or `[...]` in its names matches, by name; itself if it has none of these."""
+        """Return the matches of a path with `*`, `?` or `[...]`, sorted by name; the location itself if it has none of these."""
         if not _MAGIC.search(self.path):
             return [self]
         parts = self.path.split("/")
@@ -166,7 +166,7 @@ class Location:
         except (FileNotFoundError, NotADirectoryError):
             return
         for entry in entries:
-            # As a shell has it: a star does not match hidden files.
+            # As in a shell, a star does not match hidden files.
             if fnmatch.fnmatchcase(entry.name, parts[0]) and entry.name.startswith(".") <= parts[0].startswith("."):
                 if len(parts) == 1:
                     yield self.child(entry.name)
@@ -174,34 +174,34 @@ class Location:
                     yield from self.child(entry.name)._matching(parts[1:])
 
     def open(self, *, read_ahead_bytes: int = READ_AHEAD_BYTES) -> LocationFile:
-        """Open a file to read any part of it. FileNotFoundError if it is not there.
+        """Open a file for random reads. Raises FileNotFoundError if it does not exist.
 
-        `read_ahead_bytes`: how much a request asks for at least, where the file is not local.
+        `read_ahead_bytes`: smallest size of a request for a remote file.
         """
         return _LocalFile(self) if self.is_local else LocationFile(self, read_ahead_bytes)
 
     def read_bytes(self) -> bytes:
-        """Return the content of a file, which fits into memory."""
+        """Return the content of a file, which must fit into memory."""
         with self.open() as file:
             return file.pread(file.size(), 0)
 
     def write_bytes(self, data: Buffer) -> None:
-        """Write a file, over one that may be there; directories above it are made."""
+        """Write a file, replacing an existing one. Creates missing parent directories."""
         if self.is_local:
             os.makedirs(posixpath.dirname(self.path), exist_ok=True)
         with self.open_output() as stream:
             stream.write(data)
 
     def make_directory(self) -> None:
-        """Make this directory, if it is not there, in one that is: FileNotFoundError without. In s3 there are none to be made."""
+        """Create this directory, if missing. Raises FileNotFoundError if its parent is missing. Does nothing in s3."""
         if self.is_local:
             with suppress(FileExistsError):
                 os.mkdir(self.path)
 
     def has_changed_since(self, time_ms: int) -> bool:
-        """Tell whether anything in this directory, or it itself, was made or written after that. False if it is not there.
+        """Return whether this directory, or anything in it, was created or written after `time_ms`. False if it does not exist.
 
-        In s3 the directory is listed as a whole: some 500 bytes of memory for each file.
+        In s3 the whole directory is listed: about 500 bytes of memory per file.
         """
         if not self.is_local:
             from pyarrow import fs
@@ -216,11 +216,11 @@ class Location:
         return False
 
     def open_output(self) -> Any:
-        """Open a file to be written from its begin to its end (`write` and `close`), in a directory that is there."""
+        """Open a file for sequential writing (`write` and `close`), in an existing directory."""
         return open(self.path, "wb") if self.is_local else self._fs().open_output_stream(self.path)
 
     def remove(self) -> None:
-        """Remove a file, or a directory with all that is in it; nothing happens if it is not there."""
+        """Remove a file, or a directory with its content, if it exists."""
         if self.is_local:
             if os.path.isdir(self.path) and not os.path.islink(self.path):
                 shutil.rmtree(self.path)
@@ -241,7 +241,7 @@ class Location:
 
 
 class LocationFile:
-    """A file to be read, as `storage.env.env.File` has it, without the writing half. Use as a context manager, or close it."""
+    """The reading half of `storage.env.env.File`. Use it as a context manager, or close it."""
 
     def __init__(self, location: Location, read_ahead_bytes: int = READ_AHEAD_BYTES) -> None:
         self.path = str(location)
@@ -262,26 +262,26 @@ class LocationFile:
         count = max(0, min(count, self._size - position))
         start = position - self._ahead_from
         if not 0 <= start <= start + count <= len(self._ahead):
-            # A request costs as much as some MB: files are read from begin to end.
+            # Read ahead: a request takes as long as some MB, and files are mostly read sequentially.
             self._ahead = self._stream.read_at(min(max(count, self._read_ahead_bytes), self._size - position), position)
             self._ahead_from, start = position, 0
         return self._ahead[start : start + count]
 
     def size(self) -> int:
-        """Return the size in bytes, as it was when the file was opened."""
+        """Return the size at the time of opening, in bytes."""
         return self._size
 
     def fileno(self) -> int | None:
-        """Return the descriptor of a local file, None of any other."""
+        """Return the descriptor of a local file; None for any other."""
         return None
 
     def close(self) -> None:
-        """Release it."""
+        """Release the file."""
         self._stream.close()
 
 
 class _LocalFile(LocationFile):
-    """Read without pyarrow, which would copy once more."""
+    """A local file, read without pyarrow, which would copy once more."""
 
     def __init__(self, location: Location) -> None:
         self.path = location.path
@@ -315,7 +315,7 @@ def _open_filesystem(uri: str) -> Any:
 
 
 def _without_secrets(text: str, uri: str) -> str:
-    """Return a text about a URI without its user, password and options."""
+    """Return an error text with the URI's user, password and options removed."""
     text = text.replace(uri, Location._redacted(uri))
     parts = urlsplit(uri)
     user_info = parts.netloc.rpartition("@")[0]

@@ -1,4 +1,4 @@
-"""The settings for cleaning on Spark, by a broker or a command, and the rule for its use. Imports nothing of Spark."""
+"""The settings for cleaning on Spark, by a broker or a command, and the rule when to use it. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from diamant.cleaner.rules.plan import CleanPlan
 
 START_S = 12.0
-"""Until a session is there and its Python workers have loaded the engine."""
+"""Time to start a session and load the engine in its Python workers."""
 CORE_BYTES_PER_S = 150e6
-"""Rate of one core of executors, both passes and the shuffle: a third of the process runner's rate, between what was
-measured with large records (two thirds) and with tiny ones of which all stay (a quarter). Figures:
+"""Rate of one executor core, for both passes and the shuffle: a third of the process runner's rate. Measurements gave two
+thirds with large records, and a quarter with tiny records that are all kept. Figures:
 docs/reference/measurements-cleaning.md."""
 PROCESS_BYTES_PER_S = 470e6
 """Rate of the process runner."""
@@ -30,28 +30,28 @@ class SparkSettings:
 
     master: str = "local[*]"
     staging: str = ""
-    """URI of the staging place; empty: beside the segments that are cleaned."""
+    """URI of the staging place; empty: beside the cleaned segments."""
     min_bytes: int = 64 * 1024**3
-    """Plans below this are never sent to Spark on their own account; -1: none is."""
+    """Smaller plans are sent to Spark only on request; -1: all plans are."""
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Passed on to Spark. May hold secrets."""
+    """Spark's own configuration. May hold secrets."""
     executor_timeout_ms: int = EXECUTOR_TIMEOUT_MS
     driver_max_idle_ms: int = 0
-    """Time for which a driver is kept after its job; 0: it is not."""
+    """Time for which an idle driver is kept after its job; 0: it ends with the job."""
 
     @property
     def is_local(self) -> bool:
-        """True if the driver does all the work itself, on this machine."""
+        """True if the driver itself does all the work, on this machine."""
         return is_local(self.master)
 
 
 def is_local(master: str) -> bool:
-    """Tell whether a session on `master` has no executors but its driver."""
+    """Return whether the driver is the only executor of a session on `master`."""
     return _LOCAL.match(master) is not None
 
 
 def cores(settings: SparkSettings) -> int | None:
-    """Return on how many cores tasks will run; None if that is up to a cluster."""
+    """Return the number of cores for tasks; None if a cluster decides."""
     match = _LOCAL.match(settings.master)
     if match is not None:
         if match[1] is None:
@@ -62,10 +62,10 @@ def cores(settings: SparkSettings) -> int | None:
 
 
 def is_worth_it(plan: CleanPlan, settings: SparkSettings) -> bool:
-    """Tell whether a plan is for Spark: large enough, and done sooner there than by a worker process.
+    """Return whether a plan is worth Spark: it is large enough, and faster there than in a worker process.
 
-    A cluster that does not say how many cores it will give is taken to be quicker: that is what it was named for. Segments that
-    the round leaves alone do not count: no engine reads them.
+    A cluster with an unknown number of cores is assumed to be faster. Segments that the round leaves alone do not count, because
+    no engine reads them.
     """
     left_alone = plan.untouched | plan.quarantined
     size = sum(segment.size for segment in plan.segments if segment.base_offset not in left_alone)

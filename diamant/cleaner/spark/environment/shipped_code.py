@@ -1,17 +1,14 @@
-"""The package's own code as a .zip that Spark ships to its executors.
+"""The package's own code as a .zip that Spark ships to its executors, and the check of their software.
 
-A zip, since Python imports from one where it lies, but for the kernels, which are unpacked (`diamant.kernels`); a wheel under
-its own name is taken by Spark as well and then silently not imported. The name holds a digest of the code, by which an executor
-tells whose code it runs:
+Python imports directly from a zip, except the kernels, which are unpacked (`diamant.kernels`). Spark would also accept a wheel,
+but silently not import it. The name contains a digest of the code, by which an executor identifies it:
 
     diamant-code-<16 hex>.zip/diamant/...
 
-The same code gives the same bytes: no times, files in order.
+The same code gives the same zip: files have no times and are sorted.
 
-It compares the software that the driver and the Python processes of executors must have in common.
-
-Cleaning promises the same bytes wherever it runs, so the packages that make them are compared exactly: codecs of two versions
-may compress differently. Kernels are compiled for one kind of processor.
+Cleaning promises the same bytes wherever it runs. So the versions of all packages that determine them must be equal in the
+driver and in executors: two versions of a codec may compress differently. Kernels are compiled for one CPU architecture.
 """
 
 from __future__ import annotations
@@ -32,12 +29,12 @@ from diamant.cleaner.spark.environment.errors import SparkUnavailable
 PREFIX = "diamant-code-"
 _NAME = re.compile(rf"{PREFIX}([0-9a-f]{{16}})\.zip")
 _PACKAGE = Path(__file__).parents[3]
-"""The package `diamant`; in an executor it lies in the zip."""
+"""The package `diamant`; in an executor it is in the zip."""
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 
 
 def write_code_archive(directory: str | Path) -> Path:
-    """Write the zip into `directory` and return its path. About 1 MB, a tenth of a second."""
+    """Write the zip into `directory` and return its path: about 1 MB in 0.1 s."""
     path = Path(directory) / f"{PREFIX}{code_digest()}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, source in _sources():
@@ -47,7 +44,7 @@ def write_code_archive(directory: str | Path) -> Path:
 
 @cache
 def code_digest() -> str:
-    """Return 16 hex digits that tell this code from any other, wherever it was imported from."""
+    """Return 16 hex digits that identify this code, whether imported from files or from a zip."""
     match = _NAME.search(str(_PACKAGE))
     if match is not None:
         return match[1]
@@ -73,19 +70,19 @@ class Versions:
     """The software of one Python process."""
 
     python: str
-    """3.11 on x86_64: Spark itself compares no more than the first."""
+    """Version and architecture, such as `3.11 on x86_64`. Spark itself compares only the version."""
     code: str
     """Digest of Diamant's code."""
     packages: tuple[tuple[str, str], ...]
-    """Name and version, in the order of `PACKAGES`; `none` for what is not installed."""
+    """Name and version, in the order of `PACKAGES`; `none` if not installed."""
 
     @classmethod
     def here(cls) -> Versions:
-        """Return those of this process. Imports none of the packages."""
+        """Return the versions of this process, without importing the packages."""
         return _versions_here()
 
     def difference(self, other: Versions) -> str:
-        """Say what `other` has that this has not, `numpy 1.26.4 instead of 2.4.6`; empty if nothing differs."""
+        """Describe how `other` differs, as in `numpy 1.26.4 instead of 2.4.6`; empty if it does not."""
         found = []
         if other.python != self.python:
             found.append(f"Python {other.python} instead of {self.python}")
@@ -115,7 +112,7 @@ def _installed(name: str) -> str:
 
 @cache
 def check_versions(driver: Versions) -> None:
-    """Refuse to work in a process whose software is not the driver's: SparkUnavailable, naming both. The first call is slow."""
+    """Raise SparkUnavailable, with both versions, if this process's software is not the driver's. The first call is slow."""
     refuse_difference(driver, Versions.here(), platform.node(), sys.executable)
 
 
@@ -124,11 +121,11 @@ def refuse_difference(driver: Versions, executor: Versions, host: str, python: s
     difference = driver.difference(executor)
     if difference:
         raise SparkUnavailable(
-            f"the executor on {host} ({python}) has {difference}: driver and executors need the same. Install there what the "
-            "driver has, or name another Python by PYSPARK_PYTHON or --conf spark.pyspark.python=PATH"
+            f"the executor on {host} ({python}) has {difference}: driver and executors need the same. Install the driver's "
+            "versions there, or name another Python by PYSPARK_PYTHON or --conf spark.pyspark.python=PATH"
         )
 
 
 def report_versions(_: Iterable[object]) -> Iterator[tuple[Versions, str, str]]:
-    """In an executor: what it has, its host and its Python (for `RDD.mapPartitions`)."""
+    """Yield this executor's versions, host and Python, for `RDD.mapPartitions`."""
     yield Versions.here(), platform.node(), sys.executable

@@ -1,18 +1,18 @@
-"""The driver of cleaning jobs: a process of its own beside the broker, which `runner` starts and tells its jobs.
+"""The driver of cleaning jobs: a child process of the broker. `runner` starts it and sends it jobs.
 
-A line of JSON on its standard input says how to make the session, and so the JVM; each further one is a job (`job`). They come
-by no other way, for the configuration of Spark may name secrets. It says on its standard output what happens:
+Its standard input has one JSON object per line: first the settings of the session and its JVM, then the jobs (`job`). No
+other channel is used, because Spark's configuration may contain secrets. It writes messages to its standard output:
 
     {"type": "progress", "step": "map", "bytes": 1048576}          twice a second at most
-    {"type": "outputs", "outputs": [{...}, ...]}                   those of the manifest, a few at a time: as often as need be
-    {"type": "manifest", "manifest": {...}}                        the end of a job, see `manifest`; the outputs are left out
-    {"type": "error", "kind": "...", ...}                          the other end, and the driver's
+    {"type": "outputs", "outputs": [{...}, ...]}                   outputs of the manifest, a few per message
+    {"type": "manifest", "manifest": {...}}                        the end of a job: its `manifest`, without the outputs
+    {"type": "error", "kind": "...", ...}                          the other end of a job, and of the driver
 
-A job of which no task comes to its end for far longer than the largest takes at the slowest (`JobProgress.patience_s`) is given
-up: Spark sees executors that are gone, but not one that waits for a disk or an object store which does not answer.
+A job fails if no task ends for far longer than the largest should take at the slowest rate (`JobProgress.patience_s`). Spark
+detects lost executors, but not an executor that waits for a disk or an object store that does not answer.
 
-It ends when its standard input does, and at once (SIGKILL) when the broker does; the JVM sees the driver's end at its own
-standard input. Like a worker of the cleaner it gives way to others, and so do the JVM and the Python workers of `local[*]`.
+The driver ends when its standard input ends, and at once (SIGKILL) when the broker ends; the JVM ends with the driver's
+pipe. Like a worker of the cleaner it runs at low priority, and so do the JVM and the Python workers of `local[*]`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from diamant.cleaner.spark.clean.job import JobProgress
 
 OUTPUTS_TOGETHER = 64
-"""Of a message, at some 500 bytes each."""
+"""Most outputs in a message, at about 500 bytes each."""
 SOURCES_TOGETHER = 4096
-"""Of a message, at 20 bytes each; more only for an output that has more."""
+"""Most sources in a message, at 20 bytes each; exceeded only by a single output with more."""
 
 
 class Driver:
-    """Carries out jobs one after the other, in one session; `send` may be called by any thread."""
+    """Runs jobs one at a time in one session; any thread may call `send`."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -53,17 +53,17 @@ class Driver:
         self._job: DriverJob | None = None
 
     def read(self, lines: Iterable[str]) -> None:
-        """Read what the broker says: how to make the session, then jobs. With its end the driver's comes."""
+        """Read the session's settings and the jobs from the broker. The end of input ends the driver."""
         for line in lines:
             self._heard.put(json.loads(line))
         if self._job is None or not self._job.is_over:
-            # Spark has no stop that is sure to be quick; the JVM and its executors end with this process.
+            # Stopping Spark may take long; the JVM and its executors end with this process.
             os._exit(1)
         self._heard.put(None)
 
     def run(self) -> None:
-        """Carry out jobs until there are no more, or one fails, and send how each ended."""
-        # Beside the other imports it would be loaded by code that only needs to know how a driver is started.
+        """Run jobs until there are no more, or one fails, and report the end of each."""
+        # A global import would load it for code that only starts a driver.
         from diamant.cleaner.spark.session.session import spark_session
 
         settings = self._heard.get()
@@ -78,7 +78,7 @@ class Driver:
                 settings["conf"],
                 executor_timeout_ms=settings["executor_timeout_ms"],
             ) as session:
-                # The end is told before the session is stopped: where the cluster is gone that may take long.
+                # The end is reported before the session is stopped, which may take long if the cluster is gone.
                 while job.run(session.sparkContext) and (fields := self._heard.get()) is not None:
                     job = self._job = DriverJob(fields, settings["master"], self._send)
         except Exception as error:
@@ -94,16 +94,16 @@ class DriverJob:
         self._master = master
         self._send = send
         self._is_over = threading.Event()
-        """The end was told: nothing is to follow."""
+        """Set once the end was reported: no message may follow."""
         self._lock = threading.Lock()
 
     @property
     def is_over(self) -> bool:
-        """True once its end was told, or is about to be."""
+        """True once the end of the job was reported, or is about to be."""
         return self._is_over.is_set()
 
     def run(self, context: Any) -> bool:
-        """Run it and send how it ended; True if it ended well."""
+        """Run the job and report its end; return True if it succeeded."""
         from diamant.cleaner.spark.clean.job import CleanJob
 
         self._send({"type": "progress", "step": "planning", "bytes": 0})
@@ -117,7 +117,7 @@ class DriverJob:
         return True
 
     def fail(self, context: Any, error: Exception) -> None:
-        """Send that it failed, unless its end was told."""
+        """Report the failure of the job, unless its end was reported."""
         self._tell_end({"type": "error", **fields_of(_plain(context, error))})
 
     def _tell_end(self, *messages: Message) -> None:
@@ -135,7 +135,7 @@ class DriverJob:
             if seen != (progress.step, progress.tasks):
                 seen, since_s = (progress.step, progress.tasks), time.monotonic()
             elif time.monotonic() - since_s > progress.patience_s:
-                # The code that waits for the job may never return; the broker ends the process.
+                # The thread that waits for the job may never return; the broker ends the process.
                 self._tell_end({"type": "error", **fields_of(_stalled(progress, self._master))})
                 return
             now = (progress.step, progress.bytes)
@@ -148,13 +148,13 @@ class DriverJob:
 def messages(
     manifest: Manifest, *, outputs_together: int = OUTPUTS_TOGETHER, sources_together: int = SOURCES_TOGETHER
 ) -> Iterator[Message]:
-    """Yield what tells the broker of a manifest, in parts."""
+    """Yield the messages that send a manifest to the broker, in parts."""
     outputs = manifest.outputs
     sources = 0
     begin = 0
     for end, one in enumerate(outputs, 1):
         sources += len(one.output.source_base_offsets)
-        # The broker reads a message in one go, on its loop.
+        # The broker parses a message as a whole, on its loop.
         if end - begin == outputs_together or sources >= sources_together or end == len(outputs):
             yield {"type": "outputs", "outputs": [asdict(staged) for staged in outputs[begin:end]]}
             begin, sources = end, 0
@@ -163,13 +163,13 @@ def messages(
 
 def _stalled(progress: JobProgress, master: str) -> SparkError:
     return SparkError(
-        f"no task on {master} has come to its end for {progress.patience_s:.7g} s ({progress.step}): does an executor wait for a "
-        "disk or an object store that does not answer?"
+        f"no task on {master} has ended for {progress.patience_s:.7g} s ({progress.step}): does an executor wait for a disk "
+        "or an object store that does not answer?"
     )
 
 
 def _plain(context: Any, error: Exception) -> Exception:
-    """Return an error that makes sense without Spark's own."""
+    """Return an error that does not depend on Spark's own classes."""
     if isinstance(error, StorageError | OSError | MemoryError):
         return error
     from diamant.cleaner.spark.session.session import reason_of

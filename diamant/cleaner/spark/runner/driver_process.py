@@ -1,4 +1,4 @@
-"""A driver as its runner sees it: a process that is given jobs, tells how they go, and has scratch directories.
+"""The runner's side of a driver: a process that receives jobs, reports progress, and has scratch directories.
 
 Loop thread only.
 """
@@ -17,22 +17,22 @@ from diamant.cleaner.spark.environment.settings import SparkSettings
 from diamant.cleaner.spark.runner.driver_scratch import DriverScratch
 
 STOP_TIMEOUT_S = 5.0
-"""Time that a driver has to end by itself once it has reported everything."""
+"""Time allowed to a driver to exit once it has reported everything."""
 
 
 class DriverProcess:
-    """A driver that runs, or did."""
+    """A driver process, running or ended."""
 
     def __init__(self, child: ChildProcess, scratch: DriverScratch, settings: SparkSettings) -> None:
         self.settings = settings
-        """The settings that its session was made with."""
+        """The settings of its session."""
         self._child = child
         self._scratch = scratch
         self._is_done = True
 
     @classmethod
     async def start(cls, scratch: DriverScratch, settings: SparkSettings, program: str, niceness: int) -> DriverProcess:
-        """Start one in directories that `scratch` has made. SparkError."""
+        """Start a driver in the directories of `scratch`. Raises SparkError."""
         try:
             child = await ChildProcess.start(
                 program,
@@ -57,34 +57,34 @@ class DriverProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id, and that of its session."""
+        """Process id, and session id, of the driver."""
         return self._child.pid
 
     @property
     def is_usable(self) -> bool:
-        """True if it has told the end of its job, and is there for another."""
+        """True if its job succeeded, and it can run another one."""
         return self._is_done and not self._child.has_ended
 
     def send_job(self, job: Message) -> None:
-        """Give it a job."""
+        """Send a job."""
         self._is_done = False
         self._child.send(job)
 
     async def receive(self, timeout_s: float) -> Message | None:
-        """Return the next message, None at the driver's end; TimeoutError if none comes in time."""
+        """Return the next message; None at the driver's end. Raises TimeoutError if none arrives in time."""
         message = await self._child.receive(timeout_s)
         self._is_done = message is not None and message["type"] in ("manifest", "error")
         return message
 
     async def death(self) -> str:
-        """Wait for the end of a driver whose messages have ended, and return what it died of."""
+        """Wait for the exit of a driver whose messages have ended; return the reason of its end."""
         with suppress(TimeoutError):
             await self._child.wait(STOP_TIMEOUT_S)
         await self._kill()
         return self._child.obituary()
 
     async def end(self) -> None:
-        """Make the driver end, by force if need be, wait until it and its JVM are gone, and remove its directories."""
+        """End the driver, by force after a time, wait until it and its JVM have exited, and remove its directories."""
         if self._is_done:
             self._child.end_input()
             with suppress(TimeoutError):
@@ -94,7 +94,7 @@ class DriverProcess:
             await asyncio.get_running_loop().run_in_executor(thread, self._scratch.remove)
 
     async def _kill(self) -> None:
-        # The JVM is in the driver's session, and would see its end a moment later.
+        # The JVM is in the driver's session; by itself it would end a moment later.
         self._child.kill(with_children=True)
         await self._child.wait()
         await self._child.read_rest(STOP_TIMEOUT_S)

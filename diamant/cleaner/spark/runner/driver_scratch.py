@@ -1,13 +1,13 @@
-"""Scratch directories of one driver and its JVM, which are removed with it, however it ends.
+"""Scratch directories of one driver and its JVM, removed after its end.
 
     <temporary directory>/diamant-driver-<random>/      mode 0700
-        lock                locked while its broker is there; names the directories below
+        lock                locked while its broker runs; lists the directories below
         tmp/                TMPDIR and java.io.tmpdir
         spark/              spark.local.dir: shuffles and spills of `local[*]`, broadcasts
-    <directory of spark.local.dir>/diamant-driver-<random>/     in place of spark/ where that, or SPARK_LOCAL_DIRS, is set
+    <directory of spark.local.dir>/diamant-driver-<random>/     in place of spark/ if that, or SPARK_LOCAL_DIRS, is set
 
-Spark removes its directories by itself, unless the JVM is killed. What a broker that was killed has left goes with the next
-driver of the same user: its lock is free. Blocks for the disk.
+Spark removes its own directories, unless the JVM is killed. The leftovers of a killed broker have a free lock; the next
+driver of the same user removes them. Blocks for the disk.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _REMOVE_PAUSE_S = 0.05
 
 
 class DriverScratch:
-    """See the module. `conf` is what Spark is to be given otherwise."""
+    """See the module. `conf` is Spark's configuration without these directories."""
 
     def __init__(self, conf: Mapping[str, str]) -> None:
         self.conf = dict(conf)
-        """The configuration to give to Spark."""
+        """Spark's configuration with these directories."""
         self.environment: dict[str, str] = {}
-        """Of the driver, on top of this process's."""
+        """The driver's environment, added to this process's."""
         self._directories: list[str] = []
         self._lock = -1
 
     def make(self) -> None:
-        """Make the directories. OSError if that cannot be; `remove` is to be called all the same."""
+        """Create the directories. Raises OSError; call `remove` even then."""
         _remove_abandoned()
         home = tempfile.mkdtemp(prefix=PREFIX)
         self._directories.append(home)
         self._lock = os.open(f"{home}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)  # another process may be testing whether it is abandoned
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # waits for a process that tests whether it is abandoned
         roots = [one for one in (os.environ.get(LOCAL_DIRS) or self.conf.get(LOCAL_DIR, "")).split(",") if one]
         local = [f"{root}/{os.path.basename(home)}" for root in roots] or [f"{home}/spark"]
         os.write(self._lock, json.dumps(local).encode())
@@ -61,10 +61,10 @@ class DriverScratch:
         self.conf[LOCAL_DIR] = ",".join(local)
         self.environment["TMPDIR"] = f"{home}/tmp"
         if LOCAL_DIRS in os.environ:
-            self.environment[LOCAL_DIRS] = ",".join(local)  # it would win
+            self.environment[LOCAL_DIRS] = ",".join(local)  # it takes precedence
 
     def remove(self) -> None:
-        """Remove everything that was made; the driver and its JVM are gone."""
+        """Remove the directories, after the driver and its JVM have exited."""
         _remove(self._directories)
         if self._lock >= 0:
             os.close(self._lock)
@@ -78,7 +78,7 @@ def _remove(directories: list[str]) -> None:
             except FileNotFoundError:
                 pass
             except OSError as error:
-                # Python workers see the JVM's end a moment later, and may be writing.
+                # Python workers notice the JVM's end a moment later, and may still write.
                 if attempt + 1 < _REMOVE_ATTEMPTS:
                     time.sleep(_REMOVE_PAUSE_S)
                     continue
@@ -96,12 +96,12 @@ def _remove_abandoned() -> None:
                 continue
             lock = os.open(f"{home}/lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
-            continue  # another user's, or being made or removed
+            continue  # another user's, or being created or removed
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             said = os.read(lock, 1 << 20)
             if not said and time.time() - os.fstat(lock).st_mtime < _MAKING_S:
-                continue  # being made
+                continue  # being created
             named = json.loads(said or b"[]")
             _remove([home, *(one for one in named if os.path.basename(one) == os.path.basename(home))])
         except (OSError, ValueError):

@@ -1,22 +1,22 @@
-"""Carries out plans on Spark: a driver process for each (`driver`), whose outputs are checked before the swap.
+"""The runner that executes plans on Spark: a driver process runs the job (`driver`); its outputs are verified before the swap.
 
-    plan → file → driver → manifest → every file looked at (`staged_outputs`) → swapped in by the broker, one after the other
+    plan → driver → manifest → verify each file (`staged_outputs`) → swap by the broker, one output at a time
 
-The staging place is a directory of the job's own: beside the segments, or below `diamant.cleaner.spark.staging`. Where that is
-not a file system that executors share with the broker (s3:), the segments are copied there first. However a round ends, its
-directory is removed; what a broker that was killed has left goes with the next round at the partition, or the next start.
+The staging place is a directory of the job: beside the segments, or below `diamant.cleaner.spark.staging`. If executors do not
+share that file system with the broker (s3:), the segments are copied there first. The directory is removed at the end of the
+round. The leftovers of a killed broker are removed by the next round at the partition, or at the next start.
 
-A job that fails for a reason that is not the log's is not tried again for a while (`turns`), and the round goes to the
-local runner at once, if nothing was swapped in yet and the disk has room for its spill file (`room`). The log's own are corrupt
-batches, outputs that overflow, and segments that are no longer what they were, as the broker itself sees them: not a batch
-whose CRC is right on its disk. Everything else is Spark's or the place's: no Java, no master, executors lost, a staging place
-that is full or cannot be reached, a disk that executors do not see. If it is the broker's disk after all, the local runner tells.
+After a job that failed through no fault of the log, Spark is not used for a while (`turns`). The local runner takes the round at
+once, if no output was swapped yet and the disk has room for its spill file (`check_room`). Faults of the log are corrupt batches,
+outputs that overflow, and changed segments. The broker verifies them on its own disk. All other failures are those of Spark or
+the staging place: no Java, no master, lost executors, a staging place that is full or unreachable, a disk that executors do not
+see. If the broker's disk is at fault after all, the local runner reports it.
 
-Waits are bounded: a driver that does not begin, or has no executor (`executor_watch`), is ended. One whose job ended well may be
-kept for the next (`diamant.cleaner.spark.driver.max.idle.ms`): most of the time of a small job is the start of its session.
+Waits are bounded: a driver that does not begin, or has no executor (`executor_watch`), is ended. After a successful job a driver
+may be kept for the next one (`diamant.cleaner.spark.driver.max.idle.ms`), because small jobs mostly wait for a session.
 
-Everything here runs on the loop thread, but what blocks for the disk. The driver cannot harm the log: it writes to its place, and
-to directories of its own (`driver_scratch`).
+Everything runs on the loop thread, except disk I/O. The driver cannot harm the log: it writes only to the staging place and to
+its own directories (`driver_scratch`).
 """
 
 from __future__ import annotations
@@ -75,17 +75,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 START_TIMEOUT_S = 90.0
-"""Time that a driver has to report the begin of its job, beside the time that it may wait for executors: to start a JVM
-and a session, and for Spark to give up a master that does not answer (60 s)."""
+"""Time allowed to a driver to report the start of its job, in addition to the wait for executors: to start a JVM and a
+session, or for Spark to give up on a master that does not answer (60 s)."""
 
 DRIVER_PROGRAM = bootstrap("diamant.cleaner.spark.runner.driver")
 
 
 class SparkRunner:
-    """See the module. `local` takes over what fails; without it the failure is the round's.
+    """See the module. `local` runs the rounds of failed jobs; without it they fail.
 
-    `turns` is shared by all runners of a broker. One job at a time, and one driver, with some 200 MB beside its JVM's heap. It
-    has a thread of its own: what copying and throttling take long for is not in the way of others.
+    `turns` is shared by all runners of a broker. A runner has one job and one driver at a time; the driver takes about 200 MB
+    beside its JVM's heap. It also has its own thread, so that long copies and throttling do not delay others.
     """
 
     name = NAME
@@ -101,7 +101,7 @@ class SparkRunner:
         start_timeout_s: float = START_TIMEOUT_S,
         program: str = DRIVER_PROGRAM,
     ) -> None:
-        """`program` is what Python runs as the driver."""
+        """`program`: the Python source that the driver runs."""
         self._program = program
         self.settings = settings
         self.progress_step = ""
@@ -121,36 +121,36 @@ class SparkRunner:
 
     @property
     def progress_bytes(self) -> int:
-        """Bytes that the current job has read and written, or the local runner in its place."""
+        """Bytes that the current job, or the local runner in its place, has read and written."""
         if self._is_local_at_it and self._local is not None:
             return self._local.progress_bytes
         return self._job_bytes
 
     @property
     def driver_pid(self) -> int | None:
-        """Process id of the driver, while there is one."""
+        """Process id of the driver; None without one."""
         return None if self._driver is None else self._driver.pid
 
     @property
     def rests_for_s(self) -> float:
-        """Time for which Spark is left alone from now on, after jobs that failed."""
+        """Remaining time of the pause after failed jobs."""
         return self._turns.rests_for_s
 
     @property
     def last_failure(self) -> str | None:
-        """Why the last job failed that did not succeed."""
+        """Reason of the last failure; None after a success."""
         return self._turns.last_failure
 
     def suits(self, plan: CleanPlan) -> bool:
-        """Tell whether a plan without a chosen runner is for this one."""
+        """Return whether this runner suits a plan for which no runner was requested."""
         return is_worth_it(plan, self.settings) and find_spec("pyspark") is not None
 
     def takes(self, plan: CleanPlan) -> bool:
-        """Tell whether it is, and is for now: not while another has the machine, nor soon after a failure."""
+        """Return whether it suits and can run now: no other job occupies the machine, and none failed recently."""
         return not self.rests_for_s and self._turns.is_free and self.suits(plan)
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
-        """Carry out `plan`; see the module and `runners.contract`."""
+        """Execute `plan`; see the module and `runners.contract`."""
         self._job_bytes, self._is_local_at_it = 0, False
         async with self._turn:
             swap = _CountedSwaps(on_output)
@@ -170,21 +170,21 @@ class SparkRunner:
             else:
                 self._turns.succeeded()
                 return result
-        # Outside of the turn: a local round may take long, and other partitions need not wait for it.
+        # Outside of the turn: a local round may take long, and must not delay other partitions.
         self._is_local_at_it = True
         return await self._local.run(plan, on_output=on_output, check_done=check_done)
 
     async def close(self) -> None:
-        """End the job in progress. May be called twice."""
+        """End the job in progress. Idempotent."""
         self._is_closed = True
         async with self._turn:
             await self._turns.end_idle()
-        self._thread.shutdown(wait=False)  # nothing is in progress there
+        self._thread.shutdown(wait=False)  # it is idle
 
     # -- a job -----------------------------------------------------------------------------------------------------------
 
     async def _run_in_session(self, plan: CleanPlan, swap: _CountedSwaps, check_done: CheckDone) -> CleanResult:
-        """Run a job in the session of a kept driver; without one, or if that fails and the log is not at fault, in a new one."""
+        """Run a job with a kept driver. Without one, or if it fails before tasks have read anything, use a new one."""
         kept = await self._turns.take(self.settings)
         if kept is not None:
             try:
@@ -192,10 +192,10 @@ class SparkRunner:
             except SegmentChanged:
                 raise
             except RunnerFailed as failure:
-                # While it was idle it may have ended, or lost its executors. What is lost later is the job's own misfortune.
+                # While idle it may have ended, or lost its executors. A later failure is the job's own.
                 if self._job_bytes:
                     raise
-                logger.info("%s-%d: a new Spark driver is started: %s", plan.topic, plan.partition, failure)
+                logger.info("%s-%d: starting a new Spark driver: %s", plan.topic, plan.partition, failure)
         return await self._run(None, plan, swap, check_done)
 
     async def _run(
@@ -237,7 +237,7 @@ class SparkRunner:
                 await wait_in_spite_of_cancelling(removal)
 
     async def _failure(self, plan: CleanPlan, error: Exception) -> Exception:
-        """Return an error that says whose fault it was: the log's own as it is, SparkError for everything else."""
+        """Classify an error: return the log's own faults unchanged, and SparkError for all others."""
         if isinstance(error, CleaningAborted | OutputOverflow):
             return error
         is_of_files = isinstance(error, OSError | SegmentChanged)
@@ -248,8 +248,8 @@ class SparkRunner:
             if not await self._in_thread(_is_whole, self._env, plan, error):
                 return error
             return SparkError(
-                f"{what}: an executor has read a corrupt batch that is whole on the broker's disk: {error}. Is the memory or the "
-                "disk of its machine at fault, or is there another file in the place of the segment?"
+                f"{what}: an executor has read a corrupt batch that is whole on the broker's disk: {error}. Is the memory or "
+                "disk of the executor's machine faulty, or does it see another file in place of the segment?"
             )
         if not is_of_files:
             return SparkError(f"{what}: the job on Spark failed: {type(error).__name__}: {error}")
@@ -257,8 +257,8 @@ class SparkRunner:
             return error
         where = self.settings.master if not self.settings.is_local else "this machine"
         return SparkError(
-            f"{what}: {error}. The segments are in place, as far as the broker can see: can it and executors on {where} reach "
-            "and write the staging place, and do they see the same files there and in the data directory?"
+            f"{what}: {error}. The broker sees the planned segments. Can the broker and the executors on {where} read and write "
+            "the staging place, and do they see the same files there and in the data directory?"
         )
 
     def _checked(self, check_done: CheckDone) -> CheckDone:
@@ -303,7 +303,7 @@ class SparkRunner:
         return asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *arguments, **named))
 
     async def _listen(self, driver: DriverProcess, plan: CleanPlan, check: CheckDone) -> Manifest:
-        """Return the manifest that the driver tells, or raise what it tells."""
+        """Return the manifest from the driver, or raise the error that it reports."""
         what = f"{plan.topic}-{plan.partition}"
         deadline_s: float | None = time.monotonic() + self._start_timeout_s
         outputs: list[StagedOutput] = []
@@ -311,14 +311,14 @@ class SparkRunner:
             check()
             if deadline_s is not None and time.monotonic() > deadline_s:
                 raise SparkUnavailable(
-                    f"{what}: no job began on {self.settings.master} within {self._start_timeout_s:g} s: does the master give "
+                    f"{what}: no job began on {self.settings.master} within {self._start_timeout_s:g} s: does the master grant "
                     "executors?"
                 )
             try:
                 message = await driver.receive(POLL_S)
             except TimeoutError:
                 continue
-            deadline_s = None  # from now on the driver itself looks at its executors
+            deadline_s = None  # from now on the driver itself watches its executors
             if message is None:
                 raise SparkError(f"{what}: {await driver.death()}")
             match message["type"]:
@@ -328,7 +328,7 @@ class SparkRunner:
                     outputs += map(StagedOutput.from_fields, message["outputs"])
                     if len(outputs) > len(plan.segments):
                         raise SparkError(
-                            f"{what}: the job names more outputs than the {len(plan.segments)} segments there were"
+                            f"{what}: the job reports more outputs than the plan's {len(plan.segments)} segments"
                         )
                 case "manifest":
                     return replace(Manifest.from_fields(message["manifest"]), outputs=tuple(outputs))
@@ -340,7 +340,7 @@ class SparkRunner:
     def _rest(self, plan: CleanPlan, failure: RunnerFailed) -> None:
         rest_s = self._turns.failed(str(failure))
         logger.warning(
-            "%s-%d: Spark on %s failed, it is not tried again for %d s: %s",
+            "%s-%d: the job failed on Spark at %s; not using Spark for %d s: %s",
             plan.topic,
             plan.partition,
             self.settings.master,
@@ -350,7 +350,7 @@ class SparkRunner:
 
 
 class _CountedSwaps:
-    """Hands outputs to the broker, and counts those that it has swapped in."""
+    """Passes outputs to the broker, and counts the swaps."""
 
     def __init__(self, on_output: SwapOutput) -> None:
         self.count = 0
@@ -362,7 +362,7 @@ class _CountedSwaps:
 
 
 class _Threads:
-    """Steps of a round in threads: when it is cancelled, a step that has begun ends before anything is tidied up."""
+    """Runs steps of a round in a thread. After a cancellation, the current step ends before the cleanup begins."""
 
     def __init__(self, thread: Executor, check_done: CheckDone) -> None:
         self._thread = thread
@@ -370,13 +370,13 @@ class _Threads:
         self._is_over = threading.Event()
 
     def check(self) -> None:
-        """Raise CleaningAborted if the round is to end. Any thread."""
+        """Raise CleaningAborted if the round must stop. Any thread."""
         if self._is_over.is_set():
             raise CleaningAborted("the round was cancelled")
         self._check_done()
 
     async def run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Return what `call` returns, in a thread."""
+        """Run `call` in the thread, and return its result."""
         work = asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *arguments, **named))
         try:
             return await asyncio.shield(work)
@@ -387,9 +387,9 @@ class _Threads:
 
 
 def _is_whole(env: Env, plan: CleanPlan, error: CorruptLog) -> bool:
-    """Tell whether what an executor calls corrupt is a whole batch, with its CRC, where the broker has the segment. Blocks.
+    """Return whether a batch that an executor found corrupt is whole, with a valid CRC, on the broker's disk. Blocks.
 
-    True, too, if it cannot be read: the local runner tells better what is wrong then. False for other files than segments.
+    Also True if it cannot be read: the local runner then reports the error better. False for files other than segments.
     """
     base_offset = corrupt_base(error)
     segment = next((one for one in plan.segments if one.base_offset == base_offset), None)
@@ -413,7 +413,7 @@ def _is_whole(env: Env, plan: CleanPlan, error: CorruptLog) -> bool:
 
 
 def _is_as_planned(env: Env, plan: CleanPlan) -> bool:
-    """Tell whether the segments of a plan are still what they were when it was made. Blocks."""
+    """Return whether the segments of a plan are unchanged. Blocks."""
     try:
         return all(
             env.file_size(names.log_file(plan.directory, segment.base_offset)) == segment.size

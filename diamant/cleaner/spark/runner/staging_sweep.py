@@ -1,8 +1,8 @@
-"""Leftovers of earlier runs at the staging place: removed when a broker starts, and listed for a scan.
+"""Leftovers of earlier runs at the staging place: removed at a broker's start, and listed for a scan.
 
-A directory is swept by a thread of the broker. For a place elsewhere (s3:) that would load pyarrow, some 50 MB which an idle
-broker does without: so a child process does it, within `TIMEOUT_S`, and ends with the broker. The URI, which may be secret, goes
-to its standard input.
+A thread of the broker sweeps a local directory. A remote place (s3:) needs pyarrow, about 50 MB that an idle broker should not
+load. So a child process sweeps it, within `TIMEOUT_S`, and ends with the broker. It reads the URI, which may be secret, from its
+standard input.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CHECK_S = 0.2
 
 
 class StagingSweep:
-    """Of one broker. `run` is called by one thread at a time, `stop` by any."""
+    """The sweep of one broker. Only one thread at a time may call `run`; any thread may call `stop`."""
 
     def __init__(self, env: Env, log_directory: str, staging: str) -> None:
         self._env = env
@@ -45,13 +45,12 @@ class StagingSweep:
         self._is_stopped = threading.Event()
         self._child: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
-        """Of the child: none is started once `stop` was called."""
+        """Guards the child: none is started after `stop`."""
 
     def run(self) -> bool:
-        """Sweep (`staging.sweep`), and report the result; return True if a later sweep, after `staging.YOUNG_S`, has
-        work to do.
+        """Sweep (`staging.sweep`), and log the result; return True if another sweep is needed after `staging.YOUNG_S`.
 
-        Blocks, for `TIMEOUT_S` at most if the place is elsewhere.
+        Blocks, for at most `TIMEOUT_S` if the place is remote.
         """
         try:
             if staging_root(self._staging).is_local:
@@ -60,7 +59,7 @@ class StagingSweep:
                 swept = self._sweep_elsewhere()
         except (OSError, StorageError, subprocess.SubprocessError) as error:
             if not self._is_stopped.is_set():
-                logger.warning("what earlier jobs may have left at the staging place is not removed: %s", _text(error))
+                logger.warning("leftovers of earlier jobs at the staging place cannot be removed: %s", _text(error))
             return False
         if swept.removed:
             logger.info("%d places of earlier jobs on Spark removed at the staging place", swept.removed)
@@ -73,7 +72,7 @@ class StagingSweep:
         return swept.young > 0
 
     def stop(self) -> None:
-        """Make `run` return: at once, or when it has removed its current place."""
+        """Make `run` return, at once or after the removal of the current place."""
         self._is_stopped.set()
         with self._lock:
             child = self._child
@@ -101,9 +100,9 @@ class StagingSweep:
 def list_elsewhere(
     staging: str, check: Callable[[], object], *, program: str = _PROGRAM, timeout_s: float = TIMEOUT_S
 ) -> list[str]:
-    """Return what lies at a staging place that is not local, by a child process. Blocks, for `timeout_s` at most.
+    """List a remote staging place in a child process. Blocks for at most `timeout_s`.
 
-    `check` is called during the listing; what it raises ends it. OSError or StorageError if it cannot be listed.
+    `check` is called during the listing; its errors end it. Raises OSError or StorageError if the place cannot be listed.
     """
     child = _start(program)
     request: str | None = json.dumps({"staging": staging})
@@ -152,11 +151,11 @@ def _list(staging: str) -> list[str]:
     try:
         return [entry.name for entry in staging_root(staging).entries()]
     except FileNotFoundError:
-        return []  # In an object store a directory is there as long as something is in it.
+        return []  # In an object store an empty directory does not exist.
 
 
 def main() -> int:
-    """Run the child: prints what it has done."""
+    """Run the child, which prints its result."""
     from diamant.cleaner.runners.child_priority import die_with
 
     die_with(int(sys.argv[2]))

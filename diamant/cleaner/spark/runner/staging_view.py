@@ -1,7 +1,7 @@
-"""The staging place as a certifying scan sees it: the owners of its places, and the files in them.
+"""The staging place for a certifying scan: the owners of the jobs' places, and the files in them.
 
-A directory is listed as it is; a place elsewhere (s3:) by a child process (`staging_sweep`), so that the broker needs no pyarrow.
-Places of which there are notes (`staging`), and which are not among those that are read or listed there, are reported.
+A local directory is listed directly; a remote place (s3:) by a child process (`staging_sweep`), so that the broker does not load
+pyarrow. Places that are known only from notes (`staging`), and neither read nor listed, are reported.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env
 
 _NOT_CONFIGURED = "of earlier jobs"
-"""In place of a name."""
+"""Name of the place if none is configured."""
 
 
 def staging_place(env: Env, log_directory: str, staging: str, partitions: Iterable[TopicPartition]) -> StagingPlace:
-    """Return the staging place of jobs at a log directory; `partitions`: those that there are. Blocks for the disk.
+    """Return the staging place of jobs at a log directory; `partitions` are its existing partitions. Blocks for the disk.
 
-    A URI that means nothing gives a place that cannot be listed; none (an empty one), a place that only notes tell of.
+    An invalid URI yields a place that cannot be listed; an empty URI yields a place known only from notes.
     """
     known = {whose(names.partition_dir_name(*partition)): partition for partition in partitions}
     owner = owner_of(env, log_directory)

@@ -1,7 +1,7 @@
-"""Turns among a broker's Spark runners: who may have a driver at a time, drivers kept for the next job, pauses after failures.
+"""Coordination of a broker's Spark runners: turns for drivers, drivers kept for the next job, pauses after failures.
 
-A broker has a runner for each of `log.cleaner.threads`. With `local[*]` a driver takes the whole machine, so there is one at a
-time; on a cluster there are as many as there are runners.
+A broker has a runner for each of `log.cleaner.threads`. With `local[*]` a driver uses the whole machine, so only one runs at a
+time; on a cluster each runner may have one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from diamant.cleaner.spark.environment.settings import SparkSettings
 from diamant.cleaner.spark.runner.driver_process import DriverProcess
 
 REST_FIRST_S = 60.0
-"""Spark is left alone for so long after a job that failed; twice as long after each further one in a row."""
+"""Pause after a failed job; it doubles with each further consecutive failure."""
 REST_MAX_S = 3600.0
 POLL_S = 0.1
 """Interval between calls of `check_done`."""
@@ -27,13 +27,13 @@ class SparkTurns:
 
     def __init__(self, settings: SparkSettings) -> None:
         self.last_failure: str | None = None
-        """Why the last job failed that did not succeed."""
+        """Reason of the last failure; None after a success."""
         self._driver = asyncio.Lock() if settings.is_local else None
         self._failures = 0
         self._rests_until_s = 0.0
         self._max_idle_s = settings.driver_max_idle_ms / 1000
         self._idle: dict[DriverProcess, asyncio.TimerHandle] = {}
-        """Drivers without a job, one for each runner at most, with the end of each."""
+        """Idle drivers, at most one per runner, with the timers that end them."""
         self._ending: set[asyncio.Task[None]] = set()
 
     @property
@@ -43,12 +43,12 @@ class SparkTurns:
 
     @property
     def rests_for_s(self) -> float:
-        """Time for which Spark is left alone from now on."""
+        """Remaining time of the pause after failed jobs."""
         return max(0.0, self._rests_until_s - time.monotonic())
 
     @asynccontextmanager
     async def driver(self, check_done: CheckDone) -> AsyncIterator[None]:
-        """Wait until a driver may be started, and then keep others from it. What `check_done` raises ends the wait."""
+        """Wait for a turn to run a driver, and hold it. Errors of `check_done` end the wait."""
         lock = self._driver
         if lock is None:
             yield
@@ -66,8 +66,8 @@ class SparkTurns:
                 lock.release()
 
     async def take(self, settings: SparkSettings) -> DriverProcess | None:
-        """Return a driver that was kept and has a session with `settings`. End the others that are of no use."""
-        while self._idle:  # others may take one while this one waits
+        """Return a kept driver whose session has `settings`, or None. End unusable ones."""
+        while self._idle:  # other runners may take one during the wait
             driver, timer = self._idle.popitem()
             timer.cancel()
             if driver.is_usable and driver.settings == settings:
@@ -76,14 +76,14 @@ class SparkTurns:
         return None
 
     async def release(self, driver: DriverProcess) -> None:
-        """Keep a driver whose job ended well for the next one, for a while, or end it."""
+        """Keep a driver for the next job, for a while, if its job succeeded; otherwise end it."""
         if not self._max_idle_s or not driver.is_usable:
             await driver.end()
             return
         self._idle[driver] = asyncio.get_running_loop().call_later(self._max_idle_s, self._end_later, driver)
 
     async def end_idle(self) -> None:
-        """End the drivers that are kept."""
+        """End the kept drivers."""
         for driver in list(self._idle):
             self._end_later(driver)
         while self._ending:
@@ -96,7 +96,7 @@ class SparkTurns:
         task.add_done_callback(self._ending.discard)
 
     def failed(self, reason: str) -> float:
-        """Record a job that failed through no fault of its log; return for how many seconds Spark is left alone."""
+        """Record a job that failed through no fault of its log; return the pause in seconds."""
         self._failures += 1
         rest_s: float = min(REST_MAX_S, REST_FIRST_S * 2 ** min(self._failures - 1, 10))
         self._rests_until_s = time.monotonic() + rest_s
@@ -104,6 +104,6 @@ class SparkTurns:
         return rest_s
 
     def succeeded(self) -> None:
-        """Record a job that ended well."""
+        """Record a successful job."""
         self._failures = 0
         self.last_failure = None

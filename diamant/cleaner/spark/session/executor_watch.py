@@ -1,8 +1,8 @@
-"""Ends the jobs of a session that has had no executor for too long: Spark itself would wait for ever, and say little.
+"""Ends the jobs of a session that has had no executor for too long. Spark itself would wait forever, without a clear error.
 
-Executors come and go: one that is killed is replaced, and what it did is done again. But if none is left (workers gone,
-another application holds their cores), tasks wait, and so do all that wait for them. A thread of the driver looks at it
-once in a while. Not for `local[*]`, where the driver is the executor.
+Spark replaces killed executors and repeats their tasks. But if none is left (workers are gone, or another application holds
+their cores), tasks and their callers wait. A thread of the driver checks this periodically. Not needed for `local[*]`, where the
+driver is the executor.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 1.0
 _LOOKS_PER_TIMEOUT = 4
-"""A short time is looked at more often."""
+"""Number of checks within the timeout."""
 
 
 class ExecutorWatch:
-    """For use by `with`. `clock` gives seconds that only go forward."""
+    """A context manager that watches a session. `clock` returns monotonic seconds."""
 
     def __init__(self, context: Any, timeout_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.reason: str | None = None
-        """Why jobs were ended; None if none was."""
+        """Why jobs were ended; None: none was."""
         self._context = context
         self._timeout_s = timeout_ms / 1000
         self._clock = clock
@@ -38,11 +38,11 @@ class ExecutorWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Not waited for: it may be asking a JVM that does not answer.
+        # The thread is not joined: it may wait for a JVM that does not answer.
         self._is_over.set()
 
     def look(self) -> None:
-        """Count the executors, and end the current jobs if there were none for too long."""
+        """Count the executors, and end the current jobs if there was none for too long."""
         jobs = self._context.statusTracker().getActiveJobsIds()
         # The driver counts as one.
         if not jobs or self._context._jsc.sc().getExecutorMemoryStatus().size() > 1:
@@ -63,5 +63,5 @@ class ExecutorWatch:
         while not self._is_over.wait(min(_LOOK_EVERY_S, self._timeout_s / _LOOKS_PER_TIMEOUT)):
             try:
                 self.look()
-            except Exception as error:  # whatever a JVM that ends makes of it
+            except Exception as error:  # any error of a JVM that is ending
                 logger.debug("executors cannot be counted: %s", error)

@@ -1,17 +1,17 @@
-"""Spark sessions: found software, shipped code, compared versions, and errors that say what to do.
+"""Spark sessions: finding Java and PySpark, shipping the code, comparing versions, and errors with advice.
 
     with spark_session("local[2]") as spark:
         spark.read.format("kafka-log").load("/var/lib/kafka").groupBy("topic").count().show()
 
     prepare_session(spark)          the same for a session made elsewhere
 
-The driver's JVM is started on the Java that `java.py` finds, and executors run the driver's own Python unless `PYSPARK_PYTHON`
-or `spark.pyspark.python` says otherwise. The code goes to executors as a zip (shipped_code.py), whether the package is
-installed or a checkout. Every wait is bounded: for the master, for executors, for their first answer, and for others when all
-are lost (executor_watch.py).
+The driver's JVM runs on the Java found by `java.py`. Executors run the driver's own Python, unless `PYSPARK_PYTHON` or
+`spark.pyspark.python` names another one. The code is shipped to executors as a zip (shipped_code.py), from an installed package
+or a checkout. Every wait is bounded: for the master, for executors, for their first answer, and for new executors when all are
+lost (executor_watch.py).
 
-What is configured goes to the JVM in a file of mode 0600, which is gone as soon as it was read: arguments of a process can be
-read by every user of the machine. Only what the JVM is started with stands there: `spark.driver.memory`,
+The configuration is passed to the JVM in a file of mode 0600 that is removed once it was read, because every user of the machine
+can read a process's arguments. The arguments hold only the settings needed to start the JVM: `spark.driver.memory`,
 `spark.driver.extraJavaOptions` and the like, the master and the application's name.
 """
 
@@ -52,16 +52,16 @@ T = TypeVar("T")
 
 DEFAULT_MASTER = "local[*]"
 CONNECT_TIMEOUT_MS = 10_000
-"""For a TCP connection to a standalone master, before a JVM is started for it."""
+"""Timeout of a TCP connection to a standalone master, made before a JVM is started."""
 MIN_PYSPARK = (4, 1)
-"""The first with filters that are pushed into Python data sources."""
+"""The first version that pushes filters into Python data sources."""
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # Else a worker started in a checkout would import that, and not what was shipped.
+    # Without it a worker started in a checkout would import that instead of the shipped code.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     PUSHDOWN: "true",
 }
@@ -81,9 +81,9 @@ logger.task.level = off
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = off
 """
-"""Errors only, and of failed tasks none: their errors are raised."""
+"""Log errors only, and none of failed tasks, because these are raised."""
 _MASTER = re.compile(r"local(\[(\*|[1-9][0-9]*)(\s*,\s*[0-9]+)?\])?|local-cluster\[.*\]|spark://.*|k8s://.*|yarn")
-"""The settings that spark-submit takes; of anything else it prints a trace."""
+"""The masters that spark-submit accepts; for anything else it prints a stack trace."""
 _MISMATCH = re.compile(r"version:? *\(?(\d+\.\d+)\)?.*?driver:? *\(?(\d+\.\d+)\)?", re.DOTALL)
 
 
@@ -97,9 +97,9 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Start a session on `master` (default `local[*]`), prepare it, and stop it at the end.
 
-    A session that the process already has is used, and left running: then `conf` is not looked at, and another `master` is
-    refused. SparkUnavailable if PySpark or Java is missing, the master does not answer, or executors run other software; and
-    out of the session's jobs, if there is no executor for `executor_timeout_ms` (`reason_of` tells).
+    An existing session of the process is used, and left running; `conf` is then ignored, and another `master` is refused.
+    Raises SparkUnavailable if PySpark or Java is missing, the master does not answer, or executors run other software. The
+    session's jobs raise it if there is no executor for `executor_timeout_ms` (`reason_of` gives the reason).
     """
     pyspark = _import_pyspark()
     active = pyspark.SparkContext._active_spark_context
@@ -125,12 +125,12 @@ def spark_session(
 def prepare_session(session: SparkSession, *, executor_timeout_ms: int = EXECUTOR_TIMEOUT_MS) -> None:
     """Ship the code, compare the software of executors with the driver's, and register the data source `kafka-log`.
 
-    Does nothing for a session that was prepared before. SparkUnavailable as `spark_session` has it.
+    Does nothing for a session that is already prepared. Raises SparkUnavailable, as `spark_session`.
     """
     context = session.sparkContext
     if getattr(context, "_diamant_is_prepared", False):
         return
-    # Executors fetch the file from where it lies, also those that come late: it stays as long as the process.
+    # Executors, even late ones, fetch this file, so it is kept as long as the process runs.
     directory = tempfile.mkdtemp(prefix="diamant-code-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     context.addPyFile(str(write_code_archive(directory)))
@@ -143,7 +143,7 @@ def prepare_session(session: SparkSession, *, executor_timeout_ms: int = EXECUTO
 
 
 def within(session: SparkSession, timeout_ms: int, what: str, job: Callable[[], T]) -> T:
-    """Return what `job`, which runs Spark jobs, returns; cancel them and raise SparkUnavailable if it takes too long."""
+    """Return the result of `job`, which runs Spark jobs. After `timeout_ms`, cancel them and raise SparkUnavailable."""
     context = session.sparkContext
     tag = f"diamant-{threading.get_ident()}-{what.replace(',', ' ')}"
     outcome: list[T | BaseException] = []
@@ -172,7 +172,7 @@ def within(session: SparkSession, timeout_ms: int, what: str, job: Callable[[], 
 
 @contextmanager
 def _watched(session: SparkSession, master: str, timeout_ms: int) -> Iterator[None]:
-    """End the jobs of a session that has lost its executors, and say so in place of what Spark makes of it."""
+    """End the jobs of a session that has lost its executors, and replace Spark's error by the reason."""
     if is_local(master):
         yield
         return
@@ -188,7 +188,7 @@ def _watched(session: SparkSession, master: str, timeout_ms: int) -> Iterator[No
 
 
 def reason_of(context: Any, error: BaseException) -> str:
-    """Say in one line why a job of `context` failed with `error`."""
+    """Return in one line why a job of `context` failed with `error`."""
     watch: ExecutorWatch | None = getattr(context, "_diamant_watch", None)
     return first_line(error) if watch is None or watch.reason is None else watch.reason
 
@@ -208,7 +208,7 @@ def _import_pyspark() -> Any:
 
 
 def check_pyspark(version: str) -> None:
-    """Raise SparkUnavailable for a version that is too old."""
+    """Raise SparkUnavailable for a version below `MIN_PYSPARK`."""
     if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < MIN_PYSPARK:
         needed = ".".join(map(str, MIN_PYSPARK))
         raise SparkUnavailable(
@@ -217,9 +217,9 @@ def check_pyspark(version: str) -> None:
 
 
 def _reach(master: str) -> None:
-    """Connect to one of the masters in `spark://host:port,host:port`; Spark would try for a minute, and say little then.
+    """Connect to one of the masters in `spark://host:port,host:port`. Spark would try for a minute, without a clear error.
 
-    SparkUnavailable as well for a text that names no master.
+    Raises SparkUnavailable if none answers, or if the text names no master.
     """
     if not _MASTER.fullmatch(master):
         raise SparkUnavailable(
@@ -256,7 +256,7 @@ def _start(pyspark: Any, master: str, app_name: str, conf: Mapping[str, str], di
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         **conf,
     }
-    # Before those that were chosen, which win.
+    # Placed before the user's options, which take precedence.
     java_options = [
         f"-Dlog4j2.configurationFile={logging.as_uri()}",
         f'"-Djava.io.tmpdir={tempfile.gettempdir()}"',
@@ -283,7 +283,7 @@ def _start(pyspark: Any, master: str, app_name: str, conf: Mapping[str, str], di
             said = first_line(error)
             if "JAVA_GATEWAY_EXITED" in said:
                 asked = "are spark.driver.memory, spark.driver.extraJavaOptions and the like right?"
-                said = f"the Java in {java.home} ended, and may say why above: {asked}"
+                said = f"the Java in {java.home} ended; see its messages above: {asked}"
             raise SparkUnavailable(f"Spark did not start on {master}: {said}") from error
         finally:
             properties.unlink()
@@ -292,7 +292,7 @@ def _start(pyspark: Any, master: str, app_name: str, conf: Mapping[str, str], di
 
 @contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for the processes that are started inside the block."""
+    """Set variables for processes started inside the block."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -309,7 +309,7 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 
 def _compare_executors(session: SparkSession, timeout_ms: int) -> None:
-    """Refuse executors with other software. Those that come later are looked at by each task (`check_versions`)."""
+    """Raise SparkUnavailable for executors with other software. Each task checks later executors (`check_versions`)."""
     context = session.sparkContext
     driver = Versions.here()
     count = max(1, min(context.defaultParallelism, 64))
@@ -322,7 +322,7 @@ def _compare_executors(session: SparkSession, timeout_ms: int) -> None:
         )
     except SparkError:
         raise
-    except Exception as error:  # whatever Spark makes of a Python that cannot run
+    except Exception as error:  # Spark's various errors for a Python that cannot run
         raise _unusable_python(driver, error) from error
     for versions, host, python in answers:
         refuse_difference(driver, versions, host, python)
@@ -344,7 +344,7 @@ def _unusable_python(driver: Versions, error: Exception) -> SparkUnavailable:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error of Spark says in one line: the innermost Python error if there is one."""
+    """Return the essence of a Spark error in one line: the innermost Python error if there is one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     inner = [
         line for line in lines if re.match(r"[\w.]*(Error|Exception|Exited|Unavailable|CorruptLog|Changed)\b.*: ", line)

@@ -1,6 +1,6 @@
-"""Arrow batches of the records in some rows of a chunk, with the columns that are asked for and no others.
+"""Arrow batches of the records in some rows of a chunk, with the requested columns only.
 
-Bytes are copied once, by the kernel, into buffers that Arrow takes over as they are.
+The kernel copies the bytes once, into buffers that Arrow uses without another copy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_FLAGS = np.empty(0, np.bool_)
 _MAX_MS = (2**63 - 1) // 1000
 _CODECS = np.array([*CODEC_NAMES, "unknown", "unknown", "unknown"])
 OUTCOMES = ["committed", "aborted", "open"]
-"""By the number that a batch has in the field KEPT (`transaction_outcomes.Outcome`)."""
+"""Names indexed by the field KEPT of a batch (`transaction_outcomes.Outcome`)."""
 _CREATE_TIME = "CreateTime"
 _LOG_APPEND_TIME = "LogAppendTime"
 _EPOCH_AT = 51
@@ -37,7 +37,7 @@ _LEADER_EPOCH_AT = 12
 
 
 class ArrowColumns:
-    """Makes Arrow batches of one file's records. Memory: what the rows of a call hold, once more."""
+    """Makes Arrow batches of one file's records. Memory: a copy of the records in a call's rows."""
 
     def __init__(self, names: Sequence[str], topic: str, partition: int, location: Location) -> None:
         segment = str(location)
@@ -74,11 +74,11 @@ class ArrowColumns:
         }
 
     def room(self, records: int, payload_bytes: int) -> ColumnBuffers:
-        """Return room for so many records with so many bytes in all."""
+        """Return buffers for `records` records with `payload_bytes` bytes in all."""
         return ColumnBuffers(self.want, records, payload_bytes)
 
     def batch(self, room: ColumnBuffers, chunk: RowSource) -> pyarrow.RecordBatch:
-        """Return what is in `room` as an Arrow batch; `chunk` is what its rows are of."""
+        """Return the content of `room` as an Arrow batch; `chunk` is the source of its rows."""
         import pyarrow as pa
 
         table = _Table(room, chunk)
@@ -86,7 +86,7 @@ class ArrowColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def corrupt(self, reason: str, position: int) -> pyarrow.RecordBatch:
-        """Return an Arrow batch of one row for bytes that could not be read."""
+        """Return an Arrow batch of one row that reports unreadable bytes."""
         import pyarrow as pa
 
         known = {
@@ -161,7 +161,7 @@ class ArrowColumns:
     def _sequence(self, table: _Table) -> Any:
         first = table.of_header(_SEQUENCE_AT, ">i4").astype(np.int64)
         delta = table.fixed[columns.OFFSET] - table.of_batch(fields.BASE_OFFSET)
-        # After 2147483647 comes 0.
+        # 0 follows 2147483647.
         return _nullable(np.where(first == -1, -1, first + delta & 0x7FFFFFFF).astype(np.int32))
 
     def _is_transactional(self, table: _Table) -> Any:
@@ -215,7 +215,7 @@ class RowSource:
 
 
 class ColumnBuffers:
-    """The memory that the kernel writes to. Pages that it does not reach cost nothing."""
+    """The memory that the kernel writes to. Untouched pages cost nothing."""
 
     def __init__(self, want: int, records: int, payload_bytes: int) -> None:
         self.state = np.zeros(columns.STATE_FIELDS, np.int64)
@@ -223,7 +223,7 @@ class ColumnBuffers:
         wants_keys, wants_values, wants_headers = (
             bool(want & bit) for bit in (columns.WANT_KEYS, columns.WANT_VALUES, columns.WANT_HEADERS)
         )
-        # A header takes two bytes at least.
+        # A header takes at least two bytes.
         headers = payload_bytes // 2 + 1 if wants_headers else 0
         self.keys, self.key_ends, self.has_key = _buffers(wants_keys, records, payload_bytes)
         self.values, self.value_ends, self.has_value = _buffers(wants_values, records, payload_bytes)
@@ -235,22 +235,22 @@ class ColumnBuffers:
 
     @property
     def count(self) -> int:
-        """Records in it."""
+        """Number of records in the buffers."""
         return int(self.state[columns.COUNT])
 
     @property
     def header_count(self) -> int:
-        """Headers of these."""
+        """Number of headers of these records."""
         return int(self.state[columns.HEADERS])
 
     @property
     def walked(self) -> int:
-        """Records that were looked at."""
+        """Number of records parsed."""
         return int(self.state[columns.WALKED])
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes of keys, values and headers in it."""
+        """Bytes of keys, values and headers in the buffers."""
         count, headers = self.count, self.header_count
         ends = [(self.key_ends, count), (self.value_ends, count)]
         ends += [(self.header_key_ends, headers), (self.header_value_ends, headers)]
@@ -267,7 +267,7 @@ class ColumnBuffers:
         only: NDArray[np.int64] | None,
         want: int,
     ) -> tuple[int, int]:
-        """Let the kernel append the rows that are to take `step`; return (fault, row), see `walk_records`."""
+        """Let the kernel append the rows with STEP `step`; return (fault, row), see `walk_records`."""
         return walk_records(
             chunk.data,
             unpacked,
@@ -300,7 +300,7 @@ _NO_OFFSETS = np.empty(0, np.int64)
 
 
 class _Table:
-    """The records in a room and their batches."""
+    """The records in some buffers, and their batches."""
 
     def __init__(self, room: ColumnBuffers, chunk: RowSource) -> None:
         self.room = room
@@ -310,12 +310,12 @@ class _Table:
         self._rows = self.fixed[columns.ROW]
 
     def of_batch(self, field: int) -> NDArray[np.int64]:
-        """Return a field of the chunk's table for each record."""
+        """Return the batch's field in the chunk's table for each record."""
         found: NDArray[np.int64] = self.chunk.rows[field][self._rows]
         return found
 
     def of_header(self, at: int, kind: str) -> NDArray[Any]:
-        """Return an integer from the batch's header for each record; -1 where the batch is of an old format."""
+        """Return an integer from the batch's header for each record; -1 for old formats."""
         size = np.dtype(kind).itemsize
         count = int(self._rows.max()) + 1 if self.count else 0
         rows = self.chunk.rows[:, :count]
@@ -359,7 +359,7 @@ def _binary(data: NDArray[np.uint8], ends: NDArray[np.int32], is_there: NDArray[
 
 
 def _text(data: NDArray[np.uint8], ends: NDArray[np.int32], count: int) -> Any:
-    """Return texts; bytes that are no UTF-8, which Kafka stores unread, are replaced by U+FFFD."""
+    """Return texts. Invalid UTF-8, which Kafka stores unchecked, is replaced by U+FFFD."""
     import pyarrow as pa
 
     found = _binary(data, ends, np.ones(count, np.bool_), count)

@@ -1,7 +1,7 @@
-"""The columns of the data source `kafka-log`: names, types of Spark and Arrow, and what has to be decoded for each.
+"""The columns of the data source `kafka-log`: names, types in Spark and Arrow, and the parts to decode for each.
 
-A column that is not asked for costs nothing: keys, values and headers are not copied, and where only header fields of batches
-are wanted beside offsets, records are stepped over.
+Columns that are not requested cost nothing: keys, values and headers are not copied. If a query needs only offsets and fields
+of batch headers, records are skipped by their length.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `NULL` where Kafka has -1 for none."""
+    """One column. Kafka's -1 for "none" becomes `NULL`."""
 
     name: str
     type: str
-    """As in Spark's DDL."""
+    """The type in Spark's DDL."""
     help: str
 
 
@@ -69,13 +69,13 @@ _WANTS = {"key": WANT_KEYS, "value": WANT_VALUES, "headers": WANT_HEADERS, "valu
 
 
 def default_columns(*, is_permissive: bool) -> tuple[str, ...]:
-    """Return the names of the columns of a source that was asked for none in particular."""
+    """Return the names of the columns of a source if none were chosen."""
     names = tuple(column.name for column in COLUMNS)
     return (*names, CORRUPT_COLUMN) if is_permissive else names
 
 
 def check_columns(names: Iterable[str], *, is_permissive: bool) -> tuple[str, ...]:
-    """Return the names as a tuple. SparkError for one that does not exist, or that comes twice."""
+    """Return the names as a tuple. Raises SparkError for unknown or repeated names."""
     known = default_columns(is_permissive=is_permissive)
     chosen = tuple(names)
     for name in chosen:
@@ -90,7 +90,7 @@ def check_columns(names: Iterable[str], *, is_permissive: bool) -> tuple[str, ..
 
 
 def wants(names: Iterable[str]) -> int:
-    """Return the bits for the kernel."""
+    """Return the bits of the requested columns, for the kernel."""
     found = 0
     for name in names:
         found |= _WANTS.get(name, 0)
@@ -103,7 +103,7 @@ def ddl(names: Sequence[str]) -> str:
 
 
 def columns_of(schema: StructType, *, is_permissive: bool) -> tuple[str, ...]:
-    """Return the columns that a schema asks for. SparkError for other names or types than there are."""
+    """Return the columns of a schema. Raises SparkError for unknown names or wrong types."""
     names = check_columns(schema.fieldNames(), is_permissive=is_permissive)
     for field in schema.fields:
         expected = BY_NAME[field.name].type

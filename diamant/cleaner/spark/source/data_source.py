@@ -3,10 +3,10 @@
     spark.dataSource.register(KafkaLogDataSource)
     spark.read.format("kafka-log").option("isolation", "read_committed").load("/var/lib/kafka")
 
-Options stand in options.py, columns in columns.py. PySpark (4.3) has no hook by which a data source learns which
-columns a query uses, so they are named: by the option `columns`, by `.schema("offset bigint, key binary")`, or as the
-argument of `read_log`. What is not named is not decoded. Filters on topic, partition, offset and timestamp are pushed
-down (`spark.sql.python.filterPushdown.enabled` has to be true for that, as sessions made by `spark_session` have it).
+See options.py for the options, columns.py for the columns. PySpark (4.3) does not tell a data source the columns that a
+query uses, so the user names them: by the option `columns`, by `.schema("offset bigint, key binary")`, or as the argument
+of `read_log`. Other columns are not decoded. Filters on topic, partition, offset and timestamp are pushed down if
+`spark.sql.python.filterPushdown.enabled` is true, as in sessions made by `spark_session`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FORMAT = "kafka-log"
 
 
 class KafkaLogDataSource(DataSource):
-    """See the module. Reads only."""
+    """See the module. Read-only."""
 
     @classmethod
     def name(cls) -> str:
@@ -43,17 +43,17 @@ class KafkaLogDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """The columns that the option `columns` names, or all. SparkError for options that make no sense."""
+        """The columns named by the option `columns`, or all. Raises SparkError for invalid options."""
         return ddl(SourceOptions.parse(self.options).columns)
 
     def reader(self, schema: StructType) -> KafkaLogReader:
-        """Return what reads these columns."""
+        """Return a reader of these columns."""
         options = SourceOptions.parse(self.options)
         return KafkaLogReader(options, columns_of(schema, is_permissive=options.is_permissive))
 
 
 class KafkaLogReader(DataSourceReader):
-    """Plans in the driver, reads in executors; it is pickled in between."""
+    """Plans in the driver and reads in executors, to which it is sent by pickle."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self.options = options
@@ -62,12 +62,12 @@ class KafkaLogReader(DataSourceReader):
         self._driver = Versions.here()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take from the filters where to look, and leave all of them to Spark as well."""
+        """Derive bounds from the filters, and leave all filters to Spark, too."""
         self.bounds = bounds_of(filters)
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a task for each part of a segment that can hold what is asked for."""
+        """Return a task for each part of a segment that can hold requested records."""
         return [
             InputPartition(task)
             for task in plan_tasks(self.options, self.bounds, with_outcomes="outcome" in self.columns)
@@ -77,10 +77,10 @@ class KafkaLogReader(DataSourceReader):
         """Yield the records of a task."""
         task = partition.value
         if task is None:
-            return  # Spark's own, when there is no task at all.
+            return  # Spark's own partition, if there is no task.
         assert isinstance(task, ReadTask)
         check_versions(self._driver)
-        # Loads numpy and the kernels, which planning does without.
+        # Loads numpy and the kernels, which planning does not need.
         from diamant.cleaner.spark.source.range_reader import Counters
         from diamant.cleaner.spark.source.read_task import read_task
 
@@ -93,9 +93,9 @@ class KafkaLogReader(DataSourceReader):
 
 
 def read_log(session: SparkSession, *paths: str, columns: Sequence[str] = (), **options: str | int | bool) -> DataFrame:
-    """Return the records below `paths` with just these columns (default: all), which alone are decoded.
+    """Return the records below `paths` with these columns (default: all). Other columns are not decoded.
 
-    The session is one that was prepared (`spark_session`, `prepare_session`), or has `KafkaLogDataSource` registered.
+    The session must be prepared (`spark_session`, `prepare_session`), or have `KafkaLogDataSource` registered.
     """
     reader = session.read.format(FORMAT).option("paths", json.dumps(list(paths)))
     if columns:

@@ -1,7 +1,7 @@
-"""The bounds that a query's filters set: topics, partitions, ranges of offsets and timestamps.
+"""The bounds from a query's filters: topics, partitions, ranges of offsets and timestamps.
 
-Filters that are pushed down spare reading and decoding; Spark evaluates every one of them again, so that a filter that is not
-understood here is only not used, and one that is used in part does no harm.
+Pushed-down filters save reading and decoding. Spark evaluates every filter again, so unsupported filters can be ignored here and
+others used in part.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GREATEST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class FilterBounds:
-    """All bounds are inclusive."""
+    """Bounds of a read, all inclusive."""
 
     topics: frozenset[str] | None = None
     """None: any."""
@@ -29,20 +29,20 @@ class FilterBounds:
     min_offset: int = LEAST
     max_offset: int = GREATEST
     min_timestamp_ms: int = LEAST
-    """Above `LEAST` records without a timestamp are out, too."""
+    """A value above `LEAST` also excludes records without a timestamp."""
     max_timestamp_ms: int = GREATEST
     key: bytes | None = None
-    """Batches in which these bytes do not occur are out."""
+    """Excludes batches in which these bytes do not occur."""
 
     def holds(self, topic: str, partition: int) -> bool:
-        """True if a partition can have records that are asked for."""
+        """True if a partition can have requested records."""
         return (self.topics is None or topic in self.topics) and (
             self.partitions is None or partition in self.partitions
         )
 
 
 def bounds_of(filters: Iterable[Filter]) -> FilterBounds:
-    """Return what all of these filters together leave."""
+    """Return the bounds of all these filters together."""
     from pyspark.sql.datasource import (
         EqualNullSafe,
         EqualTo,
@@ -93,7 +93,7 @@ def _at_least(bounds: FilterBounds, column: str, value: Any, *, is_strict: bool)
     if column == "timestamp_ms":
         return replace(bounds, min_timestamp_ms=max(bounds.min_timestamp_ms, int(value) + is_strict))
     if column == "timestamp" and isinstance(value, datetime):
-        # Rounded down, and not strict: Spark has microseconds and looks again.
+        # Rounded down, and not strict: Spark filters again, with microseconds.
         return replace(bounds, min_timestamp_ms=max(bounds.min_timestamp_ms, _ms(value)))
     return bounds
 
@@ -109,7 +109,7 @@ def _at_most(bounds: FilterBounds, column: str, value: Any, *, is_strict: bool) 
 
 
 def _ms(moment: datetime) -> int:
-    """Return ms since 1970, rounded down. Spark gives instants in UTC."""
+    """Return ms since 1970, rounded down. Spark passes instants in UTC."""
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     elapsed = aware - datetime(1970, 1, 1, tzinfo=UTC)
     return (elapsed.days * 86_400 + elapsed.seconds) * 1000 + elapsed.microseconds // 1000

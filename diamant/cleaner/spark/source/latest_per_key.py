@@ -1,7 +1,7 @@
 """The offsets of the latest record of each key in a partition, for the option `latest_per_key`.
 
-The cleaner's own map finds them: a first pass over what the task is to read puts the hash of each key and its offset into it.
-Records without a key are not among them, as in a log that is compacted.
+A first pass over the task's input adds the hash of each key and its offset to the cleaner's own map. Records without a key are
+left out, as in a compacted log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TUPLES = 64 * 1024
 
 @contextmanager
 def find_latest(task: ReadTask, options: SourceOptions, counters: Counters) -> Iterator[LatestOffsets]:
-    """Yield the latest offset of each key from the task's log start on. CorruptLog and the like as reading has it.
+    """Yield the latest offset of each key from the task's log start on. Raises the errors of reading, such as CorruptLog.
 
     Memory: `options.map_bytes`; then a temporary file without a name (cleaner/engines/offset_map.py).
     """
@@ -41,7 +41,7 @@ def find_latest(task: ReadTask, options: SourceOptions, counters: Counters) -> I
             os.urandom(16), memory_bytes=options.map_bytes, spill=lambda: open_spill_file(env, directory)
         )
         try:
-            # Later records count, whether or not they are asked for themselves.
+            # Later records count, even if they are not requested themselves.
             _read(replace(task, bounds=FilterBounds(min_offset=task.bounds.min_offset)), options, counters, offsets)
             yield offsets.latest()
         finally:

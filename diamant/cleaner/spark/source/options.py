@@ -37,7 +37,7 @@ HELP = {
     "trust_indexes": "`false`: look at every batch header instead of index files and producer snapshots, which may be damaged.",
     "counters": "A directory in which each task leaves a file with what it read and decoded.",
 }
-"""The options as the documentation has them."""
+"""Help texts of the options, for the documentation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
-        """Return what the options say, whose names may be in any case. SparkError, naming the option, for what makes no sense."""
+        """Parse the options; names are case-insensitive. Raises SparkError, naming the option, for invalid ones."""
         options = {name.lower(): value for name, value in given.items()}
         unknown = sorted(set(options) - set(HELP))
         if unknown:

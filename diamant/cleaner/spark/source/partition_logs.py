@@ -1,7 +1,7 @@
-"""Finds the partitions below the paths that a user names, and lists their files: no file but small checkpoints is opened.
+"""Finds the partitions below a user's paths, and lists their files. Opens only small checkpoint files.
 
-A path is a log directory, the directory of one partition, or a glob of either. One partition may be found in several log
-directories, as the replicas of a cluster are: each counts as a log of its own.
+A path is a log directory, the directory of one partition, or a glob of either. The same partition in several log directories,
+like the replicas of a cluster, counts as several logs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ListedSegment:
-    """A segment's `.log` file, as it was listed."""
+    """A segment's `.log` file at the time of listing."""
 
     location: Location
     base_offset: int
     size: int
     end_offset: int | None
-    """Base offset of the next one, None of the last: that one may still be written to."""
+    """Base offset of the next segment; None for the last one, which may still be written to."""
 
     @property
     def is_last(self) -> bool:
@@ -37,7 +37,7 @@ class ListedSegment:
         return self.end_offset is None
 
     def index(self, suffix: str) -> Location:
-        """Return where its index with that suffix would be."""
+        """Return the location of its index with that suffix; it may not exist."""
         return self.location.parent.child(self.location.name.removesuffix(names.LOG_SUFFIX) + suffix)
 
 
@@ -49,11 +49,11 @@ class PartitionLog:
     partition: int
     directory: Location
     segments: tuple[ListedSegment, ...]
-    """Ascending; those that hold nothing at or above the log start are among them."""
+    """Ascending, including those entirely below the log start."""
     snapshots: tuple[int, ...]
-    """Offsets of its producer snapshots, ascending."""
+    """Offsets of the producer snapshots, ascending."""
     files: frozenset[str]
-    """Names of all its files."""
+    """Names of all files."""
     log_start_offset: int
 
     @property
@@ -67,7 +67,7 @@ class PartitionLog:
         return sum(segment.size for segment in self.segments)
 
     def has_segments_of(self, other: PartitionLog) -> bool:
-        """True if the files of another listing are unchanged; new ones, and a longer last one, do not count."""
+        """True if the segments of an earlier listing are unchanged; new segments, and a longer last one, are allowed."""
         sizes = {segment.location: segment.size for segment in self.segments}
         return all(
             sizes.get(one.location, -1) >= one.size if one.is_last else sizes.get(one.location) == one.size
@@ -75,14 +75,14 @@ class PartitionLog:
         )
 
     def has(self, location: Location) -> bool:
-        """True if a file was in the directory when it was listed."""
+        """True if the listing contains a file."""
         return location.name in self.files
 
 
 def find_partitions(paths: Sequence[str], topics: Iterable[str] = ()) -> list[PartitionLog]:
-    """Return the partitions below `paths`, of `topics` if any are named, by topic, number and directory.
+    """Return the partitions below `paths` (of `topics`, if not empty), sorted by topic, number and directory.
 
-    SparkError if a path matches nothing, or nothing that holds partitions.
+    Raises SparkError if a path matches nothing, or nothing with partitions.
     """
     wanted = frozenset(topics)
     found: dict[Location, PartitionLog] = {}
@@ -109,22 +109,22 @@ def find_partitions(paths: Sequence[str], topics: Iterable[str] = ()) -> list[Pa
 
 
 def list_again(log: PartitionLog) -> PartitionLog:
-    """Return the partition as it is now. FileNotFoundError if it was deleted."""
+    """List a partition again. Raises FileNotFoundError if it was deleted."""
     return _partition(log.directory, log.topic, log.partition, log.directory.entries(), {})
 
 
 def log_id(directory: Location) -> int:
-    """Return the number of the log in a partition's directory: 63 bits of a hash of where it lies."""
+    """Return the id of the log in a partition's directory: 63 bits of a hash of its location."""
     return int.from_bytes(blake2b(str(directory).encode(), digest_size=8).digest(), "big") >> 1
 
 
 def log_directories(logs: Iterable[PartitionLog]) -> list[Location]:
-    """Return the log directories that partitions lie in."""
+    """Return the log directories of these partitions."""
     return sorted({log.directory.parent for log in logs}, key=str)
 
 
 def read_checkpoint(log_directory: Location, name: str) -> dict[tuple[str, int], int]:
-    """Return the offsets in a checkpoint file of a log directory; none if it is missing or damaged, as a start has it."""
+    """Return the offsets in a checkpoint file of a log directory; empty if it is missing or damaged, as at a broker's start."""
     location = log_directory.child(name)
     try:
         return read_offset_checkpoint(cast("Env", _OneFile(location)), str(location))
@@ -133,7 +133,7 @@ def read_checkpoint(log_directory: Location, name: str) -> dict[tuple[str, int],
 
 
 class _OneFile:
-    """As much of an `Env` as it takes to read one file."""
+    """The part of an `Env` needed to read one file."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
@@ -143,7 +143,7 @@ class _OneFile:
 
 
 def _partitions_at(location: Location, starts: dict[Location, dict[tuple[str, int], int]]) -> list[PartitionLog] | None:
-    """Return the partitions in a log directory, or the one that a directory is; None if it is neither."""
+    """Return the partitions in a log directory, or the single one if it is a partition's directory; None if it is neither."""
     try:
         entries = location.entries()
     except (FileNotFoundError, NotADirectoryError):
@@ -152,7 +152,7 @@ def _partitions_at(location: Location, starts: dict[Location, dict[tuple[str, in
         try:
             topic, partition = names.parse_partition_dir(location.name)
         except ValueError as error:
-            raise SparkError(f"{location}: {error}; a copy of a partition needs its name back") from None
+            raise SparkError(f"{location}: {error}; rename the copy to the partition's original name") from None
         return [_partition(location, topic, partition, entries, starts)]
     logs = []
     for entry in entries:

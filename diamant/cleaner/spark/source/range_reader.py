@@ -1,12 +1,12 @@
-"""Reads what a task is to read: batches to Arrow, in order.
+"""Reads the input of a task: batches to Arrow, in order.
 
     for batch in read_task(task, options, columns, counters): ...
 
-Batches that cannot hold anything that is asked for are neither decompressed nor checked, and as soon as offsets are above all
-that is asked for, or above the stable offset, reading ends.
+Batches that cannot hold requested records are neither decompressed nor checked. Reading ends when offsets exceed the requested
+ones or the stable offset.
 
 Memory: a chunk of 1 MiB or one larger batch, `GROUP_BYTES` decompressed or one larger batch (256 MiB at most), and its columns;
-with `latest_per_key` the offset map as well (cleaner/engines/offset_map.py).
+with `latest_per_key` also the offset map (cleaner/engines/offset_map.py).
 """
 
 from __future__ import annotations
@@ -54,37 +54,37 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import File
 
 GROUP_BYTES = 8 * 1024 * 1024
-"""About so many bytes of records make an Arrow batch."""
+"""Approximate size of an Arrow batch, in bytes of records."""
 _SKIP = 0
 READ = 1
-"""STEP of a row that is to be read; `kernels.constants.tuples.MAP` is the same."""
+"""STEP of a row to read; equal to `kernels.constants.tuples.MAP`."""
 _CONVERT = 2
-"""Of one in an old format, until it is unpacked."""
+"""STEP of a row to read in an old format, until it is unpacked."""
 _NO_TYPE = -1
-"""In NOTE: there are no timestamps in that format."""
+"""NOTE of a format without timestamps."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """The figures of a task."""
+    """The statistics of a task."""
 
     bytes_read: int = 0
-    """From files."""
+    """Bytes read from files."""
     bytes_decoded: int = 0
-    """Of records that were walked over, decompressed."""
+    """Decompressed bytes of the parsed records."""
     bytes_copied: int = 0
-    """Of keys, values and headers that were put into columns."""
+    """Bytes of keys, values and headers in columns."""
     batches: int = 0
     batches_decoded: int = 0
     records: int = 0
-    """Given to Spark."""
+    """Records passed to Spark."""
     records_walked: int = 0
 
 
 def open_range(part: Range) -> LocationFile:
-    """Open the file that a range was planned for. SegmentChanged if it is no longer there, or another has its place.
+    """Open the planned file of a range. Raises SegmentChanged if it is gone or replaced.
 
-    What a cleaner or retention removed lies under another name for a while (`file.delete.delay.ms`).
+    Files removed by the cleaner or retention remain under another name for a while (`file.delete.delay.ms`).
     """
     for location in (part.location, part.location.parent.child(part.location.name + names.DELETED_SUFFIX)):
         try:
@@ -121,12 +121,12 @@ class RangeReader:
             dict(task.open.tolist()),
         )
         self._refused: list[CorruptLog] = []
-        """Of mode PERMISSIVE: not told yet."""
+        """Mode PERMISSIVE: errors not yet reported as rows."""
 
     def arrow_batches(
         self, columns: tuple[str, ...], latest: LatestWindow | None = None
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Yield what is asked for, of `latest` offsets only if these are given."""
+        """Yield the requested records; with `latest`, only those at its offsets."""
         task = self._task
         arrow = ArrowColumns(columns, task.topic, task.partition, self._part.location)
         with open_range(self._part) as file:
@@ -141,7 +141,7 @@ class RangeReader:
                 yield arrow.corrupt(f"{error}; from there to byte {self._part.end} nothing was read", error.position)
 
     def groups_to_map(self) -> Iterator[tuple[Rows, memoryview, int, int]]:
-        """Yield (rows, unpacked bytes, first row, end row): of these rows those with STEP 1 are to be seen."""
+        """Yield (rows, unpacked bytes, first row, end row). Of these, only rows with STEP `READ` count."""
         with open_range(self._part) as file:
             for rows in self._sound_chunks(file):
                 for unpacked, first, end, _ in self._groups(rows):
@@ -150,7 +150,7 @@ class RangeReader:
                     return
 
     def fault(self, rows: Rows, row: int) -> CorruptLog:
-        """Return what is wrong with the records of a batch, as the plain reader tells it."""
+        """Return the plain reader's error for the records of a batch."""
         position = int(rows.rows[fields.POSITION, row])
         batch = rows.data[position : position + int(rows.rows[fields.SIZE, row])].tobytes()
         reason = "offsets of its records do not ascend within the batch"
@@ -164,26 +164,26 @@ class RangeReader:
     # -- chunks --------------------------------------------------------------------------------------------------------
 
     def _sound_chunks(self, file: LocationFile) -> Iterator[Rows]:
-        """Yield the chunks up to the end, a torn batch of a live log, or bytes that are no batch: then CorruptLog."""
+        """Yield the chunks up to the end, or to a torn batch of a live log. Raises CorruptLog for bytes that are not a batch."""
         position = self._part.start
         try:
             for rows in self._chunks(cast("File", file), position, self._part.end):
                 yield rows
                 position = rows.position + rows.size
         except CorruptLog as error:
-            # A chunk comes whole or not at all: what is sound before the damage is read by itself.
+            # A chunk with damage is not yielded: read its sound part again, up to the damage.
             if error.position > position:
                 yield from self._chunks(cast("File", file), position, error.position)
             if not self._is_torn_end(file, error.position):
                 raise
 
     def _chunks(self, file: File, start: int, end: int) -> Iterator[Rows]:
-        """Yield the chunks of a part of the range with what to do marked in the rows."""
+        """Yield the chunks of a part of the range, with STEP set in the rows."""
         for rows in ChunkReader().chunks(file, start, end):
             self._counters.bytes_read += rows.size
             self._counters.batches += rows.count
             table = np.asarray(rows.rows, np.int64)[:, : rows.count]
-            # What the column timestamp_type is to be.
+            # The value of the column timestamp_type.
             table[fields.NOTE] = table[fields.ATTRIBUTES] & fields.LOG_APPEND_TIME != 0
             if rows.together & fields.LEGACY:
                 self._read_legacy_headers(rows)
@@ -203,7 +203,7 @@ class RangeReader:
             table[fields.LAST_OFFSET, row] = header.last_offset
             table[fields.MAX_TIMESTAMP, row] = header.max_timestamp
             table[fields.RECORD_COUNT, row] = header.record_count
-            # Its records come with their own timestamps.
+            # Its records have their own timestamps.
             table[fields.ATTRIBUTES, row] = header.codec
             table[fields.NOTE, row] = bool(header.attributes & LOG_APPEND_TIME_FLAG) if header.magic else _NO_TYPE
 
@@ -250,7 +250,7 @@ class RangeReader:
             table = chunk.rows[:, first:end]
             is_read = table[fields.STEP] == READ
             if is_read.any():
-                # A record takes seven bytes at least: a count cannot make us reserve more than there can be.
+                # A record takes at least seven bytes, which bounds the memory reserved for a forged count.
                 sizes = table[fields.PAYLOAD_END, is_read] - table[fields.PAYLOAD_START, is_read]
                 counts = np.minimum(table[fields.RECORD_COUNT, is_read], sizes // fields.MIN_RECORD_BYTES)
                 room = arrow.room(int(np.maximum(counts, 0).sum()), size)
@@ -285,7 +285,7 @@ class RangeReader:
                 row += 1
 
     def _groups(self, rows: Rows) -> Iterator[tuple[memoryview, int, int, int]]:
-        """Yield (unpacked bytes, first row, end row, bytes of their records) of rows that are checked and unpacked."""
+        """Check and unpack rows; yield (unpacked bytes, first row, end row, bytes of their records)."""
         table = np.asarray(rows.rows, np.int64)
         self._check(rows)
         self._unpacker.clear()
@@ -318,14 +318,14 @@ class RangeReader:
         yield self._unpacker.buffer, first, rows.count, size
 
     def _may_hold(self, rows: Rows, row: int) -> bool:
-        """True if all that is looked for occurs among the bytes of a batch's records."""
+        """True if all searched texts occur in the bytes of a batch's records."""
         table = rows.rows
         source = self._unpacker.buffer if table[fields.IS_UNPACKED, row] else rows.data
         payload = source[int(table[fields.PAYLOAD_START, row]) : int(table[fields.PAYLOAD_END, row])].tobytes()
         return all(needle in payload for needle in self._needles)
 
     def _check(self, rows: Rows) -> None:
-        """Compare the checksums of the batches that are to be read, and look at their counts."""
+        """Check the checksums and record counts of the batches to read."""
         table = rows.rows
         row = 0
         while (row := find_bad_crc(rows.data, table, row, rows.count, READ)) >= 0:
@@ -339,7 +339,7 @@ class RangeReader:
                 self._refuse(rows, row, f"record count is {table[fields.RECORD_COUNT, row]}")
 
     def _unpack(self, rows: Rows, row: int) -> None:
-        """Make the records of a batch readable for the kernel."""
+        """Prepare the records of a batch for the kernel."""
         table, unpacker = rows.rows, self._unpacker
         codec = int(table[fields.ATTRIBUTES, row]) & fields.CODEC_MASK
         if table[fields.STEP, row] == _CONVERT:
@@ -358,7 +358,7 @@ class RangeReader:
         table[fields.PAYLOAD_END, row] = end
 
     def _refuse(self, rows: Rows, row: int, reason: str) -> None:
-        """Leave a batch out and remember why; in mode FAILFAST raise CorruptLog."""
+        """Skip a batch and record the reason; in mode FAILFAST raise CorruptLog."""
         error = CorruptLog(str(self._part.location), rows.position + int(rows.rows[fields.POSITION, row]), reason)
         if not self._options.is_permissive:
             raise error
@@ -372,11 +372,11 @@ class RangeReader:
 
 
 LatestWindow: TypeAlias = Callable[[int, int], "Offsets"]
-"""Returns all kept offsets from a first to a last one, ascending, and maybe others."""
+"""Returns all kept offsets from a first to a last one, ascending, possibly with others."""
 
 
 def bounds_array(bounds: FilterBounds) -> NDArray[np.int64]:
-    """Return bounds as the kernel has them."""
+    """Return bounds in the kernel's layout."""
     found = np.empty(BOUNDS, np.int64)
     found[MIN_OFFSET] = bounds.min_offset
     found[MAX_OFFSET] = bounds.max_offset

@@ -1,16 +1,15 @@
-"""The parts of files that a query has to read: the tasks of the data source `kafka-log`.
+"""The parts of files that a query must read: the tasks of the data source `kafka-log`.
 
-One task for each segment that can hold what is asked for; larger ones than `split_bytes` are split where their offset index has
-a batch begin. What filters and isolation rule out by file names and indexes is in no task:
+One task for each segment that can hold requested records. Segments larger than `split_bytes` are split at batches in their
+offset index. Filters and isolation exclude parts of files by names and indexes:
 
     topic, partition      by the names of directories
-    offset                by the names of segments, and within one by its offset index
-    timestamp from        by the time index, whose entries say up to where everything is older
+    offset                by the names of segments, and within a segment by its offset index
+    timestamp from        by the time index: all records up to the offset of an entry are older
     log start, stable     by the names of segments
 
-Every entry of an offset index by which a file is cut is held against the batch that it names. An index that is damaged fails the
-query; in mode PERMISSIVE it becomes a row, and what it would have spared is read. A header that is none is left to the task that
-comes to it.
+Index entries used for cuts are compared with the batches in the file. A damaged index fails the query; in mode PERMISSIVE it
+becomes a row, and the segment is read without it. A damaged header is left to the task that reads it.
 """
 
 from __future__ import annotations
@@ -43,45 +42,45 @@ _MIN_INDEXED_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of a segment's file, from the start of a batch on."""
+    """A part of a segment's file that begins with a batch."""
 
     location: Location
     start: int
     end: int
-    """Start of the next part, or the end of the file as it was listed."""
+    """Start of the next part, or the size of the file when listed."""
     size: int
-    """Of the whole file, as it was listed."""
+    """Size of the whole file when listed."""
     is_last: bool
-    """True if it ends a partition that may still be written to: then a torn batch at the end is no damage."""
+    """True for the end of a partition, which may still be written to: a torn batch at the end is then no damage."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadTask:
-    """The input of one task: all that a process needs which knows nothing else."""
+    """The complete input of one task, for another process."""
 
     topic: str
     partition: int
     ranges: tuple[Range, ...]
-    """One; with `latest_per_key` all of the partition."""
+    """One range; with `latest_per_key` all ranges of the partition."""
     bounds: FilterBounds
-    """Those of the query, and the log start."""
+    """The query's bounds, and the log start."""
     stable_offset: int | None
-    """Nothing is to be seen from here on; None: no such limit."""
+    """Exclusive end of the visible records; None: no such limit."""
     aborted: NDArray[np.int64]
-    """int64[n, ABORTED_FIELDS]: those that can have records in the ranges."""
+    """int64[n, ABORTED_FIELDS]: aborted transactions that can have records in the ranges."""
     open: NDArray[np.int64]
-    """int64[n, 2]: producer id and first offset of each open transaction; empty unless outcomes are told."""
+    """int64[n, 2]: producer id and first offset of each open transaction; empty unless outcomes are requested."""
     damage: tuple[tuple[str, int], ...] = ()
-    """Mode PERMISSIVE: what is wrong with indexes and at which byte, to be told by this task."""
+    """Mode PERMISSIVE: errors in indexes and their byte positions, reported by this task."""
 
     @property
     def size(self) -> int:
-        """Bytes to be read at most."""
+        """Most bytes that the task reads."""
         return sum(one.end - one.start for one in self.ranges)
 
 
 def plan_tasks(options: SourceOptions, bounds: FilterBounds, *, with_outcomes: bool = False) -> list[ReadTask]:
-    """Return the tasks, largest first; `with_outcomes`: how transactions ended is asked for. SparkError, OSError, CorruptLog."""
+    """Return the tasks, largest first. `with_outcomes`: for the column `outcome`. Raises SparkError, OSError, CorruptLog."""
     logs = [log for log in find_partitions(options.paths, options.topics) if bounds.holds(log.topic, log.partition)]
     found = plan_logs(logs, options, bounds, [with_outcomes] * len(logs))
     return sorted((task for tasks in found for task in tasks), key=lambda task: -task.size)
@@ -90,7 +89,7 @@ def plan_tasks(options: SourceOptions, bounds: FilterBounds, *, with_outcomes: b
 def plan_logs(
     logs: Sequence[PartitionLog], options: SourceOptions, bounds: FilterBounds, with_outcomes: Sequence[bool]
 ) -> list[list[ReadTask]]:
-    """Return the tasks for each log (`plan_partition`); `with_outcomes` is for each: whether its transactions matter."""
+    """Return the tasks for each log (`plan_partition`); `with_outcomes` has a flag for each log."""
 
     def plan(log: PartitionLog, is_asked: bool, /) -> list[ReadTask]:
         return plan_partition(log, options, bounds, with_outcomes=is_asked)
@@ -102,7 +101,7 @@ def plan_logs(
 def plan_partition(
     log: PartitionLog, options: SourceOptions, bounds: FilterBounds, *, with_outcomes: bool = False
 ) -> list[ReadTask]:
-    """Return the tasks for one partition, in the order of offsets."""
+    """Return the tasks for one partition, in offset order. `with_outcomes`: the tasks need the outcomes of transactions."""
     if not log.segments:
         return []
     decided = NOTHING_KNOWN
@@ -114,7 +113,7 @@ def plan_partition(
     stable_offset = decided.stable_offset if options.is_committed else None
     if not options.include_below_log_start:
         bounds = replace(bounds, min_offset=max(bounds.min_offset, log.log_start_offset))
-    # Whether a record is the latest of its key depends on all that follow: only a lower bound spares reading.
+    # All later records determine whether one is the latest of its key: only a lower bound reduces the reads.
     reading = replace(FilterBounds(), min_offset=bounds.min_offset) if options.latest_per_key else bounds
     end_offset = GREATEST if stable_offset is None else stable_offset - 1
     ranges = [
@@ -124,7 +123,7 @@ def plan_partition(
         for part in _readable_ranges(log, segment, reading, options, damage)
     ]
     if not ranges:
-        # A task that reads nothing has to report it.
+        # A task without records must report the damage.
         last = log.segments[-1]
         ranges = [Range(last.location, 0, 0, last.size, last.is_last)] if damage else []
     if not ranges:
@@ -148,7 +147,7 @@ def plan_partition(
 def _readable_ranges(
     log: PartitionLog, segment: ListedSegment, bounds: FilterBounds, options: SourceOptions, damage: list[CorruptLog]
 ) -> list[Range]:
-    """Return `_ranges`; in mode PERMISSIVE without indexes if these are damaged, which is added to `damage`."""
+    """Return `_ranges`. In mode PERMISSIVE ignore damaged indexes, and add their errors to `damage`."""
     try:
         return _ranges(log, segment, bounds, options)
     except CorruptLog as error:
@@ -169,7 +168,7 @@ def _aborted_in(decided: Decided, log: PartitionLog, group: Sequence[Range]) -> 
 
 
 def _ranges(log: PartitionLog, segment: ListedSegment, bounds: FilterBounds, options: SourceOptions) -> list[Range]:
-    """Return the parts of a segment that can hold what is asked for."""
+    """Return the parts of a segment that can hold requested records."""
     last_offset = GREATEST if segment.end_offset is None else segment.end_offset - 1
     if not segment.size or segment.base_offset > bounds.max_offset or last_offset < bounds.min_offset:
         return []
@@ -203,13 +202,13 @@ def _ranges(log: PartitionLog, segment: ListedSegment, bounds: FilterBounds, opt
         with segment.location.open(read_ahead_bytes=0) as file:
             if not segment.is_last and file.size() != segment.size:
                 return [whole]  # as below
-            # The last one may have grown since it was listed.
+            # The last segment may have grown since it was listed.
             for number in used:
                 _check_entry(file, location, index, number)
             if last < index.shape[1]:
                 _check_entry(file, location, index, last, above=bounds.max_offset)
     except FileNotFoundError:
-        return [whole]  # cleaned or deleted since: the task says so, or reads what the broker keeps of it
+        return [whole]  # cleaned or deleted since: the task reports it, or reads the renamed file
     ends = [*starts[1:], end]
     return [
         Range(segment.location, start, stop, segment.size, segment.is_last)
@@ -220,9 +219,9 @@ def _ranges(log: PartitionLog, segment: ListedSegment, bounds: FilterBounds, opt
 def _check_entry(
     file: LocationFile, location: Location, index: NDArray[np.int64], number: int, *, above: int = LEAST
 ) -> None:
-    """Look at the batch that an entry of the offset index at `location` names, which is to begin above offset `above`.
+    """Compare an entry of the offset index at `location` with its batch, whose base offset must be greater than `above`.
 
-    CorruptLog if there is another one, or none: what is read from there on, or up to there, would lack records.
+    Raises CorruptLog if there is another batch, or none: a read from or up to there would miss records.
     """
     offset, position = index[:, number].tolist()
     batches = scan_at_entry(cast("File", file), file.size(), offset, position)
@@ -231,12 +230,12 @@ def _check_entry(
         raise CorruptLog(
             str(location),
             number * OFFSET_ENTRY_BYTES,
-            f"the entry for offset {offset} has position {position}, where that batch is not{WITHOUT}",
+            f"the entry for offset {offset} has position {position}, but that batch is not there{WITHOUT}",
         )
 
 
 def _older_to(log: PartitionLog, segment: ListedSegment, timestamp_ms: int) -> int:
-    """Return an offset up to which everything in the segment is older; `GREATEST` if all of it is, `LEAST` if none."""
+    """Return an offset up to which all records of the segment are older; `GREATEST`: all are; `LEAST`: none known."""
     location = segment.index(names.TIME_INDEX_SUFFIX)
     if not log.has(location):
         return LEAST
@@ -245,6 +244,6 @@ def _older_to(log: PartitionLog, segment: ListedSegment, timestamp_ms: int) -> i
     if not count:
         return LEAST
     if count == index.shape[1] and not segment.is_last:
-        # The last entry of a segment that is no longer written to is its greatest timestamp.
+        # The last entry of a closed segment has its greatest timestamp.
         return GREATEST
     return int(index[1, count - 1])

@@ -18,7 +18,7 @@ from diamant.cleaner.spark.source.range_reader import Counters, RangeReader
 def read_task(
     task: ReadTask, options: SourceOptions, columns: tuple[str, ...], counters: Counters
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the records of a task as Arrow batches. CorruptLog, SegmentChanged, OSError."""
+    """Yield the records of a task as Arrow batches. Raises CorruptLog, SegmentChanged, OSError."""
     if options.latest_per_key:
         from diamant.cleaner.spark.source.latest_per_key import find_latest
 

@@ -1,7 +1,7 @@
-"""Index files as arrays, from wherever they lie. Formats: storage/segments/offset_index.py, time_index.py, txn_index.py.
+"""Index files as arrays, from any location. Formats: storage/segments/offset_index.py, time_index.py, txn_index.py.
 
-Kafka preallocates the indexes of its active segment with zeros, which are cut off here. Of a segment that is still written to,
-an index may lack its last entries.
+Kafka preallocates the indexes of its active segment with zeros, which are removed here. The index of a segment that is still
+written to may lack its last entries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TXN_ENTRY = np.dtype(
     [("version", ">i2"), ("producer_id", ">i8"), ("first", ">i8"), ("last", ">i8"), ("stable", ">i8")]
 )
 ABORTED_FIELDS = 3
-"""Of an aborted transaction: producer id, first offset, offset of its marker."""
+"""Fields of an aborted transaction: producer id, first offset, offset of its marker."""
 WITHOUT = "; trust_indexes=false reads without it"
 """Advice about a damaged index."""
 
@@ -32,13 +32,13 @@ WITHOUT = "; trust_indexes=false reads without it"
 def read_offset_index(
     location: Location, base_offset: int, log_size: int, *, is_growing: bool = False
 ) -> NDArray[np.int64]:
-    """Return int64[2, n]: last offsets of batches, ascending, and where these batches begin.
+    """Return int64[2, n]: last offsets of batches, ascending, and the positions of these batches.
 
-    `is_growing`: entries beyond `log_size`, which came since the segment was listed, are left out. CorruptLog if they do not
-    ascend or lie outside of the segment, FileNotFoundError if there is no index.
+    `is_growing`: omit entries beyond `log_size`, which were added since the segment was listed. Raises CorruptLog if entries do
+    not ascend or lie outside of the segment, FileNotFoundError without an index.
     """
     entries = np.frombuffer(_whole(location, _OFFSET_ENTRY.itemsize), _OFFSET_ENTRY)
-    # No valid entry but the first has relative offset 0.
+    # Only the first valid entry can have relative offset 0.
     count = 1 + int(np.count_nonzero(entries["offset"][1:])) if len(entries) else 0
     found = np.empty((2, count), np.int64)
     found[0] = entries["offset"][:count]
@@ -59,9 +59,9 @@ def read_offset_index(
 
 
 def read_time_index(location: Location, base_offset: int) -> NDArray[np.int64]:
-    """Return int64[2, n]: timestamps in ms and offsets, both ascending: what is younger than one comes after its offset.
+    """Return int64[2, n]: timestamps in ms and offsets, both ascending. Records younger than an entry follow its offset.
 
-    CorruptLog if they do not ascend, FileNotFoundError if there is no index.
+    Raises CorruptLog if they do not ascend, FileNotFoundError without an index.
     """
     entries = np.frombuffer(_whole(location, _TIME_ENTRY.itemsize), _TIME_ENTRY)
     is_set = (entries["timestamp"] != 0) | (entries["offset"] != 0)
@@ -76,7 +76,7 @@ def read_time_index(location: Location, base_offset: int) -> NDArray[np.int64]:
 
 
 def read_aborted(location: Location) -> NDArray[np.int64]:
-    """Return int64[n, ABORTED_FIELDS], a row for each aborted transaction. CorruptLog, FileNotFoundError if there is no index."""
+    """Return int64[n, ABORTED_FIELDS], a row per aborted transaction. Raises CorruptLog, FileNotFoundError without an index."""
     entries = np.frombuffer(_whole(location, _TXN_ENTRY.itemsize), _TXN_ENTRY)
     if (entries["version"] != 0).any() or (entries["first"] > entries["last"]).any():
         raise CorruptLog(

@@ -1,11 +1,10 @@
-"""Up to where a log is decided, and which of its transactions were aborted, told by its files alone.
+"""The stable offset and the aborted transactions of a log, from its files alone.
 
-A broker knows its open transactions; of files, the newest producer snapshot does up to its offset, and the headers of the
-batches behind it, which are those of the last segment, tell the rest. Aborted transactions are in the indexes of the segments
-that hold their markers, and again in those headers. Without a snapshot, or where indexes are not to be trusted, the headers of
-the whole log are read, and nothing else.
+The newest producer snapshot has the transactions open at its offset; the headers of the later batches, those of the last
+segment, give the rest. Aborted transactions are in the indexes of the segments that hold their markers, and also found in these
+headers. Without a snapshot, or with `trust_indexes=false`, only the headers of the whole log are read.
 
-Memory: 24 bytes for each aborted transaction, some 100 for each open one.
+Memory: 24 bytes for each aborted transaction, about 100 for each open one.
 """
 
 from __future__ import annotations
@@ -41,42 +40,42 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import File
 
 _LOCAL_WINDOW = 4096
-"""Headers lie far apart: a page each is enough."""
+"""Read size for local files: headers are far apart, so a page for each is enough."""
 _REMOTE_WINDOW = 4 * 1024 * 1024
-"""A request costs more than the bytes."""
+"""Read size for remote files, where a request costs more than the bytes."""
 _ATTEMPTS = 5
-"""Tries to find a directory that does not change during the read."""
+"""Attempts to read a directory without a change in between."""
 _MARKER_BYTES = 128
-"""More than a transaction marker has."""
+"""Upper bound of a transaction marker's size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The transactions of a log, decided."""
+    """The outcomes of a log's transactions."""
 
     stable_offset: int | None
-    """First offset of the oldest open transaction, None if none is open."""
+    """First offset of the oldest open transaction; None if none is open."""
     aborted: NDArray[np.int64]
-    """int64[n, ABORTED_FIELDS], as in `segment_indexes`; a transaction may be there twice."""
+    """int64[n, ABORTED_FIELDS], as in `segment_indexes`; a transaction may occur twice."""
     open: NDArray[np.int64]
     """int64[n, 2]: producer id and first offset of each open transaction."""
 
 
 NOTHING_KNOWN = Decided(None, np.empty((0, ABORTED_FIELDS), np.int64), np.empty((0, 2), np.int64))
-"""Of a log whose transactions do not matter."""
+"""For a log whose transactions do not matter."""
 
 
 def read_decided(
     log: PartitionLog, *, trust_indexes: bool = True, damage: list[CorruptLog] | None = None
 ) -> tuple[PartitionLog, Decided]:
-    """Return what is decided of a log, and the log as it was listed then. OSError, CorruptLog, SegmentChanged.
+    """Return the outcomes of a log's transactions, and its listing at that time. Raises OSError, CorruptLog, SegmentChanged.
 
-    With a list for `damage` nothing corrupt fails: an index of aborted transactions that is, is added to it, and headers tell in
-    place of indexes; behind a header that is none, the rest of its segment tells nothing, and a transaction whose marker lies
-    there counts as open.
+    With a list for `damage`, corruption is not an error. A corrupt index of aborted transactions is added to the list, and
+    headers are read in place of indexes. After a corrupt header the rest of its segment is skipped; transactions with markers
+    there count as open.
 
-    Indexes and segments must be of the same time: a cleaner that replaces both takes the aborted transactions out of the one
-    whose records it took out of the other.
+    Indexes and segments must be from the same time: a cleaner replaces both, and removes an aborted transaction's index entry
+    together with its records.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -87,7 +86,7 @@ def read_decided(
         except FileNotFoundError:
             again = list_again(log)
         log = again
-    raise SegmentChanged(f"{log.directory} went on changing while the query was planned: run it again")
+    raise SegmentChanged(f"{log.directory} kept changing while the query was planned: run it again")
 
 
 def _read(log: PartitionLog, trust_indexes: bool, damage: list[CorruptLog] | None) -> Decided:
@@ -116,7 +115,7 @@ def _read(log: PartitionLog, trust_indexes: bool, damage: list[CorruptLog] | Non
 
 
 def _newest_snapshot(log: PartitionLog, open_since: dict[int, int]) -> int:
-    """Take the open transactions from the newest snapshot that can be read; return its offset, 0 without one."""
+    """Add the open transactions of the newest readable snapshot to `open_since`; return its offset, 0 without one."""
     for offset in reversed(log.snapshots):
         location = log.directory.child(f"{offset:020d}{names.SNAPSHOT_SUFFIX}")
         try:
@@ -133,7 +132,7 @@ def _newest_snapshot(log: PartitionLog, open_since: dict[int, int]) -> int:
 def _headers_from(
     log: PartitionLog, start_offset: int, *, is_permissive: bool
 ) -> Iterator[tuple[BatchHeader, ControlType | None]]:
-    """Yield the headers of magic 2 from the segment on that holds `start_offset`, each with the type of its marker."""
+    """Yield the headers of magic 2, from the segment with `start_offset` on, each with its marker's type or None."""
     for segment in log.segments:
         if segment.end_offset is not None and segment.end_offset <= start_offset:
             continue
@@ -148,7 +147,7 @@ def _headers_from(
 
 
 def _position_before(log: PartitionLog, segment: ListedSegment, offset: int, file: LocationFile) -> int:
-    """Return the start of a batch that is not behind the one with `offset`: 0 if the index does not say it rightly."""
+    """Return the start of a batch at or before the one with `offset`; 0 if the index is missing or wrong."""
     location = segment.index(names.INDEX_SUFFIX)
     if offset <= segment.base_offset or not log.has(location):
         return 0
@@ -173,7 +172,7 @@ def _headers(
         if at + _MARKER_BYTES > len(buffer) and start + len(buffer) < end:
             buffer, start, at = file.pread(min(window, end - position), position), position, 0
         if len(buffer) - at < HEADER_SIZE_UP_TO_MAGIC:
-            break  # A torn end: the task that reads it will say so, if it is one.
+            break  # Possibly a torn end: the task that reads it reports damage.
         size = int.from_bytes(buffer[at + 8 : at + 12], "big", signed=True) + LOG_OVERHEAD
         magic = buffer[at + 16]
         if size < HEADER_SIZE_UP_TO_MAGIC or magic > CURRENT_MAGIC:
