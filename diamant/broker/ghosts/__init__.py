@@ -1,1 +1,1 @@
-"""Ghosts: keys that consumer groups may still hold although they were deleted."""
+"""Ghosts: deleted keys that consumer groups may still hold."""

@@ -1,10 +1,10 @@
-"""Finds ghosts: before a round the tombstones that a slow group has not passed are read, after it those that went are noted.
+"""The detection of ghosts: reads the tombstones ahead of slow groups before a round, and records the removed ones after it.
 
-A group with a committed offset below a tombstone has not read that deletion. Once the tombstone is gone it never will. If it has
-read a value of the key before, it holds it until the key is written again, or until it reads the topic from the start.
+A group with a committed offset below a tombstone has not read that deletion, and cannot once the tombstone is removed. If it has
+read a value of the key, it holds the value until the key is written again, or until it reads the topic from the start.
 
-Only what the slowest group has not passed is read, and only when a tombstone there may have reached its delete horizon: about
-once in `delete.retention.ms`. If no group is behind, nothing is read.
+Only offsets ahead of the slowest group are read, and only when a tombstone there may have reached its delete horizon: about once
+per `delete.retention.ms`. If no group is behind, nothing is read.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOADING_S = 5.0
-"""How long a round waits for groups that are being loaded."""
+"""The longest time that a round waits for groups to be loaded."""
 EARLY_MS = 60_000
-"""A horizon this near counts as over: the round begins a little later than the reading."""
+"""Horizons within this time count as passed, since the round starts a little after the reading."""
 
 
 class _Looked(NamedTuple):
-    """What was read of a log."""
+    """The result of reading a log."""
 
     topic_id: UUID
     start: int
-    """From which offset on."""
+    """The first offset read."""
     now_ms: int
     next_ms: int | None
-    """The earliest horizon of a tombstone there that was not over yet."""
+    """The earliest horizon of a tombstone there that had not passed."""
 
     def is_enough(self, log: Log, start: int, now_ms: int) -> bool:
-        """Return True if no tombstone from `start` on can have reached its horizon since."""
+        """True if no tombstone from `start` on can have reached its horizon since the reading."""
         stamped_ms = self.now_ms + log.config.delete_retention_ms
         due_ms = stamped_ms if self.next_ms is None else min(stamped_ms, self.next_ms)
         return self.topic_id == log.topic_id and start >= self.start and now_ms + EARLY_MS < due_ms
@@ -75,16 +75,16 @@ class Ghosts:
         self._records = records
         self._ledger = GhostLedger()
         self._looked: dict[tuple[str, int], _Looked] = {}
-        """By partition; one entry for each that had a group behind."""
+        """The last reading by partition, for partitions with a slow group."""
 
     def forget_key(self, key: bytes) -> None:
-        """Forget a key that is erased: nothing may name it."""
+        """Drop a key that is being erased, which nothing may name."""
         self._ledger.forget_key(key)
 
     # -- rounds ----------------------------------------------------------------------------------------------------------
 
     async def watch(self, log: Log, now_ms: int) -> Callable[[CleanPlan, int], object] | None:
-        """Examine a log before a round; return what is to be called after it, or None. Raises nothing of its own."""
+        """Examine a log before a round. Returns a callback for after the round, or None. Logs its errors, raises none."""
         await groups_not_known(self._groups, self._topics, LOADING_S)
         behind = [(offset, name) for offset, name in await groups_of(self._groups, log) if offset < log.log_end_offset]
         if not behind:
@@ -96,7 +96,7 @@ class Ghosts:
         try:
             tombstones = await self._tombstones(log, start)
         except (VerbError, StorageError, OSError, TimeoutError) as error:
-            logger.warning("%s-%d: deletions that groups miss are not noted: %s", log.topic, log.partition, error)
+            logger.warning("%s-%d: deletions missed by groups are not recorded: %s", log.topic, log.partition, error)
             return None
         return partial(self._note, log, behind, tombstones, start, now_ms)
 
@@ -125,7 +125,7 @@ class Ghosts:
         plan: CleanPlan,
         end_offset: int,
     ) -> None:
-        """Note what a round has removed that ended at an offset."""
+        """Record the tombstones removed by a round that ended at an offset."""
         next_ms = None
         for one in tombstones:
             if one.horizon_ms is None or one.offset >= end_offset:
@@ -150,9 +150,9 @@ class Ghosts:
     # -- the answer ------------------------------------------------------------------------------------------------------
 
     async def of(self, topic: str, group: str | None = None) -> GhostReport:
-        """Return the ghosts of a topic, or of one group there; reads the topic if there are any. VerbError.
+        """The ghosts of a topic, or of one group there. Reads the topic if there are any. VerbError.
 
-        Left out are keys that were written again, and groups that were deleted or have gone back.
+        Keys that were written again are left out, and so are groups that were deleted or reset to earlier offsets.
         """
         (log, *_) = self._explaining.logs(topic, None)
         found: list[tuple[int, Ghost]] = []
@@ -182,5 +182,5 @@ class Ghosts:
 
 
 def _is_kept(erasures: PendingErasures | None, key: bytes) -> bool:
-    """Return True if a key may be named: it is not being erased."""
+    """True if a key may be named, since it is not being erased."""
     return len(key) <= MAX_KEY_BYTES and (erasures is None or not erasures.has(key))

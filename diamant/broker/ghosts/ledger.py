@@ -1,4 +1,4 @@
-"""The deletions that groups have missed, in memory: keys do not belong into files that an erasure does not know."""
+"""The ledger of deletions that groups have missed. It is kept in memory, since an erasure does not reach other files."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from diamant.broker.client.record_key import key_fields
 
 MAX_GHOSTS = 10_000
 MAX_KEY_BYTES = 1024
-"""Longer keys are only counted. So a ledger takes about 15 MB at most."""
+"""The longest key that is stored; longer keys are only counted. A ledger takes at most about 15 MB."""
 
 
 class Ghost(NamedTuple):
-    """A key whose tombstone was removed before these groups had passed it."""
+    """A key whose tombstone was removed before these groups passed it."""
 
     key: bytes
     offset: int
-    """Of the tombstone."""
+    """The offset of the tombstone."""
     removed_ms: int
     groups: Mapping[str, int]
-    """The groups, with the offsets that they had committed."""
+    """The groups, with their committed offsets at that time."""
 
 
 class GhostReport(NamedTuple):
-    """The ghosts of a topic, by partition and offset. `left_out`: those that the ledger had no room for."""
+    """The ghosts of a topic, by partition and offset. `left_out`: the number that did not fit into the ledger."""
 
     topic: str
     ghosts: tuple[tuple[int, Ghost], ...]
     left_out: int
 
     def to_fields(self) -> dict[str, object]:
-        """As JSON has it."""
+        """The fields of the JSON object."""
         return {
             "topic": self.topic,
             "ghosts": [
@@ -50,7 +50,7 @@ class GhostReport(NamedTuple):
 
 
 class GhostLedger:
-    """At most `MAX_GHOSTS`; further ones are counted by topic. Topics are known by their ids, so a recreated topic has none."""
+    """Holds at most `MAX_GHOSTS`; further ones are counted by topic. Topics are keyed by id, so a recreated topic has none."""
 
     def __init__(self) -> None:
         self._by_partition: dict[tuple[UUID, int], dict[bytes, Ghost]] = {}
@@ -58,7 +58,7 @@ class GhostLedger:
         self.left_out: dict[UUID, int] = {}
 
     def add(self, topic_id: UUID, partition: int, ghost: Ghost) -> None:
-        """Add a ghost, in place of an earlier one of its key."""
+        """Add a ghost, replacing an earlier one of its key."""
         keys = self._by_partition.setdefault((topic_id, partition), {})
         if ghost.key not in keys:
             if self._count >= MAX_GHOSTS or len(ghost.key) > MAX_KEY_BYTES:
@@ -68,17 +68,17 @@ class GhostLedger:
         keys[ghost.key] = ghost
 
     def of(self, topic_id: UUID) -> dict[int, dict[bytes, Ghost]]:
-        """Return copies of the ghosts of a topic, by partition and key."""
+        """Copies of the ghosts of a topic, by partition and key."""
         return {
             partition: dict(keys) for (one, partition), keys in self._by_partition.items() if keys and one == topic_id
         }
 
     def discard(self, topic_id: UUID, partition: int, key: bytes) -> None:
-        """Forget one, if it is there."""
+        """Remove a ghost if it exists."""
         if self._by_partition.get((topic_id, partition), {}).pop(key, None) is not None:
             self._count -= 1
 
     def forget_key(self, key: bytes) -> None:
-        """Forget a key in all topics: it is erased."""
+        """Remove an erased key from all topics."""
         for topic_id, partition in self._by_partition:
             self.discard(topic_id, partition, key)

@@ -1,1 +1,1 @@
-"""Commands that run a broker: `diamant start`, and `diamant exec`, which runs it for as long as another command."""
+"""Commands that run a broker: `diamant start`, and `diamant exec`, which runs it beside another command."""

@@ -25,7 +25,7 @@ ANY_COMPACTION = ("log.cleaner.enable=false", "log.cleanup.policy=compact")
 
 
 class RunOnce(Protocol):
-    """Runs the command with a broker on a directory, which is given to `prepare` first; the exit code."""
+    """Runs the command with a broker on a directory, after passing the broker to `prepare`. Returns the exit code."""
 
     def __call__(
         self, data: str, prepare: Callable[[BlockingBroker], object] | None = None, output: IO[bytes] | None = None
@@ -33,7 +33,7 @@ class RunOnce(Protocol):
 
 
 class _Ended(Exception):
-    """A signal has ended the command, or the run proves nothing: no other schedule is tried."""
+    """Stops the search: a signal has ended the command, or the run has tested nothing."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -61,7 +61,7 @@ class _Runs:
         return code, histories[0]
 
     def carry_out(self, schedule: Schedule) -> RunOutcome:
-        """Run the command once of many times; its output is shown only if a signal ends it."""
+        """Run the command once as part of the search. Its output is shown only if a signal ends it."""
         self._count += 1
         if sys.stderr.isatty():
             _, left_s = pace(self._count - 1, self._examples, time.monotonic() - self._began)
@@ -79,11 +79,11 @@ class _Runs:
 
 
 def run_any_compaction(run_once: RunOnce, directory: str, examples: int, seed: int, *, may_be_late: bool) -> int:
-    """Run the command under up to `examples` schedules, and once more to show how it ends; return the exit code of that."""
+    """Run the command under up to `examples` schedules, and a last time with its output. Returns the last exit code."""
     runs = _Runs(run_once, directory, examples)
     schedule: Schedule | None = None
     try:
-        # The last example is that nothing happens.
+        # The last run has no compaction.
         schedule, count = find_failing(runs.carry_out, examples - 1, seed, may_be_late=may_be_late)
     except _Ended as ended:
         if ended.code:
@@ -99,7 +99,7 @@ def run_any_compaction(run_once: RunOnce, directory: str, examples: int, seed: i
     found = f"example {count} of --any-compaction {examples} --random-seed {seed}"
     if not code:
         click.echo(
-            f"diamant exec: the command has failed under {schedule} ({found}), and passed when it was run once more: it "
+            f"diamant exec: the command failed under {schedule} ({found}), and passed when it was repeated: it "
             "depends on something else, too",
             err=True,
         )

@@ -1,4 +1,4 @@
-"""A command beside a broker: its start, the signals that it gets, and its exit code as of a shell."""
+"""The command that runs beside a broker: its start, the forwarding of signals, and its exit code in a shell's terms."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from types import FrameType
 from typing import IO
 
 CANNOT_RUN, NOT_FOUND, SIGNALLED = 126, 127, 128
-"""Exit codes of a shell: for a file that cannot be run, for one that is not there, and to be added to a signal's number."""
+"""A shell's exit codes: for a file that cannot be run, for a missing file, and the base to which a signal's number is added."""
 
 GRACE_S = 10.0
 """The time between SIGTERM and SIGKILL. A second SIGTERM ends the command at once."""
 
 
 class CannotRun(Exception):
-    """The command could not be started; `exit_code` is that of a shell."""
+    """The command could not be started; `exit_code` is the one a shell would return."""
 
     def __init__(self, reason: str, exit_code: int) -> None:
         super().__init__(reason)
@@ -28,10 +28,10 @@ class CannotRun(Exception):
 def run_child(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | None = None) -> int:
     """Run a command with this process's input and output, and return its exit code. Raises CannotRun. For the main thread.
 
-    `output`: a file that takes its output and its errors.
+    `output`: a file for its standard output and standard error.
 
-    SIGTERM and SIGHUP are passed on, and SIGINT where no terminal sends it to both: the child decides when to end. After its
-    end signals do nothing, since an orderly stop follows.
+    SIGTERM and SIGHUP are forwarded, and so is SIGINT unless a terminal sends it to both: the child decides when to end. After
+    its end, signals are ignored, since an orderly stop follows.
     """
     stops = 0
     early: list[int] = []
@@ -64,10 +64,10 @@ def run_child(command: Sequence[str], environment: Mapping[str, str], output: IO
         code = child.wait()
     except FileNotFoundError:
         raise CannotRun(
-            f"{command[0]}: there is no such command, or not the program that its first line names", NOT_FOUND
+            f"{command[0]}: command not found, or the interpreter named in its first line is missing", NOT_FOUND
         ) from None
     except OSError as error:
-        raise CannotRun(f"{command[0]}: it cannot be run: {error.strerror}", CANNOT_RUN) from None
+        raise CannotRun(f"{command[0]}: cannot be run: {error.strerror}", CANNOT_RUN) from None
     finally:
         if patience is not None:
             patience.cancel()

@@ -43,7 +43,7 @@ LOG_LINES = 200
 
 
 class KeptLog(logging.Handler):
-    """Keeps the last lines of the broker's log, to show them after a failure."""
+    """Keeps the last lines of the broker's log and shows them after a failure."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class KeptLog(logging.Handler):
         self.lines.append(self.format(record))
 
     def show(self) -> None:
-        """Print them to standard error."""
+        """Print the lines to standard error."""
         click.echo(
             f"diamant exec: the last lines of the broker's log ({len(self.lines)}, at most {LOG_LINES}):", err=True
         )
@@ -72,12 +72,12 @@ class KeptLog(logging.Handler):
     type=TopicType(),
     metavar="NAME[:PARTITIONS[:POLICY]]",
     multiple=True,
-    help="Create a topic, as users:6:compact. Repeatable.",
+    help="Create a topic, for example users:6:compact. Repeatable.",
 )
 @click.option(
     "--seed", "seeds", type=SeedType(exists=True, dir_okay=False), multiple=True,
     help='Write the records of a file, a JSON object on each line: {"topic": "users", "key": "42", "value": "..."}. Repeatable. '
-    "With --any-compaction a number is a --random-seed.",
+    "With --any-compaction, a number means --random-seed.",
 )  # fmt: skip
 @click.option(
     "--env",
@@ -86,11 +86,11 @@ class KeptLog(logging.Handler):
     type=VariableType(),
     metavar="NAME=bootstrap|http|data|user|ca",
     multiple=True,
-    help="Another variable for the command. Repeatable.",
+    help="Set a further variable for the command. Repeatable.",
 )
-@click.option("--clock", type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]), help="Which time counts. Default: system.")
+@click.option("--clock", type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]), help="Clock of the broker. Default: system.")
 @click.option(
-    "--from", "source", type=click.Path(exists=True, file_okay=False), help="Begin with a copy of this data directory."
+    "--from", "source", type=click.Path(exists=True, file_okay=False), help="Start with a copy of this data directory."
 )
 @click.option(
     "--data",
@@ -104,33 +104,33 @@ class KeptLog(logging.Handler):
     "-c",
     "file",
     type=click.Path(exists=True, dir_okay=False),
-    help="A server.properties file, as for Kafka.",
+    help="A server.properties file in Kafka's format.",
 )
-@click.option("--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="One configuration. Repeatable.")
+@click.option("--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="Set a configuration. Repeatable.")
 @click.option(
     "--user",
     "logins",
     multiple=True,
     metavar="NAME:PASSWORD-FILE",
-    help="A user who may log in by SCRAM or PLAIN, which clients have to then. Repeatable.",
+    help="Add a user for SCRAM and PLAIN. Clients must then log in. Repeatable.",
 )
 @click.option(
     "--acl",
     "acls",
     multiple=True,
     metavar="ACL",
-    help='What clients may do, as "User:alice READ topic users". Repeatable. What no ACL allows is denied then.',
+    help='Add an ACL, for example "User:alice READ topic users". Everything that no ACL allows is then denied. Repeatable.',
 )
-@click.option("--tls", is_flag=True, help="Have clients connect by TLS, with a certificate of a throw-away CA.")
+@click.option("--tls", is_flag=True, help="Use TLS, with a certificate of a throw-away CA.")
 @click.option(
     "--any-compaction",
     "examples",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Run the command N times, each with a new broker that compacts at other moments between its fetches.",
+    help="Run the command N times, each with a new broker that compacts between other fetches.",
 )
 @click.option("--in-time", is_flag=True, help="With --any-compaction: consumers read within delete.retention.ms.")
-@click.option("--random-seed", type=int, default=0, help="For other schedules of --any-compaction. Default: 0.")
+@click.option("--random-seed", type=int, default=0, help="Seed of the schedules of --any-compaction. Default: 0.")
 def exec_(
     command: Sequence[str],
     topics: Sequence[TopicOption],
@@ -150,16 +150,16 @@ def exec_(
 ) -> None:
     """Run COMMAND with a broker of its own: diamant exec -- npm test.
 
-    The broker takes free ports and a temporary directory, and stops when the command ends. The command finds it by variables:
-    KAFKA_BOOTSTRAP_SERVERS (and DIAMANT_BOOTSTRAP_SERVERS), DIAMANT_HTTP_URL, DIAMANT_DATA. --env adds others:
-    SPRING_KAFKA_BOOTSTRAP_SERVERS=bootstrap. With --user there is DIAMANT_USER, the first of them, and with --tls DIAMANT_CA, the
-    PEM file of the CA. The broker's log is shown only if the command or the broker fails.
+    The broker uses free ports and a temporary directory, and stops when the command ends. Environment variables give the command
+    its addresses: KAFKA_BOOTSTRAP_SERVERS (and DIAMANT_BOOTSTRAP_SERVERS), DIAMANT_HTTP_URL, DIAMANT_DATA. --env adds others:
+    SPRING_KAFKA_BOOTSTRAP_SERVERS=bootstrap. --user sets DIAMANT_USER to the first user, and --tls sets DIAMANT_CA to the PEM
+    file of the CA. The broker's log is shown only if the command or the broker fails.
 
-    --any-compaction is for tests of consumers of compacted topics: they must be right whatever the cleaner has removed. Topics
-    are compacted by default. Only the output of the last run is shown: the one without any compaction, or the one with the
-    fewest compactions under which the command fails, which are then explained.
+    --any-compaction tests consumers of compacted topics, which must work regardless of what the cleaner has removed. Topics
+    are compacted by default. Only the output of the last run is shown: the run without any compaction, or the failing run with
+    the fewest compactions, which are then explained.
 
-    Exit codes: the command's; 128 and the number of the signal that ended it; 126 and 127 if it cannot be run, as of a shell;
+    Exit codes: the command's; 128 plus the number of the signal that ended it; 126 or 127 if it cannot be run, as in a shell;
     1 the broker cannot start, or a topic or a seed is refused; 2 usage.
     """
     log = KeptLog()
@@ -168,7 +168,7 @@ def exec_(
     seeds, random_seed = _parted(seeds, random_seed, is_random=examples is not None)
     if examples is not None:
         if data_dir is not None:
-            fail("--any-compaction runs the command many times, each with new data: leave --data out", EXIT_USAGE)
+            fail("--any-compaction runs the command many times, each with new data: omit --data", EXIT_USAGE)
         settings = [*ANY_COMPACTION, *settings]
     clocks = [] if clock is None else [f"diamant.clock={clock}"]
     small = [f"{name.replace('_', '.')}=1" for name in SMALL] if file is None and data_dir is None else []
@@ -201,7 +201,7 @@ def exec_(
 
 
 def _parted(seeds: Sequence[str], random_seed: int, *, is_random: bool) -> tuple[list[str], int]:
-    """The files of --seed, and the random seed, which may be the number among them."""
+    """Split --seed into files and the random seed, which may be a number among them."""
     numbers = [int(one) for one in seeds if one.isdecimal()]
     if numbers and (not is_random or len(numbers) > 1):
         fail(f"--seed {numbers[-1]}: expected a file, or one number with --any-compaction", EXIT_USAGE)
@@ -210,19 +210,19 @@ def _parted(seeds: Sequence[str], random_seed: int, *, is_random: bool) -> tuple
 
 @dataclass(frozen=True)
 class CommandRun:
-    """A command, and the broker that it gets."""
+    """A command and the settings of its broker."""
 
     command: Sequence[str]
     topics: Sequence[TopicOption]
     seeds: Sequence[SeedLine]
     variables: Sequence[tuple[str, str]]
     file: str | None
-    """Of properties."""
+    """The path of a server.properties file."""
     settings: Sequence[str]
     source: str | None
-    """A data directory to begin with."""
+    """A data directory to copy."""
     logins: Sequence[str] = ()
-    """Of its users, each as NAME:PASSWORD-FILE."""
+    """The users, each as NAME:PASSWORD-FILE."""
     acls: Sequence[str] = ()
 
     def once(
@@ -234,9 +234,9 @@ class CommandRun:
         config = make_config(self.file, self.settings, ["127.0.0.1:0"], data, self.logins, self.acls)
         with Broker(config) as broker, tempfile.NamedTemporaryFile("w", prefix="diamant-ca-", suffix=".pem") as ca:
             http = broker.config.http_listener
-            if http is not None and broker.http_url is None:  # a broker can do without HTTP, tests may need it
+            if http is not None and broker.http_url is None:  # a broker runs without HTTP, but tests may need it
                 raise BadArgument(
-                    f"no HTTP at {http.address}: it is in use, perhaps. Expected a free port, as port 0 takes one"
+                    f"no HTTP at {http.address}: the port may be in use. Expected a free port; port 0 takes one"
                 )
             if prepare is not None:
                 prepare(broker)
@@ -254,7 +254,7 @@ class CommandRun:
                 ca.flush()
                 found[CA] = ca.name
             names = {name: what for name, what in (VARIABLES | dict(self.variables)).items() if what in found}
-            # DIAMANT_USER and DIAMANT_CA of this process are about other brokers.
+            # DIAMANT_USER and DIAMANT_CA of this process belong to other brokers.
             inherited = {name: value for name, value in os.environ.items() if name not in VARIABLES}
             return run_child(self.command, inherited | {name: found[what] for name, what in names.items()}, output)
 
@@ -275,7 +275,7 @@ class CommandRun:
 
 def _copy(source: str, data: str) -> None:
     if os.path.isdir(data) and os.listdir(data):
-        raise click.UsageError(f"--from {source}: --data {data} holds something already; expected an empty directory")
+        raise click.UsageError(f"--from {source}: --data {data} is not empty; expected an empty directory")
     paths = [os.path.join(place, name) for place, _, names in os.walk(source) for name in names]
     total = sum(os.lstat(path).st_size for path in paths)
     done_bytes = 0

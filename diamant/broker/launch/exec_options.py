@@ -17,11 +17,11 @@ VARIABLES = {
     USER_VARIABLE: USER,
     CA_VARIABLE: CA,
 }
-"""The last two only if the broker has users or TLS."""
+"""The last two are set only if the broker has users or TLS."""
 
 
 class TopicOption(NamedTuple):
-    """A topic that is to be created."""
+    """A topic to create."""
 
     name: str
     partitions: int | None
@@ -34,12 +34,12 @@ class TopicType(click.ParamType[TopicOption]):
     name = "topic"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> TopicOption:
-        """Return the topic; BadParameter."""
+        """Parse a topic. Raises BadParameter."""
         name, *rest = str(value).split(":")
         partitions = rest[0] if rest else ""
         if not name or len(rest) > 2 or (partitions and not partitions.isdecimal()):
             self.fail(
-                f"{value!r}: expected NAME, NAME:PARTITIONS or NAME:PARTITIONS:POLICY, as users:6:compact", param, ctx
+                f"{value!r}: expected NAME, NAME:PARTITIONS or NAME:PARTITIONS:POLICY (users:6:compact)", param, ctx
             )
         return TopicOption(name, int(partitions) if partitions else None, rest[1] if len(rest) == 2 else None)
 
@@ -50,7 +50,7 @@ class VariableType(click.ParamType[tuple[str, str]]):
     name = "variable"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Return the variable and what it holds; BadParameter."""
+        """Parse a variable and its value. Raises BadParameter."""
         name, _, what = str(value).partition("=")
         if not name or what not in (BOOTSTRAP, HTTP, DATA, USER, CA):
             self.fail(f"{value!r}: expected NAME=bootstrap, NAME=http, NAME=data, NAME=user or NAME=ca", param, ctx)

@@ -1,4 +1,4 @@
-"""Records that are there when a command begins: the files of `--seed`."""
+"""The files of `--seed`: records that are written before a command starts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.storage.input_file import read_input
 
 MAX_SEED_BYTES = 256 * 1024 * 1024
-"""Of each file; its records are in memory until they are written."""
+"""The largest file. Its records are in memory until they are written."""
 
 
 class SeedType(click.Path):
-    """The type of `--seed`: a file, or a number for `--any-compaction`. A file with such a name is given as ./7."""
+    """The type of `--seed`: a file, or a number for `--any-compaction`. A file named 7 is given as ./7."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path, or the number as text; BadParameter."""
+        """Return the path, or the number as text. Raises BadParameter."""
         return value if str(value).isdecimal() else super().convert(value, param, ctx)
 
 
 class SeedLine(NamedTuple):
-    """A record, and where it stands."""
+    """A record with its file and line."""
 
     path: str
     number: int
@@ -32,7 +32,7 @@ class SeedLine(NamedTuple):
 
 
 def read_seed(path: str) -> list[SeedLine]:
-    """Return the records of a file, without empty lines. BadArgument names file and line; OSError."""
+    """Read the records of a file; empty lines are skipped. BadArgument names file and line; OSError."""
     found = []
     data = read_input(path, MAX_SEED_BYTES)
     done_bytes = 0

@@ -1,4 +1,4 @@
-"""The configuration of a broker that a command runs, and what its process needs."""
+"""The configuration of a broker that a command runs, and the settings of its process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from diamant.storage.errors import StorageError
 
 
 class ArgumentError(ConfigError):
-    """An argument of the command line that is wrong whatever the configuration is."""
+    """A command-line argument that is invalid regardless of the configuration."""
 
 
 def make_config(
@@ -27,7 +27,7 @@ def make_config(
     logins: Sequence[str] = (),
     acls: Sequence[str] = (),
 ) -> BrokerConfig:
-    """The configuration from the options of `start`: file, --set, --listen, --data, --user, --acl.
+    """Build the configuration from the options of `start`: file, --set, --listen, --data, --user, --acl.
 
     Raises ConfigError, OSError.
     """
@@ -56,7 +56,7 @@ def make_config(
 
 
 def _users(logins: Sequence[str]) -> dict[str, str] | None:
-    """The users of --user; None without."""
+    """The users of --user; None without the option."""
     try:
         return {one.user: one.password for one in map(read_login, logins)} or None
     except BadArgument as error:
@@ -67,7 +67,7 @@ def raise_file_limit() -> None:
     """Raise this process's soft limit of open files to its hard limit.
 
     Each connection and each open segment takes a descriptor, and the usual soft limit of 1024 exists for programs
-    that call select(). What the system refuses (macOS: "unlimited") leaves the limit as it was.
+    that call select(). If the system refuses (macOS: "unlimited"), the limit is unchanged.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
@@ -79,5 +79,5 @@ def raise_file_limit() -> None:
 
 
 def one_line(error: StorageError | OSError) -> str:
-    """What a user is told of it."""
+    """The message of an error for a user, in one line."""
     return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)

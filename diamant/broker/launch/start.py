@@ -1,4 +1,4 @@
-"""`diamant start`."""
+"""`diamant start`: runs a broker until it is stopped."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from diamant.broker.broker import Broker
 
 SWITCH_INTERVAL_S = 0.0005
-"""The time for which a thread may keep the interpreter from the loop thread. For `diamant start` only."""
+"""The longest time that another thread may keep the interpreter from the loop thread. For `diamant start` only."""
 
 _REMEDIES = {
     errno.EBUSY: ". Is another broker running on it? --data takes another directory",
-    errno.EEXIST: ". Expected a directory, or a name that is free; a link that leads nowhere is neither. Is its disk mounted?",
+    errno.EEXIST: ". Expected a directory or an unused name, not a broken link. Is its disk mounted?",
     errno.EADDRINUSE: ". Is another broker running? --listen takes another address, port 0 a free port.",
 }
-"""The texts for a `CannotStart`, by its number, in the words of the command line."""
+"""The remedies for a `CannotStart`, by its error number, in terms of the command line."""
 
 
 LOOK_S = 0.5
-"""How often the parent is looked for where the system tells nothing of its end."""
+"""The interval of checks for the parent on systems that do not report its end."""
 
 
 @click.command()
@@ -49,7 +49,7 @@ LOOK_S = 0.5
     "-c",
     "file",
     type=click.Path(exists=True, dir_okay=False),
-    help="A server.properties file, as for Kafka.",
+    help="A server.properties file in Kafka's format.",
 )
 @click.option(
     "--set",
@@ -57,7 +57,7 @@ LOOK_S = 0.5
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="One configuration; may be repeated, wins over the file. --listen and --data win over it.",
+    help="Set a configuration; may be repeated. Overrides the file; --listen and --data override it.",
 )
 @click.option(
     "--listen",
@@ -65,39 +65,39 @@ LOOK_S = 0.5
     "addresses",
     multiple=True,
     metavar="[NAME://]HOST:PORT",
-    help="Where to listen; port 0 takes a free port. Default: 127.0.0.1:9092.",
+    help="Address to listen on; port 0 takes a free port. Default: 127.0.0.1:9092.",
 )
 @click.option(
     "--user",
     "logins",
     multiple=True,
     metavar="NAME:PASSWORD-FILE",
-    help="A user who may log in by SCRAM or PLAIN; may be repeated. Addresses of --listen without a name ask for it then.",
+    help="Add a user for SCRAM and PLAIN; may be repeated. Addresses of --listen without a name then require a login.",
 )
 @click.option(
     "--acl",
     "acls",
     multiple=True,
     metavar="ACL",
-    help='What clients may do, as "User:alice READ topic users"; may be repeated. What no ACL allows is denied then.',
+    help='Add an ACL, such as "User:alice READ topic users"; may be repeated. Everything that no ACL allows is then denied.',
 )
 @click.option("--data", "-d", "data_dir", type=click.Path(file_okay=False), help="Data directory. Default: ./data.")
 @click.option(
     "--clock",
     type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]),
-    help="Which time counts; manual: a clock that `diamant clock` moves. Default: system.",
+    help="Clock of the broker; manual: a clock that `diamant clock` moves. Default: system.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="How much to log on standard error.",
+    help="Lowest level to log on standard error.",
 )
 @click.option(
     "--exit-with-parent",
     is_flag=True,
-    help="Stop in order when the process that started this one ends, however it ends. For brokers of test runners.",
+    help="Stop in order when the parent process ends, even if it is killed. For brokers of test runners.",
 )
 @click.option(
     "--json",
@@ -108,7 +108,7 @@ LOOK_S = 0.5
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False),
-    help="Write that line to this file when ready, whole or not at all, and remove the file at the stop.",
+    help="Write that line to this file, atomically, when ready; remove the file at the stop.",
 )
 def start(
     file: str | None,
@@ -125,14 +125,14 @@ def start(
 ) -> None:
     """Start a broker and run it until Ctrl-C or SIGTERM.
 
-    When it is ready, it prints "Diamant listens on" with its addresses to standard output, and a line with the address of HTTP.
+    A ready broker prints "Diamant listens on" with its addresses to standard output, and a line with the HTTP address.
 
-    Metrics, health and /v1 are at http://127.0.0.1:9644 (--set diamant.http.listen=HOST:PORT for another
-    address, nothing behind the = for none).
+    Metrics, health and /v1 are at http://127.0.0.1:9644. --set diamant.http.listen=HOST:PORT sets another address, an empty
+    value turns HTTP off.
 
-    Exit codes: 0 stopped in order; 1 it cannot start, and says why in one line; 2 usage.
+    Exit codes: 0 stopped in order; 1 cannot start, with the reason in one line; 2 usage.
     """
-    # At once: when the parent has ended, orphans get another one.
+    # Read at once: an orphan gets another parent.
     parent = os.getppid() if exit_with_parent else None
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -154,20 +154,20 @@ def start(
         asyncio.run(_run(config, parent, as_json=as_json, ready_file=ready_file))
     except CannotStart as error:
         _fail(error.reason + _REMEDIES.get(error.errno or 0, ""))
-    except (StorageError, OSError) as error:  # of its stop
+    except (StorageError, OSError) as error:  # raised by the stop
         _fail(one_line(error))
     except KeyboardInterrupt:
         sys.exit(130)
 
 
 GC_THRESHOLD = 10_000
-"""New containers after which the garbage collector looks at young ones. With Python's 700 it ran after every few dozen
-pending requests, an eighth of the cost of a thousand idle consumers, and found nothing."""
+"""The number of new containers after which the garbage collector examines young ones. With Python's 700 it ran after every few
+dozen pending requests, took an eighth of the cost of a thousand idle consumers, and found nothing."""
 
 
 async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready_file: str | None) -> None:
-    # Modules stay. Each search through them for garbage would take 25-50 ms. Only in `diamant start`: in an embedded broker the
-    # collector belongs to the host.
+    # Modules are never garbage, and each search through them would take 25-50 ms. Only in `diamant start`: in an embedded
+    # broker the collector belongs to the host.
     gc.disable()
     from diamant.broker.broker import Broker
 
@@ -185,7 +185,7 @@ async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready
         line = ready_line(broker)
         if ready_file is not None:
             _write_whole(ready_file, line)
-        # In one write: a reader that closes the pipe after the first line must not end the broker.
+        # One write, since a reader that closes the pipe after the first line must not end the broker.
         text = f"Diamant listens on {broker.bootstrap_servers}, data in {config.data_dir}{_http_line(broker)}"
         click.echo(line if as_json else text)
         await stop.wait()
@@ -195,7 +195,7 @@ async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready
 
 
 def ready_line(broker: Broker) -> str:
-    """Return the addresses of a broker as a line of JSON."""
+    """The addresses of a broker as a line of JSON."""
     where = {
         "kafka": broker.bootstrap_servers,
         "http": broker.http_url,

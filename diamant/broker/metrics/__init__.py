@@ -1,1 +1,1 @@
-"""The metrics that `/metrics` shows."""
+"""The metrics of `/metrics`."""

@@ -1,6 +1,6 @@
-"""Figures for the metrics of authentication, by listener. One that is PLAINTEXT shows zeros, as in Kafka.
+"""The figures for the authentication metrics, by listener. A PLAINTEXT listener shows zeros, as in Kafka.
 
-A listener with TLS and SASL counts as successful what has passed SASL, and as failed what has failed in either.
+A listener with TLS and SASL counts successes in SASL, and failures in either.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from diamant.broker.security.tls.listeners import TlsListeners
 
 Authentications: TypeAlias = tuple[tuple[str, AuthenticationCounts], ...]
-"""Names of listeners, and what was counted there."""
+"""The names of listeners with their counts."""
 
 NETWORK_PROCESSOR = "0"
-"""The label that Kafka has for its threads; there is one here."""
+"""The label of Kafka's network threads; Diamant has one."""
 
 
 def take_authentications(
     listeners: Iterable[Listener], tls: TlsListeners | None, sasl: SaslListeners | None
 ) -> Authentications:
-    """Of all listeners."""
+    """The counts of all listeners."""
     found = []
     for listener in listeners:
         by_tls = None if tls is None else tls.by_name.get(listener.name)
@@ -40,7 +40,7 @@ def take_authentications(
 
 
 def authentication_samples(authentications: Authentications) -> Iterator[tuple[str, tuple[str, str], int]]:
-    """Name, labels and value of each."""
+    """Yield the name, labels and value of each sample."""
     for listener, counts in authentications:
         for measure, count in (
             ("successful_authentication_total", counts.successful),

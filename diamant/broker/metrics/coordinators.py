@@ -1,10 +1,10 @@
-"""Figures for the coordinators' metrics: groups by state, the lag of each group, transactions and their age.
+"""The figures for the coordinators' metrics: groups by state, the lag of each group, transactions and their age.
 
-Taken on the loop thread for one scrape, with pauses in which others have their turn; a group or a partition may change
-in between. A million committed offsets take about a second of such turns.
+They are collected on the loop thread for each scrape. The collection yields to other tasks, so a group or a partition may
+change in between. A million committed offsets take about a second of loop time.
 
-Bounds: of the lags the `MAX_LAGS` greatest are shown, of the open transactions the `MAX_OPEN_TRANSACTIONS` oldest; the
-numbers of those left out are metrics of their own.
+Bounds: the `MAX_LAGS` greatest lags and the `MAX_OPEN_TRANSACTIONS` oldest open transactions are shown; separate metrics
+count those left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OFFSETS_PER_TURN = 2_000
 
 
 class Lag(NamedTuple):
-    """The lag of a group in one partition, in offsets; the greatest are shown first."""
+    """The lag of a group in one partition, in offsets; the greatest come first."""
 
     lag: int
     group_id: str
@@ -46,7 +46,7 @@ class TransactionAge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """`states`: number of groups by (type, state), as ListGroups names them."""
+    """`states`: the number of groups by (type, state), with ListGroups' names."""
 
     states: tuple[tuple[tuple[str, str], int], ...] = ()
     offset_count: int = 0
@@ -56,7 +56,7 @@ class GroupFigures:
 
 @dataclass(frozen=True, slots=True)
 class TransactionFigures:
-    """`states`: number of transactional ids by state. `open`: the oldest first."""
+    """`states`: the number of transactional ids by state. `open`: open transactions, oldest first."""
 
     states: tuple[tuple[str, int], ...] = ()
     open: tuple[TransactionAge, ...] = ()
@@ -66,11 +66,11 @@ class TransactionFigures:
 async def take_groups(
     groups: GroupCoordinator | None, topics: Topics, *, max_lags: int = MAX_LAGS
 ) -> GroupFigures | None:
-    """Look at all groups; None while there is no group coordinator."""
+    """Collect the figures of all groups; None without a group coordinator."""
     if groups is None:
         return None
     counts: Counter[tuple[str, str]] = Counter()
-    lags: list[Lag] = []  # a heap, the least first
+    lags: list[Lag] = []  # a heap, smallest first
     offset_count = seen = shown = 0
     for group in list(groups.groups.values()):
         counts[group.group_type, group.state] += 1
@@ -102,7 +102,7 @@ def _lags(group: Group, topics: Topics) -> list[Lag]:
 
 
 def take_transactions(coordinator: TransactionCoordinator | None, clock: Clock) -> TransactionFigures | None:
-    """Look at all transactions; None while there is no transaction coordinator."""
+    """Collect the figures of all transactions; None without a transaction coordinator."""
     if coordinator is None:
         return None
     now_ms = clock.now_ms()

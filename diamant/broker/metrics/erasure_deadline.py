@@ -1,21 +1,21 @@
-"""The age of records that should be gone, topic by topic, against `diamant.erasure.deadline.ms`.
+"""The age of superseded values and tombstones per topic, compared with `diamant.erasure.deadline.ms`.
 
-Computed from what the cleaner knows anyway; records are read only when the deadline is near:
+It is computed from the cleaner's state; records are read only when the deadline is near:
 
-* the oldest superseded value      At most as old as the oldest record that no round has cleaned: every record that
-                                   supersedes another one still there is among those. It may be younger, or there may
-                                   be none: from three quarters of the deadline on a check tells
-                                   (`node/superseded_checks.py`). Where the check would read too much, the partition is
-                                   named, and its topic is not late for it.
-* the oldest tombstone             In mode prompt, of the clean part: since the first round that kept it, which gave it the
-                                   earliest of the horizons that are there, with the present `delete.retention.ms`. Of each
-                                   segment the 64 earliest horizons are known. One in the dirty part counts as above.
+* the oldest superseded value      At most as old as the oldest record that no round has cleaned, since every record that
+                                   supersedes a remaining one is among those. It may be younger, or there may be none:
+                                   from three quarters of the deadline on, a check decides
+                                   (`node/superseded_checks.py`). If the check would read too much, the partition is
+                                   listed, and does not make its topic late.
+* the oldest tombstone             In mode prompt, in the clean part: its age since the first round that kept it, derived
+                                   from the earliest delete horizon and the current `delete.retention.ms`. The 64 earliest
+                                   horizons of each segment are known. A tombstone in the dirty part counts as above.
 
-So no age is ever too low. Consumers behind a tombstone: groups whose committed offset has not passed the end of the
-last segment known to have one; perhaps they have passed the tombstone itself. While groups are being loaded, or if some
-cannot be, their number is unknown: the metric is NaN.
+So no age is too low. Consumers behind a tombstone are groups whose committed offset has not passed the end of the last
+segment known to have one; they may have passed the tombstone itself. While groups are being loaded, or if some cannot be
+loaded, their number is unknown and the metric is NaN.
 
-The deadline is for topics of users; the internal topics are listed, but are never late.
+The deadline applies to topics of users. Internal topics are listed, but never late.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class TopicDeadline:
-    """One compacted topic."""
+    """The deadline of one compacted topic."""
 
     topic: str
     superseded_age_ms: int | None
-    """Of the oldest superseded value, at most; None: nothing is dirty."""
+    """The maximum age of the oldest superseded value; None: no record is dirty."""
     tombstone_age_ms: int | None
-    """Of the oldest tombstone in the clean part; None: none is known."""
+    """The age of the oldest tombstone in the clean part; None: none is known."""
     left_ms: int
-    """Until the deadline; negative if it is past."""
+    """The time until the deadline; negative if it has passed."""
     is_late: bool
     not_told: tuple[int, ...] = ()
-    """Partitions whose dirty records are near the deadline, and may or may not supersede anything."""
+    """Partitions whose dirty records are near the deadline, but were not checked for superseded values."""
     consumers_behind: tuple[tuple[int, int | None], ...] = ()
-    """By partition, if it has tombstones: groups that have committed offsets there and not passed them; None: not known."""
+    """For each partition with tombstones, the number of groups whose committed offset has not passed them; None: unknown."""
 
     def to_fields(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """The fields of the JSON object."""
         return asdict(self)
 
 
 async def take_deadlines(
     node: Node, cleaning: NodeCleaner, groups: Lazy[GroupCoordinator] | None = None
 ) -> list[TopicDeadline]:
-    """Look at all compacted topics, letting others have their turn in between; by name. With `groups` at consumers, too."""
+    """The deadlines of all compacted topics, by name; with `groups`, their consumers, too. Yields to other tasks in between."""
     if not cleaning.is_loaded:
         return []
     from diamant.cleaner.rules.time_based_roll import oldest_append_ms
@@ -116,7 +116,7 @@ async def take_deadlines(
 async def _looks(
     node: Node, cleaning: NodeCleaner, service: CleanerService, now_ms: int, patience_ms: int
 ) -> dict[Log, Told]:
-    """Look into the dirty parts of users' logs that would be near the deadline."""
+    """Check the dirty parts of users' logs that may be near the deadline."""
     from diamant.cleaner.rules.time_based_roll import oldest_append_ms
 
     near = {}
@@ -142,7 +142,7 @@ async def _looks(
 
 
 def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[list[int], int | None]:
-    """Return the horizons known in the clean part, and the end of the last segment with one; None if there is none."""
+    """The known horizons in the clean part, and the end of the last segment with one; None if there is none."""
     horizons: list[int] = []
     end: int | None = None
     bases = [segment.base_offset for segment in log.segments]
@@ -157,7 +157,7 @@ def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[li
 
 
 async def _committed(node: Node, groups: Lazy[GroupCoordinator]) -> tuple[dict[tuple[str, int], list[int]], bool]:
-    """Return the committed offsets of all groups by topic and partition, and whether all groups are known; without waiting."""
+    """The committed offsets of all groups by topic and partition, and whether all groups are loaded. Does not wait."""
     if groups.made is None:
         return {}, True
     from diamant.broker.groups.coordinator.committed_offsets import all_offsets, groups_not_known

@@ -1,4 +1,4 @@
-"""The number of partitions that are not served: for metrics and health."""
+"""The number of partitions that are not served, for metrics and health."""
 
 from __future__ import annotations
 

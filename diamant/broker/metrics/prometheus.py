@@ -1,7 +1,7 @@
-"""The metrics of a broker for Prometheus, taken when they are asked for.
+"""The metrics of a broker in Prometheus' format, collected for each scrape.
 
-The loop thread takes a `MetricsSnapshot` of plain values (`take`); the text is made of it in any thread (`render`). Nothing is
-kept in between, and nothing is registered in prometheus_client's global registry: a process may hold several brokers.
+The loop thread takes a `MetricsSnapshot` of plain values (`take`); any thread renders it as text (`render`). Nothing is kept
+between scrapes or registered in prometheus_client's global registry, since a process may run several brokers.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ RUNNING, STOPPING = 3, 7
 """Kafka's BrokerState RUNNING and SHUTTING_DOWN."""
 
 MAX_REASON_LENGTH = 200
-"""Of the free text in a label."""
+"""The longest free text in a label."""
 
 LOGS_PER_TURN = 256
 
 FETCH, FETCH_CONSUMER = "Fetch", "FetchConsumer"
 CLASSIC = "classic"
 CLASSIC_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
-"""Kafka's states of classic groups, which it counts by name."""
+"""Kafka's states of classic groups, each with its own metric."""
 
 Sample = tuple[str, tuple[str, ...], float]
-"""Name of the metric, values of its labels (none: the sum), value."""
+"""The name of the metric, the values of its labels (none: the sum over all), the value."""
 
 
 class LogFigures(NamedTuple):
-    """A partition's log."""
+    """The figures of a partition's log."""
 
     topic: str
     partition: int
@@ -74,7 +74,7 @@ class LogFigures(NamedTuple):
 
 
 class RequestFigures(NamedTuple):
-    """One API version's. `buckets`: answers by latency, the last bucket has no upper end."""
+    """The figures of one API version. `buckets`: responses by latency; the last bucket has no upper bound."""
 
     api: str
     version: int
@@ -84,7 +84,7 @@ class RequestFigures(NamedTuple):
 
 
 class TrafficFigures(NamedTuple):
-    """Connections, and bytes through them."""
+    """The numbers of connections, and of bytes received and sent."""
 
     connections_created: int
     connections_closed: int
@@ -93,7 +93,7 @@ class TrafficFigures(NamedTuple):
 
 
 class TopicTraffic(NamedTuple):
-    """Traffic of a topic."""
+    """The traffic of a topic."""
 
     messages_in: int
     bytes_in: int
@@ -102,7 +102,7 @@ class TopicTraffic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """The figures of a broker's metrics."""
+    """The figures of all metrics of a broker."""
 
     is_running: bool
     data_dir: str
@@ -123,20 +123,20 @@ class MetricsSnapshot:
     """Done, failed and held."""
     requests: tuple[RequestFigures, ...]
     partition_errors: tuple[tuple[tuple[str, str], int], ...]
-    """Of Produce and Fetch: by (API, error)."""
+    """The errors of Produce and Fetch, by (API, error)."""
     traffic: TrafficFigures
     groups: GroupFigures | None
     transactions: TransactionFigures | None
     authentications: Authentications
     quotas: tuple[QuotaFigure, ...]
     throttled_connections: int | None
-    """None: new connections have no limits."""
+    """None if new connections are not limited."""
     fault_count: int
     faults_fired: tuple[tuple[tuple[str, str], int], ...]
 
 
 async def take(services: Services) -> MetricsSnapshot:
-    """Look at the broker, on its loop thread, letting others have their turn in between."""
+    """Collect the figures on the loop thread, yielding to other tasks in between."""
     node, server = services.node, services.server
     logs = []
     image_topics = node.topics.image.topics
@@ -185,7 +185,7 @@ async def take(services: Services) -> MetricsSnapshot:
 
 
 def _outcomes(kind: Erasures | Redactions | None) -> tuple[int, int, int]:
-    """Done, failed, held."""
+    """The numbers done, failed and held."""
     return (0, 0, 0) if kind is None else (kind.table.done, kind.table.failed, kind.table.held)
 
 
@@ -219,7 +219,7 @@ def _traffic(counted: RequestMetrics) -> TrafficFigures:
 
 
 def render(snapshot: MetricsSnapshot) -> bytes:
-    """Return the text of `CONTENT_TYPE`. Any thread."""
+    """Render the text of `CONTENT_TYPE`. Any thread."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SnapshotCollector(snapshot))
     ProcessCollector(registry=registry)
@@ -231,7 +231,7 @@ def _figures(counts: TopicCounts) -> TopicTraffic:
 
 
 class SnapshotCollector(Collector):
-    """A snapshot as prometheus_client wants it: the families of the table that have samples, in its order."""
+    """A snapshot as prometheus_client's collector: the metric families that have samples, in the table's order."""
 
     def __init__(self, snapshot: MetricsSnapshot) -> None:
         self._snapshot = snapshot
@@ -327,7 +327,7 @@ def _of_broker(snapshot: MetricsSnapshot) -> Iterator[Sample]:
 
 
 def _by_api(snapshot: MetricsSnapshot) -> dict[str, list[RequestFigures]]:
-    """Kafka counts fetches of consumers as FetchConsumer and, together with those of brokers, as Fetch."""
+    """The figures by API. Kafka counts consumers' fetches as FetchConsumer and, together with brokers' fetches, as Fetch."""
     found: dict[str, list[RequestFigures]] = {}
     for figures in snapshot.requests:
         found.setdefault(figures.api, []).append(figures)
@@ -418,7 +418,7 @@ def _of_cleaned_partition(status: PartitionStatus) -> Iterator[Sample]:
     yield "diamant_cleaner_overdue_seconds", labels, status.overdue_ms / 1000
     if status.last_cleaned_ms is not None:
         yield "diamant_cleaner_last_cleaned_timestamp_seconds", labels, status.last_cleaned_ms / 1000
-    for reason in REASONS:  # all of them: a counter that comes into being with its first step hides it from rate()
+    for reason in REASONS:  # all reasons: rate() would miss the first step of a counter that appears with it
         yield "diamant_cleaner_removed_records_total", (*labels, reason), status.records_removed.get(reason, 0)
         yield "diamant_cleaner_removed_bytes_total", (*labels, reason), status.bytes_removed.get(reason, 0)
     for runner, count in status.rounds.items():
@@ -429,5 +429,5 @@ def _of_cleaned_partition(status: PartitionStatus) -> Iterator[Sample]:
 
 
 def _printable(text: str) -> str:
-    """A path may hold bytes that are no text; a label may not."""
+    """Replace bytes that are not text, which a path may hold and a label may not."""
     return text.encode("utf-8", "backslashreplace").decode()

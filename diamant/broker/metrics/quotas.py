@@ -1,6 +1,6 @@
-"""Figures for the metrics of quotas: for each count the rate, or what is left, and the average wait.
+"""The figures for the quota metrics: the rate or the remaining tokens of each count, and its average throttle time.
 
-Bounds: of each kind the `MAX_COUNTS_SHOWN` that were used last.
+Bounds: the `MAX_COUNTS_SHOWN` most recently used counts of each kind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ M = TypeVar("M")
 
 
 class QuotaFigure(NamedTuple):
-    """One count: the metric, the kind of quota, whom it is of, and the value."""
+    """One sample: the metric, the kind of quota, the clients that share the count, and the value."""
 
     metric: str
     resource: str
@@ -29,7 +29,7 @@ class QuotaFigure(NamedTuple):
 
 
 def take_quotas(quotas: Quotas | None) -> tuple[QuotaFigure, ...]:
-    """Return the counts of all kinds; an empty list without quotas."""
+    """The figures of all kinds; empty without quotas."""
     if quotas is None:
         return ()
     now_ms = quotas.now_s() * 1000

@@ -1,9 +1,9 @@
-"""The table of metrics that `/metrics` shows; docs/reference/metrics.md is made of it (`reference/metrics.py`).
+"""The table of metrics in `/metrics`, from which docs/reference/metrics.md is generated (`reference/metrics.py`).
 
-Names are those that Prometheus' JMX exporter makes of Kafka's MBeans with its example rules for Kafka (and Strimzi with its own),
-so that dashboards and alerts for Kafka find them: `kafka_<package>_<type>_<name>` in small letters, `-` as `_`, `…PerSec` as
-`…_total`. The lag of groups, which Kafka's clients measure and not its broker, has the names of kafka_exporter. What else Kafka
-does not measure begins with `diamant_`.
+Names are those that Prometheus' JMX exporter derives from Kafka's MBeans with its example rules (Strimzi's rules give the same),
+so that Kafka's dashboards and alerts work: `kafka_<package>_<type>_<name>` in lower case, `-` as `_`, `…PerSec` as `…_total`.
+The lag of groups, which Kafka's clients measure and not its broker, has the names of kafka_exporter. All other metrics that Kafka
+lacks begin with `diamant_`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ GAUGE, COUNTER, UNTYPED, HISTOGRAM = "gauge", "counter", "untyped", "histogram"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row. A sample has all of `labels`, or none of them where it is the sum over all (`has_sum`)."""
+    """One row. A sample has all `labels`, or none if it is the sum over all (`has_sum`)."""
 
     name: str
     kind: str
     meaning: str
     unit: str
     mbean: str | None = None
-    """Kafka's, with its attribute; None if it is Diamant's own."""
+    """Kafka's MBean and attribute; None if the metric is Diamant's own."""
     labels: tuple[str, ...] = ()
     has_sum: bool = False
 
@@ -64,7 +64,7 @@ def _quota(attribute: str, meaning: str, unit: str) -> Metric:
 
 
 QUOTA_LABELS = ("resource", "user", "clientId")
-"""As the exporter's rules for quotas have them; `resource` is Kafka's type: Produce, Fetch, Request, ControllerMutation."""
+"""The labels of the exporter's rules for quotas; `resource` is Kafka's type: Produce, Fetch, Request, ControllerMutation."""
 
 
 def _of_listener(kind: str, attribute: str, meaning: str, unit: str) -> Metric:
@@ -75,38 +75,42 @@ def _of_listener(kind: str, attribute: str, meaning: str, unit: str) -> Metric:
 
 _AUTHENTICATIONS = (
     _of_listener(
-        COUNTER, "successful-authentication-total", "Connections that SASL, or TLS alone, has let in.", "connections"
+        COUNTER, "successful-authentication-total", "Connections authenticated by SASL, or by TLS alone.", "connections"
     ),
     _of_listener(
         COUNTER,
         "failed-authentication-total",
-        "Connections that failed in SASL or in the TLS handshake.",
+        "Connections that failed authentication by SASL, or the TLS handshake.",
         "connections",
     ),
+    _of_listener(COUNTER, "successful-reauthentication-total", "Successful re-authentications.", "re-authentications"),
     _of_listener(
-        COUNTER, "successful-reauthentication-total", "Sessions that were renewed in time.", "re-authentications"
+        COUNTER,
+        "failed-reauthentication-total",
+        "Connections closed after a failed re-authentication.",
+        "re-authentications",
     ),
     _of_listener(
-        COUNTER, "failed-reauthentication-total", "Connections closed as that has failed.", "re-authentications"
-    ),
-    _of_listener(
-        GAUGE, "expired-connections-killed-count", "Connections closed as it was not tried in time.", "connections"
+        GAUGE,
+        "expired-connections-killed-count",
+        "Connections closed without a re-authentication in time.",
+        "connections",
     ),
 )
 
 _QUOTAS = (
-    _quota("byte-rate", "Bytes that clients with a limit on bytes produce and fetch.", "bytes/s"),
-    _quota("request-time", "Time of the broker's thread that clients with a `request_percentage` take.", "percent"),
+    _quota("byte-rate", "Rate of bytes of clients with a byte quota, produced or fetched.", "bytes/s"),
+    _quota("request-time", "Share of the broker's thread used by clients with a `request_percentage`.", "percent"),
     _quota(
         "tokens",
-        "Partitions that clients with a `controller_mutation_rate` may change now; negative: a debt.",
+        "Tokens of clients with a `controller_mutation_rate`: partitions that they may change now; negative: a debt.",
         "partitions",
     ),
-    _quota("throttle-time", "Average wait of clients that exceeded their limit, in the last minute.", "ms"),
+    _quota("throttle-time", "Average throttle time of clients that exceeded their quota, in the last minute.", "ms"),
     Metric(
         "diamant_throttled_connections_total",
         COUNTER,
-        "Connections that were held up or refused for the rate at which they came.",
+        "Connections delayed or refused because of a limit on their rate.",
         "connections",
     ),
 )
@@ -116,44 +120,44 @@ _ROWS = (
     _gauge(
         "kafka_log_logcleaner_max_buffer_utilization_percent",
         "kafka.log:type=LogCleaner,name=max-buffer-utilization-percent",
-        "How full the offset map was at the end of a thread's last round; the greatest of all threads.",
+        "Utilization of the offset map at the end of a thread's last round; the greatest of all threads.",
         "percent",
     ),
     _gauge(
         "kafka_log_logcleaner_cleaner_recopy_percent",
         "kafka.log:type=LogCleaner,name=cleaner-recopy-percent",
-        "Bytes written by bytes read in the last rounds of all threads.",
+        "Bytes written divided by bytes read, in the last rounds of all threads.",
         "percent",
     ),
     _gauge(
         "kafka_log_logcleaner_max_clean_time_secs",
         "kafka.log:type=LogCleaner,name=max-clean-time-secs",
-        "How long a thread's last round took; the longest of all threads.",
+        "Duration of a thread's last round; the longest of all threads.",
         "seconds",
     ),
     _gauge(
         "kafka_log_logcleaner_max_compaction_delay_secs",
         "kafka.log:type=LogCleaner,name=max-compaction-delay-secs",
-        "By how much max.compaction.lag.ms was exceeded when a log was last picked.",
+        "Time by which max.compaction.lag.ms was exceeded when a log was last picked.",
         "seconds",
     ),
     _gauge(
         "kafka_log_logcleaner_deadthreadcount",
         "kafka.log:type=LogCleaner,name=DeadThreadCount",
-        "Cleaner threads that ended by an error.",
+        "Cleaner threads that ended with an error.",
         "threads",
     ),
     _gauge(
         "kafka_log_logcleanermanager_uncleanable_partitions_count",
         "kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count,logDirectory=…",
-        "Partitions that the cleaner leaves alone after an error, or a damaged segment of which.",
+        "Partitions that the cleaner skips after an error, and partitions with a damaged segment that it skips.",
         "partitions",
         _DIRECTORY,
     ),
     _gauge(
         "kafka_log_logcleanermanager_uncleanable_bytes",
         "kafka.log:type=LogCleanerManager,name=uncleanable-bytes,logDirectory=…",
-        "Bytes that could be cleaned in those partitions, or bytes of those segments.",
+        "Cleanable bytes in those partitions, and bytes of those segments.",
         "bytes",
         _DIRECTORY,
     ),
@@ -166,87 +170,84 @@ _ROWS = (
     _gauge(
         "kafka_log_logcleanermanager_time_since_last_run_ms",
         "kafka.log:type=LogCleanerManager,name=time-since-last-run-ms",
-        "Time since the cleaner last looked for something to clean.",
+        "Time since the cleaner last searched for partitions to clean.",
         "milliseconds",
     ),
     Metric(
         "kafka_utils_throttler_cleaner_io_count",
         UNTYPED,
-        "Bytes that the cleaner has read and written.",
+        "Bytes read and written by the cleaner.",
         "bytes",
         "kafka.utils:type=Throttler,name=cleaner-io:Count",
     ),
     # The cleaner, per partition
-    _own("cleaner_dirty_ratio", GAUGE, "Bytes to be cleaned by all bytes that may be, at the last scan.", "0 to 1"),
+    _own("cleaner_dirty_ratio", GAUGE, "Dirty bytes divided by all cleanable bytes, at the last scan.", "0 to 1"),
     _own(
         "cleaner_must_clean_partitions",
         GAUGE,
-        "Partitions in which something closed has outlived max.compaction.lag.ms, even if it is held back.",
+        "Partitions with closed segments past max.compaction.lag.ms, including those blocked by open transactions.",
         "partitions",
         per_partition=False,
     ),
     Metric(
         "diamant_cleaner_must_clean_ratio",
         GAUGE,
-        "Bytes to be cleaned that have outlived max.compaction.lag.ms by all bytes that may be; without labels: of all "
-        "partitions.",
+        "Dirty bytes past max.compaction.lag.ms divided by all cleanable bytes; without labels: of all partitions.",
         "0 to 1",
         labels=_PARTITION,
         has_sum=True,
     ),
-    _own("cleaner_compaction_lag_seconds", GAUGE, "Age of the oldest record that no round has been over.", "seconds"),
+    _own("cleaner_compaction_lag_seconds", GAUGE, "Age of the oldest record that no round has cleaned.", "seconds"),
     _own(
         "cleaner_overdue_seconds",
         GAUGE,
-        "Since when the oldest of what is due is due: max.compaction.lag.ms, a delete horizon. 0: nothing is.",
+        "Time since the earliest missed due time (max.compaction.lag.ms or a delete horizon); 0: none is missed.",
         "seconds",
     ),
     _own(
         "cleaner_last_cleaned_timestamp_seconds",
         GAUGE,
-        "When the last round ended, before the broker's start, too; missing if none is known.",
+        "End of the last round, even before the broker's start; missing if none is known.",
         "seconds since 1970",
     ),
     _own(
         "cleaner_removed_records_total",
         COUNTER,
-        "Records removed, by reason; transaction markers have one.",
+        "Records removed, by reason; transaction markers have a reason of their own.",
         "records",
         ("reason",),
     ),
-    _own("cleaner_removed_bytes_total", COUNTER, "Their bytes before compression, by reason.", "bytes", ("reason",)),
-    _own("cleaner_rounds_total", COUNTER, "Finished rounds, by the runner that did them.", "rounds", ("runner",)),
-    _own("cleaner_round_log_bytes", GAUGE, "Log that the round in progress covers, by runner.", "bytes", ("runner",)),
+    _own("cleaner_removed_bytes_total", COUNTER, "Uncompressed size of removed records.", "bytes", ("reason",)),
+    _own("cleaner_rounds_total", COUNTER, "Finished rounds, by runner.", "rounds", ("runner",)),
+    _own("cleaner_round_log_bytes", GAUGE, "Size of the log in the round in progress.", "bytes", ("runner",)),
     _own(
         "cleaner_round_log_done_bytes",
         GAUGE,
-        "How much of that log is done; `deriv()` of it is how fast the round goes.",
+        "Part of that log that is done; its `deriv()` is the speed of the round.",
         "bytes",
         ("runner",),
     ),
     _own(
         "cleaner_round_left_seconds",
         GAUGE,
-        "How long the round in progress will still take, at its rate so far; missing in its first second.",
+        "Estimated time left of the round in progress, at its speed so far; missing in its first second.",
         "seconds",
         ("runner",),
     ),
-    _own(
-        "cleaner_round_io_bytes", GAUGE, "Bytes that the round in progress has read and written.", "bytes", ("runner",)
-    ),
+    _own("cleaner_round_io_bytes", GAUGE, "Bytes read and written by the round in progress.", "bytes", ("runner",)),
     _own(
         "cleaner_uncleanable_info",
         GAUGE,
-        "1 while the cleaner leaves the partition alone, or a damaged segment of it; the label says why, with file and position.",
+        "1 while the cleaner skips the partition, or a damaged segment of it; the label has the reason, file and position.",
         "1",
         ("reason",),
     ),
-    # What should be gone
+    # Superseded values, tombstones and erasures
     _own(
         "oldest_superseded_age_seconds",
         GAUGE,
-        "Age of the oldest superseded value, at most: since when the oldest record is there that no round has been over. Near "
-        "the deadline this is looked up, and is 0 if nothing is superseded.",
+        "Maximum age of the oldest superseded value: the age of the oldest record that no round has cleaned. Near the deadline "
+        "this is checked, and is 0 if no value is superseded.",
         "seconds",
         ("topic",),
         per_partition=False,
@@ -262,7 +263,7 @@ _ROWS = (
     _own(
         "erasure_deadline_days_left",
         GAUGE,
-        "Until the older of these two reaches diamant.erasure.deadline.ms; negative: it has.",
+        "Time until the older of these two reaches diamant.erasure.deadline.ms; negative: it is exceeded.",
         "days",
         ("topic",),
         per_partition=False,
@@ -270,7 +271,7 @@ _ROWS = (
     _own(
         "erasure_deadline_not_told",
         GAUGE,
-        "Partitions near the deadline of which it takes too much to tell whether anything is superseded; they count as in time.",
+        "Partitions near the deadline that are too large to check for superseded values; they count as in time.",
         "partitions",
         ("topic",),
         per_partition=False,
@@ -278,15 +279,15 @@ _ROWS = (
     _own(
         "tombstone_consumers_behind",
         GAUGE,
-        "Groups whose committed offset has not passed the last segment that has a tombstone; missing if none is known, NaN "
-        "while not all groups are loaded.",
+        "Groups whose committed offset has not passed the last segment with a tombstone; missing if none is known, NaN until all "
+        "groups are loaded.",
         "groups",
     ),
     _own(
         "erasures_total",
         COUNTER,
-        "Erasures that ended since the start: `done` with the certificate for `key-gone` or `nothing-matched`, or `failed`: "
-        "without one, or cancelled; `held`: attempts that certified nothing and are retried.",
+        "Erasures since the start, by outcome. `done`: with a certificate of `key-gone` or `nothing-matched`; `failed`: without "
+        "a certificate, or cancelled; `held`: attempts without a certificate that are retried.",
         "erasures",
         ("outcome",),
         per_partition=False,
@@ -294,20 +295,20 @@ _ROWS = (
     _own(
         "redactions_total",
         COUNTER,
-        "Redactions that ended since the start: `done` with a certificate, or `failed`: without one, or cancelled; `held`: "
-        "attempts that certified nothing and are retried.",
+        "Redactions since the start, by outcome. `done`: with a certificate; `failed`: without a certificate, or cancelled; "
+        "`held`: attempts without a certificate that are retried.",
         "redactions",
         ("outcome",),
         per_partition=False,
     ),
     # Topics
-    _per_topic("messagesin", "MessagesInPerSec", "Messages that producers wrote.", "messages"),
-    _per_topic("bytesin", "BytesInPerSec", "Bytes of their batches, as stored.", "bytes"),
+    _per_topic("messagesin", "MessagesInPerSec", "Messages written by producers.", "messages"),
+    _per_topic("bytesin", "BytesInPerSec", "Bytes of batches written by producers, as stored.", "bytes"),
     _per_topic("bytesout", "BytesOutPerSec", "Bytes of batches sent to consumers.", "bytes"),
     Metric(
         "kafka_server_brokertopicmetrics_nokeycompactedtopicrecords_total",
         COUNTER,
-        "Records without a key that producers sent to compacted topics; all were refused.",
+        "Records refused because they had no key and their topic is compacted.",
         "records",
         "kafka.server:type=BrokerTopicMetrics,name=NoKeyCompactedTopicRecordsPerSec:Count",
     ),
@@ -315,7 +316,7 @@ _ROWS = (
     _gauge(
         "kafka_log_log_size",
         "kafka.log:type=Log,name=Size,topic=…,partition=…",
-        "Bytes of all segments.",
+        "Size of all segments.",
         "bytes",
         _PARTITION,
     ),
@@ -329,7 +330,7 @@ _ROWS = (
     _gauge(
         "kafka_log_log_logstartoffset",
         "kafka.log:type=Log,name=LogStartOffset,topic=…,partition=…",
-        "First offset that can be read.",
+        "First readable offset.",
         "offset",
         _PARTITION,
     ),
@@ -344,7 +345,7 @@ _ROWS = (
     Metric(
         "kafka_network_requestmetrics_requests_total",
         COUNTER,
-        "Requests that were answered, or carried out without an answer.",
+        "Requests completed, with or without a response.",
         "requests",
         "kafka.network:type=RequestMetrics,name=RequestsPerSec,request=…,version=…:Count",
         ("request", "version"),
@@ -352,7 +353,7 @@ _ROWS = (
     Metric(
         "kafka_network_requestmetrics_totaltimems",
         HISTOGRAM,
-        "From the request, once it is received and it is its turn, to the last byte of the answer.",
+        "Time from the start of a request's handling to the last byte of its response; without its time in the queue.",
         "milliseconds",
         "kafka.network:type=RequestMetrics,name=TotalTimeMs,request=…:Count",
         ("request",),
@@ -360,60 +361,58 @@ _ROWS = (
     Metric(
         "kafka_network_requestmetrics_errors_total",
         COUNTER,
-        "Error codes other than NONE in answers, each partition's (topic's, group's) for itself.",
+        "Error codes other than NONE in responses, counted once per partition, topic or group.",
         "errors",
         "kafka.network:type=RequestMetrics,name=ErrorsPerSec,request=…,error=…:Count",
         ("request", "error"),
     ),
     # Groups
     _groups("numgroups", "NumGroups", "Classic groups, and groups without members."),
-    _groups("numgroupspreparingrebalance", "NumGroupsPreparingRebalance", "Those that wait for members to join."),
-    _groups("numgroupscompletingrebalance", "NumGroupsCompletingRebalance", "Those that wait for their assignment."),
-    _groups("numgroupsstable", "NumGroupsStable", "Those that have it."),
-    _groups("numgroupsdead", "NumGroupsDead", "Those that are being removed."),
-    _groups("numgroupsempty", "NumGroupsEmpty", "Those without members."),
+    _groups("numgroupspreparingrebalance", "NumGroupsPreparingRebalance", "Groups that wait for members to join."),
+    _groups("numgroupscompletingrebalance", "NumGroupsCompletingRebalance", "Groups that wait for their assignment."),
+    _groups("numgroupsstable", "NumGroupsStable", "Classic groups with an assignment."),
+    _groups("numgroupsdead", "NumGroupsDead", "Classic groups being removed."),
+    _groups("numgroupsempty", "NumGroupsEmpty", "Groups without members."),
     _groups("numoffsets", "NumOffsets", "Committed offsets of all groups."),
     _own("groups", GAUGE, "Groups by type and state.", "groups", ("type", "state"), per_partition=False),
     Metric(
         "kafka_consumergroup_lag",
         GAUGE,
-        "Offsets from what the group has committed to the end of the partition.",
+        "Offsets from the group's committed offset to the end of the partition.",
         "offsets",
         labels=("consumergroup", *_PARTITION),
     ),
     Metric(
         "kafka_consumergroup_current_offset",
         GAUGE,
-        "What the group has committed for the partition.",
+        "Committed offset of the group for the partition.",
         "offset",
         labels=("consumergroup", *_PARTITION),
     ),
     _own(
         "consumergroup_lags_left_out",
         GAUGE,
-        "Partitions of groups that are not shown by the two above, because 10,000 with greater lags are.",
+        "Partitions of groups that the two metrics above leave out, because 10,000 others have greater lags.",
         "partitions",
         per_partition=False,
     ),
     # Transactions
     _own("transactional_ids", GAUGE, "Transactional ids by state.", "ids", ("state",), per_partition=False),
-    _own(
-        "transactions_open", GAUGE, "Transactions that are in progress or ending.", "transactions", per_partition=False
-    ),
+    _own("transactions_open", GAUGE, "Transactions in progress or ending.", "transactions", per_partition=False),
     _own(
         "transaction_open_age_seconds",
         GAUGE,
-        "Since when each of them is open; of the 1,000 oldest.",
+        "Age of each open transaction, for the 1,000 oldest.",
         "seconds",
         ("transactional_id",),
         per_partition=False,
     ),
     # Faults
-    _own("faults", GAUGE, "Faults that are installed.", "faults", per_partition=False),
+    _own("faults", GAUGE, "Installed faults.", "faults", per_partition=False),
     _own(
         "faults_fired_total",
         COUNTER,
-        "Requests that were hit by a fault.",
+        "Requests affected by a fault.",
         "requests",
         ("effect", "request"),
         per_partition=False,
@@ -434,19 +433,19 @@ _ROWS = (
     _gauge(
         "kafka_server_replicamanager_leadercount",
         "kafka.server:type=ReplicaManager,name=LeaderCount",
-        "Partitions that this broker leads: all that could be opened.",
+        "Partitions led by this broker: all that could be opened.",
         "partitions",
     ),
     _gauge(
         "kafka_server_replicamanager_offlinereplicacount",
         "kafka.server:type=ReplicaManager,name=OfflineReplicaCount",
-        "Partitions that could not be opened, or whose disk has failed.",
+        "Partitions that could not be opened, or whose disk failed.",
         "partitions",
     ),
     _gauge(
         "kafka_controller_kafkacontroller_activecontrollercount",
         "kafka.controller:type=KafkaController,name=ActiveControllerCount",
-        "1: this node is the controller, as it is the only one.",
+        "1: this node is the controller, since it is the only one.",
         "controllers",
     ),
     _gauge(
@@ -464,17 +463,17 @@ _ROWS = (
     _gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize,delayedOperation=Fetch",
-        "Fetches that wait for data.",
+        "Fetches waiting for data.",
         "requests",
         ("delayedOperation",),
     ),
     _own("connections", GAUGE, "Connections of Kafka clients.", "connections", per_partition=False),
-    _own("connections_created_total", COUNTER, "Those that were accepted.", "connections", per_partition=False),
-    _own("connections_closed_total", COUNTER, "Those that have ended.", "connections", per_partition=False),
+    _own("connections_created_total", COUNTER, "Connections accepted.", "connections", per_partition=False),
+    _own("connections_closed_total", COUNTER, "Connections closed.", "connections", per_partition=False),
     _own("received_bytes_total", COUNTER, "Bytes received from Kafka clients.", "bytes", per_partition=False),
-    _own("sent_bytes_total", COUNTER, "Bytes of answers sent to Kafka clients.", "bytes", per_partition=False),
+    _own("sent_bytes_total", COUNTER, "Bytes of responses sent to Kafka clients.", "bytes", per_partition=False),
     _own("build_info", GAUGE, "1; the label is the version.", "1", ("version",), per_partition=False),
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_ROWS, *_AUTHENTICATIONS, *_QUOTAS)}
-"""By name, in the order in which they are shown."""
+"""The table, by name, in the order of `/metrics`."""

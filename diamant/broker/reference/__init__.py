@@ -1,1 +1,1 @@
-"""Generators of reference pages."""
+"""Generators of the pages in docs/reference."""

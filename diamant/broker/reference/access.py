@@ -1,4 +1,4 @@
-"""Prints docs/reference/access.md from the table of needs, so that it says what the broker asks for.
+"""The generator of docs/reference/access.md, which prints the table of needs.
 
 python -m diamant.broker.reference.access [FILE]
 """
@@ -18,21 +18,21 @@ from diamant.protocol.wire.apis import API_NAMES
 _PAGE = """\
 # Who needs what
 
-What clients need to be allowed when `authorizer.class.name` is set, and how a denial is answered.
-[Say who may do what](../how-to/acls.md) shows how to allow it.
+The permissions that clients need when `authorizer.class.name` is set, and the responses to a denial.
+[Say who may do what](../how-to/acls.md) shows how to grant them.
 
 <!-- Written by `make docs` from diamant/broker/reference/access.py and the tables of needs: change those. -->
 
 - [Kafka's APIs](#kafkas-apis)
 - [Diamant's own verbs](#diamants-own-verbs)
 
-READ, WRITE, DELETE and ALTER on a resource bring DESCRIBE with them, ALTER_CONFIGS brings DESCRIBE_CONFIGS. A topic that a
-client may not DESCRIBE is denied in the same way whether or not it exists.
+READ, WRITE, DELETE and ALTER on a resource imply DESCRIBE, and ALTER_CONFIGS implies DESCRIBE_CONFIGS. The denial of a topic
+that a client may not DESCRIBE does not reveal whether the topic exists.
 
 ## Kafka's APIs
 
-As in Kafka 4.3. *Whole*: without it nothing of the request is carried out, and the answer has the code in the places where
-Kafka has it.
+As in Kafka 4.3. *Whole*: without the permission, no part of the request is executed, and the response has the error code in the
+same places as Kafka's.
 
 | API | needs | a denial |
 |---|---|---|
@@ -41,8 +41,8 @@ Kafka has it.
 _VERBS = """
 ## Diamant's own verbs
 
-Over HTTP, on the page, and by the commands that ask a broker. Several needs must all be met, those on topics for each topic of
-the request.
+They apply to HTTP, the page, and the commands that query a broker. All needs of a verb must be met; needs on topics are checked
+for each topic of the request.
 
 | verb | needs |
 |---|---|

@@ -1,4 +1,4 @@
-"""Prints docs/reference/configuration.md from the tables, so that it says what the broker does.
+"""The generator of docs/reference/configuration.md, which prints the tables of configurations.
 
 python -m diamant.broker.reference.configuration [FILE]
 """
@@ -24,7 +24,7 @@ Every configuration of topics and broker, with its default and limits.
 - [Topics](#topics)
 - [Broker](#broker)
 
-*dynamic*: may be changed while the broker runs. *internal*: Kafka keeps it for its own tests.
+*dynamic*: can be changed while the broker runs. *internal*: in Kafka for its own tests.
 
 ## How to set one
 
@@ -41,13 +41,13 @@ Names, types and meanings are Apache Kafka's (4.3).
 
 A broker configuration that is not in this list is accepted and has no effect. The broker logs each one when it starts.
 
-Configurations that ask for security which Diamant does not have, or which no listener would give, are refused: every client that
-reaches the port would have access. These are `sasl.*`, `ssl.*`, `connections.max.reauth.ms` and `security.inter.broker.protocol`
-where no listener with SASL, or with TLS, follows them; the same for a listener (`listener.name.NAME.ssl.*`). Kafka's
-defaults and empty values pass (`--set ssl.client.auth=` empties what a file sets), and so do listeners that are not opened.
+Configurations that request security which Diamant or its listeners do not provide are refused, since any client could connect.
+These are `sasl.*`, `ssl.*`, `connections.max.reauth.ms` and `security.inter.broker.protocol` if no listener with SASL, or
+with TLS, uses them; the same for a listener (`listener.name.NAME.ssl.*`). Kafka's defaults and empty values are accepted
+(`--set ssl.client.auth=` clears the value in a file), and so are settings of listeners that are not opened.
 
-A topic configuration that is not in this list is refused, as in Kafka. Values are read as Kafka reads them,
-and refused with Kafka's words:
+A topic configuration that is not in this list is refused, as in Kafka. Values are parsed as in Kafka,
+and refused with Kafka's wording:
 
     Invalid value 10 for configuration segment.bytes: Value must be at least 1048576
 """
@@ -55,15 +55,15 @@ and refused with Kafka's words:
 _TOPICS = """
 ## Topics
 
-Set when a topic is created, or later through any Kafka admin client. A topic that does not set one follows the broker
-configuration in the column *broker's default*, if there is one. Of several the first that is set counts.
+They are set when a topic is created, or later with any Kafka admin client. A topic that does not set one uses the broker
+configuration in the column *broker's default*, if there is one. If there are several, the first that is set counts.
 """
 
 _BROKER = """
 ## Broker
 
-A value comes from the first of these that has one: set over the wire for this broker, set over the wire for all
-brokers, the properties it was started with, the default.
+The first source that sets a value wins: the dynamic configuration of this broker, the dynamic configuration of all brokers, the
+properties at the start, the default.
 """
 
 
@@ -103,7 +103,7 @@ def _default(key: ConfigKey) -> str:
 
 
 def main() -> None:
-    """Write the page to the file that is named, or to standard output."""
+    """Write the page to the file named on the command line, or to standard output."""
     if len(sys.argv) > 1:
         with open(sys.argv[1], "w", encoding="utf-8") as file:
             file.write(configuration_page())

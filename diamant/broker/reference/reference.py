@@ -1,9 +1,9 @@
-"""Writes the pages of docs/reference on commands, HTTP paths and `diamant.Admin`, as these describe themselves.
+"""The generator of the pages in docs/reference on commands, HTTP paths and `diamant.Admin`, from their own descriptions.
 
 python -m diamant.broker.reference.reference DIRECTORY
 
-Configurations and metrics have pages of their own, which are made of tables, too; here stand the names of those that are
-Diamant's and not Kafka's.
+Configurations and metrics have pages of their own. These pages list only those that are Diamant's and not
+Kafka's.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ _COMMANDS = f"""\
 
 {_WRITTEN}
 
-Every command that asks a running broker or starts one, with its options and exit codes.
+The commands that start a broker or query a running one, with their options and exit codes.
 [Commands on topics and records](commands-kafka.md), [for tests](commands-testing.md), [to erase](commands-erase.md),
 [on users and ACLs](commands-security.md), [on files](commands-log.md) and [on Spark](commands-spark.md) have pages of their own.
 
 An error is one line on standard error. Unless a command says otherwise, its exit codes are:
 
-| code | means |
+| code | meaning |
 |---|---|
 | 0 | done |
 | 1 | failed: no broker, no such file, a damaged file, or a timeout |
-| 2 | usage: an option or argument is wrong, or the broker refuses it |
-| 3 | the requested state is not reached (yet); only of commands that say so |
+| 2 | usage: an option or argument is invalid, or the broker refuses it |
+| 3 | the requested state is not reached (yet); only for commands that say so |
 
-Commands that ask a running broker share these options:
+Commands that query a running broker share these options:
 """
 
 _TEST_COMMANDS = f"""\
@@ -65,9 +65,9 @@ _TEST_COMMANDS = f"""\
 
 {_WRITTEN}
 
-These run a broker beside tests, move its clock, and put it back to an earlier state. [Diamant in tests](../how-to/testing.md),
+These run a broker beside tests, move its clock, and reset it to an earlier state. [Diamant in tests](../how-to/testing.md),
 [Move the clock](../how-to/clock.md) and [Snapshots and forks](../how-to/snapshots.md) show how to use them. Shared
-options and exit codes: as of all [commands](commands.md).
+options and exit codes: see [commands](commands.md).
 """
 
 _ERASE_COMMANDS = f"""\
@@ -76,7 +76,7 @@ _ERASE_COMMANDS = f"""\
 {_WRITTEN}
 
 These erase and redact, and check certificates. [Erase](../how-to/erase.md), [Redact](../how-to/redact.md) and
-[Verify a certificate](../how-to/verify-a-certificate.md) show how to use them. Shared options and exit codes: as of all
+[Verify a certificate](../how-to/verify-a-certificate.md) show how to use them. Shared options and exit codes: see
 [commands](commands.md).
 """
 
@@ -85,8 +85,8 @@ _SECURITY_COMMANDS = f"""\
 
 {_WRITTEN}
 
-These say who may log in, and who may do what. [Secure a broker](../how-to/secure-a-broker.md) shows how to use them. Shared
-options and exit codes: as of all [commands](commands.md).
+These manage users and their permissions. [Secure a broker](../how-to/secure-a-broker.md) shows how to use them. Shared
+options and exit codes: see [commands](commands.md).
 """
 
 _KAFKA_COMMANDS = f"""\
@@ -95,11 +95,11 @@ _KAFKA_COMMANDS = f"""\
 {_WRITTEN}
 
 These work with any Kafka cluster; [Topics and records on the command line](../how-to/topics-and-records.md) shows how.
-Exit codes: as of all [commands](commands.md), unless a command says otherwise.
+Exit codes: see [commands](commands.md), unless a command says otherwise.
 """
 
 ERASING = ("cancel", "certificates", "erase", "erase-now", "redact", "verify")
-"""Commands, and first steps of paths below /v1, that have pages of their own."""
+"""The commands, and the first segments of paths below /v1, on pages of their own."""
 
 FAMILIES = {
     **dict.fromkeys(("clock", "reset", "snapshot", "exec"), "testing"),
@@ -109,7 +109,7 @@ FAMILIES = {
     "log": "log",
     "spark": "spark",
 }
-"""The pages of commands that do not stand with all others."""
+"""The commands with pages of their own."""
 
 _LOG_COMMANDS = f"""\
 # Commands on files
@@ -117,7 +117,7 @@ _LOG_COMMANDS = f"""\
 {_WRITTEN}
 
 `diamant log` reads and cleans the files of a log directory without a broker. [Look into log files](../how-to/log-tools.md) and
-[Clean a log](../how-to/cleaning.md) show how to use it. Exit codes: as of all [commands](commands.md), unless a command says
+[Clean a log](../how-to/cleaning.md) show how to use it. Exit codes: see [commands](commands.md), unless a command says
 otherwise.
 """
 
@@ -127,7 +127,7 @@ _SPARK_COMMANDS = f"""\
 {_WRITTEN}
 
 `diamant spark` does the work of `diamant log` on Apache Spark. [Log directories in Apache Spark](../how-to/spark.md) and
-[Clean a 500 GB partition](../how-to/spark-clean.md) show how to use it. Exit codes: as of all [commands](commands.md), unless a
+[Clean a 500 GB partition](../how-to/spark-clean.md) show how to use it. Exit codes: see [commands](commands.md), unless a
 command says otherwise.
 """
 
@@ -136,12 +136,12 @@ _HTTP = f"""\
 
 {_WRITTEN}
 
-Every path with its parameters; those [of erasures](http-paths-erase.md) have a page of their own. [HTTP](http.md) explains
-jobs, errors and tokens. `GET /v1/openapi.json` is the same for programs.
+All paths and their parameters; those [of erasures](http-paths-erase.md) have a page of their own. [HTTP](http.md) explains
+jobs, errors and tokens. `GET /v1/openapi.json` has the same for programs.
 
-- *Job*: `?wait_ms=` ({{default_ms}} unless given, {{most_ms}} at most) bounds the wait. After that the answer is 202 and the
+- *Job*: `?wait_ms=` ({{default_ms}} unless given, {{most_ms}} at most) limits the wait. After that, the response is 202 and the
   [job](http.md#jobs).
-- *Token*: required where the broker [has one](http.md#who-may-ask).
+- *Token*: required if the broker [has one](http.md#who-may-ask).
 - A key is `{{{{"text": …}}}}`, `{{{{"hex": …}}}}` or `{{{{"base64": …}}}}`.
 """
 
@@ -150,7 +150,7 @@ _HTTP_ERASE = f"""\
 
 {_WRITTEN}
 
-The paths that erase and redact, and give and check certificates. Jobs, tokens and keys: as of all [paths](http-paths.md).
+The paths that erase and redact, and return and check certificates. Jobs, tokens and keys: see [paths](http-paths.md).
 """
 
 _PYTHON = f"""\
@@ -158,7 +158,7 @@ _PYTHON = f"""\
 
 {_WRITTEN}
 
-What Diamant adds to Kafka: the methods of `diamant.Admin`, and its own configurations and metrics.
+Diamant's additions to Kafka: the methods of `diamant.Admin`, and its own configurations and metrics.
 
 - [Python](#python)
 - [Configurations](#configurations)
@@ -167,7 +167,7 @@ What Diamant adds to Kafka: the methods of `diamant.Admin`, and its own configur
 ## Python
 
 `diamant.Admin("127.0.0.1:9092")` finds the HTTP address by itself; [HTTP](http.md#from-python) has an example. Every method
-returns the answer of its path as a dict.
+returns the response of its path as a dict.
 
 """
 
@@ -181,8 +181,8 @@ _CONFIGURATIONS = """
 _METRICS = """
 ## Metrics
 
-[Metrics](metrics.md) lists all {count}. These are Diamant's own; the others have the names that a JMX exporter, or
-kafka_exporter, gives them:
+[Metrics](metrics.md) lists all {count}. These are Diamant's own; the others have the names of the JMX exporter or of
+kafka_exporter:
 
 """
 
@@ -190,14 +190,14 @@ kafka_exporter, gives them:
 @click.command()
 @asking
 def _any_asking(asked: object) -> None:
-    """Stand for all commands that ask a broker."""
+    """Represents all commands that query a broker."""
 
 
 ASKING_OPTIONS = [param for param in _any_asking.params if isinstance(param, click.Option)]
 
 
 def reference_pages() -> dict[str, str]:
-    """The text of each page in docs/reference that is made here, by its file name."""
+    """The text of each generated page in docs/reference, by file name."""
     sections: dict[str, list[str]] = {page: [] for page in ("", *FAMILIES.values())}
     for path, command in commands():
         sections[FAMILIES.get(path.split()[1], "")].append(_command(path, command))
@@ -232,7 +232,7 @@ def reference_pages() -> dict[str, str]:
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Every command that can be run, with its whole name, in the order of the help."""
+    """Every command with its full name, in the order of the help."""
     return _below("diamant", cli)
 
 
@@ -265,7 +265,7 @@ def _command(path: str, command: click.Command) -> str:
 
 
 def help_text(command: click.Command) -> str:
-    """The help text of a command, with its paragraphs filled as Markdown does."""
+    """The help text of a command, with its paragraphs joined as in Markdown."""
     text = inspect.cleandoc(command.help or "").replace("\f", "")
     paragraphs = (paragraph.replace("\n", " ") for paragraph in text.split("\n\n") if paragraph.strip() != "\b")
     return "\n".join(f"{_escaped(paragraph)}\n" for paragraph in paragraphs)
@@ -289,7 +289,7 @@ def _escaped(text: str) -> str:
 
 
 def routes() -> list[Route]:
-    """Every path that HTTP answers, but for the page."""
+    """Every HTTP path, except those of the page."""
     return asyncio.run(_routes_of(cast("Services", None)))  # the rows are not called
 
 
@@ -359,7 +359,7 @@ def _configurations() -> Iterator[str]:
 
 
 def main() -> None:
-    """Write the pages to the directory that is named."""
+    """Write the pages to the directory named on the command line."""
     for name, text in reference_pages().items():
         (Path(sys.argv[1]) / name).write_text(text, encoding="utf-8")
 

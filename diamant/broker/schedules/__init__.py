@@ -1,1 +1,1 @@
-"""Schedules of compactions: what a consumer of a compacted topic may meet, for tests."""
+"""Schedules of compactions, for tests of consumers of compacted topics."""

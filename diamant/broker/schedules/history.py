@@ -1,4 +1,4 @@
-"""The history of a schedule: fetches and compactions of each partition, and in words the records that a consumer missed."""
+"""The history of a schedule: the fetches and compactions of each partition, and a text about records that a consumer missed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from diamant.broker.client.duration import duration_text
 
 VALUE, TOMBSTONE, MARKER = "value", "tombstone", "transaction marker"
 MAX_EVENTS = 10_000
-"""The number of fetches and compactions that are kept; later ones are left out."""
+"""The most fetches and compactions that are kept; later ones are left out."""
 MAX_NAMED = 12
-"""The number of a compaction's records, and of offsets of successive fetches, that are named."""
+"""The most records of a compaction, and offsets of successive fetches, that are listed."""
 MAX_KEY_CHARS = 40
 
 
@@ -50,30 +50,30 @@ class Compacted:
     """The time that passed before it."""
     removed: Sequence[StoredRecord]
     error: str | None = None
-    """Why it could not be carried out."""
+    """The reason of a failure."""
 
 
 @dataclass(slots=True)
 class History:
-    """The events, in their order. Belongs to the broker's thread until the broker has stopped."""
+    """The events, in order. Belongs to the broker's thread until the broker has stopped."""
 
     events: list[Fetched | Compacted] = field(default_factory=list)
     topics: dict[str, bool] = field(default_factory=dict)
-    """The topics that clients have fetched from or written to, and whether they are compacted."""
+    """The topics in use by clients; True for a compacted one."""
 
     def add(self, event: Fetched | Compacted) -> None:
-        """Keep an event, up to `MAX_EVENTS`."""
+        """Add an event, up to `MAX_EVENTS`."""
         if len(self.events) < MAX_EVENTS:
             self.events.append(event)
 
     @property
     def fetches(self) -> int:
-        """The number of fetches of the partition that was fetched most."""
+        """The number of fetches of the most fetched partition."""
         counts = Counter(event.partition for event in self.events if isinstance(event, Fetched))
         return max(counts.values(), default=0)
 
     def why_untried(self) -> str | None:
-        """Return why the test proves nothing; None if a client has fetched from a compacted topic."""
+        """The reason why the test has tested nothing; None if a client has fetched from a compacted topic."""
         if self.fetches:
             return None
         policies = (f"{name} ({'compact' if is_compacted else 'delete'})" for name, is_compacted in self.topics.items())
@@ -83,7 +83,7 @@ class History:
         )
 
     def lines(self) -> Iterator[str]:
-        """Yield lines about the events of each partition, and then about the records that no consumer can have seen."""
+        """Yield lines about the events of each partition, then about the records that a consumer cannot have seen."""
         missed: list[str] = []
         for partition in sorted({event.partition for event in self.events}):
             events = [event for event in self.events if event.partition == partition]
@@ -118,7 +118,7 @@ def _compaction_lines(event: Compacted) -> Iterator[str]:
 
 
 def _missed(events: Sequence[Fetched | Compacted]) -> Iterator[str]:
-    """Yield a line for each tombstone that was removed after its value was fetched and before it was itself."""
+    """Yield a line for each tombstone that was removed after the fetch of its value, but before its own."""
     values: dict[bytes | None, int] = {}
     for position, event in enumerate(events):
         if not isinstance(event, Compacted):
@@ -139,7 +139,7 @@ def _missed(events: Sequence[Fetched | Compacted]) -> Iterator[str]:
 
 
 def key_text(key: bytes | None) -> str:
-    """Return a key as text, cut where it is long."""
+    """A key as text, truncated if it is long."""
     if key is None:
         return "no key"
     try:

@@ -1,4 +1,4 @@
-"""A test marked `diamant_any_compaction`: pytest's protocol for it runs once for each schedule, with new fixtures."""
+"""The runner of tests marked `diamant_any_compaction`, which runs pytest's protocol once per schedule, with new fixtures."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class Example:
 
     schedule: Schedule
     history: History | None = None
-    """Of the test's broker, once it has one."""
+    """The history of the test's broker, once it has one."""
 
 
 EXAMPLE = pytest.StashKey[Example]()
 
 
 class _Untried(Exception):
-    """The test skips itself, or fetches nothing."""
+    """The test skipped itself, or fetched nothing."""
 
 
 class MarkedTest:
-    """A marked test at work."""
+    """The runs of one marked test."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
         self.failed: list[pytest.TestReport] = []
-        """The reports of the last run that has failed."""
+        """The reports of the last failed run."""
 
     def run(self, schedule: Schedule, nextitem: pytest.Item | None) -> tuple[list[pytest.TestReport], History]:
         """Run the test once."""
@@ -49,8 +49,8 @@ class MarkedTest:
         return reports, example.history or History()
 
     def carry_out(self, schedule: Schedule) -> RunOutcome:
-        """Run the test once of several times."""
-        # Fixtures of the item that is named as the next one stay: shared ones live on, the test's own end.
+        """Run the test once as part of the search."""
+        # The test itself is named as the next item: pytest keeps shared fixtures and ends the test's own.
         reports, history = self.run(schedule, cast(pytest.Item, self._item.parent))
         has_passed = not any(report.failed for report in reports)
         if has_passed and (any(report.skipped for report in reports) or history.why_untried()):
@@ -61,7 +61,7 @@ class MarkedTest:
 
 
 def run_marked(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Run a marked test under its schedules, and report it once: as it ended under the smallest that fails, or under none."""
+    """Run a marked test under its schedules. Report it once: the run under the smallest failing schedule, or one without any."""
     mark = item.get_closest_marker(MARK)
     assert mark is not None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -72,7 +72,7 @@ def run_marked(item: pytest.Item, nextitem: pytest.Item | None) -> None:
 
 
 def check_mark(item: pytest.Item) -> None:
-    """Raise UsageError for a mark with wrong arguments."""
+    """Raise UsageError for a mark with invalid arguments."""
     mark = item.get_closest_marker(MARK)
     if mark is None:
         return
@@ -102,7 +102,7 @@ def _reports(
     if schedule is None:
         seed = zlib.crc32(item.nodeid.encode()) if seed is None else seed
         try:
-            # After the last example, in which nothing happens, the fixtures that no other test shares end.
+            # The last run has no compaction. After it, fixtures that no other test shares are torn down.
             found = find_failing(test.carry_out, examples - 1, seed, may_be_late=late)
         except _Untried:
             found = FoundSchedule(None, 0)
@@ -117,7 +117,7 @@ def _reports(
     has_failed = any(report.failed for report in reports)
     text = [f"@pytest.mark.{MARK}(schedule={schedule}){tried}", *history.lines()]
     if test.failed and not has_failed:
-        text.append("Run once more under the same schedule the test passed: it depends on something else, too.")
+        text.append("Repeated under the same schedule, the test passed: it depends on something else, too.")
         reports = test.failed
     for report in reports:
         if report.when == "call":

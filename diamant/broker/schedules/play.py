@@ -1,10 +1,10 @@
-"""A schedule at work in a broker: it stands between the clients and the logs of compacted topics.
+"""The execution of a schedule in a broker, between the clients and the logs of compacted topics.
 
-Everything happens within the turn of the loop that answers a fetch, so the same requests meet the same logs. The cleaner is the
-plain engine in mode kafka. Its clock runs ahead of the broker's by the times that the schedule lets pass.
+Compactions run within the turn of the loop that answers a fetch, so the same requests see the same logs. The cleaner is the
+plain engine in mode kafka. Its clock runs ahead of the broker's by the delays in the schedule.
 
-To clean a log to its end, its last batch must lie in a closed segment, which in Kafka takes a later batch. So one is appended:
-the marker of an aborted transaction without records, of a separate producer. Consumers never see it.
+To clean a log to its end, its last batch must be in a closed segment, which in Kafka takes a later batch. So one is appended:
+the marker of an aborted transaction without records, from a separate producer. Consumers never see it.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import Replacement
 
 MAX_PRODUCER_PARTS = 5
-"""The most parts of an idempotent producer's batch: as many as are remembered, so that a retry is recognized."""
+"""The most parts of an idempotent producer's batch: the number of batches remembered, so that a retry is recognized."""
 MAX_TOLD_BYTES = 16 * 1024 * 1024
-"""Removed records are named only in compactions of up to so many bytes of segments."""
+"""The largest compaction, in bytes of segments, whose removed records are listed."""
 FIRST_PRODUCER_ID = 1 << 62
-"""Of the producers of the markers; real ones count from 0."""
+"""The first producer id of the markers; ids of real producers start at 0."""
 
 
 @dataclass(slots=True)
 class PartitionPlay:
-    """What is left of the schedule for one partition."""
+    """The rest of the schedule for one partition."""
 
     left: deque[Compaction]
     fetches: int = 0
-    """Since the last compaction."""
+    """The fetches since the last compaction."""
     marked_offset: int = -1
     """The log's end after the last marker."""
 
 
 class SchedulePlay:
-    """An `Interposer` of all logs of a broker. Belongs to the loop thread; `history` stays when the broker has stopped."""
+    """An `Interposer` of all logs of a broker. Belongs to the loop thread; `history` remains valid after the broker's stop."""
 
     def __init__(self, node: Node, schedule: Schedule) -> None:
         self.history = History()
@@ -74,7 +74,7 @@ class SchedulePlay:
         node.topics.on_created = on_created
 
     def divided(self, log: Log, checked: CheckedBatch) -> Iterator[CheckedBatch]:
-        """Divide a batch that has more records than the schedule allows, and begin a segment if one is due."""
+        """Divide a batch with more records than the schedule allows, and roll the segment if it is due."""
         most = self._schedule.segment_records
         is_concerned = self._is_concerned(log)
         for part in _parts(checked, self._schedule.batch_records) if is_concerned else (checked,):
@@ -83,7 +83,7 @@ class SchedulePlay:
             yield part
 
     def before_read(self, log: Log, offset: int, max_bytes: int) -> int:
-        """Carry out the compactions that come before this fetch."""
+        """Run the compactions scheduled before this fetch."""
         if not self._is_concerned(log) or not max_bytes:
             return max_bytes
         play = self._partitions.get(log)
@@ -113,7 +113,7 @@ class SchedulePlay:
             self._passed_ms += log.config.min_compaction_lag_ms
             self._clean(log, end)
             if compaction.is_late:
-                # The first run has set the delete horizons.
+                # The first run set the delete horizons.
                 self._passed_ms += log.config.delete_retention_ms
                 self._clean(log, end)
             after = {record.offset for record in _records(log, end)}
@@ -123,7 +123,7 @@ class SchedulePlay:
         self.history.add(Compacted(_name(log), end, passed_ms, removed, error))
 
     def _end_offset(self, log: Log, play: PartitionPlay, share: int) -> int:
-        """Return the end of what is to be cleaned: the base of a segment."""
+        """The end of the part to clean: the base offset of a segment."""
         if share == 100:
             if play.marked_offset != log.log_end_offset:
                 self._mark_end(log)
@@ -150,7 +150,7 @@ class SchedulePlay:
         )
 
     def _clean(self, log: Log, end: int) -> None:
-        """Run the cleaner over everything below `end`, as if nothing had been cleaned before. Blocks."""
+        """Run the cleaner over all records below `end`, as if none had been cleaned before. Blocks."""
         start = log.log_start_offset
         if end <= start:
             return
@@ -170,7 +170,7 @@ class SchedulePlay:
 
 
 async def play(node: Node, schedule: Schedule) -> History:
-    """Play a schedule with a broker's logs from now on; return the history, which grows. On the loop thread."""
+    """Execute a schedule on a broker's logs from now on. Returns the history, which grows. On the loop thread."""
     return SchedulePlay(node, schedule).history
 
 
@@ -179,7 +179,7 @@ def _name(log: Log) -> str:
 
 
 def _parts(checked: CheckedBatch, most: int) -> Iterator[CheckedBatch]:
-    """Yield batches of at most so many records (0: any number), with all else that the batch has."""
+    """Yield batches of at most `most` records (0: any number) with the other fields of the batch."""
     batch, header = checked
     if header.has_producer_id:
         most = most and max(most, -(-header.record_count // MAX_PRODUCER_PARTS))
@@ -201,7 +201,7 @@ def _parts(checked: CheckedBatch, most: int) -> Iterator[CheckedBatch]:
 
 
 def _records(log: Log, end: int) -> list[StoredRecord]:
-    """Return the records in the segments below `end`; none if the segments are large, or of an old format."""
+    """The records in the segments below `end`; none if the segments are large or of an old format."""
     segments = [segment for segment in log.segments if segment.base_offset < end]
     found: list[StoredRecord] = []
     if sum(segment.size for segment in segments) > MAX_TOLD_BYTES:

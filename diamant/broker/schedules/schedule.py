@@ -1,4 +1,4 @@
-"""A schedule of compactions, as values: when the cleaner runs between a consumer's fetches, and on what."""
+"""A schedule of compactions: the times between a consumer's fetches at which the cleaner runs, and its range."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 
 def _short(value: Compaction | Schedule) -> str:
-    """Return the call that makes a value, with those arguments alone that differ from their default."""
+    """The call that creates a value, with only those arguments that differ from their default."""
     values = ((one, getattr(value, one.name)) for one in fields(value))
     named = (f"{one.name}={found!r}" for one, found in values if found != one.default)
     return f"{type(value).__name__}({', '.join(named)})"
@@ -17,9 +17,9 @@ class Compaction:
     """One run of the cleaner over a partition."""
 
     fetches: int = 0
-    """The number of fetches of the partition between the compaction before and this one."""
+    """The number of fetches of the partition between the previous compaction and this one."""
     share: int = 100
-    """The share of the closed segments that it cleans, in percent, 1 to 99; 100 is everything that was written."""
+    """The share of the closed segments to clean, in percent, 1 to 99; 100: all records written."""
     is_late: bool = False
     """True if `delete.retention.ms` passes before it, so that tombstones and transaction markers are removed, too."""
 
@@ -32,16 +32,16 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The events of each partition of each compacted topic. By default there are none."""
+    """The events of each partition of each compacted topic; by default none."""
 
     compactions: tuple[Compaction, ...] = ()
     """In order; each partition counts its own fetches."""
     batch_records: int = 0
-    """The most records of a batch; a larger one is stored as several, as if it had been sent so. 0: as sent."""
+    """The most records of a batch; a larger one is stored as several. 0: stored as sent."""
     segment_records: int = 0
-    """The number of offsets after which the next batch begins a new segment; 0: as configured."""
+    """The number of offsets after which the next batch starts a new segment; 0: as configured."""
     is_one_batch_per_fetch: bool = False
-    """True if each fetch of a partition gets one batch."""
+    """True if each fetch of a partition returns one batch."""
 
     __repr__ = _short
 

@@ -1,7 +1,7 @@
-"""The search for a schedule under which a test fails, and for the smallest of those.
+"""The search for the smallest schedule under which a test fails.
 
-The first example has no compaction, the second fetches batch by batch, which counts the fetches. Half of the others compact
-everything, tombstones included, after one of these fetches; the rest are random.
+The first example has no compaction. The second fetches batch by batch, to count the fetches. Half of the others compact all
+records, including tombstones, after one of these fetches; the rest are random.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ MAX_COMPACTIONS = 4
 MAX_FETCHES = 1000
 """The most fetches before a compaction."""
 MAX_SHRINKS = 60
-"""The most runs that look for a smaller schedule than the first that fails."""
+"""The most runs that search for a schedule smaller than the first failing one."""
 SHARES = (100, 75, 50, 25)
 FEW_RECORDS = (0, 1, 2, 3, 5)
 
 
 class RunOutcome(NamedTuple):
-    """The end of a test under a schedule."""
+    """The outcome of a test under a schedule."""
 
     has_passed: bool
     fetches: int
-    """Of the partition that was fetched most."""
+    """The fetches of the most fetched partition."""
 
 
 class FoundSchedule(NamedTuple):
     """The outcome of a search."""
 
     schedule: Schedule | None
-    """The smallest schedule found that fails; None if none does."""
+    """The smallest failing schedule found; None if none fails."""
     examples: int
-    """The number of schedules tried until the first one failed, or of all."""
+    """The number of schedules tried up to the first failing one, or in total."""
 
 
 def find_failing(
     carry_out: Callable[[Schedule], RunOutcome], examples: int, seed: int, *, may_be_late: bool = True
 ) -> FoundSchedule:
-    """Try up to `examples` schedules, and then smaller ones than the first that fails. The same seed tries the same.
+    """Try up to `examples` schedules, then smaller ones than the first failing one. Equal seeds try equal schedules.
 
-    Unless they `may_be_late` no tombstone is ever removed.
+    Without `may_be_late`, no tombstone is removed.
     """
     search = _Search(carry_out)
     for schedule in search.candidates(examples, random.Random(seed)):
@@ -61,7 +61,7 @@ def find_failing(
 
 
 class _Search:
-    """The schedules tried so far. None is tried twice."""
+    """The schedules tried so far; each is tried once."""
 
     def __init__(self, carry_out: Callable[[Schedule], RunOutcome]) -> None:
         self._carry_out = carry_out
@@ -69,7 +69,7 @@ class _Search:
         self._fetches = 0
 
     def fails(self, schedule: Schedule) -> bool:
-        """Tell whether the test fails under a schedule; False if that was tried before."""
+        """True if the test fails under a schedule; False if the schedule was tried before."""
         if schedule in self.tried:
             return False
         self.tried.add(schedule)
@@ -78,7 +78,7 @@ class _Search:
         return not outcome.has_passed
 
     def candidates(self, examples: int, source: random.Random) -> Iterator[Schedule]:
-        """Yield schedules, some more than once."""
+        """Yield schedules, some repeatedly."""
         yield Schedule()
         yield ONE_BY_ONE
         yield replace(ONE_BY_ONE, compactions=(Compaction(is_late=True),))
@@ -90,7 +90,7 @@ class _Search:
             yield random_schedule(source, self._fetches)
 
     def shrunk(self, schedule: Schedule) -> Schedule:
-        """Return a smaller schedule that fails, too, or the same."""
+        """A smaller schedule that also fails, or the same one."""
         most = len(self.tried) + MAX_SHRINKS
         is_smaller = True
         while is_smaller and len(self.tried) < most:
@@ -103,7 +103,7 @@ class _Search:
 
 
 def random_schedule(source: random.Random, fetches: int) -> Schedule:
-    """Return a random schedule for a consumer with this number of fetches."""
+    """A random schedule for a consumer with this number of fetches."""
     count = source.randint(1, MAX_COMPACTIONS)
     return Schedule(
         tuple(
@@ -121,7 +121,7 @@ def random_schedule(source: random.Random, fetches: int) -> Schedule:
 
 
 def simplifications(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield schedules that are simpler in one respect, the simplest first."""
+    """Yield schedules that are simpler in one respect, simplest first."""
     compactions = schedule.compactions
     for position in range(len(compactions)):
         yield replace(schedule, compactions=compactions[:position] + compactions[position + 1 :])

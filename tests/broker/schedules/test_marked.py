@@ -222,4 +222,4 @@ def test_a_command_that_cannot_be_tried(tmp_path: Path) -> None:
     assert (killed.returncode, killed.stdout) == (137, "run\n")
     data = exec_(tmp_path, "--any-compaction", "20", "--data", str(tmp_path / "data"), "--", "true")
     assert data.returncode == 2
-    assert "leave --data out" in data.stderr
+    assert "omit --data" in data.stderr

@@ -156,7 +156,7 @@ async def test_an_erasure_refuses_it(tmp_path: Path) -> None:
         await wait_until(lambda: bool(intents_of(broker)))
         hidden.rename(tmp_path / "data.snapshots")
         with pytest.raises(
-            NotPossible, match=r"bring back what it removes: wait for it, or end it \(`diamant cancel`\)"
+            NotPossible, match=r"restore the data that it removes: wait for it, or end it \(`diamant cancel`\)"
         ):
             await broker.reset(snapshot)
         erasing.cancel()
