@@ -16,7 +16,7 @@ from typing import Any
 # A line at level ERROR with which Kafka comments on what it does itself: new partitions of a topic that exists.
 KAFKA_NOISE = re.compile(r"Expected partition .* to exist, but it was missing\. Creating")
 # What either broker may say when it starts on a directory that was not closed.
-RECOVERY_NOISE = re.compile(r"cut off \d+ bytes|the last stop was not orderly: \d+ logs were checked")
+RECOVERY_NOISE = re.compile(r"cut off \d+ bytes|the last shutdown was not clean: \d+ logs were checked")
 SHOWN = 5
 
 

@@ -183,10 +183,10 @@ class PartitionLoader(Generic[_Read]):
         pause_s = self._pauses_s.get(partition, FIRST_RETRY_S)
         self._pauses_s[partition] = min(2 * pause_s, MAX_RETRY_S)
         why = error.strerror if isinstance(error, OSError) else None
-        self._failed[partition] = f"it could not be read, which is tried again: {why or type(error).__name__}"
+        self._failed[partition] = f"it could not be read and is retried: {why or type(error).__name__}"
         self._retries[partition] = asyncio.get_running_loop().call_later(pause_s, self._try_again, partition)
         logger.error(
-            "%s-%d could not be loaded, its %s are not served; it is tried again in %g s: %s",
+            "%s-%d could not be loaded, its %s are not served; retried in %g s: %s",
             self._topic.name,
             partition,
             self._what,

@@ -249,7 +249,7 @@ class FetchSessions:
             )
         if session.uses_topic_ids != (version >= FIRST_WITH_TOPIC_ID):
             raise KafkaError(
-                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, f"fetch session {request.session_id} began with the other"
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, f"fetch session {request.session_id} mixes topic names and ids"
             )
         if session.watch.waiter is not None:
             session.watch.complete()  # a second request of the session, from another connection

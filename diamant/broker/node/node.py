@@ -112,7 +112,7 @@ class Node:
             logger.warning("%s", message)
         self.directory.messages.clear()
         if self.directory.logs and not self.directory.was_clean:
-            logger.warning("the last stop was not orderly: %d logs were checked", len(self.directory.logs))
+            logger.warning("the last shutdown was not clean: %d logs were checked", len(self.directory.logs))
         for failure in self.directory.failures:
             error = failure.error
             trace = None if isinstance(error, StorageError | OSError) else error
@@ -135,7 +135,7 @@ class Node:
             self.metadata.close()
         except OSError as error:
             # Closing fences our registration in the log. Kafka's next start replaces it anyway, so continue.
-            self.directory.messages.append(f"the metadata log could not be closed in order: {error}")
+            self.directory.messages.append(f"the metadata log could not be closed cleanly: {error}")
         if self.config.clock != SYSTEM_CLOCK:
             from diamant.storage.checkpoints.manual_clock_file import keep_clock
 

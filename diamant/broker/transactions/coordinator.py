@@ -121,7 +121,7 @@ class TransactionCoordinator:
             self.completion.finish(self.store.put(following))
             raise KafkaError(
                 ErrorCode.CONCURRENT_TRANSACTIONS,
-                f"the open transaction of {transactional_id} had to be aborted first, come again",
+                f"the open transaction of {transactional_id} is aborted first: try again",
             )
         return self.store.put(following).identity
 

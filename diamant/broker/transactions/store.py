@@ -160,7 +160,7 @@ class TransactionStore:
         if self._loader is not None and not self._loader.is_done:
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                f"{self._loader.waiting_count} partitions of {self.topic.name} are still to be read",
+                f"{self._loader.waiting_count} partitions of {self.topic.name} are not loaded yet",
             )
 
     def use(self, topic: Topic | None) -> None:
@@ -193,7 +193,9 @@ class TransactionStore:
                 unfinished.append(txn)
         if strangers:
             # The topic was given more partitions. Later records of these ids are in other partitions and take precedence.
-            logger.warning("%s-%d: %d ids that belong elsewhere are left out", self.topic.name, partition, strangers)
+            logger.warning(
+                "%s-%d: %d ids that belong to other partitions are skipped", self.topic.name, partition, strangers
+            )
         for txn in unfinished:
             logger.info("%s: %s of transaction %s is finished", self.topic.name, txn.state.label, txn.transactional_id)
             self._unfinished(txn)

@@ -52,7 +52,7 @@ async def test_a_start_counts_partitions(tmp_path: Path, caplog: pytest.LogCaptu
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
     (tmp_path / ".kafka_cleanshutdown").unlink()
     async with Broker(config(tmp_path)):
-        assert "the last stop was not orderly: 53 logs were checked" in caplog.messages
+        assert "the last shutdown was not clean: 53 logs were checked" in caplog.messages
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -139,7 +139,7 @@ async def test_no_more_calls_than_are_allowed(broker: Broker, wire: WireClient, 
     await fill(wire)
     calls = [asyncio.ensure_future(broker.compact("t")) for _ in range(MAX_CALLS)]
     await wait_until(gate.begun.is_set)
-    with pytest.raises(TooMany, match=f"{MAX_CALLS} calls wait"):
+    with pytest.raises(TooMany, match=f"{MAX_CALLS} calls are waiting"):
         await broker.compact("t")
     gate.opened.set()
     await asyncio.gather(*calls)

@@ -97,7 +97,7 @@ async def test_a_fork_needs_no_recovery(tmp_path: Path, caplog: pytest.LogCaptur
             assert log.recovery_point == log.log_end_offset == 2
             assert log.epochs.entries == source.epochs.entries
             assert log.topic_id == source.topic_id
-    assert "not orderly" not in caplog.text
+    assert "was not clean" not in caplog.text
 
 
 async def test_a_long_tail_is_rolled(tmp_path: Path) -> None:

@@ -397,12 +397,12 @@ async def test_a_disk_that_does_not_give_the_state(caplog: pytest.LogCaptureFixt
             assert set(await second.list()) == {names[1]}
             assert (await first.describe()).code == "NOT_COORDINATOR"
         (line,) = told()
-        assert "it is tried again in 1 s: [Errno 5]" in line
+        assert "retried in 1 s: [Errno 5]" in line
         loader._try_again(0)
         await wait_until(lambda: 0 in loader._retries)
         loader._retries[0].cancel()
         _, line = told()
-        assert "it is tried again in 2 s" in line
+        assert "retried in 2 s" in line
         fault.clear()
         loader._try_again(0)
         await wait_until(lambda: not broker.services.transactions().store.is_loading)
@@ -426,7 +426,7 @@ async def test_a_state_topic_that_was_given_more_partitions(caplog: pytest.LogCa
     async with running(env) as (broker, wire):
         await wait_until(lambda: not broker.services.transactions().store.is_loading)
         assert await TxnProducer(wire, moved).describe() == before
-    assert "__transaction_state-1: 1 ids that belong elsewhere are left out" in caplog.text
+    assert "__transaction_state-1: 1 ids that belong to other partitions are skipped" in caplog.text
 
 
 async def test_a_state_topic_that_is_deleted_while_markers_are_missing() -> None:

@@ -87,7 +87,7 @@ class EraseAttempt:
         """Continue in the intent's phase. `is_patient`: a caller waits. `is_new`: the values are not known yet."""
         intent, claims, steps = self._intent, self._claims, self._tools.steps
         for one in claims.present.ended:
-            logger.warning("erasure %s: %s was deleted, it ends there", intent.id, one.topic)
+            logger.warning("erasure %s: topic %s was deleted and is no longer covered", intent.id, one.topic)
         if not claims.present.topics:
             return await self._end()
         if intent.phase == REMOVING and any(one in self._evidence.logs for one in claims.unclaimed):

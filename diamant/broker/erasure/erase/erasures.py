@@ -186,7 +186,7 @@ class Erasures:
             key = await self._evidence.keys.usable()
             if erasure_id not in self.table.due or erasure_id in self.queue.attempts.ending:
                 raise NotPossible(
-                    f"erasure {erasure_id} cannot continue: its intent cannot be read, or it ends or is cancelled now"
+                    f"erasure {erasure_id} cannot continue: its intent cannot be read, or it is ending or being cancelled"
                 )
             return await self.queue.run(
                 erasure_id, timeout_ms, lambda: self._hasten(erasure_id, is_confirmed, key, progress)
@@ -195,19 +195,19 @@ class Erasures:
     def _check(self, key: bytes, topics: Sequence[str]) -> None:
         """Refuse topics in which a tombstone removes nothing, and a key too long for their records."""
         if not topics:
-            raise BadArgument("topics is empty: name those in which the key is to be erased")
+            raise BadArgument("topics is empty: name the topics from which to erase the key")
         if len(topics) > MAX_TOPICS:
-            raise BadArgument(f"{len(topics)} topics are named, at most {MAX_TOPICS} are possible")
+            raise BadArgument(f"{len(topics)} topics are named, at most {MAX_TOPICS} are allowed")
         logs = [log for name in topics for log in self._evidence.user_topic(name).logs.values()]
         for log in logs:
             if not log.config.is_compacted:
                 raise NotPossible(
-                    f"{log.topic} is not compacted, so a tombstone removes nothing from it: set cleanup.policy=compact, or "
-                    "compact,delete, or wait for its retention, or have the records redacted"
+                    f"{log.topic} is not compacted, so a tombstone removes nothing from it: set cleanup.policy=compact or "
+                    "compact,delete, wait for its retention, or redact the records"
                 )
         most = max((log.config.max_message_bytes for log in logs), default=len(key))
         if len(key) > most:
-            raise BadArgument(f"the key has {len(key)} bytes, and max.message.bytes of the topics is {most} at most")
+            raise BadArgument(f"the key has {len(key)} bytes, but the topics allow at most {most} (max.message.bytes)")
 
     async def _hasten(self, erasure_id: str, is_confirmed: bool, key: SigningKey, progress: Progress) -> Erasure:
         await self._groups.check_known(progress)

@@ -52,8 +52,8 @@ def _why_refused(log: Log, size: int, error: KafkaError) -> str:
         return f"no tombstone can be written: {error}"
     name, limit = limits[error.code]
     return (
-        f"the tombstone would have {size} bytes, and {name} of the topic allows {limit}: raise it, and the erasure continues by "
-        "itself"
+        f"the tombstone would have {size} bytes, and {name} of the topic allows {limit}: raise it, and the erasure continues "
+        "automatically"
     )
 
 

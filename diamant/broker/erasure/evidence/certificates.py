@@ -153,7 +153,7 @@ def _leave_open(certificate: Mapping[str, Any], found: Verification) -> None:
     try:
         found.claims = [untold(claim) for claim in certificate["claims"]]
     except (KeyError, TypeError) as error:
-        raise CertificateError(f"the certificate's claims are not of the form that is expected: {error!r}") from None
+        raise CertificateError(f"the certificate's claims do not have the expected form: {error!r}") from None
     found.notes.append(
-        "It is signed, but not with this broker's key, so the broker compares no file with it: `diamant verify --data` does."
+        "It is signed, but not with this broker's key, so the broker compares no files with it; `diamant verify --data` does."
     )

@@ -84,4 +84,4 @@ class Attempts:
         """Return a text that names the job for whose lock this one waits; "" if it does not wait."""
         if job_id not in self.waiting or not self.lock.holder:
             return ""
-        return f", as its turn has not come: {self.lock.holder} is in progress (cancelling that ends it, if it hangs)"
+        return f" because it waits for {self.lock.holder}, which is in progress (cancel that one if it hangs)"

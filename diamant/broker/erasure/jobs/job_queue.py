@@ -1,11 +1,11 @@
-"""The queue of jobs that change segments, are certified, and outlive a stop of the broker: erasures and redactions.
+"""The queue of erasures and redactions: jobs that change segments, are certified, and survive a stop of the broker.
 
-Each has an intent on disk until it is over; what is not over is resumed at the next start, or when it is due. One at a time in
-a broker, of either kind. Bounds: `MAX_WAITING` calls wait for the lock, and `MAX_UNFINISHED` jobs are unfinished.
+Each job has an intent on disk until it ends. Unfinished jobs resume at the next start, or when they are due. A broker runs one
+job at a time, of either kind. Bounds: `MAX_WAITING` calls that wait for the lock, `MAX_UNFINISHED` unfinished jobs.
 
-What can never be certified is retried for ever, less and less often, unless a user cancels it (`cancel.py`).
+A job that can never be certified is retried forever, with growing pauses, unless a user cancels it (`cancel.py`).
 
-No text of an error and no line of the log holds a key, a value or what was asked for.
+No error text and no log line contains a key, a value or the condition of a request.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class JobQueue(Generic[IntentT, ResultT]):
             table.held += 1
             table.failures[job_id] = table.failures.get(job_id, 0) + 1
             pause_s = max(0, table.due[job_id] - self.clock.now_ms()) // 1000
-            logger.log(level, "%s %s: not finished, tried again in %d s: %s", table.noun, job_id, pause_s, reason)
+            logger.log(level, "%s %s: not finished, retried in %d s: %s", table.noun, job_id, pause_s, reason)
 
     # -- calls -----------------------------------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class JobQueue(Generic[IntentT, ResultT]):
     def call(self, *, is_new: bool = True) -> Iterator[None]:
         """Count a call if the limit allows one more. TooMany."""
         if self.calls >= MAX_WAITING or (is_new and len(self.table.due) >= MAX_UNFINISHED):
-            raise TooMany(f"too many {self.table.noun}s wait already, try again when some of them have ended")
+            raise TooMany(f"too many {self.table.noun}s are waiting, try again when some of them have ended")
         self.calls += 1
         try:
             yield
@@ -261,7 +261,7 @@ class JobQueue(Generic[IntentT, ResultT]):
             if not ending.result():
                 table.note_failure(job_id)
                 raise self.kind.failure(
-                    f"{name} is being cancelled, and this attempt has ended for that; {table.fate_of(job_id)}"
+                    f"{name} is being cancelled, which has ended this attempt; {table.fate_of(job_id)}"
                 ) from None
             raise NotPossible(f"{name} was cancelled, it is not certified") from None
         except (StorageError, OSError) as error:

@@ -18,13 +18,13 @@ _NOT_TEXT = ("Cc", "Cs", "Zl", "Zp")
 def check_reason(reason: str, reference: str = "") -> None:
     """Refuse texts that a certificate cannot hold. BadArgument."""
     if not reason.strip():
-        raise BadArgument("reason is missing: it stands in the certificate, as in 'GDPR Art. 17'")
+        raise BadArgument("reason is missing: the certificate records it, for example 'GDPR Art. 17'")
     if max(len(reason), len(reference)) > MAX_TEXT:
-        raise BadArgument(f"reason and reference may have {MAX_TEXT} letters each")
+        raise BadArgument(f"reason and reference may have {MAX_TEXT} characters each")
     if any(unicodedata.category(letter) in _NOT_TEXT for letter in reason + reference):
         raise BadArgument(
-            "reason and reference are one line each: they are shown on terminals, so they may have no line ends and no "
-            "control characters"
+            "reason and reference must be one line each, with no line ends and no control characters: they are shown on "
+            "terminals"
         )
 
 

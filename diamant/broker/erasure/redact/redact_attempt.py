@@ -77,7 +77,7 @@ class RedactAttempt:
         intent = replace(self._intent, runs=self._intent.runs + 1)
         ended = certificates.ended(intent)
         if ended is not None:
-            logger.warning("redaction %s: %s was deleted, it ends there", intent.id, intent.topic)
+            logger.warning("redaction %s ends: topic %s was deleted", intent.id, intent.topic)
             return await self._end(intent, ended)
         intent = steps.with_ends(intent)
         partitions = certificates.present(intent).partitions

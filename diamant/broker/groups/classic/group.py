@@ -142,10 +142,10 @@ class ClassicGroup:
                 )
         elif not is_transactional and not self.is_empty:
             raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"group {self.group_id} has members, and this is none of them"
+                ErrorCode.UNKNOWN_MEMBER_ID, f"group {self.group_id} has members, and the committer is not one of them"
             )
         if not is_transactional and self.state is GroupState.COMPLETING_REBALANCE:
-            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id} is about to get its assignments")
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id} waits for its assignments")
 
     def validate_fetch(self, member_id: str, member_epoch: int) -> None:
         """Accept every reader of a classic group's offsets. KafkaError GROUP_ID_NOT_FOUND if the group is being removed."""

@@ -144,12 +144,15 @@ class GroupLoading:
         if strangers:
             # The topic was given more partitions. Later records of these groups are in other partitions and take precedence.
             logger.warning(
-                "%s-%d: %d groups that belong elsewhere are left out", self._log.topic.name, partition, len(strangers)
+                "%s-%d: %d groups that belong to other partitions are skipped",
+                self._log.topic.name,
+                partition,
+                len(strangers),
             )
 
     def _remove_left_behind(self, places: Sequence[tuple[Group, str, int]]) -> None:
         if places:
-            logger.info("%d offsets of topics that were deleted before the last stop are removed", len(places))
+            logger.info("%d offsets of topics deleted before the last stop are removed", len(places))
             try:
                 self._removal.remove(places)
             except KafkaError as error:

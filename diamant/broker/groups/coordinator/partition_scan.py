@@ -104,7 +104,7 @@ class PartitionScan:
         try:
             self._feed(data)
         except IndexError:
-            raise CorruptBatch(0, f"a batch behind offset {self.next_offset} is cut off") from None
+            raise CorruptBatch(0, f"a batch after offset {self.next_offset} is truncated") from None
 
     def _feed(self, data: bytes) -> None:
         unpack = _HEADER.unpack_from
@@ -158,7 +158,7 @@ class PartitionScan:
         """Read a message of magic 0 or 1; return the position after it, its base offset and last offset delta."""
         found = next(iter_headers(data, position), None)
         if found is None:
-            raise CorruptBatch(position, f"the batch is cut off, {len(data) - position} bytes are left")
+            raise CorruptBatch(position, f"the batch is truncated, {len(data) - position} bytes are left")
         header = found[1]
         self._feed_records(data, position, self._offsets)
         return position + header.size, header.base_offset, header.last_offset_delta
@@ -297,7 +297,7 @@ class PartitionScan:
             else:
                 yield found
         if unknown_count:
-            logger.warning("%s: %d records of unknown types are left alone", self._name, unknown_count)
+            logger.warning("%s: %d records of unknown types are ignored", self._name, unknown_count)
 
 
 def _parse_offset_key(key: bytes, offset: int) -> OffsetCommitKey:

@@ -56,7 +56,7 @@ class TopicPattern:
         import re2  # 15 ms and 3 MB, on the first pattern
 
         if len(text) > MAX_PATTERN_LENGTH:
-            raise _refused(text, f"it has {len(text)} characters, at most {MAX_PATTERN_LENGTH} are taken")
+            raise _refused(text, f"it has {len(text)} characters, at most {MAX_PATTERN_LENGTH} are allowed")
         options = re2.Options()
         options.log_errors = False
         options.max_mem = MAX_MEMORY_BYTES

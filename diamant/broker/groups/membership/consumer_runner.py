@@ -122,7 +122,7 @@ class ConsumerGroupRunner:
         if group.consumer is consumer:
             return
         if group.classic is not None:
-            logger.info("group %s: now a consumer group", consumer.group_id)
+            logger.info("group %s: converted to a consumer group", consumer.group_id)
         # Members parked in a rebalance have to rejoin, as members of the consumer group.
         self._store.become(group, consumer=consumer)
 
@@ -148,7 +148,7 @@ class ConsumerGroupRunner:
         now_ms = self._node.env.clock.now_ms()
         classic = conversion.downgraded(group, leaving, joining, self.image, now_ms)
         self._write(group.group_id, [*tombstones(group), (GroupMetadataKey(group.group_id), classic.value())])
-        logger.info("group %s: now a classic group again", group.group_id)
+        logger.info("group %s: converted to a classic group", group.group_id)
         owner = self._store.group_or_new(group.group_id)
         self._store.become(owner, classic=classic)
         if must_rebalance:

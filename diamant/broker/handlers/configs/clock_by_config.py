@@ -34,7 +34,7 @@ def checked_ms(clock: Clock, text: str | None) -> int:
     if not isinstance(clock, SettableClock):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"{ADVANCE}: this broker goes by the system's clock; start it with --clock manual (diamant.clock=manual)",
+            f"{ADVANCE}: this broker uses the system clock; start it with --clock manual (diamant.clock=manual)",
         )
     given = (text or "").strip()
     try:

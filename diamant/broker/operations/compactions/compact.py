@@ -84,14 +84,14 @@ class Compactions:
         if self._is_stopping:
             raise BrokerStopping("the broker is stopping")
         if len(self._running) >= MAX_CALLS:
-            raise TooMany(f"{MAX_CALLS} calls wait for compactions already, try again when some of them have ended")
+            raise TooMany(f"{MAX_CALLS} calls are waiting for compactions, try again when some of them have ended")
         running = self._loop.create_task(self._partitions(request, progress or Progress()))
         self._running.add(running)
         try:
             timeout_s = None if request.timeout_ms is None else request.timeout_ms / 1000
             await asyncio.wait({running}, timeout=timeout_s)
             if running.cancelled():
-                raise BrokerStopping("the broker is stopping, the compaction continues with its next start")
+                raise BrokerStopping("the broker is stopping, the compaction continues at its next start")
             if running.done():
                 return running.result()
             raise TimedOut(

@@ -116,7 +116,7 @@ class CompactByConfig:
             if wait_s is None:
                 return KafkaError(
                     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                    f"{topic} is not compacted now: there are too many such requests, {RATE_PER_S:g} a second are possible",
+                    f"{topic} is not compacted now: too many such requests, {RATE_PER_S:g} per second are allowed",
                 )
             if wait_s:
                 await asyncio.sleep(wait_s)

@@ -243,7 +243,7 @@ class BrokerClock:
                     f"the clock shows {time_text(from_ms)} ({from_ms}) and goes forward only, not to {target_ms}"
                 )
             if target_ms > MAX_TIME_MS:
-                raise BadArgument(f"the clock goes no further than the year 9999 ({MAX_TIME_MS}), not to {target_ms}")
+                raise BadArgument(f"the clock ends with the year 9999 ({MAX_TIME_MS}), so it cannot go to {target_ms}")
             await self._keep(clock, target_ms, is_frozen=isinstance(clock, ManualClock) and clock.is_frozen)
             progress.begin("moving the clock", target_ms - from_ms, "ms")
             journey = _Journey(from_ms, target_ms, sessions, progress)
@@ -321,7 +321,7 @@ class BrokerClock:
         clock = self._node.env.clock
         if not isinstance(clock, SettableClock):
             raise NotAllowed(
-                "this broker goes by the system's clock, which is not ours to move: start it with --clock manual "
+                "this broker uses the system clock, which cannot be moved: start it with --clock manual "
                 "(diamant.clock=manual)"
             )
         return clock
@@ -364,6 +364,6 @@ async def _deadline(timeout_ms: int) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise TimedOut(
-            f"not everything that is due has happened within {timeout_ms} ms. The clock stands where it got to, and what is "
-            "due continues: look at it, and advance by the rest, or by 0 to wait"
+            f"the due work was not done within {timeout_ms} ms. The clock has kept the time that it reached, and the work "
+            "continues: read the clock, and advance by the rest, or by 0 to wait"
         ) from None

@@ -353,7 +353,7 @@ async def test_a_topic_that_was_given_more_partitions(
     async with started(make_broker) as (broker, client):
         await wait_until_loaded(broker)
         assert await fetch(client, moved, {"t": [0, 1]}) == {("t", 0): 3, ("t", 1): -1}
-    assert "__consumer_offsets-1: 1 groups that belong elsewhere are left out" in caplog.text
+    assert "__consumer_offsets-1: 1 groups that belong to other partitions are skipped" in caplog.text
 
 
 async def test_deleting_a_topic_of_many_groups(groups_broker: Broker, client: WireClient) -> None:
