@@ -1,10 +1,10 @@
-"""Kernels: the innermost loops, in Cython's Python, compiled when Diamant is built.
+"""Kernels: the innermost loops, in Cython's pure Python mode, compiled when Diamant is built.
 
-Where there was no compiler they are missing (`ARE_COMPILED`), and their plain twins do the work. What has none says so:
-`KernelsMissing`.
+If no compiler was available, the kernels are missing (`ARE_COMPILED`) and plain Python twins replace them. Features without a
+twin raise `KernelsMissing`.
 
-Python imports extension modules from files only. Spark's workers have this package in a zip, so they unpack the kernels into
-a directory beside it, once: `<zip>.kernels`.
+Python imports extension modules from files only. Spark's workers have this package in a zip, so they unpack the kernels once,
+into the directory `<zip>.kernels` beside it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal, NoReturn
 
 
 def _unpack(archive: str) -> str:
-    """Unpack the kernels of a zip beside it, unless another process has; return their directory."""
+    """Unpack the kernels of a zip beside it, unless another process has done so; return their directory."""
     import shutil
     import tempfile
     import zipfile
@@ -50,7 +50,7 @@ ARE_COMPILED = find_spec("diamant.kernels.shared") is not None
 
 
 class KernelsMissing(ImportError):
-    """Something needs a kernel that has no plain twin."""
+    """A feature needs a kernel that has no plain twin."""
 
 
 def __getattr__(name: str) -> NoReturn:
@@ -67,9 +67,9 @@ _MAPPED_FROM_BYTES = 256 * 1024
 
 
 def numbers(kind: Literal["B", "i", "I", "q", "Q"], *shape: int) -> memoryview[int]:
-    """Return memory for kernels: zeros, as numbers of one kind: B, i, I, q or Q. Of several dimensions none is 0.
+    """Return zeroed memory for kernels, as numbers of kind B, i, I, q or Q. With several dimensions none may be 0.
 
-    Large ones are pages of their own, which come as they are used.
+    Large arrays have pages of their own, which the system allocates on first use.
     """
     size = _SIZES[kind] * prod(shape)
     is_small = size < _MAPPED_FROM_BYTES
@@ -79,5 +79,5 @@ def numbers(kind: Literal["B", "i", "I", "q", "Q"], *shape: int) -> memoryview[i
 
 if not ARE_COMPILED:
     import_module("diamant.kernels.constants")
-    # The sources of kernels are no modules: Python would try to run them.
+    # The sources of kernels are not importable modules: Python would try to run them.
     __path__.clear()

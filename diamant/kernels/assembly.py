@@ -1,8 +1,8 @@
-"""The bytes of what stays of a chunk.
+"""The output bytes of a cleaned chunk.
 
-encode_records     the records that stay of a compressed batch, to be compressed
-room_for_output    how many bytes the output has at most
-assemble           the output's bytes, batch after batch
+encode_records     the kept records of compressed batches, ready for compression
+room_for_output    maximum size of the output
+assemble           the output, batch by batch
 """
 
 import cython
@@ -50,7 +50,7 @@ input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 output_bytes = cython.typedef(cython.pointer(uint8_t))
 
 _MAX_GROWTH_BYTES = cython.declare(int64_t, 10)
-"""Bytes that a record can grow by when its timestamp delta is rewritten."""
+"""Maximum growth in bytes of a record whose timestamp delta is rewritten."""
 
 prepare_crc32c()
 
@@ -60,7 +60,7 @@ prepare_crc32c()
 @cython.nogil
 @cython.exceptval(check=False)
 def start_of(data: cython.const[uint8_t][::1]) -> input_bytes:
-    """Return where bytes begin; NULL if there are none."""
+    """Return the address of the first byte; NULL if there is none."""
     return cython.address(data[0]) if data.shape[0] > 0 else cython.cast(input_bytes, cython.NULL)
 
 
@@ -69,7 +69,7 @@ def start_of(data: cython.const[uint8_t][::1]) -> input_bytes:
 @cython.nogil
 @cython.exceptval(check=False)
 def is_recompressed(rows: int64_t[:, ::1], row: int64_t) -> cython.bint:
-    """Tell whether a row's records are rebuilt to be compressed."""
+    """True if a row's records are rebuilt and compressed."""
     return rows[STEP, row] == REBUILD and rows[ATTRIBUTES, row] & CODEC_MASK != 0
 
 
@@ -78,7 +78,7 @@ def is_recompressed(rows: int64_t[:, ::1], row: int64_t) -> cython.bint:
 @cython.nogil
 @cython.exceptval(check=False)
 def room_for_records(rows: int64_t[:, ::1], row: int64_t) -> int64_t:
-    """Return how many bytes `encode` writes at most."""
+    """Return the maximum number of bytes that `encode` writes."""
     return rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row] + _MAX_GROWTH_BYTES * rows[KEPT, row]
 
 
@@ -93,9 +93,9 @@ def encode(
     kept_records: cython.const[int32_t][::1],
     out: output_bytes,
 ) -> output_bytes:
-    """Write the records of a row that stay; return the place after them.
+    """Write the kept records of a row; return the position after them.
 
-    They were judged before, so that their bytes are known to be sound; `out` has room for `room_for_records`.
+    `judging` has checked that their bytes are well-formed; `out` has room for `room_for_records`.
     """
     index: int64_t
     rest: int64_t
@@ -137,7 +137,7 @@ def encode_rows(
     out: output_bytes,
     size: int64_t,
 ) -> int64_t:
-    """Do what `encode_records` does, into `size` bytes."""
+    """Implement `encode_records`, with an output of `size` bytes."""
     row: int64_t
     room: int64_t = 0
     at: output_bytes = out
@@ -162,10 +162,10 @@ def encode_records(
     kept_records: cython.const[int32_t][::1],
     out: uint8_t[::1],
 ) -> int:
-    """Write the records that stay of the compressed batches that are rebuilt, row after row; return their size.
+    """Write the kept records of rebuilt compressed batches, row by row; return their size in bytes.
 
-    Where those of a row are is left in EXTRA_START and EXTRA_END. Without enough room in `out`, writes nothing and returns
-    how much is needed, less than 0.
+    EXTRA_START and EXTRA_END of each row get its range. If `out` is too small, writes nothing and returns the negative of the
+    required size.
     """
     size: int64_t
     with cython.nogil:
@@ -174,7 +174,7 @@ def encode_records(
 
 
 def room_for_output(rows: int64_t[:, ::1], first: int64_t, end: int64_t) -> int:
-    """Return how many bytes `assemble` writes at most."""
+    """Return the maximum number of bytes that `assemble` writes."""
     room: int64_t = 0
     row: int64_t
     step: int64_t
@@ -202,7 +202,7 @@ def room_for_output(rows: int64_t[:, ::1], first: int64_t, end: int64_t) -> int:
 def write_header(
     old: input_bytes, rows: int64_t[:, ::1], row: int64_t, out: output_bytes, end: output_bytes
 ) -> cython.void:
-    """Write the header of a rebuilt batch, whose records end at `end`, or of an emptied one."""
+    """Write the header of a rebuilt batch, whose records end at `end`, or of an emptied batch."""
     attributes: int64_t = rows[ATTRIBUTES, row] & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
     base_timestamp: int64_t = -1
     max_timestamp: int64_t = rows[MAX_TIMESTAMP, row]
@@ -228,7 +228,7 @@ def write_header(
 @cython.nogil
 @cython.exceptval(check=False)
 def copy_extra(extra: input_bytes, rows: int64_t[:, ::1], row: int64_t, out: output_bytes) -> output_bytes:
-    """Write a row's range of the extra buffer; return the place after it."""
+    """Write a row's range of the extra buffer; return the position after it."""
     size: int64_t = rows[EXTRA_END, row] - rows[EXTRA_START, row]
     memcpy(out, extra + rows[EXTRA_START, row], size)
     return out + size
@@ -247,7 +247,7 @@ def assemble_rows(
     out: output_bytes,
     columns: int64_t[:, ::1],
 ) -> tuple[int64_t, int64_t]:
-    """Do what `assemble` does."""
+    """Implement `assemble`."""
     count: int64_t = 0
     row: int64_t = first
     step: int64_t
@@ -305,7 +305,7 @@ def assemble(
 ) -> tuple:
     """Write the output of rows to `out`, which has room for `room_for_output`.
 
-    `columns`, int64[3, rows], gets size, last offset and max timestamp of each batch. Returns (bytes, batches).
+    `columns`, int64[3, rows], receives size, last offset and max timestamp of each batch. Returns (bytes, batches).
     """
     written: tuple[int64_t, int64_t]
     target: output_bytes = cython.cast(output_bytes, cython.NULL)
@@ -319,7 +319,7 @@ def assemble(
 def copy_columns(
     rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t, columns: int64_t[:, ::1]
 ) -> cython.void:
-    """Leave in `columns` what `assemble` does, of rows that are copied as they are."""
+    """Fill `columns` like `assemble`, for rows that are copied unchanged."""
     row: int64_t
     with cython.nogil:
         for row in range(first, end):

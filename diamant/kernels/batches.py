@@ -1,4 +1,4 @@
-"""The batches of a chunk: their headers as rows (`constants.fields`), one for each, and their checksums."""
+"""The batches of a chunk: their headers as rows (`constants.fields`), one per batch, and their checksums."""
 
 import cython
 from cython.cimports.diamant.kernels.constants.fields import (
@@ -43,7 +43,7 @@ prepare_crc32c()
 @cython.nogil
 @cython.exceptval(check=False)
 def read_int32(at: input_bytes) -> int64_t:
-    """Return the big-endian integer in 4 bytes."""
+    """Read a big-endian integer of 4 bytes."""
     return cython.cast(int32_t, load_big32(at))
 
 
@@ -52,8 +52,8 @@ def read_headers(
 ) -> tuple[cython.int, int64_t, int64_t, int64_t]:
     """Fill `rows` with the whole batches from `start` on.
 
-    Returns (fault, number of rows, position after the last, all their attributes together and LEGACY if there are entries
-    of magic 0 or 1, of which only position, size and magic are told). Ends at a torn batch, or when `rows` is full.
+    Returns (fault, number of rows, position after the last, bitwise or of their attributes, with LEGACY for entries of magic 0
+    or 1). Rows of such entries have only position, size and magic. Ends at a torn batch, or when `rows` is full.
     """
     together: int64_t = 0
     count: int64_t = 0
@@ -81,7 +81,7 @@ def read_headers(
             rows[MAGIC, count] = magic
             if magic == 2:
                 rows[BASE_OFFSET, count] = cython.cast(int64_t, load_big64(batch))
-                # Wraps where an offset is so wrong that the sum has no 64 bits.
+                # Wraps around if a corrupt offset makes the sum exceed 64 bits.
                 rows[LAST_OFFSET, count] = cython.cast(
                     int64_t, load_big64(batch) + cython.cast(uint64_t, read_int32(batch + 23))
                 )
@@ -103,7 +103,7 @@ def read_headers(
 def find_bad_crc(
     data: cython.const[uint8_t][::1], rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t, step: int64_t
 ) -> int64_t:
-    """Return the first of the rows that are to take `step` whose batch has not the CRC that it declares; -1 if none."""
+    """Return the first row with STEP `step` whose batch has a wrong CRC; -1 if there is none."""
     row: int64_t
     found: int64_t = -1
     batch: input_bytes
@@ -124,9 +124,9 @@ def end_of_sound(
     end: int64_t,
     last_offset: int64_t,
 ) -> tuple[int64_t, int64_t]:
-    """Return the first row of magic 0 or 1, with a wrong CRC, or whose offsets do not lie above those before; `end` if none.
+    """Return the first row of magic 0 or 1, with a wrong CRC, or with offsets not above earlier ones; `end` if there is none.
 
-    With it the last offset before, which is `last_offset` at first.
+    Also returns the last offset before that row, initially `last_offset`.
     """
     row: int64_t = first
     batch: input_bytes
@@ -145,7 +145,7 @@ def end_of_sound(
 
 
 def next_with(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t, attributes: int64_t) -> int64_t:
-    """Return the first row whose batch has one of these bits in its attributes; `end` if none."""
+    """Return the first row whose batch has one of these bits in its attributes; `end` if there is none."""
     row: int64_t = first
     with cython.nogil:
         while row < end and rows[ATTRIBUTES, row] & attributes == 0:
@@ -154,7 +154,7 @@ def next_with(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t,
 
 
 def next_with_step(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t, step: int64_t) -> int64_t:
-    """Return the first row that is to take `step`; `end` if none."""
+    """Return the first row with STEP `step`; `end` if there is none."""
     row: int64_t = first
     with cython.nogil:
         while row < end and rows[STEP, row] != step:
@@ -163,7 +163,7 @@ def next_with_step(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int
 
 
 def next_without_step(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t, step: int64_t) -> int64_t:
-    """Return the first row that is to take another step; `end` if none."""
+    """Return the first row with another STEP; `end` if there is none."""
     row: int64_t = first
     with cython.nogil:
         while row < end and rows[STEP, row] == step:
@@ -174,7 +174,7 @@ def next_without_step(rows: cython.const[int64_t][:, ::1], first: int64_t, end: 
 def set_steps(
     rows: int64_t[:, ::1], count: int64_t, step: int64_t, other_step: int64_t, attributes: int64_t = 0
 ) -> cython.void:
-    """Set the STEP of each row: `other_step` for magic 0 and 1 and for batches with one of these bits in their attributes."""
+    """Set the STEP of each row: `other_step` for magic 0 and 1, and for batches with one of these attribute bits."""
     row: int64_t
     with cython.nogil:
         for row in range(count):
@@ -189,9 +189,9 @@ def find_packed(
     start_field: int64_t,
     found: int64_t[:, ::1],
 ) -> int64_t:
-    """Write the rows that are to take `step` and have compressed records into `found`; return how many.
+    """Write the rows with STEP `step` and compressed records to `found`; return their number.
 
-    `found`: int64[end - first, 4], row, codec, and the two fields from `start_field` on.
+    `found`: int64[end - first, 4] of row, codec, and the two fields from `start_field` on.
     """
     count: int64_t = 0
     row: int64_t
@@ -207,7 +207,7 @@ def find_packed(
 
 
 def records_in(rows: cython.const[int64_t][:, ::1], count: int64_t) -> int64_t:
-    """Return how many records the first rows have, as the map counts them: a control batch has one."""
+    """Return the number of records in the first rows, as counted by the map: a control batch has one."""
     records: int64_t = 0
     row: int64_t
     with cython.nogil:
@@ -217,7 +217,7 @@ def records_in(rows: cython.const[int64_t][:, ::1], count: int64_t) -> int64_t:
 
 
 def last_offset_in(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t) -> int64_t:
-    """Return the greatest last offset of rows, one at least."""
+    """Return the greatest last offset of at least one row."""
     last: int64_t = rows[LAST_OFFSET, first]
     row: int64_t
     with cython.nogil:
@@ -227,7 +227,7 @@ def last_offset_in(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int
 
 
 def are_in_order(rows: cython.const[int64_t][:, ::1], count: int64_t, least_offset: int64_t) -> cython.bint:
-    """Tell whether the offsets of each row lie above those before, those of the first at `least_offset` or above."""
+    """True if the offsets of each row are above earlier ones, and those of the first row at `least_offset` or above."""
     row: int64_t
     are: cython.bint = True
     with cython.nogil:

@@ -1,4 +1,4 @@
-"""The compiled count of what the headers of a segment declare. It shares nothing with the kernels that the scan reads by."""
+"""The compiled count of a segment's batches, records and bytes from its headers; independent of the scan's kernels."""
 
 import cython
 from cython.cimports.diamant.kernels.processor import load_big32
@@ -12,7 +12,7 @@ from cython.cimports.posix.unistd import pread
 @cython.nogil
 @cython.exceptval(check=False)
 def fill(fd: cython.int, window: cython.pointer(uint8_t), count: int64_t, position: int64_t) -> int64_t:
-    """Read `count` bytes at `position`; return how many there are, -1 for an error."""
+    """Read up to `count` bytes at `position`; return their number, -1 for an error."""
     found: int64_t = 0
     got: int64_t = 0
     while found < count:
@@ -26,10 +26,10 @@ def fill(fd: cython.int, window: cython.pointer(uint8_t), count: int64_t, positi
 def count_headers(
     fd: cython.int, end: int64_t, max_batch_bytes: int64_t, amounts: int64_t[:, ::1]
 ) -> tuple[int64_t, cython.int]:
-    """Add to `amounts` what the headers of a file's batches declare, up to byte `end`; return (position, errno).
+    """Add up the declared amounts of a file's batches, up to byte `end`; return (position, errno).
 
-    `amounts`: int64[16, 3], batches, records and bytes by codec, those of magic 0 and 1 from row 8 on. `position` is where no
-    whole batch begins any more, or one of more than `max_batch_bytes`. errno 0: no error.
+    `amounts`: int64[16, 3] of batches, records and bytes by codec, for magic 0 and 1 from row 8 on. The count stops at
+    `position`, where no whole batch begins, or one of more than `max_batch_bytes`. errno 0: no error.
     """
     window = cython.declare(uint8_t[4096])
     start: int64_t = 0
@@ -44,7 +44,7 @@ def count_headers(
         while position < end:
             if position + 61 > start + size:
                 start = position
-                # The header of a large batch, or many of small ones.
+                # One header of a large batch, or many headers of small ones.
                 size = fill(fd, window, min(64 if length > 1024 else 4096, end - position), position)
                 if size < 0:
                     break

@@ -1,7 +1,7 @@
-"""The walk over the records of batches that writes them as columns: what the data source `kafka-log` makes Arrow of.
+"""The walk that writes the records of batches as columns, from which the data source `kafka-log` makes Arrow data.
 
-A record is stepped over as soon as nothing more of it is wanted: with no key, value or header to copy, only its length, its
-timestamp and its offset are read.
+The walk skips the rest of a record as soon as no more fields are wanted: without key, value and headers it reads only length,
+timestamp and offset.
 """
 
 import cython
@@ -46,10 +46,10 @@ input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 integers = cython.typedef(cython.pointer(int64_t))
 ends32 = cython.typedef(cython.pointer(int32_t))
 
-# A column of bytes, if it is wanted.
+# A column of bytes, if wanted.
 Column = cython.struct(data=cython.pointer(uint8_t), ends=ends32, is_there=cython.pointer(uint8_t))
 
-# All columns, and how many there is in them.
+# All columns, and their current sizes.
 Columns = cython.struct(
     keys=Column,
     values=Column,
@@ -61,7 +61,7 @@ Columns = cython.struct(
     walked=int64_t,
 )
 
-# The records that are wanted, and what of them.
+# The wanted records and fields.
 Wanted = cython.struct(
     min_offset=int64_t,
     max_offset=int64_t,
@@ -78,7 +78,7 @@ Wanted = cython.struct(
 @cython.cfunc
 @cython.inline
 def column_of(data: uint8_t[::1], ends: int32_t[::1], is_there: uint8_t[::1]) -> Column:
-    """Return where a column is."""
+    """Return the addresses of a column."""
     column = cython.declare(Column)
     column.data = cython.NULL
     column.is_there = cython.NULL
@@ -95,7 +95,7 @@ def column_of(data: uint8_t[::1], ends: int32_t[::1], is_there: uint8_t[::1]) ->
 @cython.nogil
 @cython.exceptval(check=False)
 def append(column: cython.pointer(Column), index: int64_t, data: input_bytes, size: int64_t) -> cython.void:
-    """Write field `index`, of size -1 if it is null, behind those before it."""
+    """Append field `index`; size -1 means null."""
     start: int64_t = column.ends[index]
     if size > 0:
         memcpy(column.data + start, data, size)
@@ -110,7 +110,7 @@ def append(column: cython.pointer(Column), index: int64_t, data: input_bytes, si
 @cython.nogil
 @cython.exceptval(check=False)
 def read_size(data: input_bytes, position: int64_t, end: int64_t, left: int64_t) -> tuple[int64_t, int64_t]:
-    """(size or -1 of a null, position after it or -1) of a field behind which `left` bytes at least are left before `end`."""
+    """Return (size of a field, -1 for null; position after the size, -1 if the field and `left` bytes do not fit)."""
     found: Integer = read_integer(data, position, end, 5)
     size: int64_t = -1 if found.raw & 1 else found.raw >> 1
     if found.position >= 0 and size > end - found.position - left:
@@ -160,7 +160,7 @@ def copy_fields(
     position: int64_t,
     end: int64_t,
 ) -> tuple[cython.bint, int64_t]:
-    """(False if the record is malformed, size of its value) of record `index`, its key at `position`; its fields are written."""
+    """Write the fields of record `index`, whose key is at `position`; return (False if malformed, size of its value)."""
     size: int64_t
     size, position = read_size(data, position, end, 1)
     if position < 0:
@@ -184,7 +184,7 @@ def copy_fields(
 @cython.nogil
 @cython.exceptval(check=False)
 def is_wanted(wanted: cython.pointer(Wanted), offset: int64_t, timestamp: int64_t) -> cython.bint:
-    """Tell whether a record is within the bounds, and one of the only ones; offsets come ascending."""
+    """True if a record is within the bounds, and in `only` if given; calls must have ascending offsets."""
     if not (
         wanted.min_offset <= offset <= wanted.max_offset and wanted.min_timestamp <= timestamp <= wanted.max_timestamp
     ):
@@ -201,7 +201,7 @@ def is_wanted(wanted: cython.pointer(Wanted), offset: int64_t, timestamp: int64_
 @cython.nogil
 @cython.exceptval(check=False)
 def sum_of(first: int64_t, second: int64_t) -> int64_t:
-    """Return the sum of numbers that may be anything."""
+    """Return the sum of arbitrary numbers modulo 2**64."""
     return cython.cast(int64_t, cython.cast(uint64_t, first) + cython.cast(uint64_t, second))
 
 
@@ -216,7 +216,7 @@ def walk_row(
     columns: cython.pointer(Columns),
     fixed: int64_t[:, ::1],
 ) -> cython.bint:
-    """Append the records of a row that are wanted; False if any is malformed."""
+    """Append the wanted records of a row; False if any is malformed."""
     position: int64_t = rows[PAYLOAD_START, row]
     end: int64_t = rows[PAYLOAD_END, row]
     record_end: int64_t
@@ -292,11 +292,11 @@ def walk_records(
     header_value_ends: int32_t[::1],
     has_header_value: uint8_t[::1],
 ) -> tuple:
-    """Append the records within `bounds` of the rows from `first_row` on that are to take `step`; return (fault, row).
+    """Append the records within `bounds` of the rows with STEP `step`, from `first_row` on; return (fault, row).
 
-    With `has_only` just those whose offsets are in `only`, int64[n], ascending. The columns have room for all records and all
-    bytes of these rows; `ends` have an entry more, the first being 0. Of a row with a fault nothing is left in the columns.
-    `data` and `unpacked` are not empty.
+    `has_only` restricts them to the offsets in `only`, int64[n], ascending. The columns have room for all records and bytes of
+    these rows; `ends` has one more entry, the first is 0. A row with a fault leaves nothing in the columns. `data` and
+    `unpacked` are not empty.
     """
     wanted = cython.declare(Wanted)
     memset(cython.address(wanted), 0, cython.sizeof(Wanted))

@@ -1,7 +1,7 @@
-"""The loops that count records and their keys: from batches to sums and entries, from entries into a table.
+"""The loops that count records and keys: from batches to sums and entries, and from entries into a table.
 
-An *entry* is three words: the two halves of a key's hash (`processor.h`), and what is known of the key (`constants.counts`).
-The table (`table`) has that word + 1.
+An *entry* is three words: the two halves of a key's hash (`processor.h`), and a word of facts about the key
+(`constants.counts`). The table (`table`) stores that word + 1.
 """
 
 import cython
@@ -60,7 +60,7 @@ def count_row(
     count: int64_t,
     sums: int64_t[::1],
 ) -> int64_t:
-    """Do what `count_records` does for a row with records, for whose entries there is room; -1 if it is corrupt."""
+    """Run `count_records` for one row with records, given room for its entries; -1 if it is corrupt."""
     position: int64_t = rows[PAYLOAD_START, row]
     end: int64_t = rows[PAYLOAD_END, row]
     base_offset: int64_t = rows[BASE_OFFSET, row]
@@ -78,7 +78,7 @@ def count_row(
         record = read_record(payload, position, end)
         if not record.is_valid:
             return -1
-        # Wraps where a base offset is so wrong that the sum has no 64 bits.
+        # Wraps around if a corrupt base offset makes the sum exceed 64 bits.
         offset = cython.cast(
             int64_t, cython.cast(uint64_t, base_offset) + cython.cast(uint64_t, from_zigzag(record.delta))
         )
@@ -125,11 +125,11 @@ def count_records(
     count: int64_t,
     sums: int64_t[::1],
 ) -> tuple[cython.int, int64_t, int64_t]:
-    """Count the records of rows from `first` on; append entries of the committed ones with keys, from `least_offset` on.
+    """Count the records of rows from `first` on; append entries of committed records with keys, from `least_offset` on.
 
-    With NO_SOURCE they are tuples of hash and offset (`offset_map`). STEP tells what became of a row's transaction: 0 committed,
-    1 aborted, 2 open. Returns (fault, row, number of entries):
-    CORRUPT is about this row, of which nothing was counted; BUFFER_FULL wants room for entries of all its records.
+    With NO_SOURCE the entries are tuples of hash and offset (`offset_map`). STEP is the state of a row's transaction: 0
+    committed, 1 aborted, 2 open. Returns (fault, row, number of entries): on CORRUPT nothing of this row was counted;
+    BUFFER_FULL asks for room for the entries of all its records.
     """
     row: int64_t = first
     fault: cython.int = NO_FAULT
@@ -173,7 +173,7 @@ def count_records(
 @cython.nogil
 @cython.exceptval(check=False)
 def add_word(counts: int64_t[:, ::1], word: uint64_t) -> int64_t:
-    """Count the latest record of a key in a source: LIVE or TOMBSTONES; return 1 if it is live."""
+    """Count the latest record of a key in a source as LIVE or TOMBSTONES; return 1 if it is live."""
     is_tombstone: int64_t = cython.cast(int64_t, word & TOMBSTONE)
     counts[is_tombstone, cython.cast(int64_t, word >> SOURCE_SHIFT)] += 1
     return 1 - is_tombstone
@@ -192,10 +192,9 @@ def put_entries(
 ) -> tuple[int64_t, int64_t]:
     """Put entries `start` to `end` into the table, later ones over earlier ones; return (next entry, keys in the table).
 
-    `counts`, int64[3, sources], has live keys, tombstones and superseded records: a source's keys are counted there when they
-    come again in a later one. With `is_one_log` sources are parts of one log: such a key supersedes its record. Stops before an
-    entry of another source than `only_source`, if that is not negative, and before any when there are `max_size` keys, less than
-    there are slots.
+    `counts`, int64[3, sources], holds live keys, tombstones and superseded records. A source's key is counted there when a later
+    source has the same key; with `is_one_log` the sources are parts of one log, and the later key supersedes the record. Stops
+    before an entry of another source than `only_source`, unless negative, and at `max_size` keys, fewer than there are slots.
     """
     slots: int64_t = table.shape[0]
     index: int64_t = start
@@ -241,10 +240,10 @@ def put_entries(
 def take_entries(
     table: cython.const[uint64_t][:, ::1], slot: int64_t, entries: uint64_t[:, ::1]
 ) -> tuple[int64_t, int64_t]:
-    """Copy what is in the table from `slot` on until `entries` is full; return (next slot, number of entries).
+    """Copy the table's entries from `slot` on until `entries` is full; return (next slot, number of entries).
 
-    The halves of the hashes change places, so that another table takes them in no order. In the order of its slots all of them
-    would compete for the same few while it is small.
+    The halves of the hashes are swapped, so that another table receives them in random order. In slot order they would all
+    compete for the same few slots while that table is small.
     """
     count: int64_t = 0
     with cython.nogil:
@@ -259,7 +258,7 @@ def take_entries(
 
 
 def sum_entries(table: cython.const[uint64_t][:, ::1], counts: int64_t[:, ::1]) -> int64_t:
-    """Count the keys in a table; return how many are live in more than one source."""
+    """Count the keys in a table; return the number of keys that are live in several sources."""
     shared: int64_t = 0
     slot: int64_t
     live: int64_t

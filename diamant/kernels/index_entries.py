@@ -1,4 +1,4 @@
-"""The index entries of batches that are appended to a segment."""
+"""Index entries for batches appended to a segment."""
 
 import cython
 from cython.cimports.diamant.kernels.constants.outputs import (
@@ -33,7 +33,7 @@ def index_columns(
     index: cython.pointer(uint8_t),
     time_index: cython.pointer(uint8_t),
 ) -> int64_t:
-    """Do what `index_batches` does; return the batches done."""
+    """Implement `index_batches`; return the number of batches processed."""
     batch: int64_t
     size: int64_t
     position: int64_t
@@ -82,10 +82,10 @@ def index_batches(
     index: uint8_t[::1],
     time_index: uint8_t[::1],
 ) -> int:
-    """Make the index entries that are due for `count` batches, as `SegmentWriter` does for each; return the batches done.
+    """Make the due index entries of `count` batches, like `SegmentWriter`; return the number of batches processed.
 
-    `columns` as `assembly.assemble` leaves them; there is room for an entry for each. How many bytes of entries there are
-    now is left in `output`. It stops before a batch for which `SegmentWriter` raises.
+    `columns` as filled by `assembly.assemble`; there is room for one entry per batch. `output` receives the size of the entries
+    in bytes. Stops before a batch for which `SegmentWriter` would raise.
     """
     done: int64_t = 0
     if count > 0:

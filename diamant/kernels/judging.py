@@ -1,11 +1,11 @@
-"""The judgement on each batch of a chunk, and on each record in it.
+"""The fate of each batch of a chunk, and of each record in it.
 
-    decide     batches that need no look at their records: nothing of them stays, or all, or their transaction aborted
-    judge      the records of the others: where those are that stay, and what the batch's new header says
+    decide     batches whose records need not be read: all are removed, all are kept, or their transaction was aborted
+    judge      the records of other batches: positions of the kept records, and fields of the batch's new header
 
-The rules are those of `cleaner/rules/record_fate.py`, written out; the tests compare them. Whether a data record is the
-last of its key is asked of the table of keys (*probing*: the clean section, where most keys are not in it), or of the
-sorted offsets of last records (*membership*: the dirty range, where each record was mapped).
+The rules restate those of `cleaner/rules/record_fate.py`; the tests compare them. Two methods find out if a data record is the
+last of its key: a lookup in the table of keys (*probing*: the clean section, most of whose keys are not in it), or in the sorted
+offsets of last records (*membership*: the dirty range, where each record was mapped).
 """
 
 import cython
@@ -90,7 +90,7 @@ from cython.cimports.libc.string import memset
 input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
 KeyTable = cython.struct(words=cython.pointer(cython.const[uint64_t]), slots=int64_t, k0=uint64_t, k1=uint64_t)
-"""The table of keys, without slots if it is not asked, and the key of their hashes."""
+"""The table of keys, without slots if it is not used, and the key of its hash function."""
 
 
 @cython.cfunc
@@ -98,7 +98,7 @@ KeyTable = cython.struct(words=cython.pointer(cython.const[uint64_t]), slots=int
 @cython.nogil
 @cython.exceptval(check=False)
 def place_of(ascending: cython.pointer(cython.const[int64_t]), count: int64_t, number: int64_t) -> int64_t:
-    """Return the place of the first of `count` numbers that is not less than `number`."""
+    """Return the index of the first of `count` numbers that is not less than `number`."""
     low: int64_t = 0
     high: int64_t = count
     middle: int64_t
@@ -116,7 +116,7 @@ def place_of(ascending: cython.pointer(cython.const[int64_t]), count: int64_t, n
 @cython.nogil
 @cython.exceptval(check=False)
 def last_data_offset(producers: cython.const[int64_t][::1], producer_id: int64_t) -> int64_t:
-    """Return the last data offset of an active producer from the ascending ids and then the offsets of all; -1 without one."""
+    """Return the last data offset of an active producer, -1 for others; `producers` holds ascending ids, then offsets."""
     place: int64_t
     count: int64_t = producers.shape[0] >> 1
     if count > 0:
@@ -139,7 +139,7 @@ def decide_rows(
     at: int64_t,
     counts: int64_t[::1],
 ) -> int64_t:
-    """Do what `decide` does."""
+    """Implement `decide`."""
     row: int64_t
     base_offset: int64_t
     last_offset: int64_t
@@ -207,9 +207,9 @@ def decide(
     at: int64_t,
     counts: int64_t[::1],
 ) -> int:
-    """Set the step of each row that is UNDECIDED, to JUDGE if its records must be looked at.
+    """Set the step of each UNDECIDED row, to JUDGE if its records must be read.
 
-    `at` is a place in `latest` not after the first row's offsets; the place for the next call is returned.
+    `at` is an index into `latest` not after the first row's offsets; returns the index for the next call.
     """
     with cython.nogil:
         at = decide_rows(rows, first, end, rules, producers, latest, at, counts)
@@ -217,7 +217,7 @@ def decide(
 
 
 def room_to_judge(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t) -> int:
-    """Return how many records the rows whose step is JUDGE have at most, whatever their headers declare."""
+    """Return the maximum number of records in the rows with step JUDGE, whatever their headers declare."""
     room: int64_t = 0
     row: int64_t
     with cython.nogil:
@@ -237,7 +237,7 @@ def room_to_judge(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int6
 @cython.nogil
 @cython.exceptval(check=False)
 def encoded_size(rest_size: int64_t, delta: int64_t) -> int64_t:
-    """Return the size of a record with this timestamp delta and so many bytes from its offset delta on."""
+    """Return the size of a record with this timestamp delta and `rest_size` bytes from its offset delta on."""
     body: int64_t = 1 + varint_size(to_zigzag(delta)) + rest_size
     return body + varint_size(cython.cast(uint64_t, body) << 1)
 
@@ -255,9 +255,9 @@ def read_ahead(
     records: cython.pointer(Record),
     hashes: cython.pointer(hash128),
 ) -> cython.void:
-    """Read the next records and, if there is a table, hash their keys and begin to load what it has of them.
+    """Read the next records and, if there is a table, hash their keys and prefetch their slots.
 
-    A lookup is mostly a wait for memory.
+    Most of a lookup's time is a wait for memory.
     """
     index: int64_t
     for index in range(count):
@@ -284,7 +284,7 @@ def fate_of(
     latest: cython.const[int64_t][::1],
     at: cython.pointer(int64_t),
 ) -> int64_t:
-    """Return the fate of a record; `is_expired`: tombstones of its batch are. `at` is the place in `latest`."""
+    """Return the fate of a record. `is_expired`: its batch's tombstones are expired; `at`: index into `latest`."""
     is_superseded: cython.bint
     if offset < rules[LOG_START_OFFSET]:
         return FATE_BELOW_LOG_START
@@ -319,7 +319,7 @@ def judge_records(
     kept_start: int64_t,
     judged: cython.pointer(Judgement),
 ) -> cython.int:
-    """Judge the records of a row; return the fault."""
+    """Determine the fates of a row's records; return the fault."""
     index: int64_t
     records = cython.declare(Record[16])
     hashes = cython.declare(hash128[16])
@@ -371,7 +371,7 @@ def judge_records(
         else:
             size = record.end - position
             if is_log_append_time:
-                # Counted with the batch's timestamp for its own.
+                # Its size is counted with the batch's timestamp in place of its own.
                 size = encoded_size(record.end - record.rest, wrapping_difference(batch_timestamp, base_timestamp))
             judged.removed[fate] += 1
             judged.removed_bytes[fate] += size
@@ -391,7 +391,7 @@ def conclude(
     judged: cython.pointer(Judgement),
     counts: int64_t[::1],
 ) -> cython.void:
-    """Set the step of a row whose records are judged, and what its new header says."""
+    """Set the step and the new header's fields of a row whose records are judged."""
     fate: int64_t
     record_count: int64_t = rows[RECORD_COUNT, row]
     has_horizon: cython.bint = rows[ATTRIBUTES, row] & DELETE_HORIZON != 0
@@ -444,7 +444,7 @@ def judge_rows(
     kept_records: int32_t[::1],
     counts: int64_t[::1],
 ) -> tuple[cython.int, int64_t]:
-    """Do what `judge` does."""
+    """Implement `judge`."""
     row: int64_t
     fault: cython.int
     judged = cython.declare(Judgement)
@@ -493,10 +493,10 @@ def judge(
     kept_records: int32_t[::1],
     counts: int64_t[::1],
 ) -> tuple:
-    """Judge the records of the rows whose step is JUDGE, and set the step to what becomes of the batch.
+    """Determine the fates of the records in rows with step JUDGE, and set the step to the batch's outcome.
 
-    A batch with odd records that must be rebuilt becomes PLAIN_ENGINE, uncounted. For others that must be, `kept_records`,
-    with room for every record, tells where in the payload the records begin that stay. Returns (fault, row).
+    A batch to rebuild that has odd records becomes PLAIN_ENGINE and is not counted. For other batches to rebuild,
+    `kept_records`, with room for every record, receives the positions of the kept records in the payload. Returns (fault, row).
     """
     source: input_bytes = cython.cast(input_bytes, cython.NULL)
     unpacked_source: input_bytes = source

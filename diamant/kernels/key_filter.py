@@ -1,4 +1,4 @@
-"""Filters of keys (`cleaner/prompt/key_filter.py`): which batches have keys, the hashes of these, and the filter made of them."""
+"""Key filters (`cleaner/prompt/key_filter.py`): selection of batches, sorted hashes of keys, and the filter itself."""
 
 import cython
 from cython.cimports.diamant.kernels.constants.fields import (
@@ -19,13 +19,13 @@ from cython.cimports.libc.string import memcpy, memset
 words64 = cython.typedef(cython.pointer(uint64_t))
 
 _FINGERPRINT_BITS = cython.declare(cython.int, 32)
-# A word is sorted by its 64 bits, six digits.
+# A word of 64 bits is sorted by six digits.
 _DIGIT_BITS = cython.declare(cython.int, 11)
 _PASSES = cython.declare(cython.int, 6)
 
 
 def choose_data(rows: int64_t[:, ::1], count: int64_t) -> cython.void:
-    """Set the STEP of each row: MAP for data of magic 2, SKIP for everything else."""
+    """Set the STEP of each row: MAP for data batches of magic 2, SKIP for others."""
     row: int64_t
     with cython.nogil:
         for row in range(count):
@@ -35,16 +35,16 @@ def choose_data(rows: int64_t[:, ::1], count: int64_t) -> cython.void:
 def find_special(
     rows: cython.const[int64_t][:, ::1], count: int64_t, found: int64_t[::1]
 ) -> tuple[int64_t, int64_t, cython.bint]:
-    """Look at rows that were hashed, and write those into `found` that are to be looked at one by one.
+    """Write the hashed rows that need individual examination to `found`.
 
-    Returns (how many these are, records of data, whether there may be a tombstone without a horizon). Looked at are
-    batches that are no data, have no records, belong to a transaction, or may have a tombstone with a horizon.
+    Returns (their number, data records, True if there may be a tombstone without a horizon). These are batches that are not
+    data, have no records, belong to a transaction, or may have a tombstone with a horizon.
     """
     special: int64_t = 0
     records: int64_t = 0
     has_unstamped: cython.bint = False
     attributes: int64_t
-    # A batch without a note has a tombstone, or something odd.
+    # A batch without a note has a tombstone or an odd record.
     is_noted: cython.bint
     row: int64_t
     with cython.nogil:
@@ -65,7 +65,7 @@ def find_special(
 
 
 def take_hashes(tuples: cython.const[uint64_t][:, ::1], hashes: uint64_t[::1]) -> cython.void:
-    """Write the first halves of the hashes of as many tuples as there is room for."""
+    """Write the first halves of the tuples' hashes, as many as fit `hashes`."""
     index: int64_t
     with cython.nogil:
         for index in range(hashes.shape[0]):
@@ -73,7 +73,7 @@ def take_hashes(tuples: cython.const[uint64_t][:, ::1], hashes: uint64_t[::1]) -
 
 
 def take_table(table: cython.const[uint64_t][:, ::1], hashes: uint64_t[::1]) -> int64_t:
-    """Write the first halves of the hashes in a table, for which there is room; return how many."""
+    """Write the first halves of the hashes in a table, given enough room; return their number."""
     count: int64_t = 0
     slot: int64_t
     with cython.nogil:
@@ -89,13 +89,13 @@ def take_table(table: cython.const[uint64_t][:, ::1], hashes: uint64_t[::1]) -> 
 @cython.nogil
 @cython.exceptval(check=False)
 def digit_of(word: uint64_t, step: cython.int) -> cython.int:
-    """Return what a pass looks at, as a place in the table of all passes."""
+    """Return the digit for a sorting pass, as an index into the table of all passes."""
     return step << _DIGIT_BITS | cython.cast(cython.int, word >> (step * _DIGIT_BITS) & ((1 << _DIGIT_BITS) - 1))
 
 
 def sort_words(words: uint64_t[::1], other: uint64_t[::1]) -> int64_t:
-    """Sort words, at most 2^32, with as much room again, and bring one of each to the front; return how many these are."""
-    # Of each digit, for all passes: how many there are, then where the next one goes.
+    """Sort up to 2^32 words, with equal room in `other`; move distinct words to the front and return their number."""
+    # For all passes, by digit: the number of words, then the position of the next one.
     places = cython.declare(uint32_t[12288])
     source: words64 = cython.NULL
     target: words64 = cython.NULL
@@ -117,7 +117,7 @@ def sort_words(words: uint64_t[::1], other: uint64_t[::1]) -> int64_t:
             for step in range(_PASSES):
                 places[digit_of(word, step)] += 1
         for step in range(_PASSES):
-            # Offsets of one log have the same high digits.
+            # Skip a pass with one digit: offsets of one log have equal high digits.
             if size == 0 or places[digit_of(source[0], step)] == size:
                 continue
             total = 0
@@ -142,7 +142,7 @@ def sort_words(words: uint64_t[::1], other: uint64_t[::1]) -> int64_t:
 
 
 def write_filter(hashes: cython.const[uint64_t][::1], bits: cython.int, data: uint8_t[::1]) -> cython.void:
-    """Write the filter of some ascending hashes, with 2**bits buckets, into the bytes that it takes."""
+    """Write the filter of ascending hashes, with 2**bits buckets, to `data`, which has its exact size."""
     buckets: int64_t = cython.cast(int64_t, 1) << bits
     count: int64_t = hashes.shape[0]
     shift: cython.int = 64 - _FINGERPRINT_BITS - bits
@@ -150,7 +150,7 @@ def write_filter(hashes: cython.const[uint64_t][::1], bits: cython.int, data: ui
     bucket: int64_t
     index: int64_t
     following: int64_t = 0
-    """The first bucket whose beginning is not written."""
+    """The first bucket whose start is not written yet."""
     with cython.nogil:
         for index in range(count):
             leading = hashes[index] >> shift
@@ -167,7 +167,7 @@ def write_filter(hashes: cython.const[uint64_t][::1], bits: cython.int, data: ui
 def may_have_any(
     data: cython.const[uint8_t][::1], bits: cython.int, hashes: cython.const[uint64_t][::1]
 ) -> cython.bint:
-    """Tell whether any of some hashes is in a filter with 2**bits buckets."""
+    """True if a filter with 2**bits buckets contains any of the hashes."""
     buckets: int64_t = cython.cast(int64_t, 1) << bits
     count: int64_t = data.shape[0] // 4 - buckets - 1
     shift: cython.int = 64 - _FINGERPRINT_BITS - bits
@@ -183,7 +183,7 @@ def may_have_any(
             bucket = cython.cast(int64_t, leading >> _FINGERPRINT_BITS)
             place = load_little32(cython.address(data[4 * bucket]))
             end = load_little32(cython.address(data[4 * bucket + 4]))
-            # Whatever the bytes say, nothing is read behind them.
+            # Corrupt bytes must not cause reads beyond them.
             if end > count:
                 end = count
             while place < end:

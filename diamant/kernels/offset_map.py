@@ -1,10 +1,10 @@
-"""The loops that build the offset map: keys to hashes, hashes into a table, tuples into partitions.
+"""The loops that build the offset map: hash keys, put hashes into a table, spill tuples to partitions.
 
-A *tuple* is three words: the two halves of the key's hash, and the offset. The table (`table`) has the offset + 1 instead.
-The partition that a key is spilled to comes from the second half of its hash.
+A *tuple* is three words: the two halves of the key's hash, and the offset. The table (`table`) stores offset + 1. The second
+half of the hash selects the partition that a key is spilled to.
 
-The hash is SipHash-2-4 with a 128-bit result (Aumasson and Bernstein) under the data directory's own random key: a
-client that writes the log cannot make up two keys that pass for one.
+The hash is SipHash-2-4 with a 128-bit result (Aumasson and Bernstein), under a random key of the data directory: a client cannot
+construct two keys that collide.
 """
 
 import cython
@@ -54,7 +54,7 @@ _PREFETCH_DISTANCE = cython.declare(cython.int, 16)
 @cython.inline
 @cython.exceptval(check=False)
 def start_of(data: cython.const[uint8_t][::1]) -> input_bytes:
-    """Return where bytes begin; NULL if there are none."""
+    """Return the address of the first byte; NULL if there is none."""
     if data.shape[0] == 0:
         return cython.cast(input_bytes, cython.NULL)
     return cython.address(data[0])
@@ -75,7 +75,7 @@ def hash_row(
     least_offset: int64_t,
     end_offset: int64_t,
 ) -> tuple[cython.int, int64_t]:
-    """Do what `hash_records` does for one row, from `state` on, with `count` tuples so far."""
+    """Run `hash_records` for one row, from `state` on, with `count` tuples so far."""
     room: int64_t = tuples.shape[0]
     end: int64_t = rows[PAYLOAD_END, row]
     base_offset: int64_t = rows[BASE_OFFSET, row]
@@ -96,7 +96,7 @@ def hash_row(
         if not record.is_valid:
             fault = CORRUPT
             break
-        # Wraps where a base offset is so wrong that the sum has no 64 bits.
+        # Wraps around if a corrupt base offset makes the sum exceed 64 bits.
         offset = cython.cast(
             int64_t, cython.cast(uint64_t, base_offset) + cython.cast(uint64_t, from_zigzag(record.delta))
         )
@@ -107,7 +107,7 @@ def hash_row(
         if record.is_odd or record.key_size < 0 or not record.has_value:
             is_plain = False
         if record.key_size >= 0 and offset >= least_offset and offset < end_offset:
-            # The hash itself may come later, when there are as many keys as are hashed at a time.
+            # The hash may be written later: several keys are hashed at a time.
             hash_key(hasher, cython.address(tuples[count, 0]), payload + record.key_start, record.key_size)
             tuples[count, 2] = cython.cast(uint64_t, offset)
             count += 1
@@ -135,12 +135,12 @@ def hash_records(
     end_offset: int64_t,
     may_use_vectors: cython.bint = True,
 ) -> tuple[cython.int, int64_t]:
-    """Append the tuples of all records with keys and offsets in [least_offset, end_offset) in rows that are to be mapped.
+    """Append the tuples of all records with keys and offsets in [least_offset, end_offset) in rows with STEP MAP.
 
-    Continues from `state` up to `end_row`, and leaves in NOTE of each finished row the size of its records + 1 if none
-    lacks key or value or is odd, else 0. Returns (fault, number of tuples): BUFFER_FULL wants to be called again
-    with empty `tuples`; for CORRUPT and OUT_OF_ORDER the state tells the row. Keys are hashed eight at a time where the
-    processor can, unless `may_use_vectors` is False.
+    Continues from `state` up to `end_row`. Sets NOTE of each finished row to the size of its records + 1 if all have key and
+    value and none is odd, else to 0. Returns (fault, number of tuples): after BUFFER_FULL call again with empty `tuples`; for
+    CORRUPT and OUT_OF_ORDER the state holds the row. Eight keys are hashed at a time if the processor supports it, unless
+    `may_use_vectors` is False.
     """
     data_start: input_bytes = start_of(data)
     unpacked_start: input_bytes = start_of(unpacked)
@@ -181,7 +181,7 @@ def put_tuples(
 ) -> tuple[int64_t, int64_t]:
     """Put tuples `start` to `end` into the table, later ones over earlier ones; return (next tuple, keys in the table).
 
-    Stops before a tuple when there are `max_size` keys, less than there are slots, even if it brings no new one.
+    Stops at `max_size` keys, which is less than the number of slots, even if the next tuple's key is in the table.
     """
     slots: int64_t = table.shape[0]
     index: int64_t = start
@@ -192,7 +192,7 @@ def put_tuples(
     with cython.nogil:
         while index < end and size < max_size:
             while ahead < end and ahead <= index + _PREFETCH_DISTANCE:
-                # An entry may lie across two lines of the cache.
+                # An entry may span two cache lines.
                 slot = slot_of(tuples[ahead, 0], slots)
                 prefetch(cython.address(table[slot, 0]))
                 prefetch(cython.address(table[slot, 2]))
@@ -216,7 +216,7 @@ def put_tuples(
 def find_key(
     table: cython.const[uint64_t][:, ::1], k0: uint64_t, k1: uint64_t, key: cython.const[uint8_t][::1]
 ) -> int64_t:
-    """Return the offset of a key given by its bytes, or MISSING."""
+    """Return the offset of a key, or MISSING."""
     hashed: hash128 = hash_of(k0, k1, start_of(key), key.shape[0])
     return find(cython.address(table[0, 0]), table.shape[0], hashed.first, hashed.second)
 
@@ -230,7 +230,7 @@ def siphash128(k0: uint64_t, k1: uint64_t, data: cython.const[uint8_t][::1]) -> 
 def move_slots(
     table: cython.const[uint64_t][:, ::1], start: int64_t, end: int64_t, target: uint64_t[:, ::1]
 ) -> cython.void:
-    """Put what is in slots `start` to `end` of a table into another one that has room and none of these keys."""
+    """Move slots `start` to `end` of a table into another table, which has room and none of these keys."""
     slots: int64_t = target.shape[0]
     index: int64_t
     slot: int64_t
@@ -250,7 +250,7 @@ def move_slots(
 def take_tuples(
     table: cython.const[uint64_t][:, ::1], slot: int64_t, tuples: uint64_t[:, ::1]
 ) -> tuple[int64_t, int64_t]:
-    """Copy what is in the table from `slot` on until `tuples` is full; return (next slot, number of tuples)."""
+    """Copy the table's tuples from `slot` on until `tuples` is full; return (next slot, number of tuples)."""
     count: int64_t = 0
     with cython.nogil:
         while slot < table.shape[0] and count < tuples.shape[0]:
@@ -264,13 +264,13 @@ def take_tuples(
 
 
 def take_offsets(table: cython.const[uint64_t][:, ::1], words: int64_t[::1]) -> int64_t:
-    """Write the offsets in the table to the front of `words`, which may be the table's own memory; return how many."""
+    """Write the table's offsets to the front of `words`, which may be the table's own memory; return their number."""
     count: int64_t = 0
     slot: int64_t
     with cython.nogil:
         for slot in range(table.shape[0]):
             if table[slot, 2] != EMPTY:
-                # Never ahead of the slot that is read, so that the table may be eaten up from its own front.
+                # Writes never pass the slot being read, so they may overwrite the table itself.
                 words[count] = cython.cast(int64_t, table[slot, 2] - 1)
                 count += 1
     return count
@@ -286,8 +286,8 @@ def scatter(
 ) -> int64_t:
     """Append tuples to the buffers of their partitions, uint64[partitions, room, 3]; return the next tuple.
 
-    The partition is in the bits of the second half of the hash from `shift` on. Stops when a buffer is full: `fill`
-    tells which.
+    The bits of the second half of the hash from `shift` on are the partition. Stops when a buffer is full; `fill` shows
+    which one.
     """
     mask: uint64_t = cython.cast(uint64_t, buffers.shape[0]) - 1
     index: int64_t = start
@@ -313,7 +313,7 @@ def take_missing(
     count: int64_t,
     offsets: int64_t[::1],
 ) -> int64_t:
-    """Write the offsets of those tuples whose keys are not in the table, or not with a later offset; return how many."""
+    """Write the offsets of tuples whose keys are not in the table with a later offset; return their number."""
     taken: int64_t = 0
     index: int64_t
     offset: int64_t

@@ -1,4 +1,4 @@
-"""The loop that picks the records worth a look, as those of a key, or those with a text and the later ones of their keys."""
+"""The loop that picks candidate records: those of a key, or those with a text and later records of the same keys."""
 
 import cython
 from cython.cimports.diamant.kernels.constants.fields import (
@@ -29,7 +29,7 @@ input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 @cython.nogil
 @cython.exceptval(check=False)
 def add_key(table: uint64_t[:, ::1], hashed: hash128) -> int64_t:
-    """Put a key that is not in the table into it, which has room."""
+    """Add a new key to the table, which has room."""
     slot: int64_t = slot_of(hashed.first, table.shape[0])
     while table[slot, 2] != 0:
         slot += 1
@@ -59,7 +59,7 @@ def pick_from_row(
     picked: int64_t[:, ::1],
     count: int64_t,
 ) -> tuple[int64_t, int64_t]:
-    """Do what `pick_records` does for a row; the number of records is -1 if it is corrupt."""
+    """Run `pick_records` for one row; the number of records is -1 if it is corrupt."""
     position: int64_t = rows[PAYLOAD_START, row]
     end: int64_t = rows[PAYLOAD_END, row]
     start: int64_t
@@ -82,7 +82,7 @@ def pick_from_row(
         position = record.end
         if mode == WITH_KEY:
             is_wanted = record.key_size == wanted_size
-            # An empty key has no address to compare with.
+            # An empty key has no address to compare.
             if is_wanted and wanted_size > 0:
                 is_wanted = memcmp(payload + record.key_start, wanted, wanted_size) == 0
         else:
@@ -120,12 +120,12 @@ def pick_records(
     size: int64_t,
     picked: int64_t[:, ::1],
 ) -> tuple[cython.int, int64_t, int64_t, int64_t]:
-    """Pick data records of rows from `first` on, and write row, start and end of each in its payload to `picked`, int64[n, 3].
+    """Pick data records of rows from `first` on; write row, start and end in the payload of each to `picked`, int64[n, 3].
 
-    `mode` (`constants.picking`) says which, with `wanted` the key or the text, which is not empty; the `size` keys in the table
-    `watched` are the keys whose later records are picked, too. Batches that end before `least_offset` are left out.
-    Returns (fault, row, records picked, keys in the table): CORRUPT is about this row, of which nothing was picked;
-    BUFFER_FULL wants room for all its records, in the table a quarter more.
+    `mode` (`constants.picking`) selects them, with the key or non-empty text `wanted`. The table `watched` holds `size` keys
+    whose later records are picked as well. Batches that end before `least_offset` are skipped. Returns (fault, row, records
+    picked, keys in the table): on CORRUPT nothing of this row was picked; BUFFER_FULL asks for room for all its records, and
+    a quarter more in the table.
     """
     row: int64_t = first
     count: int64_t = 0

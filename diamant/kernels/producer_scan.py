@@ -1,4 +1,4 @@
-"""The walk over the headers of a segment to the next batch that has a producer."""
+"""The walk over a segment's headers to the next batch with a producer."""
 
 import cython
 from cython.cimports.diamant.kernels.processor import load_big32, load_big64
@@ -10,9 +10,9 @@ WINDOW_BYTES = cython.declare(cython.int, 4096)
 
 
 def skip_without_producer(fd: cython.int, position: int64_t, end: int64_t, end_offset: int64_t) -> int:
-    """Return the position of the first batch, from one in a file on, that is not a whole one of magic 2 without producer.
+    """Skip whole batches of magic 2 without a producer, from the batch at `position`; return the position after them.
 
-    It may as well be torn, damaged or unreadable, begin at `end_offset` or above, or be no batch but `end`.
+    The batch there may have a producer, be torn, damaged or unreadable, or begin at `end_offset` or above; or it is `end`.
     """
     window = cython.declare(uint8_t[4096])
     start: int64_t = position
@@ -23,7 +23,7 @@ def skip_without_producer(fd: cython.int, position: int64_t, end: int64_t, end_o
         while position < end:
             if position + HEADER_BYTES > start + size:
                 start = position
-                # The header of a large batch, or many of small ones.
+                # One header of a large batch, or many headers of small ones.
                 size = pread(fd, window, HEADER_BYTES if length > WINDOW_BYTES else WINDOW_BYTES, position)
                 if size < HEADER_BYTES:
                     break

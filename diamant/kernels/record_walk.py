@@ -19,7 +19,7 @@ from cython.cimports.libc.stdint import INT64_MAX, int64_t, uint8_t
 input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
 _MANY_RECORDS = cython.declare(cython.int, 1000)
-"""From this number on the GIL is released: below it, taking it again may cost more than the walk."""
+"""The GIL is released from this number of records on: for fewer, reacquiring it may cost more than the walk."""
 
 
 @cython.cfunc
@@ -27,7 +27,7 @@ _MANY_RECORDS = cython.declare(cython.int, 1000)
 @cython.nogil
 @cython.exceptval(check=False)
 def fault_of_integer(position: int64_t, end: int64_t, max_size: cython.int) -> cython.int:
-    """Why the integer at `position` could not be read."""
+    """Return the fault of the unreadable integer at `position`."""
     return BAD_VARINT if end - position >= max_size else CUT_OFF
 
 
@@ -36,7 +36,7 @@ def fault_of_integer(position: int64_t, end: int64_t, max_size: cython.int) -> c
 @cython.nogil
 @cython.exceptval(check=False)
 def skip_headers(data: input_bytes, position: int64_t, record_end: int64_t, end: int64_t) -> tuple[cython.int, int64_t]:
-    """(fault, position after the headers) from the header count at `position` on."""
+    """Return (fault, position after the headers), starting at the header count at `position`."""
     found: Integer = read_integer(data, position, end, 5)
     count: int64_t
     if found.position < 0:
@@ -70,7 +70,7 @@ def skip_headers(data: input_bytes, position: int64_t, record_end: int64_t, end:
 def walk_bytes(
     data: input_bytes, end: int64_t, record_count: int64_t, base_timestamp: int64_t
 ) -> tuple[cython.int, int64_t, int64_t, int64_t, int64_t, cython.bint, int64_t]:
-    """Return what `walk` does."""
+    """Implement `walk`."""
     position: int64_t = 0
     start: int64_t = 0
     index: int64_t = 0
@@ -157,7 +157,7 @@ def walk_bytes(
 
 
 def walk(data: cython.const[uint8_t][::1], record_count: int64_t, base_timestamp: int64_t) -> tuple:
-    """Return the fields of WalkOutcome for the records that should fill `data` exactly.
+    """Return the fields of WalkOutcome; the records must fill `data` exactly.
 
     `base_timestamp` is within 2**62 of 0.
     """

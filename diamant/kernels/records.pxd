@@ -1,8 +1,8 @@
 """Readers of records and the writer of their integers, inlined into the kernels.
 
-Every read is checked against the end of its buffer. A record is accepted where `protocol.records.iter_records` accepts it.
-It is *odd* if writing its fields again would give other bytes than copying them: integers in more bytes than they need,
-or a null that is not -1. Kafka writes them again, so odd batches are left to the plain engine.
+Every read is checked against the end of its buffer. A record is accepted if `protocol.batches.records.iter_records` accepts it.
+A record is *odd* if encoding its fields again would change its bytes: it has integers with more bytes than necessary, or a null
+that is not -1. Kafka encodes records again, so odd batches are left to the plain engine.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 cdef struct Integer:
     int64_t raw            # ZigZag form
-    int64_t position       # after it; -1 if it is cut off or too long
+    int64_t position       # after the integer; -1 if it is cut off or too long
     bint is_odd
 
 
@@ -178,7 +178,7 @@ cdef inline uint64_t to_zigzag(int64_t value) noexcept nogil:
 
 
 cdef inline int64_t wrapping_sum(int64_t first, int64_t second) noexcept nogil:
-    """Return a sum modulo 2**64: what a damaged record says may be anything."""
+    """Return a sum modulo 2**64, since a damaged record may contain any numbers."""
     return <int64_t>(<uint64_t>first + <uint64_t>second)
 
 
@@ -188,7 +188,7 @@ cdef inline int64_t wrapping_difference(int64_t first, int64_t second) noexcept 
 
 
 cdef inline int varint_size(uint64_t raw) noexcept nogil:
-    """Return how many bytes a ZigZag form takes."""
+    """Return the size of a ZigZag form in bytes."""
     cdef int size = 1
     while raw >= 0x80:
         raw >>= 7
@@ -197,7 +197,7 @@ cdef inline int varint_size(uint64_t raw) noexcept nogil:
 
 
 cdef inline uint8_t* write_varint(uint8_t* out, uint64_t raw) noexcept nogil:
-    """Write a ZigZag form, for which there must be room; return the place after it."""
+    """Write a ZigZag form, given enough room; return the address after it."""
     while raw >= 0x80:
         out[0] = <uint8_t>(raw & 0x7F | 0x80)
         raw >>= 7

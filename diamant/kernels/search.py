@@ -1,10 +1,9 @@
-"""The compiled look at a chunk of batches for the certifying scan.
+"""The compiled search of a chunk of batches for the certifying scan.
 
-It decides one thing only: of which batches nothing more needs to be known. Those have a checksum that fits, exactly as many
-well-formed records as they declare, none with one of the keys, and no needle anywhere. All others are looked at again by
-the plain reader, which says what they are.
+It only identifies clean batches: those with a valid checksum, exactly the declared number of well-formed records, none of the
+keys, and no needle anywhere. The plain reader examines all other batches again.
 
-In files of any kind it looks for what may be headers, at any byte.
+In files of any format it finds possible batch headers, at any byte.
 """
 
 import cython
@@ -41,7 +40,7 @@ input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 integers = cython.typedef(cython.pointer(cython.const[int64_t]))
 words64 = cython.typedef(cython.pointer(cython.const[uint64_t]))
 
-# The keys one behind the other, with `bounds` around them; and `Needles.windows`.
+# The concatenated keys, delimited by `bounds`; and `Needles.windows`.
 Wanted = cython.struct(
     keys=input_bytes,
     bounds=integers,
@@ -63,7 +62,7 @@ prepare_crc32c()
 @cython.nogil
 @cython.exceptval(check=False)
 def hash_of(data: input_bytes, size: int64_t) -> uint64_t:
-    """Return what `needles.quick_hash` returns."""
+    """Compute `needles.quick_hash`."""
     value: uint64_t = cython.cast(uint64_t, size)
     word: uint64_t
     place: int64_t = 0
@@ -87,7 +86,7 @@ def hash_of(data: input_bytes, size: int64_t) -> uint64_t:
 def is_needle(
     wanted: cython.pointer(Wanted), word: uint64_t, data: input_bytes, place: int64_t, end: int64_t
 ) -> cython.bint:
-    """Tell whether a needle is in the `end` bytes that has `word` at `place` of them."""
+    """True if the `end` bytes contain a needle that has `word` at `place` of the bytes."""
     low: int64_t = 0
     high: int64_t = wanted.word_count
     middle: int64_t
@@ -115,7 +114,7 @@ def is_needle(
 @cython.nogil
 @cython.exceptval(check=False)
 def has_needle(wanted: cython.pointer(Wanted), data: input_bytes, end: int64_t) -> cython.bint:
-    """Tell whether a needle is in the `end` bytes."""
+    """True if the `end` bytes contain a needle."""
     place: int64_t = 0
     index: int64_t
     word: uint64_t
@@ -124,7 +123,7 @@ def has_needle(wanted: cython.pointer(Wanted), data: input_bytes, end: int64_t) 
     mark: uint8_t
     while place + 8 <= end:
         if place + 36 <= end:
-            # Eight windows together: hardly ever is one marked.
+            # Test eight windows together: a match is rare.
             mark = 0
             for index in range(8):
                 mark |= marks[(load_little64(data + place + 4 * index) * MULTIPLIER) >> shift]
@@ -143,7 +142,7 @@ def has_needle(wanted: cython.pointer(Wanted), data: input_bytes, end: int64_t) 
 @cython.nogil
 @cython.exceptval(check=False)
 def has_no_key(wanted: cython.pointer(Wanted), data: input_bytes, end: int64_t, count: int64_t) -> cython.bint:
-    """Tell whether `count` records fill the `end` bytes, and none has a key."""
+    """True if `count` records fill the `end` bytes exactly, and none has a wanted key."""
     position: int64_t = 0
     which: int64_t
     record: Record
@@ -162,7 +161,7 @@ def has_no_key(wanted: cython.pointer(Wanted), data: input_bytes, end: int64_t, 
 
 
 def count_windows(data: cython.const[uint8_t][::1], counts: uint32_t[::1], shift: cython.int) -> cython.void:
-    """Count the windows of 8 bytes in `data` where their hashes lead: (window * MULTIPLIER) >> shift."""
+    """Count the windows of 8 bytes in `data` by their hashes (window * MULTIPLIER) >> shift."""
     place: int64_t
     with cython.nogil:
         for place in range(data.shape[0] - 7):
@@ -170,7 +169,7 @@ def count_windows(data: cython.const[uint8_t][::1], counts: uint32_t[::1], shift
 
 
 def rarest_span(data: cython.const[uint8_t][::1], counts: cython.const[uint32_t][::1], shift: cython.int) -> int64_t:
-    """Return where the four windows in a row begin that `count_windows` has counted least often, the first such; 0 if none."""
+    """Return the first start of four consecutive windows with the lowest total in `counts`; 0 if there are none."""
     place: int64_t
     rarest: int64_t = 0
     least: uint64_t = 0xFFFFFFFFFFFFFFFF
@@ -196,7 +195,7 @@ def next_window(
     shift: cython.int,
     words: cython.const[uint64_t][::1],
 ) -> int64_t:
-    """Return the first of the places `place`, `place` + 4, … at which one of `Needles.windows` lies before `end`; -1 if none."""
+    """Return the first position `place`, `place` + 4, … before `end` with one of `Needles.windows`; -1 if there is none."""
     found: int64_t = -1
     word: uint64_t
     low: int64_t
@@ -235,10 +234,10 @@ def search_rows(
     hashes: cython.const[uint64_t][::1],
     amounts: int64_t[:, ::1],
 ) -> tuple[int64_t, int64_t]:
-    """Set STEP of the rows that have SEARCH to CLEAN or LOOK_AGAIN; return (clean ones, their records).
+    """Set the STEP of rows with SEARCH to CLEAN or LOOK_AGAIN; return (number of clean rows, their records).
 
-    `table` to `hashes` are those of `Needles.windows`. Compressed batches are in `unpacked`. `amounts`: int64[8, 3], to which
-    batches, records and bytes of the clean rows are added, by codec. `data` to `table` are not empty.
+    `table` to `hashes` come from `Needles.windows`. Compressed batches are in `unpacked`. Batches, records and bytes of the clean
+    rows are added to `amounts`, int64[8, 3], by codec. `data` to `table` are not empty.
     """
     wanted = cython.declare(Wanted)
     memset(cython.address(wanted), 0, cython.sizeof(Wanted))
@@ -300,7 +299,7 @@ Found = cython.struct(size=int64_t, is_framed=cython.bint)
 @cython.nogil
 @cython.exceptval(check=False)
 def read_int32(at: input_bytes) -> int64_t:
-    """Return the big-endian integer in 4 bytes."""
+    """Read a big-endian integer of 4 bytes."""
     return cython.cast(int32_t, load_big32(at))
 
 
@@ -309,7 +308,7 @@ def read_int32(at: input_bytes) -> int64_t:
 @cython.nogil
 @cython.exceptval(check=False)
 def is_framed(at: input_bytes, codec: cython.int) -> cython.bint:
-    """Tell whether 8 bytes begin as compressed data do; raw snappy has no beginning of its own."""
+    """True if 8 bytes are the start of compressed data; raw snappy has no magic bytes."""
     if codec == GZIP:
         return at[0] == 0x1F and at[1] == 0x8B and at[2] == 0x08
     if codec == SNAPPY:
@@ -326,7 +325,7 @@ def is_framed(at: input_bytes, codec: cython.int) -> cython.bint:
 @cython.nogil
 @cython.exceptval(check=False)
 def current(at: input_bytes, length: int64_t, left: int64_t) -> Found:
-    """Look at a place that is followed by `length` bytes, and by `left` of the file; its size is 0 if there is no header."""
+    """Check a position for a header; `length` bytes follow in memory, `left` in the file. The size is 0 if there is none."""
     found = cython.declare(Found)
     codec: cython.int
     found.size = 0
@@ -348,7 +347,7 @@ def current(at: input_bytes, length: int64_t, left: int64_t) -> Found:
 @cython.nogil
 @cython.exceptval(check=False)
 def old(at: input_bytes, length: int64_t, left: int64_t) -> Found:
-    """Do what `current` does for magic 0 and 1. Their checksum is never zero here, and their attributes a codec and one bit."""
+    """Check like `current`, for magic 0 and 1: the checksum must not be zero, the attributes a codec and one bit."""
     found = cython.declare(Found)
     codec: cython.int = at[17] & CODEC_MASK
     found.size = 0
@@ -368,7 +367,7 @@ def old(at: input_bytes, length: int64_t, left: int64_t) -> Found:
     value_size: int64_t = read_int32(at + place)
     if value_size < -1 or place + 4 + max(value_size, 0) != size:
         return found
-    # Its lengths fit one another, which is as telling as a frame.
+    # Consistent lengths are as strong evidence as a frame.
     found.is_framed = is_framed(at + place + 4, codec) or (codec == SNAPPY and value_size > 0)
     if found.is_framed or size <= left:
         found.size = size
@@ -380,7 +379,7 @@ def next_header(
 ) -> tuple[int64_t, int64_t, cython.bint]:
     """Return (place, size, is framed) of the first header from `place` on, before `stop`; (-1, 0, False) if there is none.
 
-    Behind `data` lie PAD_BYTES zeros; `left` bytes of the file from its start.
+    PAD_BYTES zeros must follow `data`; `left` is the number of bytes of the file from the start of `data`.
     """
     length: int64_t = data.shape[0] - PAD_BYTES
     found = cython.declare(Found)

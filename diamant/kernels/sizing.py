@@ -33,7 +33,7 @@ input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 @cython.nogil
 @cython.exceptval(check=False)
 def group_of(table: uint64_t[:, ::1], hashed: hash128, count: int64_t) -> int64_t:
-    """Return the group of a key; `count`, put into the table, which has room, if it has none."""
+    """Return the group of a key; a new key is added to the table, which has room, with group `count`."""
     slot: int64_t = slot_of(hashed.first, table.shape[0])
     while table[slot, 2] != 0 and (table[slot, 0] != hashed.first or table[slot, 1] != hashed.second):
         slot += 1
@@ -61,11 +61,11 @@ def sum_sizes(
     keys: uint8_t[::1],
     used: int64_t,
 ) -> tuple[cython.int, int64_t, int64_t, int64_t]:
-    """Sum the sizes of data records with keys, from `least_offset` on, of rows whose records are sound.
+    """Sum the sizes of data records with keys, from `least_offset` on, in rows with well-formed records.
 
-    Each key has one of the first `count` of `groups`, int64[n, SIZES], its place in `table`, which is larger and was empty for
-    the first, and its bytes among the `used` ones of `keys`. Returns (fault, row, groups, bytes of keys): BUFFER_FULL wants room
-    for as many groups as this row has records, and for all their bytes.
+    Each key has one of the first `count` `groups`, int64[n, SIZES], a slot in `table`, which is larger and initially empty, and
+    its bytes in the first `used` bytes of `keys`. Returns (fault, row, groups, bytes of keys): BUFFER_FULL asks for room for as
+    many groups as this row has records, and for the bytes of all their keys.
     """
     row: int64_t = first
     left: int64_t

@@ -1,10 +1,10 @@
-"""Stretches of a segment (`constants.stretches`), noted when it is read for the map, and maybe not read again.
+"""Stretches of a segment (`constants.stretches`), recorded while the map is built; the rewrite need not read all of them.
 
-They are made of batches that the rewrite drops without a look inside if none of their offsets is a last one: `judging.decide`
-would do the same with each.
+A stretch consists of batches that the rewrite drops unread if none of their offsets is the last of a key, as `judging.decide`
+would.
 
-Beside them the notes of rows, gathered when the map is built and handed out again in the rewrite: a row has one if it is data of
-magic 2 that begins at an offset or above it.
+This module also carries notes of rows from the map to the rewrite. A row has a note if it is a data batch of magic 2 that begins
+at or above a given offset.
 """
 
 import cython
@@ -42,7 +42,7 @@ from cython.cimports.libc.stdint import int64_t, uint32_t
 @cython.nogil
 @cython.exceptval(check=False)
 def is_plain(rows: cython.const[int64_t][:, ::1], row: int64_t, least_offset: int64_t) -> cython.bint:
-    """Tell whether a row may be part of a stretch."""
+    """True if a row may be part of a stretch."""
     return (
         rows[MAGIC, row] == 2
         and rows[NOTE, row] > 0
@@ -60,9 +60,10 @@ def note_stretches(
     stretch_bytes: int64_t,
     stretches: int64_t[:, ::1],
 ) -> int:
-    """Note the stretches in the first `count` rows of a chunk at `position`; return how many.
+    """Record the stretches in the first `count` rows of a chunk at `position`; return their number.
 
-    Each ends as soon as it has `stretch_bytes`; what has less is none. `stretches` has room for one more than fit the chunk.
+    A stretch ends as soon as it has `stretch_bytes`; shorter ones are dropped. `stretches` has room for one more than fits the
+    chunk.
     """
     row: int64_t
     found: int64_t = 0
@@ -95,7 +96,7 @@ def note_stretches(
 @cython.nogil
 @cython.exceptval(check=False)
 def has_any(ascending: cython.const[int64_t][::1], first: int64_t, last: int64_t) -> cython.bint:
-    """Tell whether any of the numbers is from `first` to `last`."""
+    """True if any of the numbers is between `first` and `last`, inclusive."""
     low: int64_t = 0
     high: int64_t = ascending.shape[0]
     middle: int64_t
@@ -117,10 +118,10 @@ def ranges_to_read(
     ranges: int64_t[:, ::1],
     counts: int64_t[::1],
 ) -> int:
-    """Set the ranges from `position` to the end of the stretches that must be read; return how many.
+    """Set the ranges to read, from `position` to the end of the stretches; return their number.
 
-    There is at most one more than there are stretches. What is left out is counted in `counts`. Both `latest` and `retained`, the
-    last offsets of batches that must not vanish, ascend. The last range ends where the last stretch does, and may be empty.
+    There is at most one range more than stretches. Skipped stretches are added to `counts`. `latest` and `retained`, the last
+    offsets of batches that must not vanish, ascend. The last range ends with the last stretch, and may be empty.
     """
     index: int64_t
     found: int64_t = 0
@@ -152,14 +153,14 @@ def ranges_to_read(
 @cython.nogil
 @cython.exceptval(check=False)
 def has_note(rows: cython.const[int64_t][:, ::1], row: int64_t, least_offset: int64_t) -> cython.bint:
-    """Tell whether a row has one."""
+    """True if a row has a note."""
     return rows[MAGIC, row] == 2 and rows[ATTRIBUTES, row] & CONTROL == 0 and rows[BASE_OFFSET, row] >= least_offset
 
 
 def take_notes(
     rows: cython.const[int64_t][:, ::1], count: int64_t, least_offset: int64_t, notes: uint32_t[::1]
 ) -> int64_t:
-    """Write the notes of the first rows, as far as there is room; return how many there are."""
+    """Write the notes of the first rows, up to the available room; return the total number of notes."""
     found: int64_t = 0
     row: int64_t
     with cython.nogil:
@@ -174,7 +175,7 @@ def take_notes(
 def give_notes(
     rows: int64_t[:, ::1], first: int64_t, end: int64_t, least_offset: int64_t, notes: cython.const[uint32_t][::1]
 ) -> int64_t:
-    """Set the NOTE of rows that have one, 0 when there are no more; return how many they are."""
+    """Set the NOTE of rows that have one, to 0 if no more are given; return the number of such rows."""
     found: int64_t = 0
     row: int64_t
     with cython.nogil:

@@ -1,1 +1,1 @@
-"""The numbers that kernels share with their callers; the build makes constants of C of them."""
+"""The numbers that kernels share with their callers; the build turns them into C constants."""

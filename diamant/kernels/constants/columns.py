@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# What is wanted of a record, bits.
+# Bits: wanted fields of a record.
 WANT_KEYS = 1
 WANT_VALUES = 2
 WANT_HEADERS = 4
@@ -14,7 +14,7 @@ TIMESTAMP = 1
 ROW = 2
 """Row of the record's batch in the chunk."""
 VALUE_SIZE = 3
-"""-1 of a null; anything unless sizes are wanted."""
+"""-1 for null; undefined unless sizes are wanted."""
 FIXED = 4
 
 # Fields of `bounds`, all inclusive.
@@ -24,11 +24,11 @@ MIN_TIMESTAMP = 2
 MAX_TIMESTAMP = 3
 BOUNDS = 4
 
-# What is left by a call, int64[STATE_FIELDS]; all 0 before the first.
+# State between calls, int64[STATE_FIELDS]; all 0 before the first.
 COUNT = 0
 """Records in the columns."""
 HEADERS = 1
-"""Headers of these."""
+"""Headers of these records."""
 WALKED = 2
-"""Records that were looked at."""
+"""Records that were read."""
 STATE_FIELDS = 3

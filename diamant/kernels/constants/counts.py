@@ -1,26 +1,26 @@
-"""Sums over the records of batches, int64[COUNTS], and the words of keys' entries."""
+"""Sums over the records of batches, int64[COUNTS], and the words of key entries."""
 
 from __future__ import annotations
 
 RECORDS = 0
-"""Data records; those that follow are among them."""
+"""Data records, including those counted below."""
 BELOW_LOG_START = 1
 ABORTED = 2
 UNDECIDED = 3
-"""Of a transaction that is open."""
+"""Records of an open transaction."""
 KEYLESS = 4
 MARKERS = 5
 """Control records."""
 MARKERS_BELOW = 6
-"""Of these, in batches that lie below the log start."""
+"""Control records in batches below the log start."""
 COUNTS = 7
 
-# An entry is three words: the two halves of a key's hash, and what is known of the key.
+# An entry is three words: the two halves of a key's hash, and the following facts about the key.
 TOMBSTONE = 1
-"""Bit: its latest record in this source has no value."""
+"""Bit: the key's latest record in this source has no value."""
 EARLIER_ONE = 2
-"""Bits: number of earlier sources in which it is live, up to two."""
+"""Bits: number of earlier sources in which the key is live, up to two."""
 EARLIER = 6
 SOURCE_SHIFT = 3
-"""The rest: the source."""
+"""The remaining bits: the source."""
 NO_SOURCE = -1

@@ -1,6 +1,6 @@
 """The fields of the rows that kernels read and write, one row per batch of a chunk: int64[FIELDS, rows].
 
-Beside them: what may be wrong with a chunk, and the constants of a batch that kernels need.
+Also the faults of a chunk, and the constants of batches that kernels need.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ BASE_TIMESTAMP = 6
 MAX_TIMESTAMP = 7
 PRODUCER_ID = 8
 RECORD_COUNT = 9
-# Where its records are, once they are there: in the chunk itself or among what was decompressed.
+# Location of the records, once known: in the chunk itself or in the decompressed data.
 IS_UNPACKED = 10
 PAYLOAD_START = 11
 PAYLOAD_END = 12
-# For the kernels that go over the rows.
+# For the kernels that process the rows.
 STEP = 13
 """The step to take with the batch (map) or its outcome (rewrite)."""
 NOTE = 14
-"""Map: what the batch's note is to be. Rewrite: what it was."""
+"""The batch's note: written by the map, read by the rewrite."""
 KEPT = 15
 NEW_BASE_TIMESTAMP = 16
 NEW_MAX_TIMESTAMP = 17
 HORIZON = 18
-"""1 if the batch is to have a delete horizon, old or new."""
+"""1 if the output batch has a delete horizon, old or new."""
 KEPT_START = 19
 """Start of the batch's entries in `kept_records`."""
 EXTRA_START = 20
 EXTRA_END = 21
-"""Range of ready-made bytes for the output: a whole batch, or compressed records."""
+"""Range of finished output bytes: a whole batch, or compressed records."""
 RETAINED = 22
-"""1 if at least an empty header must stay."""
+"""1 if at least an empty header must be kept."""
 DROPS_ALL = 23
 """0, or the fate of all records."""
 FIELDS = 24
 
-# What may be wrong with a chunk or its records.
+# Faults of a chunk or its records.
 NO_FAULT = 0
 BAD_HEADER = 1
 CORRUPT = 2
 OUT_OF_ORDER = 3
 """Offsets that do not ascend."""
 BUFFER_FULL = 4
-"""Nothing is wrong: call again with room."""
+"""Not an error: call again with more room."""
 
 HEADER_BYTES = 61
 LOG_OVERHEAD = 12
@@ -60,4 +60,4 @@ TRANSACTIONAL = 16
 CONTROL = 32
 DELETE_HORIZON = 64
 LEGACY = 1 << 16
-"""Beside the attributes of a chunk: it has batches of magic 0 or 1."""
+"""Bit added to the attributes of a chunk that has batches of magic 0 or 1."""

@@ -1,14 +1,14 @@
-"""Numbers of headers of batches, for those who look for batches at any byte."""
+"""Limits of batch headers, for the search for batches at any byte."""
 
 from __future__ import annotations
 
 MAX_SIZE = 256 * 1024 * 1024
-"""Greatest batch that is found."""
+"""Size of the largest batch that is found."""
 MIN_OLD_SIZE = 26
 """Least size of an entry of magic 0 or 1."""
 MAX_OLD_KEY_BYTES = 64 * 1024
 PAD_BYTES = 128
-"""So many zeros lie behind what is looked at."""
+"""Number of zeros that must follow the searched bytes."""
 GZIP = 1
 SNAPPY = 2
 LZ4 = 3

@@ -11,8 +11,8 @@ NOW_MS = 4
 NEW_HORIZON_MS = 5
 IS_PROBING = 6
 FROZEN_ABOVE = 7
-"""Tombstones of batches that begin above do not expire (`CleanPlan.is_frozen`); 2**63 - 1 where all may."""
+"""Tombstones of batches that begin above this do not expire (`CleanPlan.is_frozen`); 2**63 - 1 if all may."""
 HELD_ABOVE = 8
 HELD_SINCE_MS = 9
-"""Tombstones of batches that begin above `HELD_ABOVE` expire only if their horizon is not after this (`CleanPlan.is_held`)."""
+"""Tombstones of batches that begin above `HELD_ABOVE` expire only if their horizon is at most this (`CleanPlan.is_held`)."""
 RULES = 10

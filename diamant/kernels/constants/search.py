@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 SEARCH = 1
-"""To be looked at."""
+"""To be searched."""
 CLEAN = 2
-"""Was looked at, and there is nothing."""
+"""Searched, nothing found."""
 LOOK_AGAIN = 3
-"""For the plain reader."""
+"""To be examined by the plain reader."""
 
 MULTIPLIER = 0x9E3779B97F4A7C15

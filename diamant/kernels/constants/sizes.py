@@ -4,7 +4,7 @@ from __future__ import annotations
 
 RECORDS = 0
 BYTES = 1
-"""Of keys and values."""
+"""Bytes of keys and values."""
 KEY_START = 2
 KEY_END = 3
 SIZES = 4

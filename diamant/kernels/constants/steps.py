@@ -1,4 +1,4 @@
-"""The steps of rows in the rewrite. The first four are what becomes of the batch."""
+"""The steps of rows in the rewrite. The first four are outcomes of the batch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ REBUILD = 2
 HEADER_ONLY = 3
 UNDECIDED = 4
 JUDGE = 5
-"""Its records must be looked at."""
+"""The batch's records must be read."""
 EXTRA = 6
-"""Its bytes are in the extra buffer."""
+"""The batch's output is in the extra buffer."""
 PLAIN_ENGINE = 7
-"""For the plain engine."""
+"""The plain engine must process the batch."""

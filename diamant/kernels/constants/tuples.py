@@ -1,4 +1,4 @@
-"""Tuples of hash and offset, the table that they are put into, and the state of the walk that makes them."""
+"""Tuples of hash and offset, their table, and the state of the walk that makes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ EMPTY = 0
 MISSING = -1
 """Result of a lookup for a key that is not in the table."""
 
-# What to do with a batch while the map is built.
+# Steps of batches while the map is built.
 SKIP = 0
 MAP = 1
 
@@ -16,9 +16,9 @@ MAP = 1
 ROW = 0
 RECORD = 1
 PLACE = 2
-"""Position of the next record in its payload; 0 when the row has not been begun."""
+"""Position of the next record in its payload; 0 at the start of the row."""
 LAST_SEEN = 3
 """Greatest offset so far."""
 IS_PLAIN = 4
-"""1 if the records of the row so far have keys and values, and none is odd."""
+"""1 if all records of the row so far have keys and values, and none is odd."""
 STATE_FIELDS = 5

@@ -1,4 +1,4 @@
-"""The faults that a walk over the records of a produced batch may find; numbers, for a kernel has no strings."""
+"""The faults found by a walk over a produced batch's records, as numbers, since kernels have no strings."""
 
 from __future__ import annotations
 
