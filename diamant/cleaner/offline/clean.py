@@ -1,10 +1,10 @@
-"""Cleaning one partition directory without a broker: open it, clean if it is due, close it as an orderly shutdown does.
+"""Cleans one partition directory without a broker: opens it, cleans it if due, and closes it as an orderly shutdown does.
 
-It is opened as after an orderly shutdown (apart from segments of another moment, if there is no mark of one) or, with `is_clean`
-False, as after a crash: then what lies above the recovery point of the log directory's checkpoint is scanned, a torn tail is cut
-off and indexes are rebuilt, before the cleaner looks at it. Without that checkpoint no whole batch is cut off.
-The directory must not be in use: the caller holds the lock of its log directory. The clock of the `Env` is the time of
-everything: expired producers, lags, horizons, retention.
+The partition is opened as after an orderly shutdown; without the marker of one, stale segments are set aside. With `is_clean`
+False it is opened as after a crash: the part above the recovery point of the log directory's checkpoint is scanned, a torn
+tail is cut off, and indexes are rebuilt, before the cleaner starts. Without that checkpoint no whole batch is cut off.
+The directory must not be in use: the caller holds the lock of its log directory. The clock of the `Env` decides about
+expired producers, lags, horizons and retention.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.spark.environment.settings import SparkSettings
 
 Engine: TypeAlias = Callable[[Env, CleanPlan, OnOutput], CleanResult]
-"""Carries out a plan and hands over each output."""
+"""Runs a plan and hands over each output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +57,25 @@ class OfflineReport:
     log_end_offset: int
     last_stable_offset: int
     checkpoint: int | None
-    """End of the last round, as the checkpoint file or the caller has it."""
+    """End of the last round, from the checkpoint file or the caller."""
     range: CleanableRange
     why_nothing: str | None
-    """Why nothing is cleanable, None if something is."""
+    """Reason why nothing is cleanable, None if something is."""
     is_cleaned: bool
     result: CleanResult | None
     """None unless `is_cleaned`."""
     recovery: tuple[str, ...]
-    """The parts that opening the log cut off or removed, one sentence for each file; empty if nothing was."""
+    """Parts that were cut off or removed when the log was opened, one sentence for each file."""
     bytes_before: int
-    """Of all `.log` files before the log was opened, so also what `recovery` tells of."""
+    """Size of all `.log` files before the log was opened, so with the parts in `recovery`."""
     bytes_after: int
-    """Of all `.log` files."""
+    """Size of all `.log` files."""
     deleted_segments: int
-    """Segments removed by retention afterwards."""
+    """Segments that retention removed after the round."""
     log_start_offset_after: int
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the report as what JSON can hold."""
+        """Return the report as fields for JSON."""
         found = self.range
         fields = asdict(self)
         fields["range"] |= {
@@ -88,12 +88,12 @@ class OfflineReport:
 
 
 def inline_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Clean in this thread, by the plain engine."""
+    """Clean in this thread with the plain engine."""
     return plain_round.clean(env, plan, on_output=on_output, throttle=Throttle(plan.io_max_bytes_per_second))
 
 
 def compiled_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Clean in this thread, by the compiled engine; the plain one where there are no kernels."""
+    """Clean in this thread with the compiled engine; with the plain one if there are no kernels."""
     return best_engine()(
         env,
         plan,
@@ -104,7 +104,7 @@ def compiled_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegmen
 
 
 def process_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Clean in a worker process, as a broker does, within its limit of memory; not from a thread with an event loop.
+    """Clean in a worker process, as a broker does, within its memory limit; not from a thread with an event loop.
 
     Real files only.
     """
@@ -126,14 +126,14 @@ def process_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment
 
 
 def spark_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Clean on Spark, in `local[*]`, with the driver as a process; not from a thread with an event loop. Real files only."""
+    """Clean on Spark, in `local[*]`, with a driver process; not from a thread with an event loop. Real files only."""
     from diamant.cleaner.spark.environment.settings import SparkSettings
 
     return spark_engine_of(SparkSettings())(env, plan, on_output)
 
 
 def spark_engine_of(settings: SparkSettings) -> Engine:
-    """Return the engine that cleans on Spark as `settings` say. Its failures are SparkError: nothing takes over."""
+    """Return the engine that cleans on Spark with these settings. Its failures are SparkError, without a fallback."""
 
     def engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
         import asyncio
@@ -161,7 +161,7 @@ ENGINES: Mapping[str, Engine] = {
     "process": process_engine,
     "spark": spark_engine,
 }
-"""By the names that the command line knows them by."""
+"""By their names on the command line."""
 
 
 def clean_partition(
@@ -179,9 +179,9 @@ def clean_partition(
 ) -> OfflineReport:
     """Clean the partition in `directory` if it is due, or if `is_forced` and anything is cleanable; blocks.
 
-    `first_dirty_offset` counts in place of the checkpoint, `is_clean` tells of an orderly shutdown. Files that a broker would
-    remove later are removed at once. Raises CorruptLog and the like with the outputs of earlier groups in place and the
-    checkpoint unchanged.
+    `first_dirty_offset` replaces the checkpoint; `is_clean`: the last shutdown was orderly. Files that a broker would
+    remove later are removed at once. If CorruptLog or a similar error is raised, the outputs of earlier groups stay in place,
+    and the checkpoint is unchanged.
     """
     topic, partition = names.parse_partition_dir(os.path.basename(directory))
     if not any(name.endswith(names.LOG_SUFFIX) for name in env.list_dir(directory)):
@@ -276,18 +276,18 @@ def _why_nothing(log: Log, found: CleanableRange, now_ms: int) -> str:
     if bounds.last_stable_offset < log.log_end_offset and bounds.last_stable_offset == bounds.offset:
         return f"a transaction is open from offset {bounds.last_stable_offset} on"
     if bounds.young_segment is not None:
-        return f"{rest} is younger than min.compaction.lag.ms, or behind what is"
+        return f"{rest} is younger than min.compaction.lag.ms, or behind a younger segment"
     return f"{rest} is empty"
 
 
 def preview_partition(
     env: Env, directory: str, *, clean: Callable[[str], OfflineReport], is_clean: bool = True
 ) -> OfflineReport:
-    """Return what `clean` says of a copy of `directory`, whose name and log directory's checkpoints are the same.
+    """Return the report of `clean` on a copy of `directory`, with the same name and checkpoints.
 
-    Of the `.log` files only those are copied that may be written to: the active one, and those that will be recovered. The
-    others are linked to, since cleaning only reads them. The copy lies in the system's directory for temporary files, which
-    must have room for the cleaned log. Real files only.
+    Only `.log` files that may be written are copied: the active one, and those that will be recovered. The others are linked,
+    since cleaning only reads them. The copy lies in the system's directory for temporary files, which must have room for the
+    cleaned log. Real files only.
     """
     with tempfile.TemporaryDirectory(prefix="diamant-clean-") as temporary:
         copy = Path(temporary, os.path.basename(directory))
@@ -306,12 +306,12 @@ def preview_partition(
             if env.exists(f"{parent(directory)}/{name}"):
                 shutil.copy2(f"{parent(directory)}/{name}", Path(temporary, name))
         report = clean(str(copy))
-        # What is told of the copy is told of the files themselves.
+        # Show the names of the original files.
         return replace(report, recovery=tuple(one.replace(str(copy), directory) for one in report.recovery))
 
 
 def _needs_recovery(env: Env, directory: str, log_name: str) -> bool:
-    """Tell whether a segment will be recovered even after an orderly shutdown: its indexes are missing or damaged."""
+    """Tell whether a segment is recovered even after an orderly shutdown, because its indexes are missing or damaged."""
     base_offset = names.offset_of(log_name)
     if not env.exists(names.index_file(directory, base_offset)):
         return True
@@ -330,7 +330,7 @@ def _clean(
 
 
 def swap_into(log: Log, plan: CleanPlan) -> OnOutput:
-    """Return what puts each output of `plan` into the place of its sources in `log`, which nothing else uses."""
+    """Return a function that replaces the sources of each output of `plan` in `log`, which nothing else uses."""
     sizes = {segment.base_offset: segment.size for segment in plan.segments}
 
     def swap(output: OutputSegment) -> None:

@@ -1,8 +1,8 @@
-"""Takes the files of a partition apart, batch by batch: `diamant log dump` without the printing.
+"""Decodes the files of a partition, batch by batch: `diamant log dump` without the printing.
 
-A dump is a stream of `Item`s: a `SegmentItem` before the batches of each segment, a `BatchItem` for each batch, on demand a
-`RecordItem` for each record, an `EntryItem` for each entry of any other file, and a `Problem` wherever something is not as
-it should be. A batch that is wrong does not end the dump; bytes that are no batch end their segment.
+A dump is a stream of `Item`s: a `SegmentItem` before the batches of each segment, a `BatchItem` for each batch, if requested a
+`RecordItem` for each record, an `EntryItem` for each entry of any other file, and a `Problem` for each fault. A faulty
+batch does not end the dump; bytes that are not a batch end their segment.
 
 Memory: one batch and its segment's indexes.
 """
@@ -57,7 +57,7 @@ CHECKPOINTS = (
 
 @dataclass(frozen=True, slots=True)
 class SegmentItem:
-    """A segment begins; None stands for an index file that is not there."""
+    """The beginning of a segment. None for a missing index file."""
 
     file: str
     base_offset: int
@@ -69,7 +69,7 @@ class SegmentItem:
 
 @dataclass(frozen=True, slots=True)
 class BatchItem:
-    """A batch; fields in Kafka's words."""
+    """A batch; fields have Kafka's names."""
 
     file: str
     position: int
@@ -87,7 +87,7 @@ class BatchItem:
     is_transactional: bool
     is_control: bool
     delete_horizon_ms: int | None
-    """From when on tombstones, or the marker, may go; None if that is not decided yet."""
+    """Time from which tombstones, or the marker, may be removed; None if undecided."""
     base_timestamp: int | None
     """None if its field holds the delete horizon."""
     max_timestamp: int
@@ -133,9 +133,9 @@ def dump_directory(
 
 
 def dump_file(env: Env, path: str, *, with_records: bool = False, advance: Advance | None = None) -> Iterator[Item]:
-    """Yield what is in one file, which its name tells the kind of; also with `.deleted`, `.cleaned` or `.swap` at its end.
+    """Yield the contents of one file, whose kind is in its name; `.deleted`, `.cleaned` or `.swap` may be appended to it.
 
-    StorageError for a name that no file of a log directory has, or if a broker holds the directory.
+    StorageError for a name outside a log directory's, or if a broker holds the directory.
     """
     path = os.path.abspath(path)
     directory, name = os.path.split(path)
@@ -172,11 +172,11 @@ def _dump_partition(
             assert dump is not None
             yield from _guarded(path, dump(env, path))
         elif name in partition.leftovers and not name.endswith((names.DELETED_SUFFIX, names.ASIDE_SUFFIX)):
-            yield Problem(path, None, "left by a cleaning that was cut short")
+            yield Problem(path, None, "left by an interrupted cleaning")
 
 
 def _guarded(path: str, items: Iterator[Item]) -> Iterator[Item]:
-    """Turn what ends the reading of a file into a problem."""
+    """Turn an error that ends the reading of a file into a problem."""
     try:
         yield from items
     except CorruptLog as error:
@@ -233,7 +233,7 @@ def _add(problems: list[Problem], problem: Problem | None) -> None:
 def _dump_batches(
     env: Env, segment: SegmentFile, index: dict[int, int], *, with_records: bool, advance: Advance | None
 ) -> Iterator[Item]:
-    """Yield the batches of a segment; entries of its offset index (position: offset) that are met are taken out."""
+    """Yield the batches of a segment. Removes the entries of the offset index (position: offset) that point to one."""
     is_metadata = _is_metadata(segment.path)
     problems: list[Problem] = []
     for batch in iter_batches(env, segment, problems.append, advance):
@@ -326,7 +326,7 @@ def _is_metadata(path: str) -> bool:
 
 
 def _dumper(name: str) -> Callable[[Env, str], Iterator[Item]] | None:
-    """Return what reads the file of a name, None if no such file is known."""
+    """Return the reader for a file name, None for unknown names."""
     if name == names.LEADER_EPOCH_CHECKPOINT:
         return _dump_leader_epochs
     if name == names.PARTITION_METADATA:
@@ -346,7 +346,7 @@ def _dumper(name: str) -> Callable[[Env, str], Iterator[Item]] | None:
 
 
 def _base_offset(name: str) -> int:
-    """Return the offset in the name of a segment's file, 0 if there is none (a metadata snapshot counts from 0)."""
+    """Return the offset in the name of a segment's file; 0 without one (a metadata snapshot counts from 0)."""
     parsed = names.parse_segment_file(name)
     return 0 if parsed is None else parsed.offset
 

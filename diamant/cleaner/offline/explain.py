@@ -1,10 +1,10 @@
-"""Why records are still in a partition, told from its files alone: what a broker would say that was started on them now.
+"""Explains from the files of a partition alone why records are still there, as a broker started on them now would.
 
-The log is opened on an overlay, as a start opens it: whatever that mends or sets aside, the files stay as they are. The
-rules are the broker's (`explain`). What only a running broker knows is not there: pending erasures, timeouts of open
-transactions, rounds that failed. Memory and disk as `explain/scans.py` and a start of the partition; one file is open
-at a time. In mode prompt the facts of clean segments that have none in their files are read from their headers, as a
-broker does after its start.
+The log is opened on an overlay, as at a start: repairs happen there, and the files stay unchanged. The rules are the
+broker's (`explain`). Facts of a running broker are missing: pending erasures, timeouts of open transactions, failed
+rounds. Memory and disk: those of `explain/scans.py` and of a start of the partition; one file is open
+at a time. In mode prompt, missing facts of clean segments are read from their headers, as a broker does after
+its start.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def explain_partition(
 ) -> tuple[PartitionExplanation, list[str]]:
     """Explain a partition as a whole, all records of `key`, or the record at `offset` and those of its key; blocks.
 
-    Returns what a start would say of its files as well. `scratch` is an empty directory for what opening the log writes.
-    CorruptLog and other StorageErrors for what a start would refuse.
+    Also returns the messages that a start would log. `scratch`: an empty directory for what opening the log writes.
+    CorruptLog and other StorageErrors that would stop a start.
     """
     overlay = OverlayEnv(env, env, scratch, SettableClock(now_ms))
     overlay.add_directory(partition.directory)
@@ -108,7 +108,7 @@ def explain_partition(
 
 
 def _next_horizon_ms(log: Log, checkpoint: int | None, now_ms: int) -> int | None:
-    """Return when a round is due for what expires in the clean section; None if for nothing that can be read."""
+    """Return the due time of a round for expiries in the clean section; None if nothing readable expires."""
     end_offset = cleanable_range(log, checkpoint, now_ms).first_dirty_offset
     facts = PartitionFacts()
     for base_offset, size in facts.unknown(log, end_offset):

@@ -1,12 +1,12 @@
 """Finds records in the partitions of a log directory: `diamant log find` without the printing.
 
-Whether a record is the latest of its key is known at the end of the partition, so its matches come then, in offset
-order. Until then they lie in a temporary file, and only the latest offset of each matched key is in memory: `max_keys`
-keys, some 200 bytes each. Matches of further keys are left for another round over the rest of the partition, as many as
-it takes. Keys are known by 128 bits of a hash under a random key.
+Only at the end of a partition is it known whether a record is the latest of its key, so its matches are returned then, in
+offset order. Until then they are in a temporary file, and only the latest offset of each matched key is in memory: `max_keys`
+keys, some 200 bytes each. Matches of further keys need more passes over the rest of the partition. Keys are
+identified by 128 bits of a hash under a random key.
 
-A kernel picks the records that matter: those of the key, or with a text that every match of the pattern contains, and the later
-ones of their keys. A pattern without such a text is tried on every record.
+A kernel picks the relevant records: those of the key, or those with a text that every match of the pattern contains, and the
+later ones of their keys. A pattern without such a text is tried on every record.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ KEYLESS = "keyless"
 BELOW_LOG_START = "below log start"
 
 _LEAST_NEEDLE_BYTES = 3
-"""Shorter texts occur nearly everywhere."""
+"""Shorter texts are nearly everywhere."""
 _PART = re.compile(rb"\[\^?\]?(?:\\.|[^\]\\])*\]|\{[^}]*\}|\\x..|\\[0-9]{1,3}|\\.|.", re.DOTALL)
 """A token of a regular expression: a set, a repetition, an escape, or a single byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The target of the search: either records of a key, or a regular expression in keys, values and headers."""
+    """What to find: records of a key, or a regular expression in keys, values and headers."""
 
     key: bytes | None = None
     pattern: re.Pattern[bytes] | None = None
@@ -60,7 +60,7 @@ class Query:
             raise ValueError("expected either a key or a pattern")
 
     def places(self, record: Record) -> tuple[str, ...]:
-        """Return where in the record it is found: `key`, `value`, `header NAME`; nowhere, in most records."""
+        """Return the matching places of the record: `key`, `value`, `header NAME`; in most records none."""
         if self.key is not None:
             return ("key",) if record.key == self.key else ()
         assert self.pattern is not None
@@ -77,7 +77,7 @@ class Query:
 
     @property
     def needle(self) -> bytes:
-        """Bytes that every record to be found contains; empty if none are known."""
+        """Bytes that every match contains; empty if none are known."""
         if self.key is not None:
             return self.key
         assert self.pattern is not None
@@ -86,7 +86,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One record that was found."""
+    """One matching record."""
 
     topic: str
     partition: int
@@ -94,7 +94,7 @@ class Match:
     segment: str
     """Path of the `.log` file."""
     position: int
-    """Of the record's batch in that file."""
+    """Position of the record's batch in that file."""
     timestamp: int
     key: bytes | None
     places: tuple[str, ...]
@@ -121,12 +121,12 @@ def find_records(
             round_ = _Round(env, partition, query, start, max_keys, spool, is_compiled=is_compiled)
             start = round_.read(report, advance)
             yield from round_.matches()
-        # Later rounds meet the same bytes again.
+        # Later passes read the same bytes again.
         report, advance = _nowhere, None
 
 
 class _Round:
-    """Finds the matches from one offset on, until there are too many keys; then it only watches those keys."""
+    """One pass: finds the matches from an offset on, until there are too many keys; then it only watches those keys."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _Round:
         self._picker = RecordPicker(mode, self._needle) if is_compiled else None
         self._hash = RandomHash(is_compiled=False) if self._picker is None else self._picker.hash
         self._latest: dict[bytes, int] = {}
-        """By the hash of a key that was found: offset of its latest record, times 2, plus 1 for a tombstone."""
+        """From hashes of matched keys to the offset of the latest record, times 2, plus 1 for a tombstone."""
         self._partition = replace(
             partition,
             segments=tuple(
@@ -163,7 +163,7 @@ class _Round:
         )
 
     def read(self, report: Report, advance: Advance | None) -> int | None:
-        """Read everything; return where the next round has to begin, None if there is nothing left."""
+        """Read everything; return the start of the next pass, None if there is none."""
         is_compiled = self._picker is not None
         for segment, piece, outcome in DecidedBatches(
             self._env, self._partition, report, advance, is_compiled=is_compiled
@@ -175,7 +175,7 @@ class _Round:
         return self._next_start
 
     def matches(self) -> Iterator[Match]:
-        """Yield what was found."""
+        """Yield the matches."""
         self._spool.seek(0)
         for _ in range(self._found):
             match, hashed = pickle.load(self._spool)
@@ -195,7 +195,7 @@ class _Round:
         if header.is_control or header.last_offset < self._start or not header.record_count:
             return
         try:
-            # A pattern does not find the later records of a key that it has found.
+            # A pattern need not match the later records of a matched key.
             needle = b"" if self._query.pattern is not None and self._latest else self._needle
             if batch.may_have(needle):
                 for record in batch.records():
@@ -237,9 +237,9 @@ class _Round:
 
 
 def text_in(pattern: bytes) -> bytes:
-    """Return the longest text that every match of a regular expression without flags contains, as far as is easy to tell.
+    """Return the longest text that every match of a regular expression without flags contains, as far as easily found.
 
-    Groups are ignored. Empty if there is no such text, or only one that occurs nearly everywhere.
+    Groups are ignored. Empty if there is no such text, or only one that is nearly everywhere.
     """
     longest = text = b""
     depth = 0
@@ -268,4 +268,4 @@ def _status_without_key(is_below_log_start: bool, outcome: Outcome) -> str:
 
 
 def _nowhere(problem: Problem) -> None:
-    """Take a problem that was reported in the first round."""
+    """Discard a problem that the first pass reported."""

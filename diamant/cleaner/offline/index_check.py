@@ -1,4 +1,4 @@
-"""Reads the index files of a segment and says what is wrong with them. Layouts: offset_index.py, time_index.py, txn_index.py.
+"""Reads the index files of a segment and checks them. Layouts: offset_index.py, time_index.py, txn_index.py.
 
 Zeros after the last entry, with which Kafka preallocates an index, are not entries. Memory: the file, at most
 `segment.index.bytes` long.
@@ -46,7 +46,7 @@ def _entries(env: Env, path: str, entry_size: int) -> bytes:
 
 
 def check_length(env: Env, path: str, entry_size: int) -> Problem | None:
-    """Say so if a file is not a whole number of entries long."""
+    """Return a problem if a file's length is not a multiple of the entry size."""
     size = env.file_size(path)
     return Problem(path, None, f"has {size} bytes, expected a multiple of {entry_size}") if size % entry_size else None
 

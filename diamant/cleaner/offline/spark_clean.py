@@ -1,7 +1,7 @@
-"""Cleaning all partitions of a log directory that no broker uses, in one application of Spark, largest first.
+"""Cleans all partitions of a log directory that no broker uses, in one application of Spark, largest first.
 
-Each partition is opened, cleaned if it is due (or if that is forced) and closed by `cleaner.offline`, as `diamant log clean`
-does; so the result is a directory that Kafka or Diamant opens. One after the other: a partition's job has tasks for every core.
+`cleaner.offline` opens each partition, cleans it if it is due (or forced) and closes it, as `diamant log clean` does; so Kafka or
+Diamant can open the directory afterwards. Partitions are cleaned one after the other: a job has tasks for every core.
 Small ones are not worth a job and are cleaned in this process.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from diamant.storage.segments.log_config import LogConfig
 
 SMALL_BYTES = 16 * 1024 * 1024
-"""Size below which a local engine is done before Spark has told its workers."""
+"""Size below which a local engine finishes before Spark has started its workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class PartitionSettings:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOutcome:
-    """The outcome for a partition: a report, or why it could not be cleaned."""
+    """The outcome for a partition: a report, or the reason why it could not be cleaned."""
 
     partition: str
     report: OfflineReport | None
@@ -45,7 +45,7 @@ class PartitionOutcome:
 
 
 def partitions_by_size(env: Env, log_directory: str) -> list[tuple[str, int]]:
-    """Return the directories of partitions and the bytes of their segments, largest first, without the metadata's."""
+    """Return the directories of partitions with the bytes of their segments, largest first, except the metadata's."""
     found = []
     for name in env.list_dir(log_directory):
         directory = f"{log_directory}/{name}"
@@ -73,9 +73,9 @@ def clean_directory(
     is_clean: bool,
     small_bytes: int = SMALL_BYTES,
 ) -> Iterator[PartitionOutcome]:
-    """Clean partitions and yield what became of each; one that fails does not keep the others from being cleaned.
+    """Clean partitions and yield their outcomes; a failure does not stop the others.
 
-    `settings_of` is asked for the settings of a topic, None if it is not to be cleaned. The caller holds the directory's lock.
+    `settings_of` returns the settings for a topic, None to skip it. The caller holds the directory's lock.
     """
     chosen = _by_size(engine, small_bytes)
     for directory in directories:
@@ -102,7 +102,7 @@ def clean_directory(
 
 
 def _by_size(engine: Engine, small_bytes: int) -> Engine:
-    """Return an engine that leaves small plans to this process."""
+    """Return an engine that runs small plans in this process."""
 
     def clean(env: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:
         is_small = sum(segment.size for segment in plan.segments) < small_bytes
@@ -112,7 +112,7 @@ def _by_size(engine: Engine, small_bytes: int) -> Engine:
 
 
 def total_removed(outcomes: Sequence[PartitionOutcome]) -> Mapping[str, int]:
-    """Return how many records went, by reason."""
+    """Return the number of removed records by reason."""
     removed: dict[str, int] = {}
     for one in outcomes:
         if one.report is not None and one.report.result is not None:

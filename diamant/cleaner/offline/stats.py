@@ -1,10 +1,10 @@
-"""Counts what is in the partitions of a log directory: `diamant log stats` without the printing.
+"""Counts the contents of the partitions of a log directory: `diamant log stats` without the printing.
 
 Every data record is exactly one of these, the first that fits:
 
-    below log start   deleted already, its segment is not
-    aborted           of a transaction that aborted
-    undecided         of a transaction that is open
+    below log start   deleted, but its segment is not
+    aborted           of an aborted transaction
+    undecided         of an open transaction
     keyless           has no key: the cleaner removes it from a compacted topic
     superseded        a later record (not aborted, not undecided) has its key
     tombstone         the latest of its key, and a deletion
@@ -55,7 +55,7 @@ from diamant.storage.segments import offset_index, time_index, txn_index
 from diamant.storage.segments.log_config import LogConfig
 
 MAX_PROBLEMS = 100
-"""Problems kept per partition; of more only the number."""
+"""Problems kept per partition; further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class PartitionStats:
     directory: str
     segments: int
     bytes: int
-    """Of all `.log` files."""
+    """Size of all `.log` files."""
     batches: int
     control_records: int
-    """Transaction markers; no data records."""
+    """Control records, which are no data records: transaction markers."""
     records: int
     live: int
     superseded: int
@@ -86,14 +86,14 @@ class PartitionStats:
     last_cleaned_ms: int | None
     """Time of the last write to the checkpoint: the last cleaning of this partition or of a later one."""
     dirty_ratio: float | None
-    """None if the topic is not compacted as far as is known, or if no segment can be cleaned."""
+    """None if the topic is not known to be compacted, or if no segment can be cleaned."""
     missing_indexes: int
-    """Index files that are not there because the broker did not stop in order; the next start rebuilds them."""
+    """Index files missing after a stop that was not orderly; the next start rebuilds them."""
     problems: tuple[Problem, ...]
 
     @property
     def distinct_keys(self) -> int:
-        """Keys that have a record which counts."""
+        """Keys with a live record or a tombstone."""
         return self.live + self.tombstones
 
 
@@ -103,16 +103,16 @@ class TopicStats:
 
     topic: str
     cleanup_policy: str | None
-    """As the directory's metadata log has it; None if the topic does not set it, or there is no metadata log."""
+    """From the directory's metadata log; None if the topic does not set it, or there is no metadata log."""
     partitions: tuple[PartitionStats, ...]
     distinct_keys: int
-    """Over all its partitions that are in the directory."""
+    """Over all partitions of the topic in the directory."""
     shared_keys: int
-    """Keys that are live on more than one partition: compaction never brings those together."""
+    """Keys that are live in more than one partition: compaction never merges these."""
     top_keys: tuple[TopKey, ...] = ()
-    """Those with the most bytes in all their records, as many as were asked for."""
+    """The keys with the most bytes in all their records, as many as requested."""
     top_keys_missed_bytes: int = 0
-    """Bytes by which each of them may be undercounted; 0 unless there are very many keys."""
+    """Largest undercount of any of them, in bytes; 0 unless there are very many keys."""
 
 
 def read_stats(
@@ -124,7 +124,7 @@ def read_stats(
     top: int = 0,
     is_compiled: bool = ARE_COMPILED,
 ) -> Iterator[TopicStats]:
-    """Count topic by topic, in the order of their names; `top` is how many keys with the most bytes are wanted of each."""
+    """Count topic by topic, in the order of their names; `top`: number of largest keys to return for each."""
     policies = _cleanup_policies(env, directory)
     for topic, group in groupby(directory.partitions, key=lambda partition: partition.topic):
         partitions = tuple(group)
@@ -159,7 +159,7 @@ def read_stats(
 
 @dataclass(frozen=True, slots=True)
 class _SegmentSize:
-    """A segment as the dirty ratio sees it: timestamps do not matter, since lags are left out."""
+    """A segment for the dirty ratio: without timestamps, since lags are ignored."""
 
     base_offset: int
     size: int
@@ -169,7 +169,7 @@ class _SegmentSize:
 
 @dataclass(frozen=True, slots=True)
 class _LogExtent:
-    """A log as the dirty ratio sees it (`eligibility.LogView`)."""
+    """A log for the dirty ratio (`eligibility.LogView`)."""
 
     segments: tuple[_SegmentSize, ...]
     log_start_offset: int
@@ -180,7 +180,7 @@ class _LogExtent:
 
 @dataclass(slots=True)
 class _Count:
-    """The sums of a pass over a partition, apart from keys."""
+    """The sums of one pass over a partition, without those about keys."""
 
     batches: int = 0
     sums: list[int] = field(default_factory=lambda: [0] * counts.COUNTS)
@@ -209,9 +209,7 @@ def _count_partition(
     count = _Count()
     for name in partition.leftovers:
         if not name.endswith((names.DELETED_SUFFIX, names.ASIDE_SUFFIX)):
-            count.report(
-                Problem(f"{partition.directory}/{name}", None, "left by a cleaning that was cut short; not read")
-            )
+            count.report(Problem(f"{partition.directory}/{name}", None, "left by an interrupted cleaning; not read"))
     log_start_offset = partition.log_start_offset
     count.log_end_offset = max([log_start_offset, *(segment.base_offset for segment in partition.segments)])
     count_end = 0
@@ -238,8 +236,8 @@ def _count_partition(
 
 def _overlap(end: int) -> str:
     return (
-        f"an earlier segment reaches up to offset {end}, so records are counted twice. One of them is from before a cleaning, "
-        "as in a copy that was made while a broker ran; a start of Diamant sets it aside"
+        f"an earlier segment reaches up to offset {end}, so records are counted twice. One of the two dates from before a "
+        "cleaning, as in a copy made while a broker ran; Diamant sets it aside at its start"
     )
 
 
@@ -280,7 +278,7 @@ def _check_indexes(
 
 
 def _report_missing(count: _Count, path: str, *, was_orderly: bool) -> None:
-    """A broker that is killed leaves the segment it writes to without indexes; after an orderly stop each has its own."""
+    """Report a missing index. After a kill the segment being written has no indexes; after an orderly stop each has its own."""
     if was_orderly:
         count.report(Problem(path, None, "is missing; the next start rebuilds it"))
     else:
@@ -335,7 +333,7 @@ def _partition_stats(
 
 
 def _dirty_ratio(partition: PartitionFiles, count: _Count, checkpoint: int | None) -> float | None:
-    """Return the cleaner's measure of a partition (eligibility.py), with `min.compaction.lag.ms` taken for 0."""
+    """Return the dirty ratio of a partition as the cleaner computes it (eligibility.py), with `min.compaction.lag.ms` as 0."""
     if not partition.segments:
         return None
     last_stable_offset = count.log_end_offset if count.last_stable_offset is None else count.last_stable_offset
@@ -350,7 +348,7 @@ def _dirty_ratio(partition: PartitionFiles, count: _Count, checkpoint: int | Non
 
 
 def _cleanup_policies(env: Env, directory: OpenLogDirectory) -> dict[str, str] | None:
-    """Return the policies of the topics that set one, None without a metadata log that can be read."""
+    """Return the policies of topics that set one; None without a readable metadata log."""
     path = metadata_directory(directory.path)
     if not env.exists(path):
         return None

@@ -1,4 +1,4 @@
-"""The committed records in the files of one moment: what a consumer reads with `read_committed`, from the log start on.
+"""The committed records in a log's files at one moment: those that a `read_committed` consumer reads, from the log start on.
 
 Memory: one batch.
 """
@@ -25,7 +25,7 @@ def committed_records(
     *,
     check_done: Callable[[], None] = lambda: None,
 ) -> Generator[Record]:
-    """Yield the records, ascending; `check_done` raises what is to end it. Any thread. CorruptLog for what cannot be read."""
+    """Yield the records, ascending; `check_done` raises to stop. Any thread. CorruptLog for unreadable batches."""
     reader = PieceReader(is_compiled=False)
     for segment in segments():
         for batch, outcome in segment.decided(reader, outcomes, _fail):

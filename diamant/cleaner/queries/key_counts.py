@@ -1,12 +1,12 @@
-"""Counts keys: how many there are, how many of their records are the latest, which keys live on several sources.
+"""Counts keys: how many there are, how many records are the latest of their key, which keys are live in several sources.
 
-A source is a partition of one topic. Records are told by source, one source after the other and in offset order, so that
-of two equal entries the later one is the newer. A key is known by 128 bits of a hash under a random key: a collision
-is as likely as a guess of a 128-bit random number, and no producer can make one up.
+A source is a partition of one topic. Records are added source by source and in offset order, so of two equal entries the
+later one is newer. A key is identified by 128 bits of a hash under a random key: a collision is as likely as guessing a
+128-bit random number, and producers cannot construct one.
 
-Memory: `max_bytes`, whatever the number of keys. When the table (`key_tables`) is full it goes to 16 temporary files by 4 bits of
-the hash, which are counted one by one, or, where one is too large, split by the next 4; from then on a table holds entries of one
-source only. Disk: 24 bytes per key and source, and 24 per record that came back to a key after it had been written out.
+Memory: `max_bytes`, whatever the number of keys. A full table (`key_tables`) is written to 16 temporary files, by 4 bits of the
+hash. The files are counted one by one; a file that is too large is split by the next 4 bits. After the first spill a table holds
+entries of one source only. Disk: 24 bytes per key and source, and 24 per record whose key had been written out before.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from diamant.kernels.constants.counts import SOURCE_SHIFT
 
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 LEAST_KEYS = 1024
-"""Less memory than for so many is not accepted."""
+"""Number of keys that memory must suffice for."""
 _READ_ENTRIES = 64 * 1024
 _FIRST_SHIFT = 28
-"""Below the upper 32 bits, from which the place in a table comes."""
+"""Below the upper 32 bits, which choose the slot in a table."""
 
 
 class KeyCounts(NamedTuple):
-    """The counts; each list has a number per source."""
+    """The counts; each list has one number per source."""
 
     live: list[int]
     """Keys whose latest record has a value."""
     tombstones: list[int]
     """Keys whose latest record is a tombstone."""
     superseded: list[int]
-    """Records that a later one of the same key and source makes obsolete."""
+    """Records superseded by a later one of the same key and source."""
     keys: int
     """Different keys over all sources."""
     shared_keys: int
-    """Keys that have a live record on more than one source."""
+    """Keys with a live record in more than one source."""
 
 
 class KeyCensus:
@@ -71,9 +71,9 @@ class KeyCensus:
     ) -> None:
         """`is_one_log`: the sources are segments of one partition, so a record supersedes those of its key in all of them."""
         self.is_compiled = is_compiled
-        """True if `put` takes what kernels have hashed."""
+        """True if `put` expects hashes made by kernels."""
         self.hash = RandomHash(is_compiled=is_compiled)
-        """The hash by which a key is known here."""
+        """The hash that identifies keys."""
         self._sources = sources
         self._counts = memoryview(bytearray(8 * 3 * sources)).cast("q", (3, sources))
         self._directory: tempfile.TemporaryDirectory[str] | None = None
@@ -91,23 +91,23 @@ class KeyCensus:
 
     @property
     def has_spilled(self) -> bool:
-        """True if memory did not suffice."""
+        """True if keys were written to files."""
         return self._directory is not None
 
     def add(self, source: int, hashes: Sequence[bytes], tombstones: bytearray) -> None:
-        """Count records of `source`: the hashes of their keys, and for each a 1 if it is a tombstone, else a 0.
+        """Count records of `source`: the hashes of their keys, and a 1 for each tombstone, a 0 for each other record.
 
-        Some thousand records at a time are quick.
+        Fastest with some thousand records at a time.
         """
         if hashes:
             self.put(entries_of(source, hashes, tombstones), len(hashes))
 
     def put(self, entries: Numbers, count: int) -> None:
-        """Count records whose `entries` (`key_tables`) a kernel has made, uint64[n, 3], the first `count` of them."""
+        """Count the first `count` of the `entries` (`key_tables`) that a kernel has made, uint64[n, 3]."""
         self._keys.put(entries, count)
 
     def finish(self) -> KeyCounts:
-        """Count what was gathered."""
+        """Return the counts."""
         keys, shared_keys = self._keys.finish()
         live, tombstones, superseded = (
             [self._counts[kind, source] for source in range(self._sources)] for kind in (LIVE, TOMBSTONES, SUPERSEDED)
@@ -120,10 +120,10 @@ class KeyCensus:
 
 
 class _Keys:
-    """The keys of one table, or of the files that it was written to when it was full."""
+    """The keys of one table, or of the files that it was spilled to."""
 
     def __init__(self, new_table: Callable[[], KeyTable], make_directory: Callable[[], str], shift: int) -> None:
-        """The hashes differ from the 4 bits at `shift` of their second half on."""
+        """The hashes differ from the 4 bits at `shift` of their second half downwards."""
         self._new_table = new_table
         self._make_directory = make_directory
         self._shift = shift
@@ -139,7 +139,7 @@ class _Keys:
             self._source = entries[at, 2] >> SOURCE_SHIFT
 
     def finish(self) -> tuple[int, int]:
-        """Count everything; return how many keys there are, and how many are live on more than one source."""
+        """Count everything; return the number of keys, and of keys that are live in more than one source."""
         if not self._directory:
             return self._table.sum()
         self._spill()

@@ -1,4 +1,4 @@
-"""The sizes of the records of rows, summed by key by a kernel before they are counted (`top_keys`)."""
+"""Sums the sizes of the records of rows by key in a kernel, before `top_keys` counts them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from diamant.kernels.constants.fields import BUFFER_FULL, PAYLOAD_END, PAYLOAD_S
 from diamant.kernels.constants.sizes import BYTES, KEY_END, KEY_START, RECORDS, SIZES
 
 GROUPS = 64 * 1024
-"""Keys that are summed at a time."""
+"""Keys summed at a time."""
 _KEY_BYTES = 4 * 1024 * 1024
 _ENTRY_BYTES = 24
 
 
 class KeySizes:
-    """Owned by one thread. Memory: 12 MB; more for a batch of more records, or of more bytes, than that is for."""
+    """Owned by one thread. Memory: 12 MB; more for a batch whose records or bytes exceed that."""
 
     def __init__(self, top: TopKeys, key_hash: RandomHash, log_start_offset: int) -> None:
         self._top = top
@@ -28,7 +28,7 @@ class KeySizes:
         self._make_room(GROUPS, _KEY_BYTES)
 
     def add_rows(self, rows: SoundRows, row: int, end: int) -> None:
-        """Count the records of some of the rows, which are sound; those below the log start are left out."""
+        """Count the records of rows `row` to `end`, which are sound; skips those below the log start."""
         from diamant.kernels.sizing import sum_sizes
 
         chunk = rows.chunk
@@ -54,7 +54,7 @@ class KeySizes:
                 self._make_room(max(records, len(self._groups)), max(size, len(self._keys)))
 
     def flush(self) -> None:
-        """Hand on what was summed; to be called at the end."""
+        """Hand over the sums; to be called at the end."""
         self._top.add(map(self._sizes, range(self._count)))
         self._count = self._used = 0
 
@@ -65,7 +65,7 @@ class KeySizes:
         return key, key_hash, groups[index, RECORDS], groups[index, BYTES]
 
     def _make_room(self, groups: int, key_bytes: int) -> None:
-        """Begin with empty ones."""
+        """Begin with empty groups."""
         self._groups = memoryview(bytearray(8 * SIZES * groups)).cast("q", (groups, SIZES))
         self._keys = memoryview(bytearray(key_bytes))
         self._table = memoryview(bytearray(2 * groups * _ENTRY_BYTES)).cast("Q", (2 * groups, 3))

@@ -1,9 +1,9 @@
 """Tables of keys, by their hashes: the compiled one, and its plain twin for machines without kernels.
 
-    entry, 24 bytes:   16 hash | 8 what is known of the key (`kernels.constants.counts`)
+    entry, 24 bytes:   16 hash | 8 state of the key (`kernels.constants.counts`)
 
-A key that comes again in a source supersedes its record there; in a later source it begins again, and of the earlier ones only
-the number is kept in which it is live. Where the sources are parts of one log it supersedes its record wherever that is.
+A later record of a key supersedes the earlier one in the same source. In a later source the key starts again; of the earlier
+sources only their number with a live record is kept. If the sources are parts of one log, a record supersedes any earlier one.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Numbers: TypeAlias = "memoryview[int]"
 
 _FIRST_SLOTS = 4096
 _PLAIN_BYTES = 200
-"""Of an entry in a dict."""
+"""Size of an entry in a dict."""
 _TAKEN_AT_ONCE = 16 * 1024
 
 
 def entries_in(data: bytes | bytearray | mmap.mmap) -> Numbers:
-    """Return the entries that are in these bytes, at least one: uint64[n, 3]."""
+    """Return these bytes as entries, at least one: uint64[n, 3]."""
     return memoryview(data).cast("B").cast("Q", (len(data) // ENTRY.size, 3))
 
 
 def entries_of(source: int, hashes: Sequence[bytes], tombstones: bytearray) -> Numbers:
-    """Return the entries of records, one at least: the hashes of their keys, and for each a 1 if it is a tombstone, else a 0."""
+    """Return the entries of at least one record: the hashes of keys, and a 1 for each tombstone, a 0 for each other record."""
     words = [source << SOURCE_SHIFT | is_tombstone for is_tombstone in (0, TOMBSTONE)]
     return entries_in(
         b"".join(ENTRY.pack(hashed, words[gone]) for hashed, gone in zip(hashes, tombstones, strict=True))
@@ -43,27 +43,27 @@ def entries_of(source: int, hashes: Sequence[bytes], tombstones: bytearray) -> N
 
 
 class KeyTable(Protocol):
-    """Owned by one thread."""
+    """A table of keys, owned by one thread."""
 
     def put(self, entries: Numbers, start: int, end: int, only_source: int) -> int:
-        """Put entries `start` to `end`; return the first that is not in the table, as it is full or this of another source."""
+        """Put entries `start` to `end`; stop when the table is full or the source differs. Return the first one left out."""
         ...
 
     def take(self, shift: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the entries by bucket; then the table is empty.
+        """Yield the entries by bucket, and empty the table.
 
-        The halves of their hashes have changed places (`kernels.counting.take_entries`). The 4 bits at `shift` of what is the
-        second half then choose the bucket; tables do not look at the lower 32 bits of a half.
+        The halves of the hashes are swapped (`kernels.counting.take_entries`). The 4 bits at `shift` of the new second
+        half choose the bucket; tables ignore the lower 32 bits of a half.
         """
         ...
 
     def sum(self) -> tuple[int, int]:
-        """Count what is in the table; return how many keys there are, and how many are live in more than one source."""
+        """Count the table; return the number of keys, and of keys that are live in more than one source."""
         ...
 
 
 class CompiledKeyTable:
-    """A table of kernels. Memory: `max_bytes`, with the smaller table that it grows from."""
+    """A table of kernels. Memory: `max_bytes`, including the smaller table while it grows."""
 
     def __init__(self, counts: Numbers, least_keys: int, max_bytes: int, *, is_one_log: bool) -> None:
         self._counts = counts
@@ -73,7 +73,7 @@ class CompiledKeyTable:
         self.table: Numbers
         """For kernels: uint64[slots, 3]."""
         self.size = 0
-        """Keys in it."""
+        """Number of keys in the table."""
         self._clear()
 
     def put(self, entries: Numbers, start: int, end: int, only_source: int) -> int:
@@ -178,7 +178,7 @@ class PlainKeyTable:
         return len(self._words), shared
 
     def _add(self, word: int) -> bool:
-        """Count the latest record of a key in a source; tell whether it is live."""
+        """Count the latest record of a key in a source; return True if it is live."""
         is_live = not word & TOMBSTONE
         self._counts[LIVE if is_live else TOMBSTONES, word >> SOURCE_SHIFT] += 1
         return is_live

@@ -1,11 +1,11 @@
-"""The latest committed record of each key in the files of one moment: what a table has whose reader has read all of a log.
+"""The latest committed record of each key in a log's files at one moment: the table that a reader of the whole log has.
 
-Two passes, as a round of the cleaner has them: the first puts the offset of each key's last record into the cleaner's map, the
-second yields the records at these offsets, ascending. Aborted records, those from the last stable offset on, those without a
-key and those below the log start are not looked at; a tombstone supersedes, and is yielded only if it is asked for. The
-data source `kafka-log` says the same with `latest_per_key`.
+It takes two passes, like a round of the cleaner: the first puts the offset of each key's last record into the cleaner's map, the
+second yields the records at these offsets, ascending. Skipped are aborted records, those from the last stable offset on, those
+without a key and those below the log start. A tombstone supersedes, and is yielded only with `with_tombstones`. The data
+source `kafka-log` gives the same result with `latest_per_key`.
 
-Memory: the map's; what does not fit goes to a temporary file without a name (`offset_map`). And one batch.
+Memory: one batch, and the map, whose overflow goes to an unnamed temporary file (`offset_map`).
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def latest_records(
     check_done: Callable[[], None] = lambda: None,
     map_bytes: int = MAP_BYTES,
 ) -> Generator[Record, None, None]:
-    """Yield the records; see the module. `segments` is called twice, `check_done` raises what is to end it. Any thread.
+    """Yield the records; see the module. `segments` is called twice, `check_done` raises to stop. Any thread.
 
-    CorruptLog if something cannot be read: the latest record would be unknown.
+    CorruptLog for unreadable batches, since the latest record would be unknown.
     """
 
     def pieces(reader: PieceReader) -> Iterator[tuple[OpenSegment, Piece]]:
@@ -128,7 +128,7 @@ def _latest_offsets(
 
 
 def _batches_with(latest: LatestOffsets, piece: Piece) -> Iterator[tuple[Batch, frozenset[int]]]:
-    """Yield the batches that have latest records, with these records' offsets."""
+    """Yield the batches with latest records, and the offsets of these records."""
     if isinstance(piece, Batch):
         offsets = [(piece.header.base_offset, piece.header.last_offset)]
     else:

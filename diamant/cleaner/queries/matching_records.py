@@ -1,7 +1,7 @@
-"""The records of a partition that match, found by reading all of them: by key, by text, or by any test of a record.
+"""The matching records of a partition, found by reading everything: by key, by text, or by any test of a record.
 
-Records of open and aborted transactions are among them, control records are not. Batches in whose decompressed bytes nothing
-may match are passed over.
+Records of open and aborted transactions are included, control records are not. A batch is skipped if nothing in its decompressed
+bytes can match.
 
 Memory: `READ_BYTES` or one larger batch, and what it decompresses to.
 """
@@ -23,20 +23,20 @@ READ_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which records match."""
+    """The test for matching records."""
 
     is_wanted: Callable[[Record], bool]
     may_be_in: Callable[[bytes], bool]
-    """False: no record in these bytes of a batch matches."""
+    """False if no record in these bytes of a batch matches."""
 
     @classmethod
     def key(cls, key: bytes) -> Wanted:
-        """Return the test for the records of one key."""
+        """Return the test for records with this key."""
         return cls(lambda record: record.key == key, lambda payload: key in payload)
 
     @classmethod
     def text(cls, text: bytes) -> Wanted:
-        """Return the test for bytes anywhere in a key, a value, or the name or value of a header."""
+        """Return the test for these bytes anywhere in a key, a value, or the name or value of a header."""
 
         def is_wanted(record: Record) -> bool:
             headers = (part for name, value in record.headers for part in (name.encode(), value))
@@ -46,11 +46,11 @@ class Wanted:
 
 
 class SearchStep(NamedTuple):
-    """So much more was read."""
+    """The progress of a search: bytes read since the last step."""
 
     bytes: int
     problem: str | None = None
-    """Why the rest of a segment could not be read."""
+    """Reason why the rest of a segment could not be read."""
 
 
 def matching_records(
@@ -60,7 +60,7 @@ def matching_records(
     *,
     check_done: Callable[[], None] = lambda: None,
 ) -> Generator[Record | SearchStep]:
-    """Yield what matches, and after each piece how much was read. Blocks."""
+    """Yield the matches, and after each piece the bytes read. Blocks."""
     for segment in files():
         done = 0
         try:

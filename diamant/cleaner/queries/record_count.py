@@ -1,6 +1,6 @@
-"""Record counts of a partition by kind: bounds at once, told by headers, or exact, told by its keys.
+"""Record counts of a partition by kind: bounds at once, from headers, or exact counts, from its keys.
 
-Every record is one of these; markers of transactions are none:
+Every record is one of these; transaction markers are not records:
 
     live           the latest of its key, and has a value
     tombstone      the latest of its key, and has none
@@ -27,12 +27,12 @@ from diamant.kernels import ARE_COMPILED
 from diamant.kernels.constants import counts
 
 MAX_KEY_BYTES = 64 * 1024 * 1024
-"""Memory for the keys of a partition; what does not fit goes to temporary files (`key_counts`)."""
+"""Memory for the keys of a partition; more of them spill to temporary files (`key_counts`)."""
 MAX_PROBLEMS = 100
 
 
 class CountRange(NamedTuple):
-    """A number, or what is known of it."""
+    """Lower and upper bound of a number."""
 
     least: int = 0
     most: int = 0
@@ -43,12 +43,12 @@ class CountRange(NamedTuple):
 
 
 def exactly(count: int) -> CountRange:
-    """Return a number that is known."""
+    """Return the range of a known number."""
     return CountRange(count, count)
 
 
 class RecordCount(NamedTuple):
-    """Of a partition, or of several; see the module."""
+    """The counts of one partition, or of several; see the module."""
 
     records: CountRange = CountRange()
     live: CountRange = CountRange()
@@ -62,14 +62,14 @@ class RecordCount(NamedTuple):
         return RecordCount(*(one.plus(other) for one, other in zip(self, more, strict=True)))
 
     def to_fields(self) -> dict[str, Any]:
-        """Return it as JSON has it: of each kind at least so many and at most so many."""
+        """Return the fields for JSON: a lower and an upper bound for each kind."""
         return {name: bounds._asdict() for name, bounds in zip(self._fields, self, strict=True)}
 
 
 def count_by_headers(clean: SegmentCounts, dirty: SegmentCounts, uncounted_offsets: int = 0) -> RecordCount:
-    """Return bounds, given what the clean part and the others hold.
+    """Return bounds from the counts of the clean part and of the rest.
 
-    `uncounted_offsets`: so many offsets at the begin of the log are deleted, and yet may be among what was counted.
+    `uncounted_offsets`: number of deleted offsets at the beginning of the log that the counts may still include.
     """
     added = dirty.records
     gone = min(clean.records + added, uncounted_offsets)
@@ -85,7 +85,7 @@ def count_by_headers(clean: SegmentCounts, dirty: SegmentCounts, uncounted_offse
 
 
 def count_by_offsets(offsets: int) -> RecordCount:
-    """Return bounds of a partition of which nothing is known but how many offsets it has."""
+    """Return bounds of a partition of which only the number of offsets is known."""
     return RecordCount(*(CountRange(0, offsets) for _ in RecordCount._fields))
 
 
@@ -99,9 +99,9 @@ def count_by_keys(
     max_bytes: int = MAX_KEY_BYTES,
     is_compiled: bool = ARE_COMPILED,
 ) -> tuple[RecordCount, tuple[Problem, ...]]:
-    """Read everything and count exactly; batches that cannot be read are problems, and not counted. Any thread.
+    """Read everything and count exactly; unreadable batches become problems and do not count. Any thread.
 
-    `check_done` raises what is to end it.
+    `check_done` raises to stop.
     """
     problems: list[Problem] = []
 

@@ -1,6 +1,6 @@
-"""Counts the records of a partition, batches of any kind, and gathers its keys for a census.
+"""Counts the records of a partition, in batches of any kind, and gathers its keys for a census.
 
-Rows are counted by a kernel; what it refuses, and single batches, by its plain twin here, which says what is wrong.
+A kernel counts rows. Its plain twin here counts single batches and rows that the kernel refuses, and reports what is wrong.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from diamant.kernels.constants.fields import BUFFER_FULL, CORRUPT, RECORD_COUNT,
 from diamant.protocol.errors import CorruptBatch
 
 _AT_ONCE = 8192
-"""Entries that are handed to the census together."""
+"""Entries handed to the census at once."""
 
 
 class Census(Protocol):
-    """Takes keys: a `KeyCensus`, or what hands them on to one."""
+    """Takes keys: a `KeyCensus`, or a proxy for one."""
 
     @property
     def hash(self) -> RandomHash:
-        """The hash by which a key is known."""
+        """The hash that identifies keys."""
         ...
 
     def put(self, entries: Numbers, count: int) -> None:
-        """Take the first `count` of some entries (`key_tables`)."""
+        """Take the first `count` entries (`key_tables`)."""
         ...
 
 
@@ -41,7 +41,7 @@ class RecordCounter:
     def __init__(
         self, census: Census, source: int, log_start_offset: int, report: Report, top: TopKeys | None = None
     ) -> None:
-        """`source`: as the census knows the partition."""
+        """`source`: the number of the partition in the census."""
         self.sums = memoryview(bytearray(8 * counts.COUNTS)).cast("q")
         """See `kernels.constants.counts`."""
         self._census = census
@@ -56,20 +56,20 @@ class RecordCounter:
         self._tombstones = bytearray()
 
     def add(self, path: str, piece: Piece, outcome: Outcome) -> None:
-        """Count the records of rows, their outcomes in STEP, or of a batch. Of a damaged one none, and it is reported."""
+        """Count the records of rows, with outcomes in STEP, or of one batch. A damaged one is reported and not counted."""
         if isinstance(piece, SoundRows):
             self._add_rows(path, piece)
         else:
             self._add_batch(path, piece, outcome)
 
     def finish(self) -> None:
-        """Hand on what was gathered; to be called at the end."""
+        """Hand over the gathered keys; to be called at the end."""
         self._flush()
         if self._sizes is not None:
             self._sizes.flush()
 
     def _flush(self) -> None:
-        """Hand what was gathered to the census."""
+        """Hand the gathered keys to the census."""
         if self._entry_count:
             self._census.put(self._entries, self._entry_count)
             self._entry_count = 0

@@ -1,6 +1,6 @@
-"""Exact counts of a partition's records by kind, segment by segment: what `count_by_keys` counts, with its place.
+"""Exact counts of a partition's records by kind and segment: the counts of `count_by_keys`, divided by place.
 
-A record counts in the segment where it lies, and is superseded by a later one of its key in any segment of the partition.
+A record counts in its own segment, and is superseded by a later one of its key in any segment of the partition.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from diamant.storage.errors import StorageError
 
 
 class SegmentRecords(NamedTuple):
-    """The records of one segment by kind, as `record_count` has them; markers are no records."""
+    """The records of one segment by kind, as in `record_count`; markers are not records."""
 
     base_offset: int
     size: int
-    """Of the file when it was counted, in bytes."""
+    """Size of the file at the time of the count, in bytes."""
     live: int = 0
     superseded: int = 0
     tombstones: int = 0
     """The latest of their keys."""
     aborted: int = 0
     undecided: int = 0
-    """Of open transactions."""
+    """Records of open transactions."""
     keyless: int = 0
     below_log_start: int = 0
     markers: int = 0
     first_horizon_ms: int | None = None
-    """The earliest delete horizon of its tombstones, superseded ones among them; None if none has one."""
+    """The earliest delete horizon of its tombstones, superseded ones included; None if none has one."""
     last_horizon_ms: int | None = None
 
     @property
     def records(self) -> int:
-        """All of them."""
+        """Sum over all kinds."""
         return sum((self.live, self.superseded, self.tombstones, self.aborted, self.undecided, self.keyless))
 
 
 class SegmentCensus(NamedTuple):
-    """The segments of a partition, ascending, and what could not be read."""
+    """The segments of a partition, ascending, and the problems of reading them."""
 
     segments: tuple[SegmentRecords, ...]
     problems: tuple[Problem, ...] = ()
@@ -67,7 +67,7 @@ def count_by_segment(
     max_bytes: int = MAX_KEY_BYTES,
     is_compiled: bool = ARE_COMPILED,
 ) -> SegmentCensus:
-    """Read the present segments, ascending, at most `most_segments`. Any thread; `check_done` raises what is to end it."""
+    """Read the given segments, ascending, at most `most_segments`. Any thread; `check_done` raises to stop."""
     problems: list[Problem] = []
 
     def report(problem: Problem) -> None:
@@ -108,5 +108,5 @@ def _with_horizons(env: Env, path: str, one: SegmentRecords, log_start_offset: i
     try:
         counted = count_segment(env, path, one.size, log_start_offset)
     except (StorageError, OSError):
-        return one  # its fault is among the problems, or it is gone
+        return one  # its fault is among the problems, or the file is gone
     return one._replace(first_horizon_ms=counted.first_horizon_ms, last_horizon_ms=counted.last_horizon_ms)

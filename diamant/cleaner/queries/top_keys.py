@@ -1,10 +1,10 @@
-"""The keys that take the most room, found in one pass and in bounded memory.
+"""The largest keys by the bytes of their records, found in one pass and in bounded memory.
 
-Exact up to `MAX_KEYS` different keys. With more, small keys are forgotten from time to time and count from 0 when they come
-again; `missed_bytes` says by how much any key may be counted short.
+Exact up to `MAX_KEYS` different keys. With more, small keys are forgotten from time to time and count from 0 when they
+come again; `missed_bytes` bounds the undercount of any key.
 
-Memory: `MAX_KEYS` keys of at most `MAX_KEY_BYTES` and two numbers each, about 40 MB; longer keys count by their hash and show
-their beginning.
+Memory: `MAX_KEYS` keys of at most `MAX_KEY_BYTES` and two numbers each, about 40 MB; longer keys are counted by their hash and
+shown by their beginning.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ MAX_KEY_BYTES = 128
 
 
 class TopKey(NamedTuple):
-    """A key, or up to `MAX_KEY_BYTES` of a longer one (whole letters if it is UTF-8), and what its records come to."""
+    """A key, or up to `MAX_KEY_BYTES` of a longer one (whole letters if it is UTF-8), and the totals of its records."""
 
     key: bytes
     is_cut: bool
     records: int
     bytes: int
-    """Of keys and values, before compression."""
+    """Size of keys and values, before compression."""
 
 
 class TopKeys:
@@ -35,11 +35,11 @@ class TopKeys:
         self._count = count
         self._max_keys = max_keys
         self._found: dict[tuple[bytes, bytes], list[int]] = {}
-        """By the key's beginning, and the hash of a key that is longer: records, bytes."""
+        """From the key's beginning and the hash of a longer key to records and bytes."""
         self.missed_bytes = 0
 
     def add(self, sizes: Iterable[tuple[bytes, bytes, int, int]]) -> None:
-        """Count records by keys, the keys' hashes, how many records they are and how many bytes these have."""
+        """Add sizes: keys, the keys' hashes, their numbers of records and of bytes."""
         found = self._found
         for key, key_hash, records, size in sizes:
             name = (key, b"") if len(key) <= MAX_KEY_BYTES else (key[:MAX_KEY_BYTES], key_hash)
@@ -69,7 +69,7 @@ class TopKeys:
 
 
 def _whole_letters(data: bytes) -> bytes:
-    """Return the beginning of a text in UTF-8 without the part of a letter at its end; anything else as it is."""
+    """Return a UTF-8 text without an incomplete letter at its end; other bytes unchanged."""
     for end in range(len(data), len(data) - 4, -1):
         with suppress(UnicodeDecodeError):
             data[:end].decode()

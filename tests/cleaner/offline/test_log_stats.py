@@ -190,7 +190,7 @@ def test_offsets_out_of_order_are_a_problem() -> None:
         ("index", b"\0\0\0\2\0\1\0\0", "the segment has"),
         ("timeindex", bytes(7) + b"\2\0\0\0\1" + bytes(7) + b"\1\0\0\0\1", "to ascend"),
         ("txnindex", b"x", "multiple of 34"),
-        ("log.swap", b"", "cut short"),
+        ("log.swap", b"", "interrupted cleaning"),
     ],
 )
 def test_a_bad_index_is_a_problem(suffix: str, data: bytes, reason: str) -> None:
