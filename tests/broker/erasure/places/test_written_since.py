@@ -49,7 +49,7 @@ async def test_the_command_tells_some_and_counts_the_others(broker: Broker) -> N
     asked = Asked(broker.bootstrap_servers, None, timeout_ms=1, as_json=False)
     command._print(Console(file=said, width=200), asked, erasure.to_fields())
     assert said.getvalue().count("The key was written again") == command.MAX_SHOWN
-    assert f"... and {writes - command.MAX_SHOWN} times more." in said.getvalue()
+    assert f"... and {writes - command.MAX_SHOWN} more times." in said.getvalue()
 
 
 async def test_what_is_left_is_no_later_write(broker: Broker) -> None:
