@@ -23,6 +23,7 @@ from diamant.kernels.constants.tuples import MAP, SKIP
 
 if TYPE_CHECKING:
     from array import array
+    from collections.abc import Callable
 
     from diamant.cleaner.engines.offset_map import LatestOffsets
     from diamant.cleaner.engines.work import RoundWork
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.rules.transaction_tracker import TransactionTracker
     from diamant.cleaner.segments.row_reader import Rows
     from diamant.cleaner.segments.row_records import RowRecords
+    from diamant.storage.env.env import File
 
 
 class Mapped(NamedTuple):
@@ -48,13 +50,14 @@ class Mapped(NamedTuple):
 class CompiledMap:
     """A `KeyMap` of key hashes. `close` releases its memory and file."""
 
-    def __init__(self, work: RoundWork, records: RowRecords) -> None:
+    def __init__(self, work: RoundWork, records: RowRecords, spill: Callable[[], File] | None = None) -> None:
+        """`spill` opens a file for what does not fit into memory; the default is in the partition's directory."""
         plan = work.plan
         self.offsets = OffsetMap(
             plan.hash_key,
             memory_bytes=plan.map_memory_bytes,
             max_entries=plan.map_max_entries if plan.is_kafka else None,
-            spill=lambda: open_spill_file(work.env, plan.directory),
+            spill=spill or (lambda: open_spill_file(work.env, plan.directory)),
             expected_tuples=self._expected_tuples,
             least_slots=work.limits.table_slots,
         )

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 from diamant.cleaner.forecast.forecast import Forecast, Scenario
 from diamant.cleaner.segments.tolerant_reader import PartitionFiles, Problem
 from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.settings import LOCAL_DIRS
 from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
-from diamant.cleaner.spark.runner.driver_scratch import LOCAL_DIRS
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 
 Engine: TypeAlias = Callable[[Env, CleanPlan, OnOutput], CleanResult]
 """Runs a plan and hands over each output."""
+
+_CHECKPOINTS = threading.Lock()
+"""Held from the reading of a checkpoint file to its writing: threads that clean partitions of one directory share it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +354,7 @@ def _read_offsets(env: Env, log_directory: str, name: str) -> dict[TopicPartitio
 
 
 def _write_offset(env: Env, log_directory: str, name: str, key: TopicPartition, offset: int) -> None:
-    offsets = _read_offsets(env, log_directory, name)
-    offsets[key] = offset
-    checkpoints.write_offset_checkpoint(env, f"{log_directory}/{name}", offsets)
+    with _CHECKPOINTS:
+        offsets = _read_offsets(env, log_directory, name)
+        offsets[key] = offset
+        checkpoints.write_offset_checkpoint(env, f"{log_directory}/{name}", offsets)

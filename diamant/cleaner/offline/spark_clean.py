@@ -1,13 +1,16 @@
 """Cleans all partitions of a log directory that no broker uses, in one application of Spark, largest first.
 
 `cleaner.offline` opens each partition, cleans it if it is due (or forced) and closes it, as `diamant log clean` does; so Kafka or
-Diamant can open the directory afterwards. Partitions are cleaned one after the other: a job has tasks for every core.
-Small ones are not worth a job and are cleaned in this process.
+Diamant can open the directory afterwards. Several partitions are cleaned at a time: a job may be a single task, and the others
+work while one is planned or put in place. Small ones are not worth a job and are cleaned in this process.
+
+Memory: one open log for each partition that is being cleaned, and what the engine takes in this process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 16 * 1024 * 1024
 """Size below which a local engine finishes before Spark has started its workers."""
+MAX_AT_ONCE = 32
+"""Limit of partitions that are cleaned at the same time, however many cores there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +77,17 @@ def clean_directory(
     is_forced: bool,
     is_clean: bool,
     small_bytes: int = SMALL_BYTES,
+    at_once: int = 1,
 ) -> Iterator[PartitionOutcome]:
-    """Clean partitions and yield their outcomes; a failure does not stop the others.
+    """Clean partitions, `at_once` at a time, and yield their outcomes in the order of `directories`.
 
-    `settings_of` returns the settings for a topic, None to skip it. The caller holds the directory's lock.
+    A failure does not stop the others. `settings_of` returns the settings for a topic, None to skip it. The caller holds the
+    directory's lock.
     """
     chosen = _by_size(engine, small_bytes)
-    for directory in directories:
+
+    def clean(directory: str, settings: PartitionSettings) -> PartitionOutcome:
         name = directory.rpartition("/")[2]
-        topic, _ = names.parse_partition_dir(name)
-        settings = settings_of(topic)
-        if settings is None:
-            continue
         try:
             report = clean_partition(
                 env,
@@ -96,9 +100,26 @@ def clean_directory(
                 engine=chosen,
             )
         except (StorageError, OSError) as error:
-            yield PartitionOutcome(name, None, str(error))
-        else:
-            yield PartitionOutcome(name, report)
+            return PartitionOutcome(name, None, str(error))
+        return PartitionOutcome(name, report)
+
+    with ThreadPoolExecutor(at_once, "clean") as threads:
+        begun = []
+        try:
+            for directory in directories:
+                settings = settings_of(topic_of(directory))
+                if settings is not None:
+                    begun.append(threads.submit(clean, directory, settings))
+            for future in begun:
+                yield future.result()
+        finally:
+            for future in begun:
+                future.cancel()
+
+
+def topic_of(directory: str) -> str:
+    """Return the topic of a partition by its directory."""
+    return names.parse_partition_dir(directory.rpartition("/")[2])[0]
 
 
 def _by_size(engine: Engine, small_bytes: int) -> Engine:

@@ -56,8 +56,31 @@ def on_spark(
     context: Any = None,
     **options: Any,
 ) -> CleanResult:
-    """A job on Spark, over real copies of the files; its tasks run in this process unless a `context` is given."""
+    """A divided round on Spark, over real copies of the files; its tasks run in this process unless a `context` is given."""
     from diamant.cleaner.spark.clean.job import CleanJob
+
+    return _by_job(CleanJob, env, plan, on_output, limits, task_limits, context, **options)
+
+
+def whole_on_spark(
+    env: Env, plan: CleanPlan, on_output: OnOutput = no_output, *, limits: EngineLimits = ENGINE_LIMITS, **_: Any
+) -> CleanResult:
+    """A round on Spark that is one task, in the same way."""
+    from diamant.cleaner.spark.clean.whole_round import WholeRound
+
+    return _by_job(WholeRound, env, plan, on_output, limits)
+
+
+def _by_job(
+    new_job: Callable[..., Any],
+    env: Env,
+    plan: CleanPlan,
+    on_output: OnOutput,
+    limits: EngineLimits,
+    task_limits: Any = None,
+    context: Any = None,
+    **options: Any,
+) -> CleanResult:
     from diamant.cleaner.spark.clean.staged_outputs import take_over
     from diamant.cleaner.spark.clean.task_limits import TaskLimits
     from diamant.cleaner.spark.environment.locations import Location
@@ -67,7 +90,7 @@ def on_spark(
         here = copied(env, plan, Path(place, "t-0"))
         target = Location(f"{place}/staging")
         try:
-            manifest = CleanJob(
+            manifest = new_job(
                 context or OneProcess(),
                 here,
                 source=Location(here.directory),
@@ -112,6 +135,7 @@ ENGINES: dict[str, Engine] = {
     "compiled": compiled_,
     "in parts": in_parts,
     "Spark": on_spark,
+    "Spark, whole": whole_on_spark,
 }
 
 LOCAL = ("inline", "one by one", "compiled")

@@ -39,7 +39,7 @@ def each(names: list[str]) -> pytest.MarkDecorator:
 
 
 for_others = each(OTHERS)
-for_whole_rounds = each([name for name in OTHERS if name != "in parts"])
+for_whole_rounds = each([name for name in OTHERS if name not in ("in parts", "Spark, whole")])
 """Without the compiled engine once more, in processes that take long to begin."""
 
 
@@ -65,7 +65,7 @@ def check(engine: Engine, env: MemoryEnv, plan: CleanPlan, *, with_figures: bool
 
 def is_spark(engine: Any) -> bool:
     """True for a job on Spark, whatever its options."""
-    return getattr(engine, "func", engine) is ENGINES["Spark"]
+    return getattr(engine, "func", engine) in (ENGINES["Spark"], ENGINES["Spark, whole"])
 
 
 # -- any round over any history ----------------------------------------------------------------------------------------

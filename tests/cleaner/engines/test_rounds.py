@@ -59,7 +59,7 @@ def test_a_result_names_its_engine() -> None:
     env, plan = SegmentHistory().stored()
     found = {name: engine(env, plan).runner for name, engine in ENGINES.items()}
     compiled = dict.fromkeys(("compiled", "in parts"), "compiled")
-    assert found == {"inline": "inline", "one by one": "inline", "Spark": "spark", **compiled}
+    assert found == {"inline": "inline", "one by one": "inline", "Spark": "spark", "Spark, whole": "spark", **compiled}
 
 
 def test_sequences_survive_a_cleaning_and_a_restart(new_log: NewLog) -> None:

@@ -92,16 +92,24 @@ def clean(
     with _told_if_interrupted(outcomes), one_line_errors(), _locked(env, directory):
         known = _Settings(env, directory, topics, overrides, mode)
         with running("clean", master, spark_settings) as session:
-            from diamant.cleaner.offline.spark_clean import clean_directory, partitions_by_size
-            from diamant.cleaner.spark.clean.in_session import session_engine
+            from diamant.cleaner.offline.spark_clean import MAX_AT_ONCE, clean_directory, partitions_by_size, topic_of
+            from diamant.cleaner.spark.clean.in_session import session_engine, whole_bytes
 
+            found = partitions_by_size(env, directory)
+            sizes = [size for path, size in found if known.of(topic_of(path)) is not None]
+            cores = session.sparkContext.defaultParallelism
+            at_once = max(1, min(cores, len(sizes), MAX_AT_ONCE))
+            engine = session_engine(
+                session.sparkContext, staging, whole_bytes=whole_bytes(sizes, cores), at_once=at_once
+            )
             for outcome in clean_directory(
                 env,
-                [path for path, _ in partitions_by_size(env, directory)],
+                [path for path, _ in found],
                 known.of,
-                session_engine(session.sparkContext, staging),
+                engine,
                 is_forced=force,
                 is_clean=read_clean_shutdown(env, directory) is not None,
+                at_once=at_once,
             ):
                 outcomes.append(outcome)
                 _print(outcome, as_json=as_json)

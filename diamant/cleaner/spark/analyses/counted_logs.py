@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from heapq import heapreplace
 from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES
@@ -29,6 +28,7 @@ from diamant.cleaner.spark.analyses.count_tasks import (
     put_together,
     slice_of,
 )
+from diamant.cleaner.spark.environment.shares import are_shared_evenly
 from diamant.cleaner.spark.environment.shipped_code import Versions
 from diamant.cleaner.spark.source.filter_bounds import FilterBounds
 from diamant.cleaner.spark.source.options import SourceOptions
@@ -43,9 +43,6 @@ PART_BYTES = 256 * 1024 * 1024
 MAX_PART_BYTES = 8 * PART_BYTES
 PARTS_PER_CORE = 3
 """More of them share the work more evenly, and repeat more keys."""
-LONGEST_SHARE = 4 / 3
-"""Logs are not cut if they can be dealt out so that no core has more than this times its share: of small records, handing on
-the keys costs half as much as counting them."""
 TABLE_BYTES = 96 * 1024 * 1024
 """For the keys of a task, and on few cores together as much as `diamant log stats` takes."""
 BYTES_OF_A_SLICE = 512 * 1024 * 1024
@@ -115,13 +112,9 @@ def _counted(
 
 def _part_bytes(sizes: Sequence[int], cores: int, least_bytes: int) -> int:
     """Return the size from which on a log is cut into parts of that size."""
-    total = sum(sizes)
-    shares = [0] * cores
-    for size in sorted(sizes, reverse=True):
-        heapreplace(shares, shares[0] + size)
-    if max(shares) <= LONGEST_SHARE * total / cores:
+    if are_shared_evenly(sizes, cores):
         return max(sizes, default=0)
-    return min(MAX_PART_BYTES, max(least_bytes, total // (PARTS_PER_CORE * cores)))
+    return min(MAX_PART_BYTES, max(least_bytes, sum(sizes) // (PARTS_PER_CORE * cores)))
 
 
 def _parts(

@@ -53,13 +53,18 @@ def write_group(
     else:
         told = ShuffledSurvivors(work.plan, survivors, map_end_offset)
     rewriter = CompiledRewriter(work, records, told, ResumableTracker.resume(state))
-    outputs = []
-    written = 0
+    return tuple(staged_outputs(work, files, rewriter, group, directory))
+
+
+def staged_outputs(
+    work: RoundWork, files: TaskFiles, rewriter: CompiledRewriter, group: Sequence[SegmentPlan], directory: str
+) -> Iterator[StagedOutput]:
+    """Yield the outputs of a group, written into `files`."""
+    written = work.stats.messages_written
     for output in rewrite_group(work, rewriter, group):
         count = work.stats.messages_written - written
         written += count
-        outputs.append(StagedOutput(output, directory, files.files_of(output.base_offset), count))
-    return tuple(outputs)
+        yield StagedOutput(output, directory, files.files_of(output.base_offset), count)
 
 
 class ShuffledSurvivors:

@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult, OnOutput, never_done
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.runners.contract import remove_cleaned_files
-from diamant.cleaner.spark.clean.job import CleanJob, JobProgress
+from diamant.cleaner.spark.clean.job import CleanJob
+from diamant.cleaner.spark.clean.progress import JobProgress
 from diamant.cleaner.spark.clean.staged_outputs import check_manifest, take_over
 from diamant.cleaner.spark.clean.staging import new_place, remove_leftovers, remove_place, source_for
+from diamant.cleaner.spark.clean.whole_round import WholeRound
 from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.settings import CORE_BYTES_PER_S, PROCESS_BYTES_PER_S
+from diamant.cleaner.spark.environment.shares import largest_share
 from diamant.cleaner.spark.session.session import reason_of
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 
+WHOLE_BYTES = 512 * 1024 * 1024
+"""Up to this size one task is done about as soon as the three steps of a divided round, on any number of cores."""
+
+
+def whole_bytes(sizes: Sequence[int], cores: int) -> int:
+    """Return the size up to which rounds need not be divided, of a directory whose partitions have `sizes`."""
+    if cores * CORE_BYTES_PER_S < PROCESS_BYTES_PER_S:
+        return max(sizes, default=0)
+    return max(WHOLE_BYTES, largest_share(sizes, cores))
+
 
 def session_engine(
-    context: Any, staging: str = "", on_progress: Callable[[JobProgress], object] = lambda _: None
+    context: Any,
+    staging: str = "",
+    on_progress: Callable[[JobProgress], object] = lambda _: None,
+    *,
+    whole_bytes: int = -1,
+    at_once: int = 1,
 ) -> Callable[[Env, CleanPlan, OnOutput], CleanResult]:
     """Return an engine (`cleaner.offline`) that works in the session of `context`, a SparkContext.
 
-    `on_progress` is given what tells of a job's progress as the job begins. Raises as engines do, and SparkError.
+    Plans of up to `whole_bytes` are not divided; `at_once` threads use it. `on_progress` is given what tells of a job's
+    progress as the job begins. Raises as engines do, and SparkError.
     """
 
     def engine(env: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:
@@ -33,7 +53,11 @@ def session_engine(
         try:
             remove_leftovers(env, plan, place)
             source = source_for(env, plan, place, never_done, throttle)
-            job = CleanJob(context, plan, source=source, target=place, env=env)
+            job: CleanJob | WholeRound
+            if sum(segment.size for segment in plan.segments) <= whole_bytes:
+                job = WholeRound(context, plan, source=source, target=place, env=env, at_once=at_once)
+            else:
+                job = CleanJob(context, plan, source=source, target=place, env=env)
             on_progress(job.progress)
             manifest = job.run()
             check_manifest(plan, manifest)

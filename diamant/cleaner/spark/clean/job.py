@@ -18,7 +18,6 @@ committed transactions. Of tasks: see `key_tuples`, `survivors`, `engines.compil
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -41,10 +40,11 @@ from diamant.cleaner.spark.clean.parts import (
     records_per_byte,
     segments_of,
 )
+from diamant.cleaner.spark.clean.progress import Done, JobProgress
 from diamant.cleaner.spark.clean.survivors import partitions_for
 from diamant.cleaner.spark.clean.task_files import TaskFiles
 from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
-from diamant.cleaner.spark.clean.tasks import Done, Job, group_results, part_events, part_rows, reduce_rows
+from diamant.cleaner.spark.clean.tasks import NO_LIMIT, Job, group_results, part_events, part_rows, reduce_rows
 from diamant.cleaner.spark.clean.transaction_cuts import EVENT_FIELDS, ResumableTracker, TrackerState
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.shipped_code import Versions
@@ -56,42 +56,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE_S = 1800.0
-"""Time without the end of any task before a job fails, beside the time that the largest one may take at the slowest."""
-SLOWEST_BYTES_PER_S = 1e6
-"""Slowest expected rate of a task, unless a lower one is set."""
-
-_NO_LIMIT = 2**63 - 2
 _NO_EVENTS = np.empty((0, EVENT_FIELDS), np.int64)
-
-
-class JobProgress:
-    """The progress of a job; its numbers are read by another thread while it runs."""
-
-    def __init__(self, context: SparkContext) -> None:
-        self.step = "starting"
-        """The current step, in a word."""
-        self.patience_s = PATIENCE_S
-        """If for so long no task comes to its end, something hangs."""
-        self.done = Done(context.accumulator(0), context.accumulator(0))
-        """For tasks."""
-
-    def begin(self, step: str, task_bytes: int, bytes_per_second: float = math.inf) -> None:
-        """Begin with a step, of whose tasks the largest reads so many bytes, and writes as many at most."""
-        self.step = step
-        self.patience_s = PATIENCE_S + 2 * task_bytes / min(SLOWEST_BYTES_PER_S, bytes_per_second)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes read and written by tasks that have ended."""
-        count: int = self.done.bytes.value
-        return count
-
-    @property
-    def tasks(self) -> int:
-        """Number of tasks that have ended."""
-        count: int = self.done.tasks.value
-        return count
 
 
 class CleanJob:
@@ -129,9 +94,7 @@ class CleanJob:
             source=source,
             target=target,
             parts=self._parts,
-            groups=(),
             partitions=partitions,
-            map_end_offset=_NO_LIMIT,
             bytes_per_second=plan.io_max_bytes_per_second / max(1, context.defaultParallelism),
             versions=Versions.here(),
             limits=limits,
@@ -147,7 +110,7 @@ class CleanJob:
             events = self._walk(self._parts)
             return self._rewrite(plan.first_dirty_offset - 1, events, None, 0)
         map_end_offset = plan.segments[-1].next_base_offset - 1
-        shuffled, events, figures = self._map(_NO_LIMIT)
+        shuffled, events, figures = self._map(NO_LIMIT)
         mapped = sum(one.mapped for one in figures)
         dirty = {part.index for part in self._parts if part.is_dirty}
         stats.map_bytes_read = sum(one.bytes_read for one in figures if one.index in dirty)

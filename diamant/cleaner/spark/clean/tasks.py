@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
@@ -14,6 +14,7 @@ from diamant.cleaner.spark.clean.group_rewrite import write_group
 from diamant.cleaner.spark.clean.key_tuples import ERROR, FIGURES, PartKeys, Row, events_of
 from diamant.cleaner.spark.clean.manifest import ErrorFields, GroupResult, fields_of, is_final
 from diamant.cleaner.spark.clean.parts import Part
+from diamant.cleaner.spark.clean.progress import Done
 from diamant.cleaner.spark.clean.survivors import GroupSurvivors, SurvivorRow, survivor_rows
 from diamant.cleaner.spark.clean.task_files import TaskFiles
 from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+NO_LIMIT = 2**63 - 2
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """The input that every task of a round shares."""
@@ -36,17 +40,18 @@ class Job:
     """Directory of the segments."""
     target: Location
     """Directory for outputs, each attempt in one of its own."""
-    parts: tuple[Part, ...]
-    groups: tuple[tuple[int, ...], ...]
-    """Places of the segments that are rewritten into one output each."""
-    partitions: int
-    """Into how many the hashes are spread."""
-    map_end_offset: int
-    """Nothing above is mapped."""
     bytes_per_second: float
     """For each task."""
     versions: Versions
     """The driver's software."""
+    parts: tuple[Part, ...] = ()
+    """These and what follows up to `limits`: of a round that is divided."""
+    groups: tuple[tuple[int, ...], ...] = ()
+    """Places of the segments that are rewritten into one output each."""
+    partitions: int = 0
+    """Into how many the hashes are spread."""
+    map_end_offset: int = NO_LIMIT
+    """Nothing above is mapped."""
     limits: TaskLimits = TASK_LIMITS
     new_throttle: Callable[[float], Throttle] = Throttle
 
@@ -66,31 +71,19 @@ class Job:
         return [segments[place] for place in self.groups[group]]
 
 
-class Done(NamedTuple):
-    """Two accumulators: what the tasks have done that came to their end."""
-
-    tasks: Any
-    bytes: Any
-    """Read and written."""
-
-    def add(self, size: int) -> None:
-        """Count a task that has read and written so many bytes."""
-        self.tasks.add(1)
-        self.bytes.add(size)
-
-
 @lru_cache(maxsize=2)
 def _parsed(text: str) -> CleanPlan:
     return CleanPlan.from_json(text)
 
 
-def _job(sent: Any) -> Job:
+def job_of(sent: Any) -> Job:
+    """Return what was sent. SparkError if this process has other software than the driver."""
     job: Job = sent.value
     check_versions(job.versions)
     return job
 
 
-def _attempt() -> int:
+def attempt() -> int:
     """Return the number of this attempt among all attempts of all tasks of the application."""
     from pyspark import TaskContext
 
@@ -108,7 +101,7 @@ def part_events(sent: Any, done: Done) -> Callable[[Part], tuple[int, NDArray[np
     """Return the task that reads the events of transactions in a part: `(part, events, error)`."""
 
     def work(part: Part) -> tuple[int, NDArray[np.int64] | None, ErrorFields | None]:
-        job = _job(sent)
+        job = job_of(sent)
         throttle = job.new_throttle(job.bytes_per_second)
         try:
             events = events_of(TaskFiles(job.plan, job.source), job.plan, part, throttle, job.limits)
@@ -126,7 +119,7 @@ def part_rows(sent: Any, done: Done) -> Callable[[Iterable[tuple[Part, TrackerSt
     """Return the task of the first pass."""
 
     def work(parts: Iterable[tuple[Part, TrackerState | None]]) -> Iterator[Row]:
-        job = _job(sent)
+        job = job_of(sent)
         throttle = job.new_throttle(job.bytes_per_second)
         for part, state in parts:
             keys = PartKeys(
@@ -157,7 +150,7 @@ def reduce_rows(sent: Any, done: Done) -> Callable[[int, Iterable[Any]], Iterato
     """Return the task that tells, of one partition of the hashes, what stays."""
 
     def work(partition: int, rows: Iterable[Any]) -> Iterator[SurvivorRow]:
-        job = _job(sent)
+        job = job_of(sent)
         if partition < job.partitions:
             yield from survivor_rows(job.plan, job.parts, job.group_of, rows, job.limits)
             done.add(0)
@@ -173,8 +166,8 @@ def group_results(
     """Return the task of the second pass. `states` holds the state of the tracker before each group."""
 
     def rewrite(group: int, rows: Iterable[SurvivorRow]) -> Iterator[GroupResult]:
-        job = _job(sent)
-        directory = f"{group:08d}-{_attempt()}"
+        job = job_of(sent)
+        directory = f"{group:08d}-{attempt()}"
         survivors = GroupSurvivors(job.parts, rows) if has_survivors else None
         read_to_the_end(rows)
         files = TaskFiles(job.plan, job.source, job.target.child(directory))

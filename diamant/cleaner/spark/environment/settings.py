@@ -21,6 +21,9 @@ PROCESS_BYTES_PER_S = 470e6
 EXECUTOR_TIMEOUT_MS = 120_000
 """Time that a job waits for executors: until they have answered first, and whenever all of them are lost."""
 
+LOCAL_DIRS = "SPARK_LOCAL_DIRS"
+"""Variable that names Spark's directories for temporary files, by commas; executors have it, too."""
+
 _LOCAL = re.compile(r"local(?:\[([0-9]+|\*)(?:\s*,\s*[0-9]+)?\])?$")
 
 

@@ -36,7 +36,7 @@ from diamant.cleaner.spark.environment.locations import Location
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from diamant.cleaner.spark.clean.job import JobProgress
+    from diamant.cleaner.spark.clean.progress import JobProgress
 
 OUTPUTS_TOGETHER = 64
 """Most outputs in a message, at about 500 bytes each."""

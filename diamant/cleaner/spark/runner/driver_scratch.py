@@ -21,11 +21,12 @@ import tempfile
 import time
 from collections.abc import Mapping
 
+from diamant.cleaner.spark.environment.settings import LOCAL_DIRS
+
 logger = logging.getLogger(__name__)
 
 PREFIX = "diamant-driver-"
 LOCAL_DIR = "spark.local.dir"
-LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 _MAKING_S = 60.0
 """A lock's file that is younger and says nothing may be about to be locked."""
 _REMOVE_ATTEMPTS = 20

@@ -63,7 +63,7 @@ def files(directory: Path) -> dict[str, bytes]:
 def test_a_directory_is_cleaned_as_by_the_local_command(
     spark: SparkSession, directory: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every compacted partition by Spark, the largest first, the other left alone; the same files, byte for byte."""
+    """Every compacted partition by Spark, told of in the order of size, the other left alone; the same files, byte for byte."""
     # However small.
     monkeypatch.setattr(spark_clean, "_by_size", lambda engine, _: engine)
     local = Path(shutil.copytree(directory, directory.with_name("local")))

@@ -110,8 +110,13 @@ def test_a_staging_place_that_cannot_be_written_fails_the_job_alone(spark: Spark
     assert sorted(path.name for path in (tmp_path / "t-0").iterdir()) == before
 
 
-def test_a_whole_directory_is_cleaned_largest_first(spark: SparkSession, tmp_path: Path) -> None:
-    """Each partition by Spark or, if it is small, here; what fails does not keep the others back; logs open afterwards."""
+@pytest.mark.parametrize(("whole_bytes", "at_once"), [(-1, 1), (1 << 30, 3)], ids=["divided", "whole"])
+def test_a_whole_directory_is_cleaned_largest_first(
+    spark: SparkSession, tmp_path: Path, whole_bytes: int, at_once: int
+) -> None:
+    """Each partition by Spark or, if it is small, here, one after the other or some at a time; what fails does not keep the
+    others back; logs open afterwards.
+    """
     logs = []
     for number, batches in enumerate((40, 150, 90)):
         log = make_log(tmp_path / f"one-{number}", batches)
@@ -130,10 +135,11 @@ def test_a_whole_directory_is_cleaned_largest_first(spark: SparkSession, tmp_pat
             env,
             found,
             lambda topic: settings,
-            session_engine(spark.sparkContext),
+            session_engine(spark.sparkContext, whole_bytes=whole_bytes, at_once=at_once),
             is_forced=True,
             is_clean=True,
             small_bytes=Path(logs[0]).stat().st_size + 60_000,
+            at_once=at_once,
         )
     )
     assert [(one.partition, one.report is not None) for one in outcomes[:3]] == [

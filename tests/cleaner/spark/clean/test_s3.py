@@ -100,8 +100,9 @@ def test_spark_reads_a_log_directory_where_it_lies(spark: SparkSession, store: O
     assert SECRET not in str([found, frame._jdf.queryExecution().toString()])
 
 
+@pytest.mark.parametrize("whole_bytes", [-1, 1 << 30], ids=["divided", "whole"])
 async def test_spark_cleans_by_way_of_the_store(
-    spark: SparkSession, store: ObjectStore, log: Log, tmp_path: Path
+    spark: SparkSession, store: ObjectStore, log: Log, tmp_path: Path, whole_bytes: int
 ) -> None:
     """Executors see the store only: the same files as a local round's, and nothing is left there."""
     other = make_log(tmp_path / "other")
@@ -115,7 +116,8 @@ async def test_spark_cleans_by_way_of_the_store(
         seen.append({key.split("/")[2].partition("-")[0] for key in store.keys(BUCKET)})
         outputs.append(output)
 
-    session_engine(spark.sparkContext, in_s3(store).staging)(log.env, plan_of(log), on_output)
+    engine = session_engine(spark.sparkContext, in_s3(store).staging, whole_bytes=whole_bytes)
+    engine(log.env, plan_of(log), on_output)
     assert len(outputs) > 2
     assert all("segments" in kinds and len(kinds) > 1 for kinds in seen), seen
     swap = Swapper(log)

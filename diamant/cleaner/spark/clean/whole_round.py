@@ -1,0 +1,135 @@
+"""One round of the cleaner as a single task: the compiled engine's, with the files of a task.
+
+A divided round (`job`) reads and hashes as much, but sends hashes and offsets through the JVM and puts them together again: of
+small records two to three times the processor time. So where other partitions keep the cores at work, or there are few cores,
+a round is not divided.
+
+Memory of the task: that of the local engine, of it the map of `log.cleaner.dedupe.buffer.size`. What the map spills is in Spark's
+own local directory.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from diamant.cleaner.engines.compiled_map import CompiledMap
+from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
+from diamant.cleaner.engines.dirty_range import DirtyStart, dirty_start, map_dirty_range
+from diamant.cleaner.engines.offset_map import open_spill_file
+from diamant.cleaner.engines.survivors import MapSurvivors
+from diamant.cleaner.engines.work import RoundWork
+from diamant.cleaner.rules.grouping import group_segments, segments_to_clean
+from diamant.cleaner.rules.throttle import Throttle
+from diamant.cleaner.segments.row_records import RowRecords
+from diamant.cleaner.spark.clean.group_rewrite import staged_outputs
+from diamant.cleaner.spark.clean.manifest import ErrorFields, Manifest, error_of, fields_of, is_final
+from diamant.cleaner.spark.clean.progress import Done, JobProgress
+from diamant.cleaner.spark.clean.task_files import TaskFiles
+from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
+from diamant.cleaner.spark.clean.tasks import Job, attempt, job_of
+from diamant.cleaner.spark.environment.loaded_code import freeze_loaded
+from diamant.cleaner.spark.environment.settings import LOCAL_DIRS
+from diamant.cleaner.spark.environment.shipped_code import Versions
+from diamant.storage.env.env import Env, RealEnv
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from diamant.cleaner.rules.plan import CleanPlan
+    from diamant.cleaner.spark.environment.locations import Location
+
+
+class WholeRound:
+    """One round, as `CleanJob` has it. `at_once`: how many there are at a time, which share the rate of reading and writing."""
+
+    def __init__(
+        self,
+        context: SparkContext,
+        plan: CleanPlan,
+        *,
+        source: Location,
+        target: Location,
+        env: Env | None = None,
+        limits: TaskLimits = TASK_LIMITS,
+        new_throttle: Callable[[float], Throttle] = Throttle,
+        at_once: int = 1,
+    ) -> None:
+        self.progress = JobProgress(context)
+        self._context = context
+        self._plan = plan
+        target.make_directory()
+        # Looked up here: where executors have copies of the segments, they have no indexes.
+        self._start = dirty_start(RealEnv() if env is None else env, plan) if plan.has_dirty_range else None
+        self._job = Job(
+            plan_text=plan.to_json(),
+            source=source,
+            target=target,
+            bytes_per_second=plan.io_max_bytes_per_second / at_once,
+            versions=Versions.here(),
+            limits=limits,
+            new_throttle=new_throttle,
+        )
+
+    def run(self) -> Manifest:
+        """Carry it out. Raises as `CleanJob.run` does."""
+        plan = self._plan
+        # It reads the log twice.
+        self.progress.begin("cleaning", 2 * sum(one.size for one in plan.segments), self._job.bytes_per_second)
+        sent = self._context.broadcast(self._job)
+        clean = whole_round(sent, self._start, self.progress.done)
+        [found] = self._context.parallelize([0], 1).map(clean).collect()
+        if not isinstance(found, Manifest):
+            raise error_of(found, f"{plan.topic}-{plan.partition}")
+        # Another machine has another clock.
+        stats = found.stats
+        behind_s = time.monotonic() - stats.end_s
+        stats.start_s += behind_s
+        stats.map_complete_s += behind_s
+        stats.end_s += behind_s
+        return found
+
+
+def whole_round(sent: Any, start: DirtyStart | None, done: Done) -> Callable[[int], Manifest | ErrorFields]:
+    """Return the task."""
+
+    def clean(_: int) -> Manifest | ErrorFields:
+        job = job_of(sent)
+        directory = f"{0:08d}-{attempt()}"
+        files = TaskFiles(job.plan, job.source, job.target.child(directory))
+        throttle = job.new_throttle(job.bytes_per_second)
+        work = RoundWork(files.env, job.plan, throttle=throttle, limits=job.limits.engine)
+        try:
+            manifest = _clean(work, files, directory, start)
+        except Exception as error:
+            if not is_final(error):
+                raise
+            return fields_of(error)
+        done.add(work.stats.map_bytes_read + work.stats.bytes_read + work.stats.bytes_written)
+        freeze_loaded()
+        return manifest
+
+    return clean
+
+
+def _clean(work: RoundWork, files: TaskFiles, directory: str, start: DirtyStart | None) -> Manifest:
+    """Carry out the round; `directory` is what the manifest is to call the place of its files."""
+    plan, stats, records = work.plan, work.stats, RowRecords(work.limits)
+    local_directory = os.environ.get(LOCAL_DIRS, "").partition(",")[0] or None
+    stats.start_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="diamant-map-", dir=local_directory) as scratch:
+        key_map = CompiledMap(work, records, spill=lambda: open_spill_file(RealEnv(), scratch))
+        try:
+            map_dirty_range(work, key_map, start)
+            stats.map_complete_s = time.monotonic()
+            keys, end_offset = key_map.size, key_map.end_offset + 1
+            rewriter = CompiledRewriter(work, records, MapSurvivors(plan, key_map))
+            groups = group_segments(plan, segments_to_clean(plan, end_offset))
+            outputs = tuple(one for group in groups for one in staged_outputs(work, files, rewriter, group, directory))
+        finally:
+            key_map.close()
+    stats.end_s = time.monotonic()
+    return Manifest(end_offset, outputs, stats, keys)
