@@ -1,19 +1,19 @@
 """Finds values that compacted topics should not keep: superseded for too long, or stranded on another partition.
 
-    superseded        a later committed record of the partition has its key. Since when: the timestamp of the next one
-    overdue           superseded for longer than the topic's max.compaction.lag.ms, or than the deadline that is asked about
-    erased, overdue   the next one is a tombstone: its producer wanted the value to go
-    stranded          the latest record of its key on its partition, with a value, while a younger record of the key is on
-                      another: compaction works within a partition and keeps it for ever. It happens when partitions are
-                      added to a topic
+    superseded        a later committed record of the partition has its key; the next one's timestamp is the start
+    overdue           superseded for longer than the topic's max.compaction.lag.ms, or than the given deadline
+    erased, overdue   the next record is a tombstone: the producer wanted to delete the value
+    stranded          the latest record of its key on its partition, with a value, although another partition has a
+                      younger one. Compaction works within a partition and keeps it forever. This happens after
+                      partitions were added to a topic
 
 A row for each topic:
 
     topic, policy, partitions, deadline_ms, records, superseded, oldest_superseded_ms, overdue, overdue_ms, erased_overdue,
     stranded, is_broken
 
-oldest_superseded_ms is the timestamp of the oldest superseded value, overdue_ms by how much the worst is late. Times are those of
-the records' timestamps, which producers set unless the topic has LogAppendTime.
+oldest_superseded_ms is the timestamp of the oldest superseded value; overdue_ms is the largest delay. All times are the records'
+timestamps, which producers set unless the topic has LogAppendTime.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def read_audit(
     deadline_ms: int | None = None,
     is_all: bool = False,
 ) -> DataFrame:
-    """Return the audit of the compacted topics below `paths`; with `is_all`, or where no metadata log tells, of every topic.
+    """Return the audit of the compacted topics below `paths`; with `is_all`, or without a metadata log, of all topics.
 
-    No segment of another topic is opened.
+    Segments of other topics are not opened.
     """
     from pyspark.sql import functions as f
 
@@ -58,14 +58,14 @@ def read_audit(
     records = read_log(
         session, *paths, columns=COUNTED_COLUMNS, topics=",".join(chosen or topics), isolation="read_committed"
     )
-    # No topics as an option would be all of them.
+    # An empty option `topics` would mean all topics.
     return audit(records if chosen else records.limit(0), logs, now_ms=now_ms, deadline_ms=deadline_ms)
 
 
 def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int | None = None) -> DataFrame:
-    """Return a row for each topic of `logs` (`log_table`), see the module; only committed `records` (`COUNTED_COLUMNS`) count.
+    """Return a row for each topic of `logs` (`log_table`), see the module. Of `records` (`COUNTED_COLUMNS`) committed ones count.
 
-    `deadline_ms` counts for topics without max.compaction.lag.ms, and for others if it is less.
+    `deadline_ms` applies to topics without max.compaction.lag.ms, and to others if it is less.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -74,9 +74,7 @@ def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int 
     keyed = with_hashes(
         records.where((f.col("outcome") == "committed") & ~f.col("is_control") & f.col("key").isNotNull())
     )
-    limit = f.least(
-        f.col("max_compaction_lag_ms"), f.lit(deadline_ms).cast("long")
-    )  # Of NULL and a number: the number.
+    limit = f.least(f.col("max_compaction_lag_ms"), f.lit(deadline_ms).cast("long"))  # `least` ignores NULL.
     next_one = Window.partitionBy("log_id", *HASHES).orderBy("offset")
     judged = (
         keyed.withColumns(
@@ -86,7 +84,7 @@ def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int 
                 "is_erased": f.lead(f.col("value_size").isNull()).over(next_one),
             }
         )
-        # Behind the shuffle, so that no name of a topic travels with every record.
+        # After the shuffle, so that not every record carries its topic's name.
         .join(of_log, "log_id")
         .withColumn("late_ms", f.lit(now_ms) - f.col("since_ms") - limit)
     )
@@ -131,7 +129,7 @@ def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int 
 
 
 def _of_keys(judged: DataFrame) -> DataFrame:
-    """A row for each key of a partition, where the window has put its records: so they are read and shuffled once."""
+    """Return a row for each key of a partition. The window has already grouped its records: one read and one shuffle."""
     from pyspark.sql import functions as f
 
     is_late = f.col("is_superseded") & (f.col("late_ms") > 0)
@@ -151,7 +149,7 @@ def _of_keys(judged: DataFrame) -> DataFrame:
 def with_hashes(records: DataFrame) -> DataFrame:
     """Return records with two hashes in place of the key; both NULL without a key.
 
-    Hashes of Spark's, with different seeds: an attacker who makes up two keys with equal hashes only deceives himself.
+    These are Spark's hashes with different seeds. An attacker who constructs colliding keys affects only his own records.
     """
     from pyspark.sql import functions as f
 

@@ -1,15 +1,15 @@
-"""Finds a key, or the matches of a pattern, in as many logs as a cluster can read: `diamant log find` on Spark.
+"""Finds a key, or the matches of a pattern, in any number of logs: `diamant log find` on Spark.
 
-A row for each record that is found:
+A row for each record found:
 
     topic, partition, offset, timestamp, key, places, status, segment, position
 
 places: `key`, `value`, `header NAME`. status as in cleaner/offline/find.py: live, superseded, tombstone, aborted,
-undecided, keyless, below log start. Of a pattern's matches the status takes a second look at those logs that have any,
-for the latest record of each key that was found; of a key it is in the first.
+undecided, keyless, below log start. For a pattern, a second pass over the logs with matches finds the latest record of each
+found key, which determines the status; for a key one pass is enough.
 
-A pattern is a regular expression of Java (`java.util.regex`) over bytes: each byte is one character. Text beyond ASCII in it
-stands for its UTF-8 bytes. One without special characters is looked for in whole batches first.
+A pattern is a Java regular expression (`java.util.regex`) over bytes: each byte is one character. Non-ASCII text in it stands
+for its UTF-8 bytes. A pattern without special characters is first searched in whole batches.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def find(
     pattern: str | None = None,
     topics: Sequence[str] = (),
 ) -> DataFrame:
-    """Return where `key` is, or what `pattern` matches, below `paths`: `COLUMNS`, by topic, partition and offset.
+    """Return the records below `paths` with `key`, or that `pattern` matches: `COLUMNS`, by topic, partition and offset.
 
-    SparkError unless it is exactly one of the two, for a pattern that is no regular expression, and if nothing is to be read.
-    What a pattern matches is kept by the executors, in memory or on their disks, until the session ends.
+    Raises SparkError unless exactly one of the two is given, for an invalid regular expression, and if there is nothing to
+    read. Executors keep the matches of a pattern, in memory or on disk, until the session ends.
     """
     from pyspark.sql import functions as f
 
@@ -85,7 +85,7 @@ def find(
 
 
 def matches(records: DataFrame, pattern: str) -> DataFrame:
-    """Return the records with `pattern` in key, value or a header, and the column `places`."""
+    """Return the records with `pattern` in key, value or a header, with the column `places`."""
     from pyspark.sql import functions as f
 
     def has(column: Column) -> Column:
@@ -104,9 +104,9 @@ def matches(records: DataFrame, pattern: str) -> DataFrame:
 
 
 def with_status(found: DataFrame, candidates: DataFrame, logs: DataFrame) -> DataFrame:
-    """Return what was found as `COLUMNS`, in order.
+    """Return the found records as `COLUMNS`, in order.
 
-    candidates: log_id, key, offset, value_size and outcome of every record of the keys that were found. logs: `log_table`.
+    candidates: log_id, key, offset, value_size and outcome of all records with the found keys. logs: `log_table`.
     """
     from pyspark.sql import functions as f
 
@@ -138,12 +138,12 @@ def with_status(found: DataFrame, candidates: DataFrame, logs: DataFrame) -> Dat
 
 
 def as_latin(pattern: str) -> str:
-    """Return a pattern for text whose characters are bytes."""
+    """Convert a pattern for text whose characters are bytes."""
     return pattern.encode(errors="surrogateescape").decode("latin-1")
 
 
 def check_pattern(session: SparkSession, pattern: str) -> None:
-    """Raise SparkError if a pattern is no regular expression."""
+    """Raise SparkError if a pattern is not a regular expression."""
     from pyspark.errors import IllegalArgumentException
 
     try:

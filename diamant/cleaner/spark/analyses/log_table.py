@@ -1,19 +1,19 @@
-"""The facts that the files of partitions give without being read: the other side of every job's join.
+"""The facts about partitions from their directories, without reading segments: the table that all jobs join.
 
 One row for each partition in each log directory:
 
-    log_id, topic, partition, directory      as the data source has them
+    log_id, topic, partition, directory      as in the data source
     segments, bytes                          of `.log` files
-    log_start_offset                         below it records are deleted
-    first_dirty_offset                       the cleaner's checkpoint, NULL if it never cleaned there
-    dirty_ratio                              the cleaner's measure, with min.compaction.lag.ms and open transactions left out;
-                                             NULL if nothing can be cleaned, or the topic is known not to be compacted and never
+    log_start_offset                         records below it are deleted
+    first_dirty_offset                       the cleaner's checkpoint; NULL if the log was never cleaned
+    dirty_ratio                              the cleaner's measure, ignoring min.compaction.lag.ms and open transactions; NULL
+                                             if nothing can be cleaned, or if the topic is known not to be compacted and never
                                              was
-    cleanup_policy                           as the directory's metadata log has it for the topic, `delete` if that sets none;
-                                             NULL where there is no metadata log, or none that knows the topic
-    max_compaction_lag_ms                    likewise, NULL if the topic sets none
+    cleanup_policy                           the topic's policy in the directory's metadata log, `delete` if that sets none;
+                                             NULL without a metadata log, or without the topic in it
+    max_compaction_lag_ms                    likewise; NULL if the topic sets none
 
-Made in the driver, by a listing of each directory.
+The driver makes the table from a listing of each directory.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ SCHEMA = f"{FACTS}, max_compaction_lag_ms bigint"
 COMPACT = "compact"
 _CLEANUP_POLICY = "cleanup.policy"
 _DEFAULT_POLICY = "delete"
-"""Kafka's."""
+"""Kafka's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """A segment as the dirty ratio sees it."""
+    """The attributes of a segment needed for the dirty ratio."""
 
     base_offset: int
     size: int
@@ -68,7 +68,7 @@ class _Size:
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """A log as the dirty ratio sees it (`eligibility.LogView`)."""
+    """The attributes of a log needed for the dirty ratio (`eligibility.LogView`)."""
 
     segments: tuple[_Size, ...]
     log_start_offset: int
@@ -78,7 +78,7 @@ class _Extent:
 
 
 def log_table(session: SparkSession, paths: Sequence[str], topics: Sequence[str] = ()) -> DataFrame:
-    """Return the table of the partitions below `paths`. SparkError if there are none."""
+    """Return the table of the partitions below `paths`. Raises SparkError if there are none."""
     return session.createDataFrame(facts_of(find_partitions(paths, topics)), SCHEMA)
 
 
@@ -112,9 +112,9 @@ def facts_of(logs: Sequence[PartitionLog]) -> list[tuple[Any, ...]]:
 
 
 def topic_configs(log_directory: Location) -> dict[str, Mapping[str, str]]:
-    """Return the configs of the topics that the metadata log in a log directory has; none if there is none to be read.
+    """Return the topic configs in the metadata log of a log directory; empty if it is missing or unreadable.
 
-    A topic's policy is among them, also if it is the default.
+    They include each topic's policy, even the default one.
     """
     place = log_directory.child(names.partition_dir_name(names.METADATA_TOPIC, 0))
     try:
@@ -122,7 +122,7 @@ def topic_configs(log_directory: Location) -> dict[str, Mapping[str, str]]:
     except OSError:
         return {}
     with tempfile.TemporaryDirectory(prefix="diamant-metadata-") as copy:
-        # It is small; a broker may be writing to it, and it may not be on a disk of ours.
+        # Copied, because it is small, a broker may write to it, and it may not be on a local disk.
         for entry in entries:
             if not entry.is_dir and entry.name.endswith((names.LOG_SUFFIX, names.METADATA_SNAPSHOT_SUFFIX)):
                 Path(copy, entry.name).write_bytes(place.child(entry.name).read_bytes())

@@ -1,6 +1,6 @@
-"""The contents of partitions by kind: `diamant log stats` for as many of them as a cluster can read.
+"""Record counts of partitions by kind: `diamant log stats` for any number of partitions.
 
-Every data record is exactly one of these, the first that fits: below_log_start, aborted, undecided, keyless, superseded,
+Every data record has exactly one kind, the first that applies: below_log_start, aborted, undecided, keyless, superseded,
 tombstones, live (cleaner/offline/stats.py). `counted_logs` counts them.
 """
 
@@ -25,16 +25,16 @@ _NAMES = [column.split()[0] for column in SCHEMA.split(", ")]
 
 
 def read_stats(session: SparkSession, paths: Sequence[str], topics: Sequence[str] = ()) -> DataFrame:
-    """Count what is in all partitions below `paths`. SparkError if there are none; what is corrupt, as Spark wraps it.
+    """Count the records of all partitions below `paths`. Raises SparkError if there are none, and CorruptLog wrapped by Spark.
 
-    A row for each log, with the columns of `log_table` but the last, `COUNTS`, log_end_offset and distinct_keys. log_end_offset
-    is that after the last batch that is there, NULL in an empty log.
+    A row for each log, with the columns of `log_table` except the last, `COUNTS`, log_end_offset and distinct_keys.
+    log_end_offset follows the last existing batch; NULL for an empty log.
     """
     return session.createDataFrame(stats_rows(session.sparkContext, paths, topics), SCHEMA)
 
 
 def stats_rows(context: SparkContext, paths: Sequence[str], topics: Sequence[str] = ()) -> list[Row]:
-    """Return the rows of `read_stats`. Spark's SQL, whose first use in a session takes a second or two, has no part in it."""
+    """Return the rows of `read_stats` without Spark's SQL, whose first use in a session takes one or two seconds."""
     from pyspark.sql import Row
 
     logs = find_partitions(paths, topics)

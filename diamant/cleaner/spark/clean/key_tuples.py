@@ -1,17 +1,16 @@
-"""The first pass over a part of the log: hashes and offsets of its keys, spread over partitions by hash.
+"""The first pass over a part of the log: hashes and offsets of its keys, distributed over partitions by hash.
 
-The input of the partition of a hash, as rows `(partition, (kind, part, flush, bytes))`:
+The output consists of rows `(partition, (kind, part, flush, bytes))`:
 
-    MAPPED   tuples of the dirty range, of each key the last one of its part (or a few, where the part has very many keys)
-    ASKED    tuples of all other records with keys that may stay or go: those below the dirty range; those of transactions that
-             the map leaves out
-    NOTES    what the rewrite wants to know of each batch, uint32 (`kernels.offset_map.hash_records`); to any partition
+    MAPPED   tuples of the dirty range: the last one of each key in the part (or several, if the part has very many keys)
+    ASKED    tuples of all other records with keys, which must be looked up: those below the dirty range, and those of
+             transactions that the map leaves out
+    NOTES    the batch notes for the rewrite, uint32 (`kernels.offset_map.hash_records`); to any partition
 
-and, to the partition after the last, one row with the part's figures and its events of transactions
-(`transaction_cuts`), or with the error that ended it. A tuple is three words, 24 bytes: two of hash, and the offset. No
-key and no value leaves the task.
+The partition after the last gets one row with the part's statistics and transaction events (`transaction_cuts`), or with the
+error that ended the pass. A tuple has three words, 24 bytes: two of hash, and the offset. No key and no value leaves the task.
 
-Memory: `row_records`, 1.6 MB of tuples, three times `table_bytes` for keys seen, `BUFFER_BYTES` for tuples on their way.
+Memory: `row_records`, 1.6 MB of tuples, three times `table_bytes` for keys seen, `BUFFER_BYTES` for buffered tuples.
 """
 
 from __future__ import annotations
@@ -53,25 +52,25 @@ Row: TypeAlias = tuple[int, tuple[int, int, int, Any]]
 
 BUFFER_BYTES = 16 * 1024 * 1024
 MAX_BLOCK_BYTES = 64 * 1024
-"""Tuples travel in blocks of this size at most: Spark's Python side gathers a thousand of them before it writes."""
+"""Largest block of tuples: Spark's Python side gathers a thousand blocks before it writes."""
 HASH_SHIFT = 40
-"""Bits of the hash's second half that choose the partition: not those by which a partition's own map spills."""
+"""Position of the bits in the hash's second half that select the partition. A partition's own map spills by other bits."""
 
 
 @dataclass(slots=True)
 class PartFigures:
-    """The figures of reading a part."""
+    """The statistics of reading a part."""
 
     index: int
     bytes_read: int = 0
     messages_read: int = 0
-    """Records, as the map counts them."""
+    """Records, counted as in the map."""
     mapped: int = 0
     asked: int = 0
 
 
 class PartWalk:
-    """The chunks of a part, whose transactions are followed."""
+    """Reads the chunks of a part, and tracks its transactions."""
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class PartWalk:
         limits: TaskLimits = TASK_LIMITS,
     ) -> None:
         self.records = RowRecords(limits.engine)
-        # Without aborted transactions no task asks what aborted, but markers and data must still be recorded.
+        # Without aborted transactions no task needs the tracker, but markers and data must still be recorded.
         tracker = ResumableTracker.resume(state) if state is not None and plan.has_aborted else None
         self.recorder = RecordingTracker(plan, tracker)
         self._files = files
@@ -93,7 +92,7 @@ class PartWalk:
         self._throttle = throttle
 
     def chunks(self) -> Iterator[Rows]:
-        """Yield each chunk, with the STEP of its rows as `choose_rows` sets it."""
+        """Yield each chunk, with STEP set by `choose_rows`."""
         plan, part = self._plan, self._part
         path = names.log_file(plan.directory, plan.segments[part.segment].base_offset)
         for chunk in self.records.chunks(self._files.env, path, part.position, part.end):
@@ -103,7 +102,7 @@ class PartWalk:
 
 
 class PartKeys:
-    """One pass over one part. `partitions` is a power of two; nothing above `map_end_offset` is mapped or asked."""
+    """One pass over one part. `partitions` is a power of two. Records above `map_end_offset` are ignored."""
 
     def __init__(
         self,
@@ -136,7 +135,7 @@ class PartKeys:
         self._part_notes = BatchNotes(limit=_MAX_NOTES)
 
     def rows(self) -> Iterator[Row]:
-        """Yield everything but the figures, as it comes."""
+        """Yield all rows except the statistics, as they are ready."""
         for chunk in self._walk.chunks():
             yield from self._chunk(chunk)
             self.figures.bytes_read += chunk.size
@@ -162,7 +161,7 @@ class PartKeys:
         self._part_notes.take(chunk, count, ALWAYS)
 
     def _hash(self, chunk: Rows, hasher: KeyHasher, least: int) -> Iterator[Row]:
-        """Take the records of the rows with step MAP: mapped from offset `least` on, below it asked."""
+        """Hash the records of the rows with STEP MAP: MAPPED from offset `least` on, ASKED below."""
         tuples = np.asarray(hasher.tuples, np.uint64)
         for start, end in self._records.ranges(chunk, 0, chunk.count, MAP):
             for count in hasher.hash(self._records, chunk, start, end, end_offset=self._end_offset):
@@ -177,12 +176,12 @@ class PartKeys:
                         yield from self._flush_seen()
 
     def _flush_seen(self) -> Iterator[Row]:
-        """Hand on the last offset of each key seen since the last flush."""
+        """Yield the last offset of each key seen since the last flush."""
         words = np.empty((self._seen.size, 3), np.uint64)
         offset_map.take_tuples(self._seen.table, 0, words.data)
         self.figures.mapped += self._seen.size
-        # A table gives them in the order of their hashes. Adding them in that order to one that is still small makes
-        # all of them compete for the same few slots.
+        # The table yields them in hash order. If they were added in that order to a table that is still small, they
+        # would compete for the same few slots.
         words = words[self._random.permutation(len(words))]
         yield from self._tagged(self._mapped.add(words), MAPPED)
         yield from self._tagged(self._mapped.rest(), MAPPED)
@@ -199,7 +198,7 @@ class PartKeys:
 
 
 class _Scatter:
-    """Gathers tuples by partition, and yields blocks of `(partition, bytes)` as they are full."""
+    """Collects tuples by partition, and yields full blocks as `(partition, bytes)`."""
 
     def __init__(self, partitions: int) -> None:
         room = min(MAX_BLOCK_BYTES, BUFFER_BYTES // partitions) // ENTRY_BYTES
@@ -226,7 +225,7 @@ class _Scatter:
 def events_of(
     files: TaskFiles, plan: CleanPlan, part: Part, throttle: Throttle, limits: TaskLimits = TASK_LIMITS
 ) -> NDArray[np.int64]:
-    """Return a part's events of transactions, without a look at its records."""
+    """Return a part's transaction events, without reading its records."""
     walk = PartWalk(files, plan, part, throttle=throttle, limits=limits)
     for _ in walk.chunks():
         pass

@@ -2,11 +2,11 @@
 
     {"end_offset": 4711, "stats": {...CleanStats...}, "keys": 3, "outputs": [{
         "output": {...OutputSegment...},                            as from any engine
-        "directory": "00000000-17",                                 at the job's place; of the one attempt that counts
+        "directory": "00000000-17",                                 at the job's place, of the successful attempt
         "files": {"00000000000000000000.log.cleaned": [size, CRC-32C], ...},
         "records": 3}]}
 
-Nothing of a manifest is believed before `staged_outputs` has looked at the files.
+A manifest is not trusted until `staged_outputs` has verified the files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from diamant.cleaner.spark.clean.task_files import StagedFile
 from diamant.cleaner.spark.environment.errors import SegmentChanged, SparkError
 
 NAME = "spark"
-"""The runner named in results."""
+"""The runner's name in results."""
 
 ErrorFields: TypeAlias = dict[str, Any]
 
@@ -31,15 +31,15 @@ class StagedOutput:
 
     output: OutputSegment
     directory: str
-    """Its name at the job's place."""
+    """Name of its directory at the job's place."""
     files: dict[str, StagedFile]
-    """By name, with the suffix `.cleaned`."""
+    """Files by name, with the suffix `.cleaned`."""
     records: int
-    """Records in its batches."""
+    """Number of records in its batches."""
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> StagedOutput:
-        """Return what `asdict` took apart. ValueError, KeyError or TypeError for anything else."""
+        """Return the output of these fields, as made by `asdict`. Raises ValueError, KeyError or TypeError for others."""
         return cls(
             output_from_fields(fields["output"]),
             fields["directory"],
@@ -56,21 +56,21 @@ class Manifest:
     outputs: tuple[StagedOutput, ...]
     stats: CleanStats
     keys: int = 0
-    """Of the dirty range."""
+    """Number of keys in the dirty range."""
     shuffled_tuples: int = 0
-    """Tuples of hash and offset that went through Spark's shuffle."""
+    """Tuples of hash and offset in Spark's shuffle."""
 
     def result(self) -> CleanResult:
-        """Return it as a round's result."""
+        """Return the result of the round."""
         return CleanResult(self.end_offset, tuple(one.output for one in self.outputs), self.stats, NAME)
 
     def to_fields(self) -> dict[str, Any]:
-        """Return it as what JSON can hold."""
+        """Return the manifest as values that JSON can represent."""
         return asdict(self)
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Manifest:
-        """Return the manifest that `to_fields` took apart. ValueError, KeyError or TypeError for anything else."""
+        """Return the manifest of these fields, as made by `to_fields`. Raises ValueError, KeyError or TypeError for others."""
         return cls(
             end_offset=fields["end_offset"],
             outputs=tuple(map(StagedOutput.from_fields, fields["outputs"])),
@@ -89,29 +89,29 @@ class GroupResult:
     stats: CleanStats = field(default_factory=CleanStats)
     keys: int = 0
     error: ErrorFields | None = None
-    """The error that ended it, and would end it again."""
+    """The error that ended it; another attempt would fail the same way."""
 
 
 def is_final(error: BaseException) -> bool:
-    """Tell whether another attempt would end the same way: what is wrong is the log, or the plan."""
+    """Return whether another attempt would fail the same way: the log or the plan is at fault."""
     from diamant.storage.errors import StorageError
 
     return isinstance(error, StorageError | FileNotFoundError)
 
 
 def fields_of(error: BaseException) -> ErrorFields:
-    """Return what tells of an error in another process."""
+    """Return the fields that report an error to another process."""
     if isinstance(error, SegmentChanged):
         return {"kind": "changed", "reason": str(error)}
     if isinstance(error, SparkError):
         return {"kind": "spark", "reason": str(error)}
     if isinstance(error, MemoryError):
-        return {"kind": "spark", "reason": f"a process of the job has no memory left: {error}"}
+        return {"kind": "spark", "reason": f"a process of the job is out of memory: {error}"}
     return error_fields(error, 0)
 
 
 def error_of(fields: ErrorFields, what: str) -> Exception:
-    """Return the error that `fields_of` took apart; `what` says whose round it was."""
+    """Return the error of these fields, as made by `fields_of`; `what` names the partition."""
     match fields["kind"]:
         case "changed":
             return SegmentChanged(fields["reason"])
@@ -122,7 +122,7 @@ def error_of(fields: ErrorFields, what: str) -> Exception:
 
 
 def add_stats(total: CleanStats, part: CleanStats) -> None:
-    """Add the figures of a group's rewrite to those of the round."""
+    """Add the statistics of a group's rewrite to those of the round."""
     total.bytes_read += part.bytes_read
     total.messages_read += part.messages_read
     total.invalid_messages_read += part.invalid_messages_read

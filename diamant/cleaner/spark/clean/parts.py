@@ -1,7 +1,7 @@
-"""The parts that a plan is cut into for tasks: parts of segments to read for their keys, groups of segments to rewrite.
+"""The division of a plan into tasks: parts of segments to read for their keys, groups of segments to rewrite.
 
-A part is a whole segment, or whole batches of one that is larger than `PART_BYTES`, cut where its offset index points; and the
-segment in which the dirty range begins is cut there, at the batch from which the local engines read their map.
+A part is a whole segment, or adjacent batches of one larger than `PART_BYTES`, which is cut at entries of its offset index. The
+segment in which the dirty range begins is also cut there, at the batch where the local engines begin their map.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ SAMPLE_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Whole batches of one segment."""
+    """Adjacent whole batches of one segment."""
 
     index: int
-    """Its place among all parts, which are in the order of offsets."""
+    """Index among all parts, in offset order."""
     segment: int
-    """Place of its segment in the plan."""
+    """Index of its segment in the plan."""
     position: int
-    """Start of its first batch, in bytes."""
+    """Start of the first batch, in bytes."""
     end: int
     is_dirty: bool
-    """True if the map is made of it; other parts are only asked what stays."""
+    """True if its keys are added to the map; those of other parts are only looked up."""
 
 
 def cut(env: Env, plan: CleanPlan, dirty_position: int, part_bytes: int = PART_BYTES) -> tuple[Part, ...]:
-    """Return the parts of a plan, all that is to be read of it, in the order of offsets.
+    """Return the parts of a plan that must be read, in offset order. Reads offset indexes.
 
-    `dirty_position` is where the map's reading begins in the first dirty segment. Reads offset indexes.
+    `dirty_position` is the byte position in the first dirty segment at which the map begins.
     """
     parts: list[Part] = []
     first = plan.first_dirty_segment if plan.has_dirty_range else len(plan.segments)
@@ -79,7 +79,7 @@ def _cuts(env: Env, plan: CleanPlan, segment: SegmentPlan, part_bytes: int) -> I
 
 
 def _is_batch(file: File, position: int, last_offset: int) -> bool:
-    """Tell whether a batch that ends with `last_offset` begins at `position`: an index may be wrong, or of an old format."""
+    """Return whether a batch with `last_offset` begins at `position`: the index may be wrong, or the batch of an old format."""
     try:
         return parse_header(file.pread(HEADER_SIZE, position)).last_offset == last_offset
     except CorruptBatch:
@@ -87,7 +87,7 @@ def _is_batch(file: File, position: int, last_offset: int) -> bool:
 
 
 def records_per_byte(env: Env, plan: CleanPlan) -> float:
-    """Estimate how many records a byte of the log holds, from the first batches of some segments."""
+    """Estimate the number of records per byte of the log, from the first batches of some segments."""
     segments = [one for one in plan.segments if one.size and one.base_offset not in plan.quarantined]
     step = max(1, len(segments) // SAMPLES)
     size = records = 0
@@ -100,14 +100,14 @@ def records_per_byte(env: Env, plan: CleanPlan) -> float:
                 if position >= SAMPLE_BYTES:
                     break
         except CorruptLog:
-            continue  # the task that reads it will tell
+            continue  # the task that reads it reports the damage
         finally:
             file.close()
     return records / size if size else 0.0
 
 
 def segments_of(parts: Sequence[Part]) -> dict[int, list[Part]]:
-    """Return the parts of each segment, by its place in the plan."""
+    """Return the parts of each segment, by its index in the plan."""
     found: dict[int, list[Part]] = {}
     for part in parts:
         found.setdefault(part.segment, []).append(part)

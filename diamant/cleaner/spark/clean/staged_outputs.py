@@ -1,10 +1,9 @@
-"""Takes over the outputs of a job on Spark: looks at every file, and puts it beside the segments as `.cleaned`, durable.
+"""Takes over the outputs of a job on Spark: verifies every file, and puts it beside the segments as `.cleaned`, durably.
 
-Nothing is believed of what another machine has written. What the manifest says must fit the plan: all that was to be rewritten is
-in one output and no more, in order, up to where the round can have ended. Each file must have the size and the CRC-32C that it
-names, and a log's batches must follow each other without gap, ascending in offset within what its sources cover, with as many
-records as the task counted. Where the staging place is on the partition's own file system a file is moved, else copied, no faster
-than rounds may read and write.
+The output of another machine is not trusted. The manifest must match the plan: each segment to rewrite belongs to exactly one
+output, in order, up to a possible end of the round. Each file must have the size and CRC-32C in the manifest. The batches of a
+log must be adjacent, with ascending offsets within the range of its sources, and as many records as the task counted. A file is
+moved if the staging place is on the partition's file system, and otherwise copied, at the throttled rate.
 
 Blocks for the disk. Memory: `CHUNK_BYTES`.
 """
@@ -39,20 +38,20 @@ _DIRECTORY = re.compile(r"[0-9]{8}-[0-9]+")
 
 
 class StagedFileWrong(SparkError):
-    """A file at the staging place is not what the job says it is."""
+    """A file at the staging place does not match the job's manifest."""
 
 
 def check_manifest(plan: CleanPlan, manifest: Manifest) -> None:
-    """Compare what a job says it has done with what the plan asked for. StagedFileWrong.
+    """Compare a job's manifest with the plan. Raises StagedFileWrong.
 
-    Before anything is swapped in: an output too few, or one that names sources of another, would take records along.
+    Call it before the first swap: a missing output, or one with another's sources, would lose records.
     """
     what = f"{plan.topic}-{plan.partition}: the job"
     end_offset = plan.segments[-1].next_base_offset if plan.segments else plan.first_dirty_offset
     if not plan.has_dirty_range:
         least = end_offset = plan.first_dirty_offset
     else:
-        # In mode kafka a round ends where the map is full.
+        # In mode kafka a full map may end the round earlier.
         least = plan.first_dirty_offset if plan.is_kafka else end_offset
     if not least <= manifest.end_offset <= end_offset:
         raise StagedFileWrong(f"{what} says that it ended at {manifest.end_offset}, expected {least} to {end_offset}")
@@ -97,21 +96,21 @@ def take_over(
     check_done: CheckDone,
     throttle: Throttle | None = None,
 ) -> OutputSegment:
-    """Put the files of an output beside the segments, and return it. `place` is the job's own at the staging place.
+    """Put the files of an output beside the segments, and return it. `place` is the job's directory at the staging place.
 
-    StagedFileWrong if a file is not as told; OSError of the disk. What was put there until then goes with the round
-    (`contract.remove_cleaned_files`).
+    Raises StagedFileWrong if a file does not match the manifest; OSError. The files placed so far are removed at the end of the
+    round (`contract.remove_cleaned_files`).
     """
     output = staged.output
     expected = _names_of(output)
     if sorted(staged.files) != sorted(expected):
         raise StagedFileWrong(
-            f"the job names the files {', '.join(sorted(staged.files))} for the output at {output.base_offset}, expected "
+            f"the job reports the files {', '.join(sorted(staged.files))} for the output at {output.base_offset}, expected "
             f"{', '.join(sorted(expected))}"
         )
     log = staged.files[expected[0]]
     if (log.size, log.crc32c) != (output.size, output.crc32c):
-        raise StagedFileWrong(f"{expected[0]}: the job tells two sizes or CRCs of the same file")
+        raise StagedFileWrong(f"{expected[0]}: the job reports two sizes or CRCs of the same file")
     directory = place.child(staged.directory)
     for name in expected:
         path = f"{plan.directory}/{name}"
@@ -136,7 +135,7 @@ def _names_of(output: OutputSegment) -> list[str]:
 def _bring(
     env: Env, source: Location, path: str, expected: StagedFile, check_done: CheckDone, throttle: Throttle
 ) -> None:
-    """Move or copy a file to `path`, and compare it with what is `expected` of it."""
+    """Move or copy a file to `path`, and compare size and CRC with `expected`."""
     if source.is_local:
         try:
             env.rename(source.path, path)
@@ -193,12 +192,12 @@ def _compare(what: str, expected: StagedFile, got: StagedFile) -> None:
 
 
 def _check_batches(env: Env, plan: CleanPlan, staged: StagedOutput, path: str) -> None:
-    """Compare the headers of a log's batches with what may be in it."""
+    """Check the headers of a log's batches against its sources and the counted records."""
     output = staged.output
     sources = set(output.source_base_offsets)
     ends = [one.next_base_offset for one in plan.segments if one.base_offset in sources]
     if len(ends) != len(sources) or not ends or output.base_offset != min(sources):
-        raise StagedFileWrong(f"{path}: the job names sources that are not in the plan: {sorted(sources)}")
+        raise StagedFileWrong(f"{path}: the job reports sources that are not in the plan: {sorted(sources)}")
     file = env.open(path, read_only=True)
     try:
         at = records = 0

@@ -1,32 +1,30 @@
-"""A log directory's notes of copies outside of it: one for each place of a job, made first and removed last.
+"""The places of jobs, at which executors write outputs, and the notes that record them in the log directory.
+
+    <partition's directory, or diamant.cleaner.spark.staging>/diamant-staging-<owner>-<whose>-<run><8 hex>/
+        <group>-<attempt>/<base offset>.log.cleaned ...
+        segments/<base offset>.log              copies of the segments, if executors do not see the broker's disk
+
+`owner` is a digest of the log directory, `whose` a digest of the partition; `run` identifies the process. A job removes its
+place at its end. The leftovers of a killed process are removed
+
+    by the next job at the partition                                `remove_leftovers`
+    by the next start of a broker on the same log directory         `sweep`, even for deleted topics
+    when the log is opened, if they are in the partition's directory `storage.recovery`
+
+If other brokers may use the staging place, leftovers of other runs are removed only after `YOUNG_S` without a change: a copy of
+a log directory has the same owner, and may be in use elsewhere. A place that cannot be removed is logged; no round fails.
+
+A place outside of the log directory has a note there, which is written before the place is made, and removed after it:
 
     <log directory>/<name of the place>.note          {"root": "/mnt/shared/staging", "identity": [1234, 1790000000000]}
 
-A staging place whose disk is not mounted looks like one with nothing in it, and no one looks at one that is configured
-no more. As long as there is a note, a place may still be where it was: a scan that certifies what is gone has to have
-seen that it is not (`is_seen_at`). As a rule the note goes with the place, and a log directory that never used Spark
-has none.
+An unmounted staging place looks empty, and an earlier configuration's place is no longer examined. As long as the note exists,
+the place may exist, too. A scan that certifies the absence of records must have seen that it does not (`is_seen_at`). Normally
+the note is removed with the place. A log directory that never used Spark has none.
 
-`identity` tells the directory that the place was in from another one of its name: number and time of birth of the inode, the same
-whenever its disk is mounted. It is null elsewhere (s3:), where the name is enough. A note has no credentials, which the text of
-a location leaves out, and is durable before its place is made. Blocks for the disk.
-
-The place of a job's own at which executors leave outputs: where it is, what lies there before, and that nothing stays.
-
-    <partition's directory, or what diamant.cleaner.spark.staging names>/diamant-staging-<owner>-<whose>-<run><8 hex>/
-        <group>-<attempt>/<base offset>.log.cleaned ...
-        segments/<base offset>.log              copies of what is to be cleaned, where executors do not see the broker's disk
-
-`owner` is a digest of the log directory, `whose` one of the partition, `run` tells this process from those before it. However a
-job ends, it removes its place. What a process that was killed has left goes
-
-    with the next job at the partition                              `remove_leftovers`
-    with the next start of a broker on the same log directory       `sweep`, which knows no partitions: also of deleted topics
-    when the log is opened, if it lies in the partition's directory `storage.recovery`
-
-Where others than this broker may work, of other runs only what has lain there untouched for `YOUNG_S`: a copy of a log
-directory has the same owner, and may be in use elsewhere. What cannot be removed is reported, and fails no round. Of a
-place outside of the log directory a note is kept in there until it is gone (see above).
+`identity` distinguishes the staging directory from others of its name: inode number and birth time, which a mount does not
+change. It is null for remote places (s3:), where the name is enough. A note has no credentials, because the text of a location
+omits them. It is durable before its place is made. Blocks for the disk.
 """
 
 from __future__ import annotations
@@ -65,18 +63,18 @@ SUFFIX = ".note"
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Of a place that may be there."""
+    """The note of a place that may exist."""
 
     path: str
-    """Of the note."""
+    """Path of the note."""
     name: str
-    """Of the place."""
+    """Name of the place."""
     root: str = ""
-    """The staging directory it was made in; empty if the note is damaged."""
+    """Staging directory of the place; empty if the note is damaged."""
     identity: Any = None
 
     def is_seen_at(self, root: Location) -> bool:
-        """Tell whether a listing of `root` shows the place, if it is still there."""
+        """Return whether a listing of `root` would show the place, if it still exists."""
         try:
             return self.root == str(root) and self.identity == _identity(root)
         except OSError:
@@ -84,14 +82,14 @@ class Note:
 
 
 def write_note(env: Env, log_directory: str, place: Location) -> None:
-    """Note that `place`, which lies in a directory that is there, is about to be made. OSError."""
+    """Write the note of `place`, which is about to be made in an existing directory. Raises OSError."""
     root = place.parent
     fields = {"root": str(root), "identity": _identity(root)}
     env.write_atomically(_path(log_directory, place.name), json.dumps(fields).encode())
 
 
 def read_notes(env: Env, log_directory: str) -> list[Note]:
-    """Return all notes. OSError if the log directory cannot be listed, or one of them read."""
+    """Return all notes. Raises OSError if the log directory or a note cannot be read."""
     found = []
     for file in env.list_dir(log_directory):
         if file.startswith(names.STAGING_PREFIX) and file.endswith(SUFFIX):
@@ -101,7 +99,7 @@ def read_notes(env: Env, log_directory: str) -> list[Note]:
 
 
 def forget(env: Env, log_directory: str, place: Location) -> None:
-    """Remove the note of a place that was removed, unless that was done on another disk than it had been made on. OSError."""
+    """Remove the note of a removed place, unless another disk is mounted now than when it was made. Raises OSError."""
     with suppress(FileNotFoundError):
         note = _read(env, log_directory, place.name)
         if note.is_seen_at(place.parent):
@@ -109,15 +107,15 @@ def forget(env: Env, log_directory: str, place: Location) -> None:
 
 
 def forget_gone(env: Env, log_directory: str, root: Location, is_over: Callable[[str], bool]) -> None:
-    """Remove the notes of places that were in `root` and are gone. OSError or StorageError.
+    """Remove the notes of places that were in `root` and are gone. Raises OSError or StorageError.
 
-    `is_over`: whether a place of this name will no longer be made by the job that has noted it.
+    `is_over`: returns whether the job that wrote the note of this name has ended, so that its place cannot appear later.
     """
     notes = [note for note in read_notes(env, log_directory) if is_over(note.name) and note.is_seen_at(root)]
     if not notes:
         return
     there: set[str] = set()
-    with suppress(FileNotFoundError):  # as an object store has it when it is empty
+    with suppress(FileNotFoundError):  # as in an empty object store
         there = {entry.name for entry in root.entries()}
     for note in notes:
         if note.name not in there and note.is_seen_at(root):
@@ -145,26 +143,26 @@ def _identity(root: Location) -> list[int | None] | None:
 logger = logging.getLogger(__name__)
 
 RUN = os.urandom(4).hex()
-"""Of all places that this process makes."""
+"""Identifies the places that this process makes."""
 YOUNG_S = 3600.0
 """Age below which a file may belong to a job in progress."""
 
 
 class Swept(NamedTuple):
-    """The result of looking for leftovers."""
+    """The result of a sweep for leftovers."""
 
     removed: int = 0
-    """Places."""
+    """Number of places removed."""
     young: int = 0
-    """Left alone so far."""
+    """Number of places not old enough yet."""
     stuck: int = 0
-    """That cannot be removed."""
+    """Number of places that cannot be removed."""
     reason: str = ""
-    """Why the first of these cannot."""
+    """Error of the first one that cannot be removed."""
 
 
 def staging_root(staging: str) -> Location:
-    """Return what `diamant.cleaner.spark.staging` names. SparkError, without its secrets, for a URI that means nothing."""
+    """Parse `diamant.cleaner.spark.staging`. Raises SparkError, without the URI's secrets, if it is invalid."""
     try:
         return Location.parse(staging)
     except StorageError as error:
@@ -172,9 +170,9 @@ def staging_root(staging: str) -> Location:
 
 
 def new_place(env: Env, plan: CleanPlan, staging: str, *, run: str = RUN) -> Location:
-    """Return a place for a job, which is noted and not made yet (`CleanJob` does); SparkError for a URI that means nothing.
+    """Return a place for a job, with a note; `CleanJob` makes the place itself.
 
-    A staging place that is local and not there is made if the directory above it is. OSError.
+    Creates a missing local staging directory if its parent exists. Raises SparkError for an invalid URI; OSError.
     """
     name = new_name(owner_of(env, parent(plan.directory)), os.path.basename(plan.directory), run)
     if not staging:
@@ -187,10 +185,9 @@ def new_place(env: Env, plan: CleanPlan, staging: str, *, run: str = RUN) -> Loc
 
 
 def remove_leftovers(env: Env, plan: CleanPlan, place: Location) -> None:
-    """Remove what earlier jobs at this partition have left because a process was killed; what cannot be removed is
-    reported.
+    """Remove the leftovers of killed processes at this partition. Logs the places that cannot be removed.
 
-    OSError or SparkError if the staging place cannot be listed.
+    Raises OSError or SparkError if the staging place cannot be listed.
     """
     root, prefix = place.parent, _prefix(env, plan)
 
@@ -198,7 +195,7 @@ def remove_leftovers(env: Env, plan: CleanPlan, place: Location) -> None:
         return name.startswith(prefix) and name != place.name
 
     def is_safe(name: str) -> bool:
-        # A partition's directory is the broker's own, and a run has one job at a partition at a time.
+        # Only this broker uses a partition's directory, and a run has one job at a partition at a time.
         return root == Location(plan.directory) or _run_of(name) == RUN
 
     swept = _remove_all(root, is_over, is_safe, YOUNG_S)
@@ -216,14 +213,14 @@ def sweep(
     *,
     young_s: float = YOUNG_S,
 ) -> Swept:
-    """Remove what earlier runs of a broker on this log directory have left at the staging place.
+    """Remove the leftovers of earlier runs of a broker on this log directory at the staging place. Blocks.
 
-    That is what the owner's name or a note tells of. Places of `run` (`RUN` of the broker) stay. `is_stopped` is asked before
-    each place. OSError or SparkError if the staging place cannot be listed. Blocks.
+    These are the places with the owner's name or a note, except those of `run` (the broker's `RUN`). `is_stopped` is polled
+    before each place. Raises OSError or SparkError if the staging place cannot be listed.
     """
     owner = owner_of(env, log_directory)
     root = staging_root(staging)
-    # Of another owner if the log directory was moved.
+    # If the log directory was moved, noted places have another owner.
     noted = {note.name for note in read_notes(env, log_directory) if note.is_seen_at(root)}
 
     def is_over(name: str) -> bool:
@@ -235,7 +232,7 @@ def sweep(
 
 
 def source_for(env: Env, plan: CleanPlan, place: Location, check_done: CheckDone, throttle: Throttle) -> Location:
-    """Return where executors find the segments: where they lie, or copied to a place on another file system."""
+    """Return the directory of segments for executors: the partition's own, or copies at a remote `place`."""
     if place.is_local:
         return Location(plan.directory)
     source = place.child("segments")
@@ -257,25 +254,25 @@ def source_for(env: Env, plan: CleanPlan, place: Location, check_done: CheckDone
 
 
 def remove_place(env: Env, plan: CleanPlan, place: Location) -> None:
-    """Remove a place with everything in it; what cannot be removed is reported."""
+    """Remove a place and its content, and its note. Logs a failure."""
     try:
         place.remove()
         forget(env, parent(plan.directory), place)
     except (OSError, StorageError) as error:
         logger.warning(
-            "%s cannot be removed, the next round at the partition and the next start try again: %s", place, error
+            "%s cannot be removed; the next round at the partition or the next start retries: %s", place, error
         )
 
 
 def _remove_all(
     root: Location, is_over: Callable[[str], bool], is_safe: Callable[[str], bool], young_s: float
 ) -> Swept:
-    """Remove the directories in `root` that are over; those that are not safe to be so once they are not young."""
+    """Remove the directories in `root` for which `is_over` is true; unless `is_safe` is, too, only those older than `young_s`."""
     try:
         found = root.entries()
     except FileNotFoundError:
         return Swept()
-    # The files' own clock, not the broker's, which can be set.
+    # The clock of the files, not the broker's, which can be set.
     young_ms = int((time.time() - young_s) * 1000)
     removed = young = 0
     stuck: list[str] = []
@@ -301,7 +298,7 @@ def _run_of(name: str) -> str:
 
 
 def owner_of(env: Env, log_directory: str) -> str:
-    """Begins the names of all places of brokers on a log directory: the same after a restart, on another host, too."""
+    """Return the prefix of the places of all brokers on a log directory. A restart or another host does not change it."""
     try:
         properties = parse_properties(env.read_bytes(f"{log_directory}/{names.META_PROPERTIES}").decode("latin-1"))
     except OSError:
@@ -315,17 +312,17 @@ def _prefix(env: Env, plan: CleanPlan) -> str:
 
 
 def new_name(owner: str, partition_directory: str, run: str = RUN) -> str:
-    """Return the name of a new place of a process, this one or another, for an owner (`owner_of`) and a partition's directory."""
+    """Return the name of a new place for an owner (`owner_of`), a partition's directory, and the process of `run`."""
     return f"{owner}{whose(partition_directory)}-{run}{os.urandom(4).hex()}"
 
 
 def whose(partition_directory: str) -> str:
-    """Return what the names of places have for a partition's directory, of which this is the name."""
+    """Return the part of place names that identifies a partition, from the name of its directory."""
     return _digest(partition_directory)
 
 
 def whose_of(name: str) -> str:
-    """Return that part of a place's name."""
+    """Return the part of a place's name that identifies its partition (`whose`)."""
     return name[_RUN_AT - len(_digest("")) - 1 : _RUN_AT - 1]
 
 

@@ -1,18 +1,18 @@
-"""The offsets that stay, found for all keys whose hashes fall into one partition, and handed to the rewrites.
+"""The kept offsets of all keys in one hash partition, for the rewrites.
 
-A partition's tuples (`key_tuples`) make an `OffsetMap`, the local engine's own, which spills if need be:
+A partition's tuples (`key_tuples`) fill the local engine's `OffsetMap`, which spills if necessary:
 
-    MAPPED   in the order of parts, so that the last record of a key wins; stays if it is the key's last
-    ASKED    stays if its key is not in the map, or not with a later offset
+    MAPPED   in the order of parts, so that the last record of a key wins; only the last one is kept
+    ASKED    kept if its key is not in the map, or has no later offset there
 
-Out of it come rows for the groups that are rewritten, `(group, (kind, place, bytes))`:
+The output consists of rows for the groups to rewrite, `(group, (kind, place, bytes))`:
 
-    KEPT     offsets that stay, uint32 and relative to their segment's base; place: that of the segment in the plan
-    NOTED    the notes of a part, as they came; place: the part's index
-    KEYS     how many keys the map has; to the first group
+    KEPT     kept offsets, uint32 relative to their segment's base; place: the segment's index in the plan
+    NOTED    the notes of a part, unchanged; place: the part's index
+    KEYS     the number of keys in the map; to the first group
 
-Memory of a partition: `map_bytes`, `spool_bytes` and 8 bytes for each offset that stays, twice while it is sorted; the rest is in
-temporary files of the executor. Of a rewrite: 4 bytes for each record of the group that stays, and for each of its batches.
+Memory of a partition: `map_bytes`, `spool_bytes` and 8 bytes for each kept offset, twice while sorting; the rest is in temporary
+files of the executor. Memory of a rewrite: 4 bytes for each kept record and each batch of the group.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ KEPT, NOTED, KEYS = range(3)
 SurvivorRow: TypeAlias = tuple[int, tuple[int, int, bytes]]
 
 TUPLES_PER_PARTITION = 2 * 1024 * 1024
-"""Target size of a partition: 48 MiB of tuples. More takes longer, no more memory."""
+"""Target size of a partition: 48 MiB of tuples. Larger ones take longer, but not more memory."""
 MAX_PARTITIONS = 8192
 _MAX_RELATIVE = 2**32 - 1
 
 
 def partitions_for(tuples: float, parallelism: int) -> int:
-    """Return into how many partitions so many tuples are spread: a power of two."""
+    """Return the number of partitions for `tuples` tuples: a power of two."""
     wanted = max(tuples / TUPLES_PER_PARTITION, min(parallelism, tuples / 50_000), 1)
     partitions = 1
     while partitions < min(wanted, MAX_PARTITIONS):
@@ -64,7 +64,7 @@ def survivor_rows(
     rows: Iterable[tuple[int, tuple[int, int, int, Any]]],
     limits: TaskLimits = TASK_LIMITS,
 ) -> Iterator[SurvivorRow]:
-    """Reduce one partition's rows. `groups` tells the group of a segment by its place; what belongs to none is left out."""
+    """Reduce one partition's rows. `groups` maps a segment's index to its group; segments without a group are left out."""
     with tempfile.TemporaryDirectory(prefix="diamant-survivors-") as directory, _Spool(limits.spool_bytes) as spool:
         for _, (kind, part, flush, content) in rows:
             if kind != NOTES:
@@ -81,7 +81,7 @@ def survivor_rows(
             for _, words in spool.tuples(MAPPED):
                 offsets.add(words.data, len(words))
             yield from _stay(plan, groups, offsets, spool)
-            # Counted when everything is in the map for good.
+            # Counted once the map is complete.
             yield 0, (KEYS, 0, offsets.size.to_bytes(8, "little"))
         finally:
             offsets.close()
@@ -105,7 +105,7 @@ def _stay(plan: CleanPlan, groups: dict[int, int], offsets: OffsetMap, spool: _S
     for place, segment in enumerate(plan.segments):
         if place not in groups:
             continue
-        # A base is a lower bound of what is in the segment, the next one an upper bound.
+        # A segment's offsets lie between its base and the next segment's base.
         end = bases[place + 1] if place + 1 < len(bases) else segment.next_base_offset
         window = np.asarray(latest.window(segment.base_offset, end - 1), np.int64)
         for kept in (window, others):
@@ -124,7 +124,7 @@ def _relative(offsets: NDArray[np.int64], base_offset: int) -> bytes:
 
 
 class _Spool:
-    """Blocks of tuples as they come, in memory or in a file, to be read in the order of parts."""
+    """Stores blocks of tuples in the order of arrival, in memory or in a file; reads them in the order of parts."""
 
     def __init__(self, memory_bytes: int) -> None:
         self._file = tempfile.SpooledTemporaryFile(memory_bytes, prefix="diamant-tuples-")  # noqa: SIM115
@@ -143,7 +143,7 @@ class _Spool:
         self._end += len(block)
 
     def tuples(self, kind: int) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-        """Yield `(part, tuples)`; later blocks of a part hold later offsets of the same keys, or other keys."""
+        """Yield `(part, tuples)`. Later blocks of a part have later offsets of the same keys, or other keys."""
         for part, _, position, size in sorted(self._blocks[kind]):
             words = np.empty((size // ENTRY_BYTES, 3), np.uint64)
             self._file.seek(position)
@@ -152,7 +152,7 @@ class _Spool:
 
 
 class SegmentSurvivors:
-    """The survivors of one segment: `offset_map.LatestOffsets` for its rewrite. `relative`: uint32[n], ascending."""
+    """The kept offsets of one segment: `offset_map.LatestOffsets` for its rewrite. `relative`: uint32[n], ascending."""
 
     def __init__(self, base_offset: int, relative: NDArray[np.uint32]) -> None:
         self._base_offset = base_offset
@@ -171,7 +171,7 @@ class SegmentSurvivors:
 
 
 class GroupSurvivors:
-    """All that the partitions have found of the segments of one group."""
+    """The kept offsets and notes from all partitions for the segments of one group."""
 
     def __init__(self, parts: tuple[Part, ...], rows: Iterable[SurvivorRow]) -> None:
         self.keys = 0
@@ -187,13 +187,13 @@ class GroupSurvivors:
                 self.keys += int.from_bytes(content, "little")
 
     def take(self, place: int, base_offset: int) -> SegmentSurvivors:
-        """Return what of a segment stays, and forget it."""
+        """Remove and return the kept offsets of a segment."""
         found = self._kept.pop(place, [])
         relative = np.concatenate(found) if found else np.empty(0, np.uint32)
         relative.sort()
         return SegmentSurvivors(base_offset, relative)
 
     def take_notes(self, place: int) -> bytes:
-        """Return the notes of a segment's batches, and forget them."""
+        """Remove and return the notes of a segment's batches."""
         found = [self._notes.pop(part.index) for part in self._parts.get(place, []) if part.index in self._notes]
         return b"".join(found)

@@ -1,10 +1,10 @@
-"""The files of one attempt of a task: segments read where they are, outputs written to a directory of its own.
+"""The files of one attempt of a task: segments are read in place, outputs are written to the attempt's own directory.
 
-It stands in for the `Env` of the local engines, which see the paths of the broker. Sources lie in the partition's directory, on a
-file system that the executors share, or were copied to the staging place; outputs go to the staging place through pyarrow.fs.
-Two attempts of a task never write to the same file, so that a task that Spark starts twice does no harm.
+`TaskFiles` replaces the `Env` of the local engines, which use the broker's paths. Sources are in the partition's directory on a
+shared file system, or copied to the staging place. Outputs are written to the staging place through pyarrow.fs. Two attempts
+never write to the same file, so a task that Spark starts twice does no harm.
 
-Memory: what pyarrow buffers of a file that is written to an object store, some 10 MiB.
+Memory: pyarrow's buffers for a file written to an object store, about 10 MiB.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 
 
 class StagedFile(NamedTuple):
-    """A file as it was written."""
+    """Size and checksum of a written file."""
 
     size: int
     crc32c: int
 
 
 class TaskFiles:
-    """As much of `storage.env.env.Env` as an engine uses. `source` and `target` are directories."""
+    """The part of `storage.env.env.Env` that engines use. `source` and `target` are directories."""
 
     def __init__(self, plan: CleanPlan, source: Location, target: Location | None = None) -> None:
         self._source = source
         self._target = target
         self._sizes = {os.path.basename(names.log_file("", one.base_offset)): one.size for one in plan.segments}
         self.written: dict[str, StagedFile] = {}
-        """Files that are complete, by name."""
+        """Complete files, by name."""
 
     @property
     def env(self) -> Env:
-        """Itself, as engines know it."""
+        """This object, typed as an `Env`."""
         return cast("Env", self)
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> Any:
-        """Open a segment of the plan. SegmentChanged if it has another size now, FileNotFoundError if it is gone."""
+        """Open a segment of the plan. Raises SegmentChanged if its size has changed, FileNotFoundError if it is gone."""
         name = os.path.basename(path)
         try:
             file = self._source.child(name).open()
@@ -63,21 +63,21 @@ class TaskFiles:
         return file
 
     def create_new(self, path: str) -> Any:
-        """Begin an output file. FileNotFoundError if the job's place is gone: then the job has ended, too."""
+        """Begin an output file. Raises FileNotFoundError if the job's place is gone, because the job has ended."""
         assert self._target is not None
-        # Not the directories above: where a partition was deleted since, it would come back as a ghost.
+        # Not its parents: they would bring back the directory of a partition that was deleted since.
         self._target.make_directory()
         return _Output(self, path, self._target.child(os.path.basename(path)))
 
     def remove(self, path: str, *, missing_ok: bool = False) -> None:
-        """Remove an output file of this attempt; before it was begun there is none."""
+        """Remove an output file of this attempt, if it was begun."""
         name = os.path.basename(path)
         if self._target is not None and name in self.written:
             del self.written[name]
             self._target.child(name).remove()
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
-        """Leave the time to the broker that takes the file: not every file system of a staging place keeps it."""
+        """Do nothing: the broker sets the time when it takes the file, because not every staging file system keeps it."""
 
     def files_of(self, base_offset: int) -> dict[str, StagedFile]:
         """Return the complete files of an output, by name."""
@@ -86,7 +86,7 @@ class TaskFiles:
 
 
 class _Output:
-    """A file that is written from begin to end."""
+    """A file that is written sequentially."""
 
     def __init__(self, files: TaskFiles, path: str, location: Location) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""The limits in memory of a job's tasks."""
+"""The memory limits of a job's tasks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
 
 @dataclass(frozen=True, slots=True)
 class TaskLimits:
-    """Those of every job; where they are smaller, only tests have made them so."""
+    """The defaults apply to every job. Only tests set smaller limits."""
 
     engine: EngineLimits = ENGINE_LIMITS
     table_bytes: int = 16 * 1024 * 1024
-    """Keys that a part has seen and not handed on."""
+    """Table of the keys that a part has seen since its last flush."""
     map_bytes: int = 96 * 1024 * 1024
-    """The map of a partition."""
+    """Map of a partition."""
     spool_bytes: int = 64 * 1024 * 1024
-    """Tuples of a partition, before they go to a file."""
+    """Tuples of a partition in memory, before they are written to a file."""
 
 
 TASK_LIMITS = TaskLimits()

@@ -1,23 +1,22 @@
-"""Transactions of a log that is read in parts, each by another task: what a task has to know of the batches before its part.
+"""Transactions of a log that several tasks read in parts: the state that a task needs from the batches before its part.
 
-What becomes of a batch may depend on others far away: whether its transaction aborted, whether a marker is the last thing left of
-one. The `TransactionTracker` that all engines share decides so in one walk over the whole log. For tasks the walk is cut:
+The fate of a batch may depend on distant batches: on the abort of its transaction, or on whether a marker is all that is left of
+one. The `TransactionTracker` of all engines decides this in one walk over the whole log. For tasks the walk is cut:
 
-    each part      notes its *events*: markers, and data batches as far as they change anything
-    driver         goes over the events in the order of offsets, with the same tracker, and keeps its state at each cut
+    each part      records its *events*: markers, and data batches that change the state
+    driver         replays the events in offset order, with the same tracker, and keeps its state at each cut
     each task      continues from the state at its own cut, over every batch
 
-The driver only wants to know the state at the cuts, so a part keeps no more events than leave the tracker in the same state at
-its end. Of a producer no transaction of which aborted that is the last one, data or a commit. Of another one a few for each of
-its aborted transactions (`_Course`): between two of their begins nothing but these can matter,
+The driver needs only the state at the cuts. So a part keeps just enough events to leave the tracker in the same state at its
+end. For a producer without aborted transactions this is the last event, data or a commit. For others it is a few events for
+each aborted transaction (`_Course`). Between the beginnings of two of them, only these matter:
 
     before the first abort      whether there was data, whether there was a commit, and data after that
-    after it                    the last one, data or a commit
+    after it                    the last event, data or a commit
 
-Other producers' events do not come in between: they only have announced transactions begin, which a producer's own next event
-does as well.
+Events of other producers have no influence: they only make announced transactions begin, as a producer's own next event does.
 
-Memory: 24 bytes for each event that is kept, in the driver too: one for each producer of each part, and five for each aborted
+Memory: 24 bytes for each kept event, in the driver, too: one for each producer in each part, and five for each aborted
 transaction that reaches into it. It does not grow with the number of transactions.
 """
 
@@ -39,29 +38,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DATA = -1
-"""In place of a control type: a batch of data."""
+"""Event of a data batch, in place of a control type."""
 
 EVENT_FIELDS = 3
-"""Last offset, producer id, control type."""
+"""Fields of an event: last offset, producer id, control type."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrackerState:
-    """A tracker between two batches."""
+    """The state of a tracker between two batches."""
 
     pending: tuple[AbortedTxn, ...] = ()
-    """Announced and not reached yet, by first offset."""
+    """Announced transactions that have not begun yet, by first offset."""
     aborted: tuple[tuple[int, AbortedTxn, bool], ...] = ()
     committed: tuple[int, ...] = ()
 
 
 class ResumableTracker(TransactionTracker):
-    """A tracker whose state can be taken to another process."""
+    """A tracker whose state can be sent to another process."""
 
     __slots__ = ()
 
     def state(self, end_offset: int | None = None) -> TrackerState:
-        """Return the state; without what no batch below `end_offset` reaches, if that is given."""
+        """Return the state; with `end_offset`, without transactions that begin at or above it."""
         return TrackerState(
             tuple(one for _, _, one in sorted(self._pending) if end_offset is None or one.first_offset < end_offset),
             tuple((producer_id, one, has_batches) for producer_id, (one, has_batches) in self._aborted.items()),
@@ -78,7 +77,7 @@ class ResumableTracker(TransactionTracker):
         return tracker
 
     def replay(self, events: NDArray[np.int64]) -> None:
-        """Go over `events`, int64[n, EVENT_FIELDS]."""
+        """Process `events`, int64[n, EVENT_FIELDS]."""
         for last_offset, producer_id, control_type in events.tolist():
             if control_type == DATA:
                 self.drops_data(last_offset, producer_id, is_transactional=True)
@@ -87,7 +86,7 @@ class ResumableTracker(TransactionTracker):
 
 
 class RecordingTracker(TransactionTracker):
-    """Collects the events of a part, and answers for another tracker, or without one that nothing aborted."""
+    """Records the events of a part. Answers come from another tracker; without one, no transaction is aborted."""
 
     __slots__ = ("_begins", "_courses", "_last", "_tracker")
 
@@ -96,13 +95,13 @@ class RecordingTracker(TransactionTracker):
         self._tracker = tracker
         self._begins = _begins_of(plan)
         self._courses: dict[int, _Course] = {}
-        """Of producers with aborted transactions."""
+        """Producer id to the events of a producer with aborted transactions."""
         self._last: dict[int, tuple[int, int]] = {}
-        """Of the others: producer id to the last offset and the kind of its last event."""
+        """Other producers: id to last offset and kind of the last event."""
 
     @property
     def events(self) -> NDArray[np.int64]:
-        """The events kept so far, int64[n, EVENT_FIELDS], in the order of offsets."""
+        """The events kept so far, int64[n, EVENT_FIELDS], in offset order."""
         kept = [(offset, producer_id, kind) for producer_id, (offset, kind) in self._last.items()]
         kept += [
             (offset, producer_id, kind) for producer_id, one in self._courses.items() for offset, kind in one.events
@@ -134,7 +133,7 @@ class RecordingTracker(TransactionTracker):
             course = self._courses.setdefault(producer_id, _Course(begins))
             course.add(last_offset, kind)
         elif kind != ControlType.ABORT:
-            # Nothing of this producer was announced as aborted, so a marker that says so finds nothing.
+            # No aborted transaction of this producer was announced, so an abort marker changes nothing.
             self._last[producer_id] = (last_offset, kind)
 
 
@@ -147,12 +146,12 @@ class _Course:
         self._begins = begins
         self._past: list[tuple[int, int]] = []
         self._run: list[tuple[int, int]] = []
-        """Of the events since the last begin, five at most."""
+        """Kept events since the last beginning of an aborted transaction, at most five."""
         self._run_at = -1
 
     @property
     def events(self) -> list[tuple[int, int]]:
-        """Last offsets and kinds, in order."""
+        """Last offsets and kinds of the kept events, in order."""
         return self._past + self._run
 
     def add(self, last_offset: int, kind: int) -> None:
@@ -164,7 +163,7 @@ class _Course:
         event = (last_offset, kind)
         if ControlType.ABORT in kinds:
             if kind != ControlType.ABORT:
-                # Nothing more is aborted: the last one tells all.
+                # No further transaction is aborted: only the last event matters.
                 self._run = [*run[: kinds.index(ControlType.ABORT) + 1], event]
         elif kind == ControlType.ABORT:
             run.append(event)
