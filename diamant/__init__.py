@@ -9,10 +9,10 @@
         print(list(broker.records("users")))
 
 `Broker` runs a broker in this process, with the settings of a `BrokerConfig`; inside `with` it is a `BlockingBroker`. `Admin`
-asks one that runs elsewhere, over HTTP. `DiamantContainer` stands in for testcontainers' KafkaContainer. pytest finds
-`diamant_broker`, `diamant_manual_broker`, `diamant_topic`, `diamant_faults` and `diamant_config` by itself.
+calls a broker elsewhere over HTTP. `DiamantContainer` replaces testcontainers' KafkaContainer. pytest discovers
+`diamant_broker`, `diamant_manual_broker`, `diamant_topic`, `diamant_faults` and `diamant_config` as fixtures.
 
-Names are loaded when they are first used, so that importing a part does not import the broker.
+Names are loaded on first use, so that importing one part does not import the broker.
 """
 
 from __future__ import annotations

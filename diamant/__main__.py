@@ -1,4 +1,4 @@
-"""The command `diamant`, and `python -m diamant`: Ctrl-C ends it quietly even while the command line is being imported."""
+"""The command `diamant`, and `python -m diamant`. Ctrl-C ends it quietly even while modules are being imported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run it."""
+    """Run the command line."""
     try:
         from diamant.broker.cli import main as command_line
 

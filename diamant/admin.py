@@ -1,4 +1,4 @@
-"""`diamant.Admin` and its errors: the client of the operations that Kafka does not have."""
+"""`diamant.Admin` and its errors: the client for the operations that Kafka lacks."""
 
 from diamant.broker.client.admin import Admin as Admin
 from diamant.broker.client.admin import AdminError as AdminError

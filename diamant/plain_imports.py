@@ -1,8 +1,8 @@
 """Keeps pytest from rewriting the asserts of this package.
 
-pytest parses every module of a distribution that has a plugin, when it is imported, and puts its own code in place of the
-asserts. Ours are imported late, in threads, while tests are imported in others; CPython before 3.11.8 and 3.12.2 fails at random
-where two threads make syntax trees ("AST constructor recursion depth mismatch", gh-106905). Nor are our asserts those of a test.
+When a distribution has a plugin, pytest parses each of its modules at import, to replace the asserts. Diamant's modules are
+imported late, in threads, while other threads import tests. CPython before 3.11.8 and 3.12.2 fails at random if two threads
+build syntax trees ("AST constructor recursion depth mismatch", gh-106905). Besides, these asserts are not a test's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import ModuleType
 
 
 class PlainFinder:
-    """Finds the modules of this package as the interpreter does; stands in front of pytest's finder."""
+    """Finds the modules of this package as the interpreter does, ahead of pytest's finder."""
 
     @staticmethod
     def find_spec(
@@ -24,5 +24,5 @@ class PlainFinder:
 
 
 def keep_plain() -> None:
-    """Make imports of this package's modules go through `PlainFinder` from now on. May be called again."""
+    """Import this package's modules through `PlainFinder` from now on. Does nothing the second time."""
     sys.meta_path[:] = [PlainFinder, *(finder for finder in sys.meta_path if finder is not PlainFinder)]

@@ -1,41 +1,41 @@
-"""Fixtures for tests against a broker, with nothing to configure.
+"""Fixtures for tests against a broker, without any configuration.
 
     def test_it(diamant_broker, diamant_topic):
         diamant_broker.produce(diamant_topic, "value", key="key")
         consumer = Consumer({"bootstrap.servers": diamant_broker.bootstrap_servers, "group.id": "test"})
 
-The broker starts with the first test that asks for it, on a free port, in a temporary directory, with HTTP, and lives as long as
-the session (under pytest-xdist: one for each worker). Every test has a topic name of its own, so tests need no
-cleaning up between them. `diamant_manual_broker` is a broker of the test's own whose clock stands until the test moves it:
+The broker starts with the first test that uses it, on a free port, in a temporary directory, with HTTP. It runs for the whole
+session (under pytest-xdist, one per worker). Every test has its own topic name, so tests need no cleanup.
+`diamant_manual_broker` is a broker for one test, with a clock that stands still until the test moves it:
 
     def test_it_is_forgotten(diamant_manual_broker):
         diamant_manual_broker.clock.advance("8d")
 
-A mark gives a test, a class or a module (`pytestmark`) a broker with other settings, which are those of a `BrokerConfig`:
+A mark gives a test, class or module (`pytestmark`) a broker with other settings, the fields of `BrokerConfig`:
 
     @pytest.mark.diamant(num_partitions=3, auto_create=False)
     def test_it(diamant_broker): ...
 
-`diamant_secure_broker` asks clients to log in; it knows the users alice and bob, and has ready configurations for them:
+`diamant_secure_broker` requires a login. It has the users alice and bob, and client configurations for them:
 
     def test_it(diamant_secure_broker):
         producer = Producer(diamant_secure_broker.client_config("alice").confluent())
         with pytest.raises(ClientRefused):
             diamant_secure_broker.client_config("alice", password="wrong").check()
 
-`diamant_config` in a conftest.py gives settings to all of them:
+`diamant_config` in a conftest.py applies settings to all brokers:
 
     @pytest.fixture(scope="session")
     def diamant_config():
         return {"num_partitions": 3}
 
-`@pytest.mark.diamant_any_compaction(examples=50)` runs a test of a consumer so many times, with the cleaner at work between its
-fetches, each time at others:
+`@pytest.mark.diamant_any_compaction(examples=50)` runs a consumer's test 50 times, each time with the cleaner running between
+different fetches:
 
     @pytest.mark.diamant_any_compaction
     def test_the_table_is_right(diamant_broker): ...
 
-`diamant_faults` has the broker do something wrong, for the length of a test:
+`diamant_faults` injects faults into the broker for the duration of a test:
 
     def test_the_producer_tries_again(diamant_broker, diamant_topic, diamant_faults):
         fault = diamant_faults.add("Produce", topic=diamant_topic, error="NOT_LEADER_OR_FOLLOWER", times=2)
@@ -66,27 +66,27 @@ _counter = itertools.count(1)
 
 
 def pytest_load_initial_conftests() -> None:
-    """Keep pytest's hands off our modules also where `diamant` was imported before pytest."""
+    """Keep pytest from rewriting Diamant's modules even if `diamant` was imported before pytest."""
     from diamant.plain_imports import keep_plain
 
     keep_plain()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known."""
+    """Register the marks."""
     config.addinivalue_line(
         "markers",
         "diamant(**settings): the settings of `diamant_broker`, `diamant_manual_broker`, `diamant_secure_broker`",
     )
     config.addinivalue_line(
         "markers",
-        f"{ANY_COMPACTION}(examples=50, seed=None, schedule=None, late=True): run the test so many times, with the cleaner "
-        "at work between the fetches of its consumer",
+        f"{ANY_COMPACTION}(examples=50, seed=None, schedule=None, late=True): run the test `examples` times, with the cleaner "
+        "running between the fetches of its consumer",
     )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse marks that cannot be carried out."""
+    """Refuse marks that cannot be applied."""
     marked = [item for item in items if item.get_closest_marker(ANY_COMPACTION)]
     if marked:
         from diamant.broker.schedules.marked_test import check_mark
@@ -107,7 +107,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a marked test a broker with the mark's settings; tests with equal ones share it as long as they follow each other."""
+    """Give a marked test a broker with the mark's settings. Consecutive tests with equal settings share it."""
     settings: dict[str, object] = {}
     for mark in reversed([*metafunc.definition.iter_markers("diamant")]):
         if mark.args:
@@ -125,7 +125,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def diamant_config() -> Mapping[str, Any]:
-    """The settings of every broker of the session, as keywords of a `BrokerConfig`. To be overridden in a conftest.py."""
+    """The settings of every broker of the session, as keywords of `BrokerConfig`. Override it in a conftest.py."""
     return {}
 
 
@@ -139,7 +139,7 @@ def _broker(config: Mapping[str, Any], request: pytest.FixtureRequest, **setting
 
 
 def _play(broker: BlockingBroker, request: pytest.FixtureRequest) -> BlockingBroker:
-    """Have the cleaner do at a marked test's broker what the test's schedule says."""
+    """Apply the schedule of a marked test to the cleaner of its broker."""
     if request.scope == "function" and request.node.get_closest_marker(ANY_COMPACTION) is not None:
         from diamant.broker.schedules.marked_test import EXAMPLE
 
@@ -159,7 +159,7 @@ def diamant_broker(diamant_config: Mapping[str, Any], request: pytest.FixtureReq
 def diamant_secure_broker(
     diamant_config: Mapping[str, Any], request: pytest.FixtureRequest
 ) -> Iterator[BlockingBroker]:
-    """A running broker to which clients have to log in, as alice or bob; `diamant_secure_broker.client_config("alice")`."""
+    """A running broker that requires a login, as alice or bob; `diamant_secure_broker.client_config("alice")`."""
     with _broker(diamant_config, request, users=SECURE_USERS) as broker:
         yield broker
 
@@ -168,7 +168,7 @@ def diamant_secure_broker(
 def diamant_manual_broker(
     diamant_config: Mapping[str, Any], request: pytest.FixtureRequest
 ) -> Iterator[BlockingBroker]:
-    """A running broker of this test's own, whose clock stands until the test moves it."""
+    """A running broker for this test alone, with a clock that stands still until the test moves it."""
     with _broker(diamant_config, request, diamant_clock="manual") as broker:
         broker.clock.freeze()
         yield _play(broker, request)
@@ -176,7 +176,7 @@ def diamant_manual_broker(
 
 @pytest.fixture(scope="session")
 def diamant_prepare() -> Callable[[BlockingBroker], object]:
-    """Prepares the state of `diamant_fresh`: a function that fills a broker, once in a session. For a conftest.py."""
+    """A function that fills the broker of `diamant_fresh`, once per session. Override it in a conftest.py."""
     return lambda broker: None
 
 
@@ -193,7 +193,7 @@ def _diamant_prepared(
 
 @pytest.fixture
 def diamant_fresh(_diamant_prepared: BlockingBroker, request: pytest.FixtureRequest) -> Iterator[BlockingBroker]:
-    """A broker of this test's own, with what `diamant_prepare` has prepared."""
+    """A broker for this test alone, in the state that `diamant_prepare` made."""
     settings = OWN_CLEANER_OFF if request.node.get_closest_marker(ANY_COMPACTION) else {}
     with _diamant_prepared.fork(**settings) as broker:
         yield _play(broker, request)
@@ -201,14 +201,14 @@ def diamant_fresh(_diamant_prepared: BlockingBroker, request: pytest.FixtureRequ
 
 @pytest.fixture
 def diamant_topic(request: pytest.FixtureRequest) -> str:
-    """A topic name that no other test has; the topic comes into being when it is first used."""
+    """A topic name that no other test has. The topic is created on first use."""
     test_name = re.sub(r"[^a-zA-Z0-9-]+", "-", request.node.name).strip("-")[:MAX_NAME_LENGTH]
     return f"{test_name}-{next(_counter)}-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture
 def diamant_faults(diamant_broker: BlockingBroker) -> Iterator[Faults]:
-    """The faults of `diamant_broker`; those that the test adds are removed after it."""
+    """The faults of `diamant_broker`. Faults that the test adds are removed after it."""
     faults = diamant_broker.faults
     before = {fault.id for fault in faults.list()}
     yield faults

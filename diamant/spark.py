@@ -1,11 +1,11 @@
-"""Kafka log directories in Apache Spark, without a broker.
+"""Reads Kafka log directories in Apache Spark, without a broker.
 
     from diamant.spark import read_log, spark_session
 
     with spark_session("local[*]") as spark:
         read_log(spark, "/var/lib/kafka", columns=["topic", "key"]).groupBy("topic").count().show()
 
-In a session of your own:
+In an existing session:
 
     from diamant.spark import KafkaLogDataSource, prepare_session
 

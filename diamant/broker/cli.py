@@ -39,7 +39,7 @@ COMMANDS = {
     ),
     "exec": LazyCommand("diamant.broker.launch.exec:exec_", "Run a command, usually tests, with a broker of its own."),
     "explain": LazyCommand(
-        "diamant.broker.commands.admin.explain:explain", "Explain why records are still there, and until when."
+        "diamant.broker.commands.admin.explain:explain", "Explain why records are still stored, and until when."
     ),
     "fault": LazyCommand("diamant.broker.commands.admin.fault:fault", "Let a broker do wrong what a test asks for."),
     "ghosts": LazyCommand(

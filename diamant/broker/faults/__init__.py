@@ -1,1 +1,1 @@
-"""Faults on demand: what the broker does wrong because a test has asked for it."""
+"""Fault injection: errors, delays and wrong responses on demand, for tests."""

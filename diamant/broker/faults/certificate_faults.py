@@ -1,7 +1,7 @@
-"""Faults of certificates: connections with TLS that are shown one that has expired, or one of another host.
+"""Faults of certificates: TLS connections that get an expired certificate, or that of another host.
 
-They need a broker with a throw-away CA (`BrokerConfig(tls=True)`): the clients trust the signer of the certificate, and must look
-at what it says. The context for each kind and listener is made once.
+They need a broker with a throw-away CA (`BrokerConfig(tls=True)`): clients trust the signer, so only the certificate's contents
+can make them refuse it. The context for each kind and listener is made once.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from diamant.broker.security.tls.listener_tls import ListenerTls
 
 HANDSHAKE = "TLS handshake"
-"""In place of the name of an API."""
+"""Stands for the API name in counts and logs."""
 
 
 class CertificateFaults:
-    """The faults of one broker. Belongs to the loop thread. `installed`: all faults, in the order in which they are asked."""
+    """The certificate faults of one broker. Belongs to the loop thread. `installed`: all faults, in matching order."""
 
     def __init__(self, node: Node, installed: Mapping[int, Fault]) -> None:
         self._node = node
@@ -31,15 +31,15 @@ class CertificateFaults:
         self._contexts: dict[tuple[str, str], ssl.SSLContext] = {}
 
     def install(self) -> None:
-        """Be asked for the certificate of each connection from now on; FaultError without a throw-away CA."""
+        """Choose the certificate of each connection from now on. FaultError without a throw-away CA."""
         tls = self._node.tls
         if tls is None or tls.authority is None:
-            raise FaultError("certificate: needs a broker with a CA of its own, BrokerConfig(tls=True)")
+            raise FaultError("certificate: needs a broker with its own CA, BrokerConfig(tls=True)")
         for listener in tls.by_name.values():
             listener.choose = self._choose
 
     def uninstall(self) -> None:
-        """Leave connections alone; harmless a second time."""
+        """Stop choosing certificates. Does nothing the second time."""
         if self._node.tls is not None:
             for listener in self._node.tls.by_name.values():
                 listener.choose = None

@@ -1,8 +1,8 @@
-"""A dispatcher with faults: it applies a matching fault to a request, and passes on all other requests as they are.
+"""A dispatcher with faults: it applies a matching fault to a request, and passes all other requests through.
 
-It replaces the broker's dispatcher while there are faults. A matched request is answered by a task, so its connection
-is busy until then and the order of its answers stays right. The task ends with the connection, but a request whose
-handling has begun is carried out to its end.
+It replaces the broker's dispatcher while faults are installed. A task answers a matched request; the connection stays busy
+until then, which keeps its responses in order. The task is cancelled with the connection, but a request whose handling has
+started is completed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class FaultDispatch:
         installed: Mapping[int, Fault],
         count: Callable[[Fault, int], None],
     ) -> None:
-        """`installed` in the order in which they are asked; `count(fault, api_key)` is called for each firing."""
+        """`installed`: all faults, in matching order. `count(fault, api_key)` is called for each firing."""
         self._node = node
         self._server = server
         self._served_keys = served_keys
@@ -65,13 +65,13 @@ class FaultDispatch:
         self._carry_out: Dispatch | None = None
 
     def install(self) -> None:
-        """Take the dispatcher's place; harmless a second time."""
+        """Replace the dispatcher. Does nothing the second time."""
         if self._carry_out is None:
             self._carry_out = self._server.dispatch
             self._server.dispatch = self
 
     def uninstall(self) -> None:
-        """Put the dispatcher back; harmless a second time. Requests in progress are answered as was begun."""
+        """Restore the dispatcher. Does nothing the second time. Faults still apply to requests in progress."""
         if self._carry_out is not None:
             self._server.dispatch = self._carry_out
             self._carry_out = None
@@ -89,7 +89,7 @@ class FaultDispatch:
 
 
 class AskedRequest:
-    """A request, decoded if a fault wants to know what it is about."""
+    """A request, decoded when a fault needs its fields."""
 
     def __init__(self, node: Node, request: Request) -> None:
         self.request = request
@@ -101,9 +101,9 @@ class AskedRequest:
 
     @property
     def fields(self) -> Fields:
-        """The request's fields. ProtocolError if it is not one."""
+        """The request's fields. ProtocolError if it cannot be decoded."""
         if self._fields is None:
-            # What the handler's own decoder leaves as bytes (Metadata) it has relieved of what clients do wrong.
+            # Where the handler's own decoder keeps bytes (Metadata), it has corrected what clients do wrong.
             decoded = metadata.API.decode(self.version, self.request.body) if self.key == METADATA else None
             body = decoded if isinstance(decoded, bytes) else self.request.body
             self._fields = message_fields(decode_request(self.key, self.version, body))
@@ -112,7 +112,7 @@ class AskedRequest:
         return self._fields
 
     def _with_session(self, fields: Fields) -> Fields:
-        """A fetch that names what changes in its session as one that names all it wants (KIP-227)."""
+        """Return an incremental fetch as a full one: with all partitions of its session (KIP-227)."""
         session = self._node.fetch_sessions().find(fields["session_id"])
         if session is None:
             return fields
@@ -143,14 +143,14 @@ class AskedRequest:
 
     @property
     def parts(self) -> list[tuple[str | None, int | None]]:
-        """(topic, partition) of all that it is about; (topic, None) where it names no partitions."""
+        """Return the request's topics and partitions: (topic, partition), or (topic, None) where it names no partitions."""
         if self._parts is None:
             self._parts = list(topic_partitions(self.key, self.fields, self.name_of))
         return self._parts
 
     @property
     def is_for_all_topics(self) -> bool:
-        """True for a Metadata request that names no topics because it wants all."""
+        """True for a Metadata request for all topics."""
         if self.key != METADATA:
             return False
         topics = self.fields["topics"]
@@ -162,7 +162,7 @@ class AskedRequest:
         return self.key == apis.PRODUCE and self.fields["acks"] == 0
 
     def name_of(self, value: Fields) -> str | None:
-        """The topic that an element of the request or the response is about."""
+        """Return the topic of an element of the request or the response."""
         name = topic_of(value)
         if name is None and (topic_id := value.get("topic_id")) is not None:
             topic = self._node.topics.by_id.get(topic_id)
@@ -170,13 +170,13 @@ class AskedRequest:
         return name
 
     def is_hit_by(self, spec: FaultSpec) -> bool:
-        """True if the fault is about this request, and its answer has a place for what the fault says in it."""
+        """True if the fault matches this request, and the response has a field for the fault's effect."""
         if spec.certificate is not None or (spec.api_keys is not None and self.key not in spec.api_keys):
             return False
         if not spec.matches_client(self.request.client_id):
             return False
         if spec.coordinator_loading and self.key == INIT_PRODUCER_ID and self.fields["transactional_id"] is None:
-            return False  # no coordinator is asked for an idempotent producer's id
+            return False  # an idempotent producer's id needs no coordinator
         if spec.topic is not None and not self._is_about_topic_of(spec):
             return False
         if spec.throttle_time_ms and (self.is_without_answer or throttle_time_position(self.key, self.version) is None):
@@ -184,7 +184,7 @@ class AskedRequest:
         return spec.error is None or self._has_place_for(spec, spec.error)
 
     def wants(self, spec: FaultSpec) -> Callable[[str | None, int | None], bool]:
-        """A predicate for the parts that the fault matches. Where topics are described, a partition means its topic."""
+        """Return a predicate for the parts that the fault matches. In APIs that describe topics, a partition means its topic."""
 
         def wants(topic: str | None, partition: int | None) -> bool:
             if spec.topic is None:
@@ -214,12 +214,12 @@ class AskedRequest:
         return self.error_answer(spec, code, "").whole(wanted) is not None
 
     def error_answer(self, spec: FaultSpec, code: ErrorCode, message: str) -> ErrorAnswer:
-        """Makes this version's answers with an error."""
+        """Return a maker of error responses for this API version."""
         return ErrorAnswer(self.key, self.version, code, message, is_for_parts=spec.topic is not None)
 
 
 class HitRequest:
-    """One request that a fault has hit, until it is answered."""
+    """One request hit by a fault, until its response."""
 
     def __init__(
         self,
@@ -242,27 +242,27 @@ class HitRequest:
         self._message = f"injected by fault {fault.id}"
 
     async def answer(self) -> Body:
-        """The response's body, as it is or as the fault wants it; raises CloseConnection where it wants none."""
+        """Return the response body, changed by the fault. CloseConnection if the fault suppresses it."""
         spec = self._spec
         begins_now = not spec.after_applying and (spec.error is not None or spec.drop or spec.hold or spec.delay_ms > 0)
         if begins_now:
             self._fire()
             await self._fault.pause()
             if spec.drop:
-                raise CloseConnection(f"{self._fault_name}: {self._api} is dropped before it is carried out")
+                raise CloseConnection(f"{self._fault_name}: {self._api} is dropped before it is handled")
         body = await (self._refused() if spec.error is not None else self._carried_out())
         if not begins_now:
             self._fire()
             await self._fault.pause()
             if spec.drop:
-                raise CloseConnection(f"{self._fault_name}: {self._api} is dropped after it was carried out")
+                raise CloseConnection(f"{self._fault_name}: {self._api} is dropped after it was handled")
         if body is None:  # acks=0
             return None
         if spec.throttle_time_ms:
             body = await self._throttled(body)
         if spec.is_cut:
             assert body is not None
-            raise CloseConnection(f"{self._fault_name}: the answer to {self._api} is cut", await self._cut(body))
+            raise CloseConnection(f"{self._fault_name}: the response to {self._api} is cut", await self._cut(body))
         return body
 
     @property
@@ -286,7 +286,7 @@ class HitRequest:
         )
 
     def _count_errors(self) -> None:
-        """Errors of partitions, which no handler counts; those of other APIs are read from the answer."""
+        """Count errors of partitions, which no handler counts. Errors of other APIs are counted from the response."""
         asked, code = self._asked, self._spec.error
         if code is None or asked.key not in (apis.PRODUCE, apis.FETCH):
             return
@@ -295,7 +295,7 @@ class HitRequest:
             if wants(topic, partition):
                 self._node.topic_metrics.count_error(asked.key, code)
 
-    # -- carrying it out -------------------------------------------------------------------------------------------
+    # -- handling the request --------------------------------------------------------------------------------------
 
     async def _carried_out(self) -> Body:
         asked, stale = self._asked, self._spec.stale
@@ -312,7 +312,7 @@ class HitRequest:
         return self._encoded(response)
 
     async def _handled(self, request: Request) -> Body:
-        """The handler's answer. If the connection closes, a pending fetch ends; anything else is carried out."""
+        """Return the handler's response. If the connection closes, a pending fetch ends; any other request is completed."""
         answer = self._carry_out(self._connection, request)
         if answer is None or isinstance(answer, bytes | bytearray | memoryview | list | tuple):
             return cast(Body, answer)
@@ -331,7 +331,7 @@ class HitRequest:
     # -- errors ----------------------------------------------------------------------------------------------------
 
     async def _refused(self) -> Body:
-        """The answer with the error, after what is to be carried out has been."""
+        """Return the error response, after handling the parts that the fault leaves alone."""
         spec, asked, code = self._spec, self._asked, self._spec.error
         assert code is not None
         if spec.after_applying and spec.topic is None and asked.key not in TOPICS_WITH_PARTITIONS:
@@ -347,11 +347,11 @@ class HitRequest:
         if self._asked.is_without_answer:
             raise CloseConnection(f"{self._fault_name}: Produce with acks=0 failed: {code.name}")
         response = self._asked.error_answer(self._spec, code, self._message).whole(self._asked.fields)
-        assert response is not None, "is_hit_by asks whether there is a place for the code"
+        assert response is not None, "is_hit_by has checked for a field for the code"
         return self._encoded(response)
 
     async def _refused_parts(self, code: ErrorCode) -> Body:
-        """Refuse what the fault is about, carry out the rest."""
+        """Refuse the parts that the fault matches, and handle the rest."""
         spec, asked = self._spec, self._asked
         answer = asked.error_answer(spec, code, self._message)
         is_of_partition = asked.key in TOPICS_WITH_PARTITIONS and spec.partition is not None
@@ -359,13 +359,13 @@ class HitRequest:
             return await self._refused_afterwards(code)
         wanted, rest = split(asked.key, asked.fields, asked.wants(spec), asked.name_of)
         refused = answer.whole(wanted)
-        assert refused is not None, "is_hit_by asks whether there is a place for the code"
+        assert refused is not None, "is_hit_by has checked for a field for the code"
         if rest is None and asked.key == METADATA and asked.version > 0:
-            rest = {**asked.fields, "topics": []}  # the answer has brokers, whatever becomes of the topics
+            rest = {**asked.fields, "topics": []}  # the response lists brokers even without topics
         if rest is None:
             return self._wholly_refused(code)
         if asked.key == apis.FETCH:
-            # An error is answered at once, and closes a session: the answer names none.
+            # An error is returned at once and closes the fetch session: the response names no session.
             rest = {**rest, "max_wait_ms": 0, "session_id": 0, "session_epoch": -1, "forgotten_topics_data": []}
         body = encode_request_fields(asked.key, asked.version, rest)
         request = asked.request._replace(body=memoryview(bytearray(body)))
@@ -377,7 +377,7 @@ class HitRequest:
         return self._encoded(response)
 
     async def _refused_afterwards(self, code: ErrorCode) -> Body:
-        """Carry out everything, and put the error into the answer."""
+        """Handle the whole request, then put the error into the response."""
         spec, asked = self._spec, self._asked
         if asked.is_without_answer:
             await self._handled(asked.request)
@@ -394,7 +394,7 @@ class HitRequest:
             replace_parts(answer, asked.key, response, wants, asked.name_of)
         return self._encoded(response)
 
-    # -- the answer's bytes ----------------------------------------------------------------------------------------
+    # -- the response's bytes --------------------------------------------------------------------------------------
 
     async def _throttled(self, body: Buffer | Sequence[Part]) -> Buffer | Sequence[Part]:
         key, version = self._asked.key, self._asked.version

@@ -1,14 +1,14 @@
-"""Answers that carry an error code, made from the request by schema, for every API and version that is served.
+"""Error responses, made from the request by schema, for every served API and version.
 
-Theory of operation. A response that speaks of things the request names (topics, partitions, groups, resources) has an
-array for each array of the request, under another name in places: `MIRRORS` lists these. So an error answer is the
-request's arrays under the response's names, with an error code where clients look for it: at the innermost of them
-(Produce: the partition), or, for codes that concern the whole request, at the outermost place that the version has
-(OffsetFetch: the group from version 8, the top from 2, each partition in 1). `OUTERMOST` says which APIs Kafka answers how
-(the `getErrorResponse` of its request classes; where that and clients disagree, as in Fetch, the place that clients read).
+Theory of operation. A response mirrors the things that the request names (topics, partitions, groups, resources): it has an
+array for each array of the request, sometimes under another name. `MIRRORS` lists them. An error response is the request's
+arrays under the response's names, with an error code where clients read it: in the innermost elements (Produce: the
+partition), or, for codes that concern the whole request, at the outermost level of the version (OffsetFetch: the group from
+version 8, the top from 2, each partition in 1). `OUTERMOST` lists the level for each API, from the `getErrorResponse` of
+Kafka's request classes. Where that and the clients disagree, as in Fetch, it is the level that clients read.
 
-Everything works on plain fields as `message_fields` gives them. Elements are named by all of Kafka's words for them at
-once (index, partition_index, partition, ...): the encoder leaves out those that a version does not have.
+All functions work on plain fields, as made by `message_fields`. An element has all of Kafka's names for its identity at once
+(index, partition_index, partition, ...); the encoder leaves out those that a version lacks.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from diamant.protocol.wire.schemas import response_class
 
 Fields: TypeAlias = dict[str, Any]
 Wants: TypeAlias = Callable[[str | None, int | None], bool]
-"""A predicate for (topic, partition); None for the partition: the topic as a whole (without a smaller unit)."""
+"""A predicate for (topic, partition). Partition None: the topic as a whole."""
 NameOf: TypeAlias = Callable[[Fields], str | None]
-"""The topic that an element of an array is about; None if it is about none, or about one that does not exist."""
+"""Returns the topic of an array's element; None if it has none, or one that does not exist."""
 
 
 class Mirror(NamedTuple):
-    """An array of the request, and the one of the response that has an element for each of its elements.
+    """An array of the request, and the array of the response with one element for each of its elements.
 
-    `response` "": the request groups what the response does not (AlterReplicaLogDirs).
+    `response` is "" if the response lacks this level of grouping (AlterReplicaLogDirs).
     """
 
     request: str
@@ -122,16 +122,16 @@ OUTERMOST: dict[int, frozenset[ErrorCode]] = {
     55: _OFFSET_CODES,
     57: frozenset(),
 }
-"""APIs whose codes concern the whole request, except these; in all others the elements have the code."""
+"""APIs whose error codes concern the whole request, with their exceptions. In all other APIs, the elements have the code."""
 
 _OUTERMOST_CODES: dict[int, frozenset[ErrorCode]] = {
     1: _SESSION_CODES,
     3: frozenset({ErrorCode.REBOOTSTRAP_REQUIRED}),
 }
-"""Codes that concern the whole request in an API whose elements have the others."""
+"""Codes that concern the whole request, in APIs whose other codes are in the elements."""
 
 TOPICS_WITH_PARTITIONS = frozenset({3, 75})
-"""APIs that describe topics: their answers have partitions, and codes of them, that the request does not name."""
+"""APIs that describe topics: their responses have partitions, with error codes, that the request does not name."""
 
 TOPIC_APIS = frozenset({0, 1, 2, 3, 8, 9, 19, 20, 21, 23, 24, 27, 28, 32, 33, 34, 37, 43, 44, 45, 47, 55, 61, 75})
 """APIs whose requests name topics (or configurations of topics)."""
@@ -140,7 +140,7 @@ DESCRIBE_LOG_DIRS = 35
 JOIN_GROUP = 11
 TOPIC_RESOURCE = 2
 
-# What responses say of a thing about which nothing is known, where the schema's default says something else.
+# Values of a response for an unknown thing, where they differ from the schema's defaults.
 _UNKNOWN: Fields = {
     "base_offset": -1,
     "high_watermark": -1,
@@ -179,10 +179,10 @@ _ID_WORDS = ("name", "group_id", "key", "transactional_id", "user", "feature")
 
 
 class ErrorAnswer:
-    """Makes the answers of one error to requests of one API version.
+    """Makes the responses with one error for one API version.
 
-    `message` stands in answers that have room for one. `is_for_parts`: the error is about single topics or partitions,
-    so it never goes to an outermost place.
+    `message` is used in responses that have a field for it. `is_for_parts`: the error concerns single topics or partitions, so
+    it is never at the outermost level.
     """
 
     def __init__(self, api_key: int, version: int, code: ErrorCode, message: str, *, is_for_parts: bool) -> None:
@@ -200,10 +200,10 @@ class ErrorAnswer:
         is_outermost = code in _OUTERMOST_CODES.get(api_key, ()) or (exceptions is not None and code not in exceptions)
         self._is_outermost = is_outermost and not is_for_parts
         self.is_for_whole_answer = self._is_outermost and _has_code(self._response)
-        """True if the error does not stand with single elements, but for the answer as a whole."""
+        """True if the error concerns the whole response instead of single elements."""
 
     def whole(self, request: Fields) -> Fields | None:
-        """The answer to a request of which nothing is carried out; None if this version has no place for the code."""
+        """Return the response that refuses a whole request; None if this version has no field for the code."""
         if not self._is_outermost:
             found = self._innermost(request, self._mirrors)
             if found:
@@ -214,7 +214,7 @@ class ErrorAnswer:
         return None if outer is None else self._with_identity(request, outer)
 
     def element(self, value: Any) -> Fields:
-        """An element of the response with the error, for one of the request (or of another response)."""
+        """Return an element of the response with the error, for an element of the request (or of another response)."""
         return {**_UNKNOWN, **identity(value), **self._error}
 
     def _with_identity(self, request: Fields, found: Fields) -> Fields:
@@ -259,7 +259,7 @@ def _has_code(struct: type) -> bool:
 
 
 def identity(value: Any) -> Fields:
-    """The fields by which an element is known, under every name that responses have for them."""
+    """Return the fields that identify an element, under every name that responses use."""
     if isinstance(value, int):
         return dict.fromkeys(_PARTITION_WORDS, value)
     if isinstance(value, str):
@@ -278,7 +278,7 @@ def identity(value: Any) -> Fields:
 
 
 def topic_partitions(api_key: int, request: Fields, name_of: NameOf) -> Iterator[tuple[str | None, int | None]]:
-    """The topics and partitions of a request: (topic, partition), or (topic, None) where it names no partitions."""
+    """Yield the topics and partitions of a request: (topic, partition), or (topic, None) where it names no partitions."""
     if api_key in TOPIC_APIS:
         yield from _parts(request, MIRRORS[api_key], None, name_of)
 
@@ -296,7 +296,7 @@ def _parts(
 
 
 def split(api_key: int, request: Fields, wants: Wants, name_of: NameOf) -> tuple[Fields, Fields | None]:
-    """A request as two: the parts that are wanted, and the others; None if none are left."""
+    """Split a request in two: the wanted parts, and the rest, None if nothing is left."""
     mirrors = MIRRORS.get(api_key, ())
     wanted = _pruned(request, mirrors, None, wants, name_of)
     rest = _pruned(request, mirrors, None, lambda topic, partition: not wants(topic, partition), name_of)
@@ -304,7 +304,7 @@ def split(api_key: int, request: Fields, wants: Wants, name_of: NameOf) -> tuple
 
 
 def _pruned(fields: Fields, mirrors: tuple[Mirror, ...], topic: str | None, wants: Wants, name_of: NameOf) -> Fields:
-    """The arrays of `fields`, with the parts that are wanted."""
+    """Return the arrays of `fields` with only the wanted parts."""
     found: Fields = {}
     for mirror in mirrors:
         values = fields.get(mirror.request)
@@ -323,7 +323,7 @@ def _pruned(fields: Fields, mirrors: tuple[Mirror, ...], topic: str | None, want
 
 
 def merge(into: Fields, extra: Fields, mirrors: Iterable[Mirror]) -> None:
-    """Put the elements of one response into another: into the element of the same topic where there is one."""
+    """Merge the elements of one response into another, into the element of the same topic if there is one."""
     for mirror in mirrors:
         if not mirror.response:
             merge(into, extra, mirror.inner)
@@ -342,7 +342,7 @@ def merge(into: Fields, extra: Fields, mirrors: Iterable[Mirror]) -> None:
 
 
 def replace_parts(answer: ErrorAnswer, api_key: int, response: Fields, wants: Wants, name_of: NameOf) -> None:
-    """Put the error into those parts of a response that are wanted."""
+    """Put the error into the wanted parts of a response."""
     _replace(answer, response, MIRRORS.get(api_key, ()), None, wants, name_of)
 
 
@@ -368,7 +368,7 @@ def _replace(
 
 
 def partition_of(value: Any) -> int | None:
-    """The partition that an element is, if it is one."""
+    """Return the partition number of an element, if it is a partition."""
     if isinstance(value, int):
         return value
     if isinstance(value, dict):
@@ -377,7 +377,7 @@ def partition_of(value: Any) -> int | None:
 
 
 def topic_of(value: Fields) -> str | None:
-    """The topic that an element names, also as a resource; ids are not looked up."""
+    """Return the topic that an element names, also as a resource. Topic ids are not looked up."""
     if value.get("resource_type") == TOPIC_RESOURCE:
         return str(value["resource_name"])
     return next((value[word] for word in _TOPIC_WORDS if value.get(word)), None)

@@ -1,4 +1,4 @@
-"""A fault that is installed: its counts, what it holds, and who waits for it to fire."""
+"""An installed fault: its counts, its held requests, and the callers that wait for it to fire."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from diamant.broker.faults.spec import MAX_DELAY_MS, FaultSpec
 Result = TypeVar("Result")
 
 MAX_FIRINGS = 100
-"""Firings that a fault remembers, the latest; `count` counts all."""
+"""The latest firings kept by a fault. `count` counts all."""
 
 MAX_FIRING_PARTS = 20
-"""Topics and partitions that are remembered of one firing."""
+"""Topics and partitions kept of one firing."""
 
 WAIT_TIMEOUT_S = 10.0
 
 
 class Installer(Protocol):
-    """The faults of one broker, which a fault is installed in."""
+    """The faults of one broker, as a fault needs them."""
 
     @property
     def is_on_loop(self) -> bool:
@@ -36,12 +36,12 @@ class Installer(Protocol):
         ...
 
     def remove(self, fault_id: int) -> bool:
-        """Take a fault away."""
+        """Remove a fault."""
         ...
 
 
 class Firing(NamedTuple):
-    """One request that a fault hit. `time_ms` is the broker's clock; `parts` are topics (`t`) and partitions (`t-0`)."""
+    """One request hit by a fault. `time_ms` is the broker's clock; `parts` are topics (`t`) and partitions (`t-0`)."""
 
     time_ms: int
     api: str
@@ -52,18 +52,18 @@ class Firing(NamedTuple):
 
 
 class Fault:
-    """A handle on an installed fault. Its methods may be called from any thread, unless they say otherwise.
+    """A handle to an installed fault. Its methods may be called from any thread, unless they say otherwise.
 
-    As a context manager it removes the fault at the end of the block.
+    As a context manager, it removes the fault at the end of the block.
     """
 
     def __init__(self, installer: Installer, fault_id: int, spec: FaultSpec) -> None:
         self.id = fault_id
         self.spec = spec
         self.matched = 0
-        """Requests that were the ones meant, whether it fired or not."""
+        """The number of matching requests, whether it fired or not."""
         self.count = 0
-        """Times that it fired."""
+        """The number of times it fired."""
         self.is_installed = True
         self._installer = installer
         self._drawn = 0
@@ -84,21 +84,21 @@ class Fault:
 
     @property
     def fired(self) -> list[Firing]:
-        """The latest `MAX_FIRINGS` requests that it hit, in their order."""
+        """The latest `MAX_FIRINGS` requests hit, oldest first."""
         return self._installer.call(lambda: list(self._firings))
 
     @property
     def held(self) -> int:
-        """Requests that wait now, held or delayed."""
+        """The number of requests held or delayed now."""
         return len(self._paused)
 
     def wait_fired(self, count: int = 1, *, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Return once it has fired `count` times since it was added; TimeoutError if that takes longer.
+        """Return once it has fired `count` times since it was added. TimeoutError after `timeout_s`.
 
-        Not on the thread of the broker's event loop, which this would stop: `await until_fired()` there.
+        On the thread of the broker's event loop this would block the loop: `await until_fired()` there.
         """
         if self._installer.is_on_loop:
-            raise RuntimeError("wait_fired would stop the broker's event loop: use `await fault.until_fired()`")
+            raise RuntimeError("wait_fired would block the broker's event loop: use `await fault.until_fired()`")
         when = self._installer.call(lambda: self._when_fired(count))
         try:
             when.result(timeout_s)
@@ -116,15 +116,15 @@ class Fault:
             raise TimeoutError(self._too_late(count, timeout_s)) from None
 
     def release(self) -> int:
-        """Release the requests that it holds or delays now; return how many. It stays installed."""
+        """Release the requests held or delayed now and return their number. The fault stays installed."""
         return self._installer.call(self._release)
 
     def remove(self) -> None:
-        """Remove it and release the requests that it holds; harmless a second time. Counts can still be read."""
+        """Remove the fault and release its held requests. Does nothing the second time. Counts remain readable."""
         self._installer.remove(self.id)
 
     def as_json(self) -> dict[str, Any]:
-        """Id, description, counts and firings, for HTTP."""
+        """Return id, specification, counts and firings, for HTTP."""
         firings = [firing._asdict() for firing in self.fired]
         shown = {"id": self.id, **self.spec.as_json(), "matched": self.matched, "count": self.count, "held": self.held}
         return {**shown, "fired": firings}
@@ -132,7 +132,7 @@ class Fault:
     # -- for the broker, on its loop -----------------------------------------------------------------------------------
 
     def draws(self) -> bool:
-        """Count a matching request; True if the fault is to hit it."""
+        """Count a matching request. True if the fault fires on it."""
         spec = self.spec
         self.matched += 1
         if self.matched <= spec.after or (spec.times is not None and self._drawn >= spec.times):
@@ -143,7 +143,7 @@ class Fault:
         return True
 
     def fire(self, firing: Firing) -> None:
-        """The effect begins."""
+        """Record a firing, when its effect begins."""
         self.count += 1
         self._firings.append(firing)
         for waiting in self._waiting[:]:
@@ -152,7 +152,7 @@ class Fault:
                 _finish(waiting[1])
 
     async def pause(self) -> None:
-        """Wait as the fault says: for its delay, or until it is released or removed."""
+        """Wait for the fault's delay, or until it is released or removed."""
         delay_ms = MAX_DELAY_MS if self.spec.hold else self.spec.delay_ms
         if not delay_ms or not self.is_installed:
             return
@@ -167,7 +167,7 @@ class Fault:
             self._paused.discard(over)
 
     def removed(self) -> None:
-        """It is no longer in the list."""
+        """Release the held requests, after removal from the list."""
         self.is_installed = False
         self._release()
 

@@ -1,15 +1,15 @@
 """The list of installed faults, for any thread.
 
     fault = broker.faults.add(api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", times=2)
-    ...                                  # the producer sends, is refused twice and tries again
+    ...                                  # the producer sends, is refused twice, and retries
     fault.wait_fired(2)
     fault.remove()
 
-While the list is empty requests go past all of this: the server's dispatch function is replaced with the first fault and put
-back with the last. The loop thread owns the list; calls from other threads are handed over to it and waited for.
+Without faults, requests bypass all of this: the first fault replaces the server's dispatch function, and removing the last
+restores it. The loop thread owns the list; calls from other threads run there, and wait.
 
-Bounds: `MAX_FAULTS`; each remembers `fault.MAX_FIRINGS` requests. A request that a fault holds keeps its connection, so
-there is at most one for each connection.
+Bounds: at most `MAX_FAULTS`, each with the last `fault.MAX_FIRINGS` requests. A held request blocks its connection, so there is
+at most one per connection.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ logger = logging.getLogger(__name__)
 
 MAX_FAULTS = 1000
 CALL_TIMEOUT_S = 10.0
-"""The time that another thread waits for the loop to take its call."""
+"""The time that another thread waits for the loop to run its call."""
 
 _Result = TypeVar("_Result")
 
 
 class TooManyFaults(FaultError):
-    """`MAX_FAULTS` are installed."""
+    """`MAX_FAULTS` faults are already installed."""
 
 
 class Faults:
-    """A broker's faults; made with the first use of `Broker.faults`."""
+    """The faults of a broker, made on the first use of `Broker.faults`."""
 
     def __init__(self, node: Node, server: Server, served_keys: Collection[int]) -> None:
         self._loop = node.loop
@@ -53,7 +53,7 @@ class Faults:
         self._dispatch = FaultDispatch(node, server, served_keys, self._installed, self._count)
         self._certificates = CertificateFaults(node, self._installed)
         self.fired: Counter[tuple[str, int]] = Counter()
-        """Counts of fired faults, by (effect, API key), removed ones included. Belongs to the loop thread."""
+        """Firings by (effect, API key), including removed faults. Belongs to the loop thread."""
 
     def __len__(self) -> int:
         return len(self._installed)
@@ -82,47 +82,46 @@ class Faults:
         coordinator_loading: bool = False,
         certificate: str | None = None,
     ) -> Fault:
-        """Install a fault; it is in effect when this returns. Raises FaultError for what cannot be.
+        """Install a fault; it is in effect when this returns. FaultError for an invalid specification.
 
-        Which requests: of an `api` (name or key, or a list; None: any), of a client (`client_id`: the id or a pattern as
-        `app-*`), about a `topic` and `partition`; not the first `after` of them, then `times` of them (None: all), each
-        with `probability` (repeatable with `seed`). The first fault, in the order of their adding, that wants a
-        request has it; others neither see nor count it.
+        It matches requests of an `api` (name or key, or a list; None: any), of a client (`client_id`: the id or a pattern such
+        as `app-*`), for a `topic` and `partition`. It skips the first `after` of them and fires on the next `times` (None: all),
+        each with `probability` (repeatable with `seed`). The first matching fault, in the order of their adding, takes a
+        request; later faults neither see nor count it.
 
-        What happens: the request is answered by `error` (name or number) in place of being carried out. With `topic`
-        only the parts about it are refused, the others are carried out. `delay_ms`: it waits. `hold`: it waits until
-        `release` or `remove`, `spec.MAX_DELAY_MS` at the longest. `drop`: its connection is closed. With
-        `after_applying` all this comes after it was carried out. `cut`: it is carried out and of the answer's frame only
-        half is sent (a number: so many bytes), then the connection is closed. `throttle_time_ms`: the answer says so.
-        `stale`: Metadata tells of `missing` topics, another `leader_id`, `leader_epoch`, `host`, `port` or an earlier
-        `partition_count`. `coordinator_loading`: the error COORDINATOR_LOAD_IN_PROGRESS in all APIs of coordinators.
-        Waiting, throttling and one of the others may be combined.
+        Effects. `error` (name or number): the response to a request that is not handled; with `topic`, only its parts are
+        refused and the rest is handled. `delay_ms`: the request waits. `hold`: it waits until `release` or `remove`, at most
+        `spec.MAX_DELAY_MS`. `drop`: the connection is closed. With `after_applying`, these take effect after the request was
+        handled. `cut`: the request is handled, half of the response's frame is sent (a number: that many bytes), and the
+        connection is closed. `throttle_time_ms`: the response's throttle time. `stale`: Metadata has `missing` topics, another
+        `leader_id`, `leader_epoch`, `host` or `port`, or an earlier `partition_count`. `coordinator_loading`:
+        COORDINATOR_LOAD_IN_PROGRESS in all APIs of coordinators. Waiting, throttling and one other effect may be combined.
 
-        `certificate` is about connections, not requests: with `BrokerConfig(tls=True)` they are shown one that is `expired`, or
-        that of another host (`wrong-host`). `after`, `times`, `probability` and `seed` count connections then.
+        `certificate` affects connections, not requests: with `BrokerConfig(tls=True)` they get an `expired` certificate, or
+        that of another host (`wrong-host`). `after`, `times`, `probability` and `seed` then count connections.
         """
         values = locals()
         del values["self"]
         return self.add_spec(FaultSpec.make(**values))
 
     def add_spec(self, spec: FaultSpec) -> Fault:
-        """Install what `FaultSpec.make` has checked. Raises TooManyFaults."""
+        """Install a validated specification. Raises TooManyFaults."""
         return self.call(lambda: self._add(spec))
 
     def list(self) -> list[Fault]:
-        """The installed faults, in the order of their adding."""
+        """Return the installed faults, oldest first."""
         return self.call(lambda: [*self._installed.values()])
 
     def get(self, fault_id: int) -> Fault | None:
-        """An installed fault."""
+        """Return an installed fault."""
         return self.call(lambda: self._installed.get(fault_id))
 
     def remove(self, fault_id: int) -> bool:
-        """Remove a fault and release the requests that it holds; False if it is not there."""
+        """Remove a fault and release its held requests. False if there is none."""
         return self.call(lambda: self._remove(fault_id))
 
     def clear(self) -> int:
-        """Remove all faults and release the requests that they hold; return how many there were."""
+        """Remove all faults and release their held requests. Returns the number of faults."""
         return self.call(self._clear)
 
     @property
@@ -134,7 +133,7 @@ class Faults:
             return False
 
     def call(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function on the loop thread, now if this is it. RuntimeError if the loop has ended or does not turn."""
+        """Run a function on the loop thread, directly if this is it. RuntimeError if the loop has ended or is blocked."""
         if self.is_on_loop or self._loop.is_closed():
             return function()
         future: concurrent.futures.Future[_Result] = concurrent.futures.Future()

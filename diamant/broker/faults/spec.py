@@ -1,4 +1,4 @@
-"""The specification of a fault, checked: what it matches and what it does; the same words in Python and in JSON.
+"""The validated specification of a fault: its match and its effects, with the same field names in Python and JSON.
 
 FaultSpec.make(api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", times=2)
 """
@@ -14,11 +14,11 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 
 MAX_DELAY_MS = 300_000
-"""Of a delay; held requests are released after this long, too."""
+"""The longest delay. Held requests are released after this time, too."""
 
 MAX_THROTTLE_MS = 300_000
 MAX_TEXT_LENGTH = 1000
-"""Of a topic, a client id, a host."""
+"""The longest topic, client id or host, in characters."""
 
 METADATA = 3
 INIT_PRODUCER_ID = 22
@@ -39,21 +39,21 @@ EFFECTS = (
 )
 
 CERTIFICATES = ("expired", "wrong-host")
-"""What may be wrong with a certificate."""
+"""The faults of a certificate."""
 
 _INT32_MAX = (1 << 31) - 1
 _INT64_MAX = (1 << 63) - 1
 _STALE_INTS = {"partition_count": 0, "leader_id": -1, "leader_epoch": -1, "port": 0}
-"""Name to the least value."""
+"""Minimum value by field name."""
 
 
 class FaultError(ValueError):
-    """A fault that cannot be: an unknown name, a value out of range, no effect at all."""
+    """An invalid specification: an unknown name, a value out of range, no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultSpec:
-    """One fault's description. `make` checks it; `Faults.add` says what each field means."""
+    """The specification of one fault. `make` validates it; `Faults.add` explains each field."""
 
     api_keys: frozenset[int] | None = None
     """None: every API."""
@@ -77,10 +77,10 @@ class FaultSpec:
 
     @classmethod
     def make(cls, **values: Any) -> FaultSpec:
-        """Check what a user gave; raises FaultError that names the field, what it may be and what it was."""
+        """Validate a user's values. The FaultError names the field, the valid values and the value given."""
         unknown = sorted(set(values) - _NAMES)
         if unknown:
-            raise FaultError(f"{unknown[0]}: there is no such field; there are {', '.join(sorted(_NAMES))}")
+            raise FaultError(f"{unknown[0]}: unknown field; expected one of {', '.join(sorted(_NAMES))}")
         api = values.pop("api", None)
         given = {name: value for name, value in values.items() if value is not None}
         spec = cls(**{**given, "api_keys": _api_keys(api), "error": _error(given.get("error"))})
@@ -94,19 +94,19 @@ class FaultSpec:
         if stale is not None:
             api_keys = frozenset({METADATA}) if api_keys is None else api_keys
             if api_keys != {METADATA}:
-                raise FaultError("stale: is about Metadata alone, leave `api` out")
+                raise FaultError("stale: applies only to Metadata, leave `api` out")
         changed = {"stale": stale, "api_keys": api_keys, "error": error}
         return cls(**{field.name: changed.get(field.name, getattr(spec, field.name)) for field in fields(cls)})
 
     def matches_client(self, client_id: str | None) -> bool:
-        """True if `client_id` is the one, or fits the pattern."""
+        """True if `client_id` equals the id or matches the pattern."""
         if self.client_id is None:
             return True
         return client_id is not None and (client_id == self.client_id or fnmatchcase(client_id, self.client_id))
 
     @property
     def effect(self) -> str:
-        """The first of its effects, as one word: error, delay, hold, drop, cut, throttle, stale, loading."""
+        """The first effect, as one word: error, delay, hold, drop, cut, throttle, stale, loading."""
         names = {"delay_ms": "delay", "throttle_time_ms": "throttle", "coordinator_loading": "loading"}
         order = ("coordinator_loading", *(name for name in EFFECTS if name != "delay_ms"), "delay_ms")
         return next(
@@ -117,11 +117,11 @@ class FaultSpec:
 
     @property
     def is_cut(self) -> bool:
-        """True if the answer is cut off, also before its first byte (`cut=0`)."""
+        """True if the response is cut, even before its first byte (`cut=0`)."""
         return self.cut is not False
 
     def as_json(self) -> dict[str, Any]:
-        """The specification as given, without fields at their defaults."""
+        """Return the specification as given, without default values."""
         shown: dict[str, Any] = {}
         for name, value in asdict(self).items():
             default = _DEFAULTS[name]
@@ -158,7 +158,7 @@ def _api_key(api: Any) -> int:
     if isinstance(api, str) and (key := _API_KEYS.get(api.lower())) in apis.SERVED:
         assert key is not None
         return key
-    raise FaultError(f"api: {api!r} is none; expected a name as Produce, a key as 0, or a list of them")
+    raise FaultError(f"api: {api!r} is unknown; expected a name such as Produce, a key such as 0, or a list of them")
 
 
 def _error(error: Any) -> ErrorCode | None:
@@ -172,9 +172,9 @@ def _error(error: Any) -> ErrorCode | None:
         else:
             raise KeyError(error)
     except (KeyError, ValueError):
-        raise FaultError(f"error: {error!r} is none; expected a name as NOT_LEADER_OR_FOLLOWER or its number") from None
+        raise FaultError(f"error: {error!r} is unknown; expected a name (NOT_LEADER_OR_FOLLOWER) or number") from None
     if code is ErrorCode.NONE:
-        raise FaultError("error: NONE is no error")
+        raise FaultError("error: NONE is not an error")
     return code
 
 
@@ -228,13 +228,13 @@ def _check_effects(spec: FaultSpec) -> None:
     if len(answering) > 1 and answering not in (["error", "cut"], ["coordinator_loading", "cut"], ["cut", "stale"]):
         raise FaultError(f"{' and '.join(answering)}: a request cannot have both; add two faults")
     if not answering and not (spec.delay_ms or spec.hold or spec.throttle_time_ms):
-        raise FaultError(f"a fault does something: give one of {', '.join(EFFECTS)}")
+        raise FaultError(f"the fault has no effect: expected one of {', '.join(EFFECTS)}")
     if spec.hold and spec.delay_ms:
         raise FaultError("hold and delay_ms: a request cannot have both; release or remove let a held request continue")
     if spec.partition is not None and spec.topic is None:
-        raise FaultError("partition: say of which topic")
+        raise FaultError("partition: needs a topic")
     if spec.probability == 1 and spec.seed is not None:
-        raise FaultError("seed: is of use with a probability below 1")
+        raise FaultError("seed: needs a probability below 1")
 
 
 def _check_certificate(spec: FaultSpec) -> None:
@@ -248,7 +248,7 @@ def _check_certificate(spec: FaultSpec) -> None:
     ]
     if others:
         raise FaultError(
-            f"{others[0]} and certificate: it is about connections, of which no request is known; add two faults"
+            f"{others[0]} and certificate: a certificate fault matches connections, not requests; add two faults"
         )
 
 
@@ -266,7 +266,7 @@ def _stale(stale: Any) -> dict[str, Any]:
                 raise FaultError(f"stale.host: expected a host name, got {value!r:.100}")
         else:
             known = ", ".join(["missing", "host", *_STALE_INTS])
-            raise FaultError(f"stale.{name}: there is no such field; there are {known}")
+            raise FaultError(f"stale.{name}: unknown field; expected one of {known}")
     if "missing" in stale and len(stale) > 1:
-        raise FaultError("stale: a topic that is missing has nothing else")
+        raise FaultError("stale: missing excludes all other fields")
     return dict(stale)

@@ -1,4 +1,4 @@
-"""Metadata answers with a wrong or outdated state; changes plain fields in place."""
+"""Metadata responses with a wrong or outdated state. Changes plain fields in place."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from diamant.protocol.errors import ErrorCode
 
 UNKNOWN_NODE = -1
 
-# Codes that say there is no leader: Kafka's answers name none then.
+# Codes for a missing leader: Kafka's responses then have no leader.
 _WITHOUT_LEADER = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.LISTENER_NOT_FOUND})
 
 
 def make_stale(response: Fields, stale: Mapping[str, Any], wants: Wants, name_of: NameOf) -> None:
-    """Change what a Metadata answer says of the topics that are wanted. `stale` as in `FaultSpec`, without `missing`.
+    """Change the wanted topics in a Metadata response. `stale` is as in `FaultSpec`, without `missing`.
 
-    A `leader_id` that is no broker becomes one, at `host` and `port`, each the real broker's where it is left out. With
-    `host` or `port` alone the real broker moves there.
+    An unknown `leader_id` adds a broker at `host` and `port`, each by default the real broker's. `host` or `port` without a
+    `leader_id` changes the real broker's address.
     """
     brokers = response["brokers"]
     address = {name: stale[name] for name in ("host", "port") if name in stale}
@@ -47,14 +47,14 @@ def make_stale(response: Fields, stale: Mapping[str, Any], wants: Wants, name_of
 
 
 def leave_out(response: Fields, wants: Wants, name_of: NameOf) -> None:
-    """Take topics out of the answer to a request for all."""
+    """Remove topics from the response to a request for all topics."""
     response["topics"] = [topic for topic in response["topics"] if not wants(name_of(topic), None)]
 
 
 def put_topic_errors(
     answer: ErrorAnswer, code: ErrorCode, response: Fields, wants: Wants, name_of: NameOf, *, is_for_partition: bool
 ) -> None:
-    """Put an error into a description of topics: into the topics that are wanted, or into single partitions of them."""
+    """Put an error into a description of topics: into the wanted topics, or into single partitions of them."""
     for position, topic in enumerate(response["topics"]):
         name = name_of(topic)
         if not is_for_partition:

@@ -681,15 +681,15 @@ def test_no_fault_of_another_test_is_left(diamant_faults: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({}, "a fault does something: give one of error, delay_ms"),
+        ({}, "the fault has no effect: expected one of error, delay_ms"),
         ({"api": "Prodce", "drop": True}, "api: 'Prodce' is none"),
-        ({"api": 9999, "drop": True}, "api: 9999 is none"),
+        ({"api": 9999, "drop": True}, "api: 9999 is unknown"),
         ({"api": True, "drop": True}, "api: True is none"),
         ({"api": [], "drop": True}, "api: the list is empty"),
         ({"error": "NO_SUCH"}, "error: 'NO_SUCH' is none"),
         ({"error": 4711}, "error: 4711 is none"),
         ({"error": True}, "error: True is none"),
-        ({"error": 0}, "error: NONE is no error"),
+        ({"error": 0}, "error: NONE is not an error"),
         ({"delay_ms": -1}, "delay_ms: expected an integer from 0 to"),
         ({"delay_ms": MAX_DELAY_MS + 1}, "delay_ms: expected an integer from 0 to"),
         ({"delay_ms": 1.5}, "delay_ms: expected an integer"),
@@ -698,7 +698,7 @@ def test_no_fault_of_another_test_is_left(diamant_faults: Any) -> None:
         ({"drop": True, "times": 0}, "times: expected an integer from 1"),
         ({"drop": True, "topic": ""}, "topic: expected a text"),
         ({"drop": True, "topic": 5}, "topic: expected a text"),
-        ({"drop": True, "partition": 0}, "partition: say of which topic"),
+        ({"drop": True, "partition": 0}, "partition: needs a topic"),
         ({"drop": True, "probability": 0}, "probability: expected a number above 0"),
         ({"drop": True, "probability": float("nan")}, "probability: expected a number above 0"),
         ({"drop": True, "seed": 1}, "seed: is of use with a probability"),
@@ -710,7 +710,7 @@ def test_no_fault_of_another_test_is_left(diamant_faults: Any) -> None:
         ({"stale": {"port": 70000}}, "stale.port: expected an integer from 0 to 65535"),
         ({"stale": {"missing": True, "port": 1}}, "a topic that is missing has nothing else"),
         ({"stale": {"missing": True}, "api": "Fetch"}, "stale: is about Metadata alone"),
-        ({"dlay_ms": 5}, "dlay_ms: there is no such field; there are after, after_applying, api"),
+        ({"dlay_ms": 5}, "dlay_ms: unknown field; expected one of after, after_applying, api"),
     ],
 )
 def test_what_cannot_be_is_refused(values: dict[str, Any], message: str) -> None:

@@ -176,7 +176,7 @@ async def test_no_other_origin_may_read(broker: Broker) -> None:
         (b"[" * 50_000, 400, "the body is not JSON"),
         (b"[1]", 400, "the body is not a JSON object but list"),
         (b"null", 400, "the body is not a JSON object but NoneType"),
-        (b"{}", 400, "a fault does something"),
+        (b"{}", 400, "the fault has no effect"),
         (b'{"errr": 1}', 400, "errr: there is no such field"),
         (b'{"error": "NOPE"}', 400, "error: 'NOPE' is none"),
         (b'{"error": {"a": 1}}', 400, "error: {'a': 1} is none"),

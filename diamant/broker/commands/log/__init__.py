@@ -1,1 +1,1 @@
-"""`diamant log`: commands on the files of a log directory."""
+"""`diamant log`: commands for the files of a log directory."""

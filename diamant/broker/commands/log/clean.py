@@ -1,8 +1,8 @@
-"""`diamant log clean`: one round of the cleaner on a partition directory, without a broker.
+"""`diamant log clean`: run one cleaning round on a partition directory, without a broker.
 
-The directory is opened as after an orderly shutdown, cleaned if a broker would pick it (or with --force), and closed. A
-broker of either kind can use it afterwards. Configurations come by --set, with Kafka's names and without a broker's
-minima; others are those of the topic in the metadata log of the same log directory, if there is one.
+The directory is opened as after an orderly shutdown, cleaned if a broker would clean it now (or with --force), and closed.
+Kafka or Diamant can use it afterwards. --set overrides configurations by Kafka's names, without a broker's minima. The others
+come from the topic's configuration in the log directory's metadata log, if there is one.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ from diamant.storage.errors import StorageError
 
 _NOT_COMPACTED = (
     "{name}: cleanup.policy is delete in {place}'s metadata; compacting would remove records that no later one replaces. --set "
-    "cleanup.policy=compact does it all the same"
+    "cleanup.policy=compact compacts it anyway"
 )
 _NOT_STOPPED = (
-    "warning: {directory} has no {mark}: its broker did not stop in order, or this is a copy of a running one's files. The end "
-    "of the log is taken as it is; --unclean recovers it first, as a start after a crash does (what that cuts off: --unclean "
-    "--dry-run)"
+    "warning: {directory} has no {mark}: its broker crashed, or these files were copied from a running broker. The end of the "
+    "log is taken as it is. --unclean recovers it first, as a start after a crash does; --unclean --dry-run shows what that cuts "
+    "off"
 )
 
 
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
-@click.option("--now", "now_ms", type=int, metavar="MS", help="The time that counts, in ms since 1970. Default: now.")
+@click.option("--now", "now_ms", type=int, metavar="MS", help="The time to assume, in ms since 1970. Default: now.")
 @click.option(
     "--set",
     "-s",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A topic's configuration, a log.cleaner.* one, message.max.bytes or producer.id.expiration.ms.",
+    help="A topic configuration, a log.cleaner.* one, message.max.bytes or producer.id.expiration.ms.",
 )
 @click.option(
     "--mode",
     type=click.Choice(MODES),
     default=PROMPT,
     show_default=True,
-    help="kafka: byte for byte as Kafka; prompt: removes sooner what may go.",
+    help="kafka: byte for byte as Kafka; prompt: removes records as soon as the rules allow.",
 )
 @click.option(
     "--engine",
@@ -75,11 +75,11 @@ _NOT_STOPPED = (
 @master_option
 @conf_option
 @staging_option
-@click.option("--first-dirty", type=click.IntRange(min=0), metavar="OFFSET", help="Counts in place of the checkpoint.")
-@click.option("--force", is_flag=True, help="Clean even if the log is not due, as long as anything is cleanable.")
-@click.option("--retention", is_flag=True, help="Afterwards remove whole segments as cleanup.policy=delete demands.")
-@click.option("--unclean", is_flag=True, help="Recover first, as after a crash: what lies above the recovery point.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done; the directory stays as it is.")
+@click.option("--first-dirty", type=click.IntRange(min=0), metavar="OFFSET", help="Overrides the checkpoint.")
+@click.option("--force", is_flag=True, help="Clean even if the log is not due, if anything is cleanable.")
+@click.option("--retention", is_flag=True, help="Then remove whole segments as cleanup.policy=delete does.")
+@click.option("--unclean", is_flag=True, help="First recover the log above the recovery point, as after a crash.")
+@click.option("--dry-run", is_flag=True, help="Report what would be done, without changing the directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON.")
 def clean(
     directory: str,
@@ -97,13 +97,13 @@ def clean(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Compact the partition in DIRECTORY (a directory named like my-topic-0), which no broker may be using.
+    """Compact the partition in DIRECTORY (a directory named like my-topic-0). No broker may be using it.
 
-    Uses and updates the checkpoints in the directory above. The topic's configurations are those in the metadata log of that
-    directory; --set wins over them. Without a metadata log: Kafka's defaults, with cleanup.policy=compact. A topic that is not
-    compacted is refused, unless --set cleanup.policy=compact says otherwise, or it is only --retention that is asked for.
+    Uses and updates the checkpoints in the parent directory. Topic configurations come from the metadata log there; --set
+    overrides them. Without a metadata log, Kafka's defaults apply, with cleanup.policy=compact. A topic that is not compacted is
+    refused, except with --set cleanup.policy=compact or for --retention alone.
 
-    Exit codes: 0 done, whether there was anything to clean or not; 1 in use, or cannot be cleaned; 2 usage.
+    Exit codes: 0 done, even if there was nothing to clean; 1 in use, or cannot be cleaned; 2 usage.
     """
     directory = os.path.abspath(directory)
     clock = SystemClock() if now_ms is None else SettableClock(now_ms)

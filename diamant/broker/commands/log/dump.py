@@ -1,4 +1,4 @@
-"""`diamant log dump`: print what is in a partition's files, or in one file, as lines of text or of JSON."""
+"""`diamant log dump`: print the contents of a partition's files, or of one file, as lines of text or JSON."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from diamant.storage.uuid_text import uuid_to_text
 
 @click.command()
 @click.argument("path", type=click.Path(exists=True))
-@click.option("--records", "with_records", is_flag=True, help="Print every record, too.")
+@click.option("--records", "with_records", is_flag=True, help="Also print every record.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def dump(path: str, *, with_records: bool, as_json: bool) -> None:
     """Print the segments, indexes and batches in PATH, and with --records every record.
 
-    PATH is a partition's directory (or a whole log directory), or one file: .log, .index, .timeindex, .txnindex, .snapshot,
+    PATH is a partition directory, a log directory, or one file: .log, .index, .timeindex, .txnindex, .snapshot,
     leader-epoch-checkpoint, partition.metadata, an offset checkpoint, or a .checkpoint of the metadata log.
 
-    What is damaged is shown in its place and does not end the dump.
+    Damage is reported where it occurs, and the dump continues.
 
-    Exit codes: 0 done; 1 something is damaged, or cannot be read; 2 usage.
+    Exit codes: 0 done; 1 a file is damaged or unreadable; 2 usage.
     """
     show = _json_line if as_json else _text_line
     problems = 0
     with one_line_errors():
         total_bytes = _size(path)
-        # On one terminal lines and a bar would write over each other.
+        # On one terminal, lines and a progress bar would overwrite each other.
         with progress_bar(total_bytes, is_shown=not sys.stdout.isatty()) as bar:
             for item in _items(path, bar.advance, with_records=with_records):
                 problems += isinstance(item, Problem)
@@ -164,7 +164,7 @@ def _fields(item: Item) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Return a value of a metadata record as what JSON can hold."""
+    """Convert a value of a metadata record for JSON."""
     if isinstance(value, bytes):
         return bytes_json(value)
     if isinstance(value, UUID):

@@ -1,4 +1,4 @@
-"""`diamant log explain`: why records are still in the files of a log directory, without a broker."""
+"""`diamant log explain`: explain why records are still in the files of a log directory, without a broker."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from diamant.storage.errors import StorageError
     "-o",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Explain the record at this offset of one partition, and its key's others.",
+    help="Explain the record at this offset of one partition, and others with its key.",
 )
 @click.option("--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="A configuration, as for log clean.")
 @click.option(
-    "--mode", type=click.Choice(["kafka", "prompt"]), default="prompt", show_default=True, help="Mode of the cleaner."
+    "--mode", type=click.Choice(["kafka", "prompt"]), default="prompt", show_default=True, help="The cleaner's mode."
 )
-@click.option("--now", "now_ms", type=click.IntRange(min=0), metavar="MS", help="The time that counts. Default: now.")
+@click.option("--now", "now_ms", type=click.IntRange(min=0), metavar="MS", help="The time to assume. Default: now.")
 @click.option(
     "--all",
     "is_all",
     is_flag=True,
-    help=f"Print every record, not only {MAX_ROWS} a partition, and the empty partitions of internal topics as well.",
+    help=f"Print all records, not only {MAX_ROWS} per partition, and the empty partitions of internal topics.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each topic and line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line for each topic.")
 def explain(
     directory: str,
     key: bytes | None,
@@ -63,29 +63,29 @@ def explain(
     is_all: bool,
     as_json: bool,
 ) -> None:
-    """Explain why records are still in DIRECTORY, a log directory or the directory of one partition, and when they would go.
+    """Explain why records are still in DIRECTORY, a log directory or a partition directory, and when they would be removed.
 
-    It is what a broker would say that was started on these files now, with the topics' configurations of the directory's
-    metadata log (else cleanup.policy=compact and Kafka's defaults) and --set. Without a key or an offset: what keeps each
-    partition from being clean. Nothing is changed.
+    The explanation is that of a broker started on these files now. Topic configurations come from the directory's metadata log
+    (else cleanup.policy=compact and Kafka's defaults) and from --set. Without a key or an offset, it explains why each partition
+    is not clean. Nothing is changed.
 
-    Exit codes: 0 done; 1 something cannot be read; 2 usage; 3 there is no such record.
+    Exit codes: 0 done; 1 a file cannot be read; 2 usage; 3 no such record.
     """
     try:
         parse_settings(settings, mode)
     except ConfigError as error:
         raise click.UsageError(with_hint(error)) from None
     if key is not None and offset is not None:
-        raise click.UsageError("expected a key or an offset")
+        raise click.UsageError("a key and an offset exclude each other")
     env = RealEnv()
     now_ms = SystemClock().now_ms() if now_ms is None else now_ms
     problems, notes = list[Problem](), list[str]()
     is_found, folded = False, 0
-    # With a key an empty partition has no output anyway.
+    # With a key, an empty partition has no output anyway.
     is_folding = not (is_all or as_json) and key is None and offset is None
     with one_line_errors(), open_log_directory(env, directory) as opened:
         if offset is not None and len(opened.partitions) != 1:
-            raise click.UsageError("an offset is in a partition: give the partition's directory")
+            raise click.UsageError("an offset needs one partition: give the partition's directory")
         configs = topic_configs_of(env, opened)
         problems += opened.problems
         with (
@@ -125,7 +125,7 @@ def explain(
 
 
 def _without_changes(fields: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what would have records go now: it is for a broker that runs."""
+    """Leave out the changes that would remove records now: they need a running broker."""
     for one in (fields, *fields["records"]):
         one["change"] = None
     return fields
@@ -167,7 +167,7 @@ def _show(
 
 def _end(notes: Iterable[str], problems: Sequence[Problem], *, is_missing: bool) -> NoReturn:
     for note in notes:
-        say(f"a start would say: {note}")
+        say(f"a broker's start would report: {note}")
     for problem in problems:
         show_problem(problem)
     if is_missing:

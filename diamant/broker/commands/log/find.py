@@ -1,4 +1,4 @@
-"""`diamant log find`: where in a log directory a key is, or what a pattern matches."""
+"""`diamant log find`: find a key, or the matches of a pattern, in a log directory."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from diamant.storage.env.env import RealEnv
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
 @key_options("Find the records with a key")
-@click.option("--pattern", metavar="REGEX", help="Find records with this in key, value or a header.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per match and line.")
+@click.option("--pattern", metavar="REGEX", help="Find records whose key, value or header matches.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line for each match.")
 def find(directory: str, *, key: bytes | None, pattern: str | None, as_json: bool) -> None:
-    """Print where records are in DIRECTORY, a log directory or the directory of one partition.
+    """Print the positions of matching records in DIRECTORY, a log directory or a partition directory.
 
-    Text is taken as UTF-8. A pattern is a regular expression of Python over bytes. Each match says whether it is the live
-    record of its key, a tombstone, superseded by a later record, aborted, undecided (its transaction is open), keyless, or
-    below the log start.
+    Text is encoded as UTF-8. A pattern is a Python regular expression over bytes. Each match has a status: the live record of
+    its key, a tombstone, superseded by a later record, aborted, undecided (its transaction is open), keyless, or below the log
+    start.
 
-    Exit codes: 0 something was found; 1 part of the files could not be read; 2 usage; 3 nothing was found.
+    Exit codes: 0 found; 1 some files could not be read; 2 usage; 3 nothing was found.
     """
     query = _query(key, pattern)
     env = RealEnv()
@@ -66,7 +66,7 @@ def _query(key: bytes | None, pattern: str | None) -> Query:
     try:
         return Query(pattern=re.compile(pattern.encode(errors="surrogateescape")))
     except re.error as error:
-        raise click.BadParameter(f"{pattern!r} is no regular expression: {error}", param_hint="--pattern") from None
+        raise click.BadParameter(f"{pattern!r} is not a regular expression: {error}", param_hint="--pattern") from None
 
 
 def _text_line(match: Match) -> str:

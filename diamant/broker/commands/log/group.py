@@ -1,4 +1,4 @@
-"""`diamant log`: commands on the files of a log directory that no broker is using."""
+"""`diamant log`: commands for the files of a log directory that no broker is using."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _HERE = "diamant.broker.commands.log"
 COMMANDS = {
     "clean": LazyCommand(f"{_HERE}.clean:clean", "Compact a partition, as the cleaner of a broker would."),
     "dump": LazyCommand(f"{_HERE}.dump:dump", "Print the batches and records of a partition or segment."),
-    "explain": LazyCommand(f"{_HERE}.explain:explain", "Explain why records are still there, and until when."),
-    "find": LazyCommand(f"{_HERE}.find:find", "Find every place where a key is stored."),
-    "stats": LazyCommand(f"{_HERE}.stats:stats", "Count the records of a log, and how many are superseded."),
+    "explain": LazyCommand(f"{_HERE}.explain:explain", "Explain why records are still stored, and until when."),
+    "find": LazyCommand(f"{_HERE}.find:find", "Find every record of a key, or every match of a pattern."),
+    "stats": LazyCommand(f"{_HERE}.stats:stats", "Count the records of a log and the superseded ones among them."),
     "whatif": LazyCommand(f"{_HERE}.whatif:whatif", "Predict what the cleaner would leave under other settings."),
 }
 

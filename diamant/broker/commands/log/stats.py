@@ -1,4 +1,4 @@
-"""`diamant log stats`: what the partitions of a log directory hold, as a table or as JSON."""
+"""`diamant log stats`: count the records in the partitions of a log directory, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.storage.env.env import Env, RealEnv
 
 STRIP_BYTES = 64 * MIB
-"""Partitions that are so large together are drawn segment by segment, which reads them once more."""
+"""The total size up to which partitions are drawn segment by segment, which reads them once more."""
 
 
 @click.command()
@@ -48,7 +48,7 @@ STRIP_BYTES = 64 * MIB
     default=256,
     show_default=True,
     metavar="MIB",
-    help="Memory for keys; what does not fit goes to temporary files.",
+    help="Memory for keys. More keys spill to temporary files.",
 )
 @click.option(
     "--top",
@@ -57,14 +57,13 @@ STRIP_BYTES = 64 * MIB
     metavar="N",
     help="List the N keys of each topic with the most bytes.",
 )
-@click.option("--all", "is_all", is_flag=True, help="List the empty partitions of internal topics as well.")
+@click.option("--all", "is_all", is_flag=True, help="Also list the empty partitions of internal topics.")
 def stats(directory: str, *, as_json: bool, memory_mib: int, top: int, is_all: bool) -> None:
-    """Count what is in DIRECTORY, a log directory or the directory of one partition.
+    """Count the records in DIRECTORY, a log directory or a partition directory.
 
-    Live records are the latest of their key. Dirty is the share of the bytes that the cleaner could clean and has not looked
-    at yet.
+    A live record is the latest of its key. "dirty" is the cleanable share of the bytes that the cleaner has not yet read.
 
-    Exit codes: 0 done; 1 something is damaged, or cannot be read; 2 usage.
+    Exit codes: 0 done; 1 a file is damaged or unreadable; 2 usage.
     """
     env = RealEnv()
     with one_line_errors(), open_log_directory(env, directory) as opened:
@@ -81,7 +80,7 @@ def stats(directory: str, *, as_json: bool, memory_mib: int, top: int, is_all: b
 
 
 def _strips(env: Env, opened: OpenLogDirectory, topics: Sequence[TopicStats]) -> list[DrawnPartition]:
-    """Return the partitions as strips: by segment if together they are small and without transactions that did not commit."""
+    """Return the partitions as strips, by segment if they are small in total and all transactions have committed."""
     stats = {(one.topic, one.partition): one for topic in topics for one in topic.partitions}
     found, left = [], STRIP_BYTES
     for partition in opened.partitions:
@@ -160,7 +159,7 @@ _COUNTS = {
     "superseded": "superseded",
     "tombstones": "tombstones",
 }
-"""Headings and what is below them."""
+"""Fields by column heading."""
 _RARE_COUNTS = {
     "aborted": "aborted",
     "undecided": "undecided",
@@ -168,7 +167,7 @@ _RARE_COUNTS = {
     "below start": "below_log_start",
     "markers": "control_records",
 }
-"""Columns that are left out if all of it is 0."""
+"""Columns omitted if they are 0 in all rows."""
 
 
 def _print_tables(
@@ -205,10 +204,10 @@ def _print_tables(
     if folded:
         click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all lists them)")
     if missing_indexes:
-        are_missing = "1 index is missing, the next start rebuilds it"
+        are_missing = "1 index is missing; the next start rebuilds it"
         if missing_indexes > 1:
-            are_missing = f"{missing_indexes:,} indexes are missing, the next start rebuilds them"
-        click.echo(f"the broker did not stop in order; {are_missing}")
+            are_missing = f"{missing_indexes:,} indexes are missing; the next start rebuilds them"
+        click.echo(f"the broker did not shut down cleanly; {are_missing}")
     for topic in topics:
         if topic.shared_keys:
             click.echo(
@@ -219,16 +218,16 @@ def _print_tables(
         if topic.top_keys:
             _print_top_keys(topic)
     if opened.set_aside:
-        click.echo(f"not counted, since set aside: {', '.join(opened.set_aside)}")
+        click.echo(f"not counted, because set aside: {', '.join(opened.set_aside)}")
     for problem in problems:
         show_problem(problem)
 
 
 def _print_top_keys(topic: TopicStats) -> None:
-    click.echo(f"\n{topic.topic}: keys with the most bytes, in all their records, before compression")
+    click.echo(f"\n{topic.topic}: keys with the most bytes over all their records, before compression")
     rows = [(f"{one.records:,}", size_text(one.bytes)) for one in topic.top_keys]
     widths = [max(map(len, cells)) for cells in zip(("records", "size"), *rows, strict=True)]
-    # A long key is wrapped by the terminal, and widens no other line: it is to be copied as it is.
+    # The terminal wraps a long key, so that it can be copied whole and does not widen the other lines.
     click.echo(f"{'records':>{widths[0]}}  {'size':>{widths[1]}}  key")
     for (records, size), one in zip(rows, topic.top_keys, strict=True):
         rest = "..." if one.is_cut else ""

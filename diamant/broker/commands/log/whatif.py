@@ -1,6 +1,6 @@
-"""`diamant log whatif`: what the cleaner would leave of a log directory under other settings, and when.
+"""`diamant log whatif`: predict what the cleaner would leave of a log directory under other settings, and when.
 
-With several values the table shows how much each combination of settings would free.
+With several values, the table shows how much each combination of settings would free.
 """
 
 from __future__ import annotations
@@ -56,24 +56,24 @@ from diamant.storage.errors import StorageError
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """One combination of settings, over all partitions."""
+    """The totals of one combination of settings over all partitions."""
 
     settings: Mapping[str, str]
     partitions: int
     bytes_before: int
     bytes_after: int
-    """Of all `.log` files, once nothing more happens. A forecast that failed counts with what was left when it did."""
+    """Size of all `.log` files at the end of the forecast. A failed forecast counts with the size when it failed."""
     failed: int
-    """Forecasts that failed."""
+    """The number of failed forecasts."""
 
     @property
     def freed_bytes(self) -> int:
-        """Less than 0 if the files grow, as by smaller segments."""
+        """Negative if the files grow, for example with smaller segments."""
         return self.bytes_before - self.bytes_after
 
 
 def totals(forecasts: Sequence[Sequence[Forecast]]) -> list[Total]:
-    """Add up what partitions' forecasts say; each partition has one for each combination, in the same order."""
+    """Add up the forecasts of all partitions. Each partition has one per combination, in the same order."""
     return [
         Total(
             settings=dict(column[0].settings),
@@ -120,24 +120,24 @@ MIB = 1024 * 1024
 MAX_COMBINATIONS = 64
 
 LAYOUT_SETTINGS = ("segment.bytes", "internal.segment.bytes", "segment.ms", "segment.index.bytes")
-"""With one of these the segments are laid out again, as if it had been in force from the beginning."""
+"""Settings that change the segments: they are rolled again, as if the setting had always been in force."""
 
 WAITING = {
     WAITS_FOR_POLICY: "the topic is not compacted",
-    WAITS_FOR_APPEND: "only an append closes the active segment, which is not cleaned before",
-    WAITS_FOR_TRANSACTION: "a transaction is open, and nothing behind its first record is cleaned",
-    WAITS_FOR_RATIO: "too little is dirty for min.cleanable.dirty.ratio, and no max.compaction.lag.ms demands a round",
+    WAITS_FOR_APPEND: "the active segment is not cleaned, and only an append would close it",
+    WAITS_FOR_TRANSACTION: "a transaction is open, and nothing after its first record is cleaned",
+    WAITS_FOR_RATIO: "too little is dirty for min.cleanable.dirty.ratio, and max.compaction.lag.ms does not force a round",
     WAITS_FOR_TIME: "more happens later",
-    WAITS_FOR_ROUND: "tombstones whose time is over go with the next round, and nothing makes one due",
+    WAITS_FOR_ROUND: "expired tombstones are removed in the next round, and no round is due",
 }
 
 _WIDTH = 1000
 _BYTES_PER_BYTE = 4
-"""The number of passes of a forecast over its partition, for the bar: two counts, all data, the dirty part."""
+"""The number of passes of a forecast over its partition, for the progress bar: two counts, all data, the dirty part."""
 
 
 def whatif_options(command: F) -> F:
-    """Add the options of every command that makes forecasts."""
+    """Add the options shared by all forecasting commands."""
     for option in reversed(
         (
             click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated."),
@@ -147,20 +147,20 @@ def whatif_options(command: F) -> F:
                 "settings",
                 multiple=True,
                 metavar="NAME=VALUE[,VALUE...]",
-                help="A setting to try, with its alternatives; see `diamant log clean`. A list as one value stands in brackets.",
+                help="A setting and its alternatives; see `diamant log clean`. Put brackets around a value that is a list.",
             ),
             click.option(
-                "--mode", type=click.Choice(MODES), default=PROMPT, show_default=True, help="Whose cleaner it is."
+                "--mode", type=click.Choice(MODES), default=PROMPT, show_default=True, help="The cleaner's mode."
             ),
+            click.option("--now", "now_ms", type=int, metavar="MS", help="The start, in ms since 1970. Default: now."),
             click.option(
-                "--now", "now_ms", type=int, metavar="MS", help="When it begins, in ms since 1970. Default: now."
+                "--until",
+                "until_ms",
+                type=int,
+                metavar="MS",
+                help="The end, in ms. Default: when nothing more happens.",
             ),
-            click.option(
-                "--until", "until_ms", type=int, metavar="MS", help="When it ends. Default: when nothing more happens."
-            ),
-            click.option(
-                "--all", "is_all", is_flag=True, help="Tell of the empty partitions of internal topics as well."
-            ),
+            click.option("--all", "is_all", is_flag=True, help="Also list the empty partitions of internal topics."),
             click.option(
                 "--json", "as_json", is_flag=True, help="Print one JSON document, with everything that happens."
             ),
@@ -171,7 +171,7 @@ def whatif_options(command: F) -> F:
                 default=256,
                 show_default=True,
                 metavar="MIB",
-                help="Memory for counting keys; what does not fit goes to temporary files.",
+                help="Memory for counting keys. More keys spill to temporary files.",
             ),
         )
     ):
@@ -194,20 +194,18 @@ def whatif(
     as_json: bool,
     memory_mib: int,
 ) -> None:
-    """Predict what settings would leave of DIRECTORY, a log directory or the directory of one partition, and when.
+    """Predict what settings would leave of DIRECTORY, a log directory or a partition directory, and when.
 
-    Tried is every combination of the values given, at most 64, over what the directory's metadata say of the topic (without
-    metadata: cleanup.policy=compact and Kafka's defaults).
+    Tries every combination of the given values, at most 64. They override the topic's configuration in the directory's metadata
+    (without metadata: cleanup.policy=compact and Kafka's defaults).
 
-    It is assumed that from now on nothing is written, that no transaction ends, and that a broker with these settings runs all
-    the time, looks at every moment, and has nothing else to do. With segment.bytes, segment.ms or segment.index.bytes among the
-    settings, segments are taken as if these had been in force from the beginning; what was cleaned away stays away. All other
-    settings count from now on.
+    The forecast assumes that nothing is written from now on, that no transaction ends, and that a broker with these settings
+    does each round as soon as it is due. With segment.bytes, segment.ms or segment.index.bytes, segments are rolled as if the
+    setting had always been in force; records already removed stay removed. All other settings apply from now on.
 
-    Nothing in DIRECTORY is changed. The rounds are carried out all the same, in the system's directory for temporary files
-    (TMPDIR), which must have room for what they write: once or twice the largest partition.
+    DIRECTORY is not changed. The rounds write to the directory for temporary files (TMPDIR): at most twice the largest partition.
 
-    Exit codes: 0 done; 1 something is damaged, or cannot be read, the rest is reported; 2 usage.
+    Exit codes: 0 done; 1 some files are damaged or unreadable, the rest is reported; 2 usage.
     """
     request = WhatIfRequest.of(settings, mode, now_ms, until_ms, memory_mib)
     env = RealEnv()
@@ -236,7 +234,7 @@ def whatif(
 
 @dataclass(frozen=True, slots=True)
 class WhatIfRequest:
-    """The command line, checked."""
+    """The validated command line."""
 
     combinations: list[dict[str, str]]
     mode: str
@@ -248,7 +246,7 @@ class WhatIfRequest:
     def of(
         cls, settings: Sequence[str], mode: str, now_ms: int | None, until_ms: int | None, memory_mib: int
     ) -> WhatIfRequest:
-        """Return what the options of `whatif_options` ask for. A wrong setting ends the command."""
+        """Validate the options of `whatif_options`. An invalid setting ends the command."""
         try:
             combinations = combine(settings)
             parse_settings([f"{name}={value}" for name, value in combinations[0].items()], mode)
@@ -257,7 +255,7 @@ class WhatIfRequest:
         return cls(combinations, mode, SystemClock().now_ms() if now_ms is None else now_ms, until_ms, memory_mib * MIB)
 
     def scenarios(self, topic: str, configs: TopicConfigs | None) -> list[Scenario]:
-        """Return the scenarios for a topic; `configs` are None if unknown. A wrong one ends the command."""
+        """Return the scenarios for a topic. `configs` is None if unknown. An invalid scenario ends the command."""
         topic_config = None if configs is None else configs.get(topic)
         try:
             return [self._scenario(topic_config, combination) for combination in self.combinations]
@@ -277,7 +275,7 @@ class WhatIfRequest:
 
 
 def combine(settings: Sequence[str]) -> list[dict[str, str]]:
-    """Return every combination of the alternatives in texts like `name=value,value`; ConfigError if there are too many."""
+    """Return all combinations of alternatives given as `name=value,value`. ConfigError if there are too many."""
     alternatives: dict[str, list[str]] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -296,7 +294,7 @@ def combine(settings: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _split(name: str, text: str) -> Iterator[str]:
-    """Yield the alternatives in a text: cut at commas that are not in brackets, which are taken off."""
+    """Yield the alternatives in a text: split at commas outside brackets, and without the brackets."""
     depth = 0
     value = ""
     for letter in f"{text},":
@@ -345,7 +343,7 @@ def _forecasts(
 
 
 class _Share:
-    """A forecast's share of the bar: the amount to read is not known in advance."""
+    """A forecast's share of the progress bar. The amount to read is not known in advance."""
 
     def __init__(self, bar: Bar) -> None:
         self._bar = bar
@@ -373,7 +371,7 @@ def tell(
     is_all: bool,
     as_json: bool,
 ) -> NoReturn:
-    """Print what was found and end the command: with 1 if there are problems or a forecast failed."""
+    """Print the results and exit, with 1 if there are problems or a forecast failed."""
     if as_json:
         click.echo(json.dumps(_document(opened, request, found, problems)))
     else:
@@ -479,7 +477,7 @@ def _event_text(event: Event) -> str:
 
 
 def after_text(time_ms: int | None, now_ms: int) -> str:
-    """Return how long after `now_ms` a time is: `now`, `+90 ms`, `+2 h 05 min`, `-3 d 04 h`; `-` for never."""
+    """Return a time relative to `now_ms`: `now`, `+90 ms`, `+2 h 05 min`, `-3 d 04 h`; `-` for never."""
     if time_ms is None:
         return "-"
     if time_ms == now_ms:

@@ -26,9 +26,7 @@ _DAY_MS = 86_400_000
     metavar="DAYS",
     help="How long a superseded value may stay. Default: the topic's max.compaction.lag.ms.",
 )
-@click.option(
-    "--now", "now_ms", type=int, metavar="MS", help="The assumed current time, in ms since 1970. Default: now."
-)
+@click.option("--now", "now_ms", type=int, metavar="MS", help="The time to assume, in ms since 1970. Default: now.")
 @click.option("--all", "is_all", is_flag=True, help="Include topics that are not compacted.")
 def audit(
     paths: Sequence[str],

@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 @master_option
 @conf_option
 @staging_option
-@click.option(
-    "--now", "now_ms", type=int, metavar="MS", help="The assumed current time, in ms since 1970. Default: now."
-)
+@click.option("--now", "now_ms", type=int, metavar="MS", help="The time to assume, in ms since 1970. Default: now.")
 @click.option(
     "--mode",
     type=click.Choice(MODES),

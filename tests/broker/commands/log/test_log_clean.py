@@ -288,7 +288,7 @@ def test_a_topic_that_is_not_compacted_is_refused(
     assert result.exit_code == 1
     assert result.stderr == (
         f"diamant: topic-0: cleanup.policy is delete in {partition.parent}'s metadata; compacting would remove records "
-        "that no later one replaces. --set cleanup.policy=compact does it all the same\n"
+        "that no later one replaces. --set cleanup.policy=compact compacts it anyway\n"
     )
     assert contents(partition) == before
     assert "cleaned up to offset 5" in run(partition, "--set", "cleanup.policy=compact").output

@@ -204,7 +204,7 @@ def test_stats_after_a_broker_that_was_killed(tmp_path: Path) -> None:
             (Path(directory) / f"{0:020d}.{suffix}").unlink(missing_ok=True)
     result = run("stats", tmp_path)
     assert (result.exit_code, result.stderr) == (0, "")
-    line = "the broker did not stop in order; 4 indexes are missing, the next start rebuilds them"
+    line = "the broker did not shut down cleanly; 4 indexes are missing; the next start rebuilds them"
     assert line in result.stdout.splitlines()
     (tmp_path / ".kafka_cleanshutdown").touch()
     result = run("stats", tmp_path)
