@@ -1,1 +1,1 @@
-"""A redaction on disk: its language, where its records are, how they are rewritten, its claims."""
+"""A redaction on disk: its language, the search for its records, their rewriting, its claims."""

@@ -1,18 +1,18 @@
-"""The claims of a certificate of a redaction, made and later checked with the same scan as those of an erasure.
+"""The claims of a redaction's certificate, made and later checked with the same scan as those of an erasure.
 
-A record is decided by `where` itself: in every file of the topic's partitions, whatever its name or state, each record is judged
-once more. `where` stands in the certificate as a digest and as its shape, with what was compared with left out.
+`where` itself decides about records: each record in every file of the topic's partitions, whatever the file's name or state, is
+judged once more. The certificate holds `where` as a digest and as its shape, without the values it compares with.
 
-    records-gone       no record below the offset where the claim ends is one that `where` means
-    records-present    there is one
-    inconclusive       something cannot be read, bytes of a removed value lie outside of records, of a record it cannot be told
-                       whether it is meant (unless the request says that such records are to be kept), or a record that
-                       is meant, or may be, lies in a file of no partition
-    not-there          there is no file of the partition
+    records-gone       no record below the claim's end matches `where`
+    records-present    at least one does
+    inconclusive       something is unreadable, bytes of a removed value lie outside records, a record may or may not match
+                       (unless the request says to keep such records), or a matching or undecided record lies in a file of
+                       no partition
+    not-there          the partition has no file
 
-Beyond that the bytes of the removed values, and the texts that `where` compares with, are searched for everywhere (12 bytes and
-more): the same bytes in other records are listed. On compacted topics the older values that went along are not meant by
-`where`; of those only this search can say something.
+In addition, the bytes of removed values and the texts in `where` are searched for everywhere (12 bytes and more): the same bytes
+in other records are listed. On compacted topics, older values of matching keys are removed as well although they do not match
+`where`; only this search covers them.
 """
 
 from __future__ import annotations
@@ -64,20 +64,20 @@ if TYPE_CHECKING:
 
 RECORDS_PRESENT = "records-present"
 NOT_STABLE = "not-stable-yet"
-"""Of the offsets from the last stable one on, where records match: they cannot go before their transactions are over."""
+"""Reason for offsets from the last stable one on with matching records: these stay until their transactions end."""
 
 KEPT = "Records of which it cannot be told whether they match were left, as the request wanted it"
 MAX_KEPT = 100
-"""Offsets of undecided records that a certificate lists, of a partition."""
+"""Limit of offsets of undecided records that a certificate lists per partition."""
 
 MEANT = (VALUE, TOMBSTONE)
-"""A record that matches, with a value and without one."""
+"""Kinds of matching records: with a value, and without one."""
 
 MAX_UNMATCHED = 10
-"""Records that a certificate names which hold what was looked for and do not match."""
+"""Records that do not match, but contain the texts, named in a certificate."""
 
 WHERE = "where"
-"""The kind of a needle that is a text or bytes of `where`."""
+"""The kind of needles that are texts or bytes of `where`."""
 
 NOT_COVERED = (
     "Copies outside of this data directory, and of the staging place that is named under coverage: mirrors, backups, snapshots "
@@ -99,7 +99,7 @@ NOT_COVERED = (
 
 
 class Redacted(Subject):
-    """The targets of the certifying scan: records of one topic that `where` means, and needles everywhere."""
+    """The subject of the certifying scan: records of one topic that match `where`, and needles everywhere."""
 
     __slots__ = ("known", "where")
     judges_bytes: ClassVar[bool] = True
@@ -108,7 +108,7 @@ class Redacted(Subject):
         super().__init__(None, frozenset([topic]), needles)
         self.where = where
         self.known: tuple[str, Where] | None = None
-        """The topic of known positives, and what they match."""
+        """The topic of known positives, and their `where`."""
 
     def with_known(self, known: KnownPositives) -> Redacted:
         found = Redacted(self.where, known.topic, self.needles.joined(known.needles))
@@ -121,30 +121,30 @@ class Redacted(Subject):
         return verdict == YES if verdict in (YES, NO) else None
 
     def is_in_the_way(self, finding: Finding) -> bool:
-        # The texts of `where` are also in bytes that are no known record of the topic; a matching record is decisive.
+        # Texts of `where` also occur outside the topic's records; only a matching record counts.
         if is_kept(self.where, finding):
             return False
         is_record = finding.what in (SAME_KEY, UNDECIDED)
         return is_record or self.needles.kind_of(bytes.fromhex(finding.digest)) != WHERE
 
     def may_be_in(self, payload: bytes, topic: str | None) -> bool:
-        # Where the bytes are not that are looked for no record is meant, whatever the records are.
+        # Without the bytes that `where` looks for, no record can match, whatever the records are.
         return not self._may_be_own(topic) or self._where_of(topic).may_be_in(payload)
 
     def walked_keys(self, topic: str | None) -> tuple[bytes, ...] | None:
-        # Elsewhere only needles count.
+        # In other topics only needles count.
         return None if self._may_be_own(topic) else ()
 
     def _where_of(self, topic: str | None) -> Where:
         return self.where if self.known is None or topic != self.known[0] else self.known[1]
 
     def _may_be_own(self, topic: str | None) -> bool:
-        # A segment that was copied to where no partition is may be of any topic.
+        # A segment that was copied outside all partitions may belong to any topic.
         return topic is None or topic in self.topics
 
 
 def state_of(report: ScanReport, partition: TopicPartition, claim_end: int, undecided: str = HOLD) -> str:
-    """Return what a partition is, for offsets below `claim_end`. Directories set aside count whole.
+    """Return the state of a partition for offsets below `claim_end`. Directories set aside count whole.
 
     `undecided`: the fate of undecided records; with `KEEP` they are no obstacle.
     """
@@ -160,14 +160,14 @@ def state_of(report: ScanReport, partition: TopicPartition, claim_end: int, unde
 
 
 def is_only_undecided(report: ScanReport, partition: TopicPartition, claim_end: int) -> bool:
-    """Tell whether undecided records are all that is in the way of a claim: no time will help."""
+    """Tell whether only undecided records prevent a claim, so that waiting does not help."""
     return state_of(report, partition, claim_end) == INCONCLUSIVE and (
         state_of(report, partition, claim_end, KEEP) == RECORDS_GONE
     )
 
 
 def kept_undecided(report: ScanReport, claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return, for a certificate, the undecided records that stay because the request says so."""
+    """Return, for a certificate, the undecided records that the request says to keep."""
     found = []
     for claim in claims:
         partition = partition_of(claim)
@@ -188,12 +188,12 @@ def kept_undecided(report: ScanReport, claims: Sequence[Mapping[str, Any]]) -> l
 
 
 def is_kept(where: Where, finding: Finding) -> bool:
-    """Tell whether a finding is an undecided record that is to be kept."""
+    """Tell whether a finding is an undecided record that the request says to keep."""
     return finding.what == UNDECIDED and where.undecided == KEEP
 
 
 def kept_astray(report: ScanReport, where: Where) -> list[dict[str, Any]]:
-    """Return, for a certificate, the files of no partition in which such records are left; `MAX_KEPT` at most."""
+    """Return, for a certificate, the files of no partition with undecided records that were kept; `MAX_KEPT` at most."""
     offsets: dict[str, set[int]] = {}
     for one in report.astray:
         if is_kept(where, one) and one.offset is not None:
@@ -210,9 +210,9 @@ def kept_astray(report: ScanReport, where: Where) -> list[dict[str, Any]]:
 
 
 def matching_from(report: ScanReport, partition: TopicPartition, first: int, end: int | None = None) -> list[Finding]:
-    """Return the records that `where` means from offset `first` on, and below `end`, ascending."""
+    """Return the records that match `where` from offset `first` on, and below `end`, ascending."""
     found = {
-        # A tombstone that has a value in its headers is found as both.
+        # A tombstone with a value in its headers is found as both.
         (one.file, one.offset): one
         for one in report.above(partition, first)
         if one.what in MEANT and (end is None or (one.offset or 0) < end)
@@ -221,10 +221,10 @@ def matching_from(report: ScanReport, partition: TopicPartition, first: int, end
 
 
 def unmatched(report: ScanReport, subject: Redacted) -> dict[str, Any] | None:
-    """Return, for a certificate, the records that `where` does not mean, although they hold what it compares with; None: no one.
+    """Return, for a certificate, the records that do not match `where` but contain its texts; None if there are none.
 
-    If it means no record at all, its field or path may be wrong. Of texts of 12 bytes and more, in the topic itself; counted
-    are those that the report lists.
+    If no record matches at all, the field or path may be wrong. Covers texts of 12 bytes and more in the topic itself, and
+    counts the records that the report lists.
     """
     searched = {one.digest.hex() for one in subject.needles if one.kind == WHERE}
     there: dict[tuple[str, int, int], set[str]] = {}
@@ -250,7 +250,7 @@ def unmatched(report: ScanReport, subject: Redacted) -> dict[str, Any] | None:
 
 
 def request_fields(where: Where, topic: str, secret: bytes) -> dict[str, Any]:
-    """Return what a certificate says of what was asked for."""
+    """Return a certificate's fields about the request."""
     return {
         "topics": [topic],
         "where_shape": where.shape,
@@ -269,15 +269,15 @@ def check_redaction_claims(
     secret: bytes | None,
     scan: ScanAgain,
 ) -> None:
-    """Scan everything for what a certificate says is gone, and record the result; blocks."""
+    """Scan for everything that the certificate says is gone, and record the result. Blocks."""
     request = certificate["request"]
     if where is None:
         found.notes.append(
-            "What was looked for (where) was not given, so records were not looked at, and no claim is confirmed."
+            "The description of records (where) was not given, so no record was read and no claim is confirmed."
         )
         return
     if secret is not None and keyed_digest(secret, where.canonical).hex() != request["where_hmac"]:
-        found.notes.append("The where given is not that of the certificate (or the secret is another one).")
+        found.notes.append("The where given is not that of the certificate, or the secret is another one.")
         found.claims = [untold(claim) for claim in certificate["claims"]]
         return
     where = replace(where, undecided=str(request.get("undecided", HOLD)))
@@ -294,7 +294,7 @@ def check_redaction_claims(
         found.notes.append(IN_NAMES)
     astray = {one.file for one in report.in_the_way}
     if astray:
-        found.notes.append(f"Files that belong to no partition in which records match, or may: {len(astray)}.")
+        found.notes.append(f"Files outside all partitions with records that match, or may match: {len(astray)}.")
 
     def judge(_claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
         state = state_of(report, partition, end, where.undecided)
@@ -304,7 +304,7 @@ def check_redaction_claims(
     found.claims = check_claims(certificate, report, judge, found.notes, env, directory, is_bound=secret is not None)
     broken = sum(claim["verdict"] == BROKEN for claim in found.claims)
     if broken:
-        found.notes.append(f"Claims that do not hold any more: {broken}. There are records again that match.")
+        found.notes.append(f"Claims that no longer hold: {broken}. There are matching records again.")
     written = sum(claim["written_since"] for claim in found.claims)
     if written:
         found.notes.append(f"Records that match above the offsets that the claims cover: {written}.")

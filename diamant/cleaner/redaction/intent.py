@@ -1,8 +1,8 @@
-"""The intent of a redaction: what a broker that was stopped in the middle needs to resume.
+"""The intent of a redaction: what a broker needs to resume after it was stopped in the middle.
 
-It is written once everything is located and before anything is changed, is there while everything is
-scanned, and goes when the certificate is on disk. Resuming means to locate again what is left, so it does not matter
-where the broker was stopped.
+It is written once everything is located and before anything is changed. It stays during the scan, and is removed when the
+certificate is on disk. To resume, the remaining records are located again, so it does not matter where
+the broker was stopped.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 
 LOCATING = "locating"
-"""Nothing is changed yet; there is no intent on disk in this phase."""
+"""Nothing is changed yet; this phase has no intent on disk."""
 REWRITING = "rewriting"
-"""The records that `found` names may still be there."""
+"""The records in `found` may still be there."""
 REWRITTEN = "rewritten"
-"""The records that `found` names are gone; a certificate is missing."""
+"""The records in `found` are gone; the certificate is missing."""
 HELD = "held"
-"""Something is left: records that belong to open transactions, or in what cannot be read. It is tried again."""
+"""Some records are left, in open transactions or unreadable places. The redaction is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The records that go from one partition, located before they were removed; those of all runs so far."""
+    """The records to remove from one partition, as located before their removal; sums over all runs so far."""
 
     records: int = 0
     matched: int = 0
@@ -41,13 +41,13 @@ class Removed:
     offset_ranges_not_listed: int = 0
     files: tuple[str, ...] = ()
     undecided: int = 0
-    """In the last run, as are their offsets."""
+    """Undecided records in the last run, as are their offsets."""
     undecided_offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """What was done in one partition."""
+    """The work done in one partition."""
 
     segments_rewritten: int = 0
     was_rolled: bool = False
@@ -69,31 +69,31 @@ class RedactionIntent:
     undecided: str = HOLD
     """The fate of undecided records (`redaction/where.py`)."""
     ends: Mapping[int, int] = field(default_factory=dict)
-    """By partition: its end when the redaction was asked for: what was written later is no part of it."""
+    """By partition, its end at the time of the request; later records are not part of the redaction."""
     stable: Mapping[int, int] = field(default_factory=dict)
-    """The same to where records were located up to, in the last run that located them: the last stable offset, or the end."""
+    """By partition, the end of the located range in the last run that located any: the last stable offset, or the end."""
     scope: Mapping[str, TopicScope] = field(default_factory=dict)
-    """By topic; empty in intents of versions before."""
+    """By topic; empty in intents of earlier versions."""
     due_ms: int | None = None
     found: Mapping[TopicPartition, Removed] = field(default_factory=dict)
     found_before: Mapping[TopicPartition, Removed] = field(default_factory=dict)
-    """`found` as it was before the current run has located anything; empty between runs."""
+    """`found` before the current run located anything; empty between runs."""
     done: Mapping[TopicPartition, Rewriting] = field(default_factory=dict)
     before: tuple[FileDigest, ...] = ()
-    """Affected segments as they were."""
+    """Affected segments before the redaction."""
     needles: tuple[Needle, ...] = ()
     left_out: int = 0
-    """Values that are not searched for, as there were too many."""
+    """Number of values that are not searched for, beyond the limit."""
     is_manual_clock: bool = False
     """True if a manual clock was in use at any time."""
     runs: int = 0
-    """Number of times that it was begun or resumed."""
+    """Number of times it was begun or resumed."""
     retries: int = 0
     """Number of scans that failed to certify."""
 
     @property
     def records_found(self) -> int:
-        """Records that go from all partitions."""
+        """Number of records to remove from all partitions."""
         return sum(one.records for one in self.found.values())
 
     def to_bytes(self) -> bytes:
@@ -110,7 +110,7 @@ class RedactionIntent:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RedactionIntent:
-        """Return what `to_bytes` gave. ValueError for anything else."""
+        """Undo `to_bytes`. ValueError for any other input."""
         try:
             plain: dict[str, Any] = json.loads(data)
             parts = {
@@ -126,7 +126,7 @@ class RedactionIntent:
             intent = cls(**{**plain, **parts})
             parse_where(intent.where, intent.undecided)
         except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"it is no intent of this version: {error}") from None
+            raise ValueError(f"it is not an intent of this version: {error}") from None
         return intent
 
 

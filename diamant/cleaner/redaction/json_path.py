@@ -1,24 +1,23 @@
-r"""JSON in keys and values, as a redaction looks into it: what is JSON, what a path finds in it, and what other bytes may say.
+r"""JSON in keys and values for a redaction: what counts as JSON, what a path finds in it, and what other bytes may contain.
 
-JSON is UTF-8 (RFC 8259), with or without a byte order mark, and also behind the five bytes (0, schema id) that serializers with a
-schema registry put before it. `NaN`, `Infinity` and control characters in texts are accepted; the former equal nothing.
+JSON is UTF-8 (RFC 8259), with or without a byte order mark. The five bytes (0, schema id) that serializers with a schema registry
+write before it are skipped. `NaN`, `Infinity` and control characters in texts are accepted; the former equal nothing.
 
-    YES          the value is JSON, and the path leads to what is looked for; of a name that is there twice every value counts
-    UNDECIDED    the value is no JSON (cut off, two documents, another encoding, nested too deep), and all that is looked for
-                 stands in it; or the path leads to a text that is JSON itself, and on in there to what is looked for
+    YES          the value is JSON, and the path leads to the literal; if a name occurs twice, every value counts
+    UNDECIDED    the value is not JSON (cut off, two documents, another encoding, nested too deep), but contains all texts of
+                 the path and the literal; or the path leads through a text that is JSON itself to the literal
     NO           neither
 
-What stands in bytes that are no JSON is looked for in UTF-8, UTF-16 and Windows-1252, as it is and with escapes that begin with
-a backslash resolved as often as there are some: `\u00fc`, `\u{fc}`, `\U000000fc`, `\xfc`, octal `\374`, each of them also if it
-stands for a byte of UTF-8 (`\xc3\xbc`, `\303\274`); `\b`, `\f`, `\n`, `\r`, `\t`; any other escaped character is itself. Behind
-`MAX_ROUNDS` of them it is UNDECIDED. Escapes without a backslash (`&#252;`, `%C3%BC`, `=C3=BC`, base64) are
-not resolved. Of a number, `true`, `false` or `null` only the names on its path are looked for, since they are written in many
-ways.
+Bytes that are not JSON are searched for the texts in UTF-8, UTF-16 and Windows-1252, as they are and with escapes resolved, as
+often as there are backslash escapes: `\u00fc`, `\u{fc}`, `\U000000fc`, `\xfc`, octal `\374`, each of them also as a byte of UTF-8
+(`\xc3\xbc`, `\303\274`); `\b`, `\f`, `\n`, `\r`, `\t`; any other escaped character stands for itself. If escapes are left after
+`MAX_ROUNDS` rounds, the result is UNDECIDED. Escapes without a backslash (`&#252;`, `%C3%BC`, `=C3=BC`, base64) are not
+resolved. For a number, `true`, `false` or `null` only the names of the path are searched for, since there are many ways to
+write the literal.
 
-Most values are passed over without being read: what is looked for must be in the bytes, unless escapes hide it, and then a
-backslash is there.
+Most values are skipped without parsing: their bytes must contain the texts, or a backslash that may hide them.
 
-Memory: one value and what is made of it, at most some ten times its size.
+Memory: one value and its decoded forms, at most some ten times its size.
 """
 
 from __future__ import annotations
@@ -36,30 +35,30 @@ YES: Final = 2
 
 
 class _Exists:
-    """The literal that anything matches."""
+    """The literal that any value matches."""
 
 
 EXISTS: Final = _Exists()
 
 _REGISTRY_PREFIX_BYTES = 5
 _OPENING = frozenset('{["')
-"""First characters of a text that may be JSON with something to find in it."""
+"""First characters of a text that may be JSON with nested values."""
 MAX_ROUNDS = 32
-"""Rounds of resolving escapes. In texts of programs each takes half of the backslashes; others might never end."""
+"""Rounds of resolving escapes. In texts written by programs each round halves the backslashes; others might never end."""
 _READINGS = (("utf-8", 0), ("cp1252", 0), ("utf-16-le", 0), ("utf-16-le", 1), ("utf-16-be", 0), ("utf-16-be", 1))
-"""Encodings, and where to begin: what is before a text may have an odd number of bytes."""
+"""Encodings and start positions: an odd number of bytes may precede a text."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """Names that lead to something. Any thread."""
+    """A path of names and a literal to find at its end. Any thread."""
 
     path: tuple[str, ...]
-    """One at least; lists on the way are searched."""
+    """At least one name; lists on the way are searched."""
     literal: object
     """The value to match: str, Decimal, bool, None, or EXISTS."""
     _forms: tuple[tuple[bytes, ...], ...] = field(init=False, repr=False, compare=False)
-    """Of each text that must be somewhere the bytes that it may be written in, without escapes."""
+    """For each text that must occur, its encoded forms without escapes."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_forms", tuple(_written(text) for text in self._texts))
@@ -83,7 +82,7 @@ class JsonPath:
         return self._found_in(root)
 
     def _found_in(self, root: Any) -> int:
-        """Follow the path, in JSON within texts as well."""
+        """Follow the path, also in JSON within texts."""
         path, found = self.path, NO
         left = [(root, 0, YES)]
         while left:
@@ -98,11 +97,11 @@ class JsonPath:
                 left += [(value, depth + 1, verdict) for name, value in node if name == path[depth]]
             elif isinstance(node, str) and node.lstrip()[:1] in _OPENING:
                 try:
-                    left.append((_DECODER.decode(node), depth, UNDECIDED))  # It is shorter, so this ends.
+                    left.append((_DECODER.decode(node), depth, UNDECIDED))  # Nested JSON is shorter, so this ends.
                 except RecursionError:
                     found = UNDECIDED
                 except ValueError:
-                    continue  # A text like any other.
+                    continue  # not JSON
         return found
 
     def _stands_in(self, data: bytes) -> bool:
@@ -128,7 +127,7 @@ def plain_number(number: Decimal) -> tuple[bool, str, int]:
 
 
 class _Object(tuple[tuple[str, Any], ...]):
-    """The pairs of a JSON object, names that come twice included."""
+    """The pairs of a JSON object, including repeated names."""
 
     __slots__ = ()
 
@@ -137,7 +136,7 @@ def _number(text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation:
-        # Its exponent is beyond all bounds: zero, or equal to nothing that can be written in a `where`.
+        # The exponent is out of range: the number is zero, or unequal to any number in a `where`.
         return Decimal("NaN" if re.search("[1-9]", re.split("[eE]", text)[0]) else 0)
 
 
@@ -165,11 +164,11 @@ def _parse(data: bytes) -> Any:
 
 
 def _is_equal(node: Any, literal: object) -> bool:
-    # Without the types, true would be 1.
+    # Without the types, true would equal 1.
     return type(node) is type(literal) and node == literal
 
 
-# -- bytes that are no JSON --------------------------------------------------------------------------------------------
+# -- bytes that are not JSON -------------------------------------------------------------------------------------------
 
 _ESCAPE = re.compile(
     r"\\(?:u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|([0-3][0-7]{2}|[0-7]{1,2})|(.))",
@@ -181,11 +180,11 @@ _LAST_CODE_POINT = 0x10FFFF
 
 
 def _written(text: str) -> tuple[bytes, ...]:
-    """Return the bytes that a text is written in without escapes, in the encodings of `_READINGS`."""
+    """Return the forms of a text without escapes in the encodings of `_READINGS`."""
     forms = [text.encode()]
     for encoding in ("cp1252", "utf-16-le", "utf-16-be"):
         try:
-            # Without the zeros around it UTF-16 of either order is the same, as far as it is ASCII.
+            # Without the zeros around it, UTF-16 is the same in both byte orders, as far as it is ASCII.
             forms.append(text.encode(encoding).strip(b"\0"))
         except UnicodeEncodeError:
             continue
@@ -193,9 +192,9 @@ def _written(text: str) -> tuple[bytes, ...]:
 
 
 def _readings(data: bytes) -> Iterator[str | None]:
-    """Yield what bytes may say: in each encoding as they are, and with escapes resolved once, twice, and so on.
+    """Yield the readings of bytes: in each encoding as they are, and with escapes resolved once, twice, and so on.
 
-    None instead of more once there are escapes behind `MAX_ROUNDS`.
+    Yields None and stops if there are still escapes after `MAX_ROUNDS`.
     """
     for encoding, start in _READINGS:
         text = data[start:].decode(encoding, "replace")
@@ -208,9 +207,9 @@ def _readings(data: bytes) -> Iterator[str | None]:
             rounds += 1
             text = _ESCAPE.sub(_resolved, text)
             if _BYTE.search(text):
-                # Escapes may stand for the bytes of UTF-8 as well.
+                # Escapes may also stand for the bytes of UTF-8.
                 yield text.encode("latin-1", "replace").decode("utf-8", "replace")
-            # Two escapes may be the halves of one character.
+            # Two escapes may be a surrogate pair.
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
             yield text
 

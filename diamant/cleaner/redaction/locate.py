@@ -1,17 +1,17 @@
 """Finds the records of a partition that a redaction is to remove.
 
-    matched       the records of users, below the offset where the redaction ends, that `where` means; committed, aborted, all
-    superseded    compacted topics only: older values of a key whose newest matched record is committed, so that none of them is
-                  the key's value again once that one is gone. Newer ones that do not match stay
+    matched       users' records below the end of the redaction that match `where`; committed, aborted, all
+    superseded    compacted topics only: older values of a key whose newest matched record is committed. Otherwise one of them
+                  would become the key's value again. Newer values that do not match stay
 
-One pass over the decompressed bytes of all batches; records are read only where what is looked for may be. For
-`superseded` another one, up to the newest matched record. Every batch's checksum is verified, and that offsets ascend:
-what cannot be read is a problem, never nothing. From a segment with a problem nothing goes; on a compacted topic
-nothing of the whole partition, as an older value in there could be the key's value again. A segment that retention
-removes during this is passed over.
+The search takes one pass over the decompressed bytes of all batches; records are read only if the bytes may hold a match. For
+`superseded` a second pass goes up to the newest matched record. Checksums and the order of offsets are verified in every batch:
+an unreadable batch is a problem, never nothing. Nothing is removed from a segment with a problem. On a compacted topic nothing
+is removed from its whole partition, since an older value in that segment could become the key's value again. A segment that
+retention removes during the search is skipped.
 
-Any thread. Memory: `READ_BYTES` or one larger batch, what it decompresses to (`compression.MAX_BATCH_BYTES` at most), the offsets
-(`offset_set`: `offset_bytes`, looked at after every `READ_BYTES`), `MAX_KEYS` keys on compacted topics, and digests of
+Any thread. Memory: `READ_BYTES` or one larger batch, its records decompressed (up to `compression.MAX_BATCH_BYTES`), the offsets
+(`offset_set`: `offset_bytes`, checked after every `READ_BYTES`), `MAX_KEYS` keys on compacted topics, and digests of
 `MAX_NEEDLES` values.
 """
 
@@ -36,23 +36,23 @@ from diamant.storage.segments.txn_index import AbortedTxn
 
 READ_BYTES = 4 * 1024 * 1024
 MAX_OFFSET_BYTES = 256 * 1024 * 1024
-"""Of all partitions of a redaction together."""
+"""Limit over all partitions of a redaction."""
 MAX_KEYS = 500_000
 MAX_LISTED = 100
-"""Undecided records that are listed by their offsets; further ones are counted."""
+"""Undecided records listed by offset; further ones are counted."""
 MAX_KEYS_SEARCHED = 16
-"""Up to so many keys a batch is searched for them before its records are read."""
+"""Limit of keys for which a batch is searched before its records are read."""
 
 Advance = Callable[[int], object]
-"""Is told of bytes read, each time. In the thread that locates."""
+"""Takes the number of bytes read since the last call. Runs in the thread that locates."""
 
 
 class TooManyMatches(StorageError):
-    """More records match than can be remembered; nothing was changed."""
+    """More records match than fit into memory; nothing was changed."""
 
 
 class SearchedSegment(NamedTuple):
-    """One segment as it is while cleaning is paused; an active one up to its size now."""
+    """One segment while cleaning is paused; an active one up to its present size."""
 
     base_offset: int
     path: str
@@ -75,31 +75,31 @@ class Meant(Protocol):
 
 @dataclass(slots=True)
 class LocatedRecords:
-    """The records to remove from one partition, and the facts to report about it."""
+    """The records to remove from one partition, and the counts to report."""
 
     offsets: dict[int, Offsets] = field(default_factory=dict)
-    """By base offset of the segment; only segments of which something goes."""
+    """By base offset of the segment; only segments with records to remove."""
     records: int = 0
-    """Records of users below the end, in segments that can be read; those of batches that were passed over among them."""
+    """Users' records below the end, in readable segments, including those of skipped batches."""
     kept: int = 0
-    """Those of them that stay: they do not match, cannot be decided, or are no older values either. What goes although something
-    else cannot be read counts as gone here, even on a compacted topic."""
+    """Those of them that stay: not matching, undecided, or not superseded. Records to remove do not count as kept, even if an
+    unreadable segment of a compacted topic prevents their removal."""
     matched: int = 0
     superseded: int = 0
     undecided: int = 0
     undecided_offsets: list[int] = field(default_factory=list)
     """The first `MAX_LISTED` of them."""
     problems: list[CorruptLog] = field(default_factory=list)
-    """Unreadable places, one for each segment at most."""
+    """Unreadable places, at most one per segment."""
 
     @property
     def removed(self) -> int:
-        """Number of records that go."""
+        """Number of records to remove."""
         return self.matched + self.superseded
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the offsets take."""
+        """Memory of the offsets in bytes."""
         return sum(one.nbytes for one in self.offsets.values())
 
 
@@ -116,10 +116,10 @@ def locate_records(
     advance: Advance = lambda _count: None,
     check: Callable[[], object] = bool,
 ) -> LocatedRecords:
-    """Return what is to go of the segments, ascending, below an offset that no transaction has open. Blocks.
+    """Return the records to remove from the segments, ascending, below an offset that no transaction has open. Blocks.
 
-    `offset_bytes`: what the offsets found may take of memory, beyond which, or beyond `max_keys`, there are TooManyMatches.
-    `on_value` gets each value that goes and is telling; `check` is called now and then, to raise what ends the search. OSError.
+    `offset_bytes`: memory limit of the offsets; beyond it, or beyond `max_keys`, TooManyMatches is raised.
+    `on_value` takes each distinctive value to be removed; `check` is called now and then, and raises to stop. OSError.
     """
     search = _Search(env, segments, where, below_offset, offset_bytes, max_keys, on_value, advance, check)
     search.find_matched(is_compacted=is_compacted)
@@ -153,16 +153,16 @@ class _Search:
         self._offset_bytes = offset_bytes
         self._max_keys = max_keys
         self._kept_bytes = 0
-        """Memory of the offsets of segments that were finished."""
+        """Memory of the offsets of finished segments."""
         self._on_value = on_value
         self._advance = advance
         self._check = check
         self._outcomes = TransactionOutcomes(one for segment in segments for one in segment.aborted)
         self._ends = {one.base_offset: following.base_offset for one, following in pairwise(segments)}
-        """By base offset of a segment that of the next one."""
+        """From the base offset of a segment to that of the next."""
         self.found = LocatedRecords()
         self.newest: dict[bytes, int] = {}
-        """Key to its newest record that matches and is committed."""
+        """From keys to the newest committed record that matches."""
 
     def find_matched(self, *, is_compacted: bool) -> None:
         for segment in self._segments:
@@ -170,7 +170,7 @@ class _Search:
             try:
                 count = self._find_matched(segment, offsets, is_compacted=is_compacted)
             except CorruptLog as error:
-                # Its number of records is unknown, and none of them goes.
+                # Its number of records is unknown, and none of them is removed.
                 self.found.problems.append(error)
                 continue
             self.found.records += count
@@ -179,7 +179,7 @@ class _Search:
             self._keep(offsets)
 
     def _find_matched(self, segment: SearchedSegment, offsets: Offsets, *, is_compacted: bool) -> int:
-        """Add what matches of a segment; return how many records it has."""
+        """Add the matches of a segment; return its number of records."""
         found, judge = self.found, self._where.judge
         count = 0
         for header, records in self._batches(segment, self._below, self._where.may_be_in):
@@ -205,7 +205,7 @@ class _Search:
         return count
 
     def find_superseded(self) -> None:
-        """Add the values below the newest matched ones of their keys; tombstones stay, for those who have the values still."""
+        """Add the values below the newest matched ones of their keys. Tombstones stay for consumers that still hold values."""
         if self.found.problems:
             return
         newest = self.newest
@@ -240,10 +240,10 @@ class _Search:
         self._check_room(Offsets(offsets.base_offset))
 
     def _check_room(self, offsets: Offsets) -> None:
-        """Raise TooManyMatches if the offsets of a segment, with those of the segments before, take too much memory."""
+        """Raise TooManyMatches if the offsets of a segment, with those of earlier segments, take too much memory."""
         if self._kept_bytes + offsets.nbytes > self._offset_bytes:
             raise TooManyMatches(
-                f"more than {self.found.removed + len(offsets):,} records match, which is more than can be remembered"
+                f"more than {self.found.removed + len(offsets):,} records match, which is more than fits into memory"
             )
 
     def _note_value(self, record: Record) -> None:
@@ -254,13 +254,13 @@ class _Search:
         self.newest[key] = offset
         if len(self.newest) > self._max_keys:
             raise TooManyMatches(
-                f"records of more than {self._max_keys:,} keys match, which is more than can be remembered"
+                f"records of more than {self._max_keys:,} keys match, which is more than fits into memory"
             )
 
     def _batches(
         self, segment: SearchedSegment, below_offset: int, may_be_in: Callable[[bytes], bool]
     ) -> Iterator[tuple[BatchHeader, Iterator[Record] | None]]:
-        """Yield the batches of users below an offset with their records; None for those that `may_be_in` passes over."""
+        """Yield users' batches below an offset with their records; None if `may_be_in` excludes a batch."""
         try:
             file = self._env.open(segment.path, read_only=True)
         except FileNotFoundError:
@@ -273,7 +273,7 @@ class _Search:
                     reason = order.problem(batch.position, header.base_offset, header.last_offset)
                     if reason:
                         raise batch.corrupt(reason)
-                    # What is above is read on: it tells whether what is below is where its offsets say.
+                    # Reading continues above: it shows whether lower batches are in the order of their offsets.
                     if header.base_offset >= below_offset or header.is_control or not header.record_count:
                         continue
                     if header.magic < 2:

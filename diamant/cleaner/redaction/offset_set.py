@@ -1,9 +1,9 @@
-"""The offsets of a segment that are to go: added one by one, then asked batch by batch.
+"""The offsets to remove from a segment: added one by one, then looked up batch by batch.
 
-They lie in blocks of `BLOCK` offsets each, those of one block as numbers while they are few, then as bits.
+They are kept in blocks of `BLOCK` offsets. A block with few offsets holds numbers, one with many a bitmap.
 
-Memory: 4 bytes for each of the last `MAX_ADDED` that were added; else 2 bytes for each offset or 8 KiB for each block, whichever
-is less, and `BLOCK_OVERHEAD_BYTES` for each block. `nbytes` counts it all.
+Memory: 4 bytes for each of the last `MAX_ADDED` that were added; else 2 bytes per offset or 8 KiB per block, whichever
+is less, and `BLOCK_OVERHEAD_BYTES` per block. `nbytes` counts it all.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ BLOCK_OVERHEAD_BYTES = 256
 MAX_ADDED = 1 << 18
 
 _Block: TypeAlias = "array[int] | bytes"
-"""Offsets within the block, ascending, 2 bytes each; or its bits, `BITMAP_BYTES`."""
+"""Offsets within the block, ascending, 2 bytes each; or a bitmap, `BITMAP_BYTES`."""
 
 
 class Offsets:
-    """Of one segment. Not for several threads at once."""
+    """The offsets to remove from one segment. Not for several threads at once."""
 
     def __init__(self, base_offset: int, *, max_added: int = MAX_ADDED) -> None:
         """`base_offset` is the segment's: offsets are within 2^32 of it, as in its indexes."""
@@ -38,22 +38,22 @@ class Offsets:
         self._count = 0
 
     def __len__(self) -> int:
-        """Number of offsets, as of the last `seal`."""
+        """Number of offsets at the last `seal`."""
         return self._count
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
+        """Memory in bytes."""
         return self._block_bytes + BLOCK_OVERHEAD_BYTES * len(self._blocks) + 4 * len(self._added)
 
     def add(self, offset: int) -> None:
-        """Add one; it counts from the next `seal` on. An offset may be added twice."""
+        """Add an offset, which may repeat; it counts from the next `seal` on."""
         self._added.append(offset - self.base_offset)
         if len(self._added) >= self._max_added:
             self.seal()
 
     def seal(self) -> None:
-        """Take up what was added."""
+        """Merge the added offsets."""
         if not self._added:
             return
         added = sorted(set(self._added))
@@ -76,14 +76,14 @@ class Offsets:
         self._block_bytes += len(memoryview(block).cast("B"))
 
     def _places(self, number: int, low: int = 0, high: int = BLOCK - 1) -> Sequence[int]:
-        """Return the places within a block from `low` to `high`, ascending."""
+        """Return the positions within a block from `low` to `high`, ascending."""
         block = self._blocks.get(number, b"")
         if isinstance(block, bytes):
             return [place for place in range(low, high + 1) if block[place >> 3] >> (place & 7) & 1] if block else ()
         return block[bisect_left(block, low) : bisect_right(block, high)]
 
     def between(self, first: int, last: int) -> frozenset[int]:
-        """Return those from `first` to `last`, as of the last `seal`."""
+        """Return the offsets from `first` to `last`, at the last `seal`."""
         low, high = max(0, first - self.base_offset), last - self.base_offset
         found: list[int] = []
         for number in range(low >> BLOCK_BITS, (high >> BLOCK_BITS) + 1):
@@ -94,14 +94,14 @@ class Offsets:
         return frozenset(found)
 
     def has(self, offset: int) -> bool:
-        """Tell whether it is one of them, as of the last `seal`."""
+        """Tell whether an offset was in the set at the last `seal`."""
         place = offset - self.base_offset
         if place < 0:
             return False
         return bool(self._places(place >> BLOCK_BITS, place & (BLOCK - 1), place & (BLOCK - 1)))
 
     def ranges(self, limit: int) -> tuple[list[tuple[int, int]], int]:
-        """Return the first `limit` runs as first and last offsets, ascending, and how many runs there are; as of the last `seal`.
+        """Return the first `limit` runs, as pairs of first and last offset, and the number of runs; at the last `seal`.
 
         Memory: that of `limit` pairs, and of one block.
         """

@@ -1,9 +1,9 @@
-"""A redaction of one partition as a plan, and the runner that carries it out.
+"""A redaction of one partition as a plan, and the runner of that plan.
 
-It writes `.cleaned` files, to be swapped in as those of a round are. Segments of which nothing goes are not in the plan, and stay
-bit for bit. Of the others a batch that loses nothing is copied as it is; one that loses some records is rebuilt as
-compaction would; one that loses all becomes a header. So base and last offsets, leader epochs, producers' sequences, the
-markers of transactions and the index of aborted ones stay what they were; offset and time indexes are made for what is left.
+It writes `.cleaned` files, which are swapped in like those of a round. Segments with nothing to remove are not in the plan, and
+stay bit for bit. In the others, a batch that loses nothing is copied as it is, one that loses some records is rebuilt as
+compaction would, and one that loses all becomes a header. So base and last offsets, leader epochs, producers' sequences, markers
+of transactions and the index of aborted ones are unchanged; offset and time indexes are made for the remaining records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from diamant.storage.segments.txn_index import AbortedTxn
 
 @dataclass(frozen=True, slots=True)
 class SegmentRedaction:
-    """One closed segment, and the offsets that are to go from it."""
+    """One closed segment, and the offsets to remove from it."""
 
     base_offset: int
     size: int
@@ -31,7 +31,7 @@ class SegmentRedaction:
 
 @dataclass(frozen=True, slots=True)
 class RedactionPlan:
-    """The records to rewrite in one partition, ascending: older records go before newer ones that supersede them."""
+    """The segments to rewrite in one partition, ascending: older records are removed before newer ones that supersede them."""
 
     directory: str
     segments: tuple[SegmentRedaction, ...]
@@ -40,9 +40,9 @@ class RedactionPlan:
 
 
 def write_redacted(env: Env, plan: RedactionPlan, segment: SegmentRedaction) -> OutputSegment | None:
-    """Write the `.cleaned` files of one of the plan's segments, durably; None if nothing goes. Blocks; any thread.
+    """Write the `.cleaned` files of one of the plan's segments, durably; None if nothing is removed. Blocks; any thread.
 
-    The same plan gives the same bytes: nothing else is asked. CorruptLog, OSError; there are no files then.
+    Equal plans give equal bytes, since nothing else is consulted. CorruptLog, OSError; then there are no files.
     """
     cut = _Cut(segment.offsets)
     return write_without(
@@ -59,7 +59,7 @@ def write_redacted(env: Env, plan: RedactionPlan, segment: SegmentRedaction) -> 
 
 
 class _Cut:
-    """Judges whether a record goes, asked batch by batch."""
+    """Decides whether a record is removed, batch by batch."""
 
     __slots__ = ("_here", "_offsets")
 

@@ -3,20 +3,20 @@ r"""The language `where`, which selects the records of a redaction.
     where       comparison, or several joined with `and`, `or` and parentheses; `and` binds closer
     comparison  field == literal      or      field exists
     field       key  value  header.NAME  header["any name"]         bytes, compared whole
-                value.customer.email  value["e-mail"]  key.id        a path into JSON; lists on the way are searched
+                value.customer.email  value["e-mail"]  key.id        a path into JSON, which also searches lists
     literal     "text" (as in JSON) or 'text' (as it stands), hex:"00ff", base64:"AP8="
                 after a path: a text, a number, true, false, null; after a header, a key or a value also null
 
-`key == "42"` is the key of the two bytes; numbers are equal as numbers, so 42 is 42.0. Texts are compared character by character.
-Of an object that has a name twice, every value counts. `exists` is true of `null` and of empty lists; a path has no positions.
+`key == "42"` is the key of these two bytes; numbers are compared as numbers, so 42 equals 42.0. Texts are compared character by
+character. If an object has a name twice, every value counts. `exists` is true for `null` and for empty lists; a path has no
+positions in lists.
 
-What JSON is, and what may stand in bytes that are none, is in `redaction/json_path.py`. It cannot be decided whether
-those are meant: `UNDECIDED`, to be told, and neither to be removed nor called gone, unless the request says so
-(`REMOVE`, `KEEP`).
+`redaction/json_path.py` defines JSON, and the search in other bytes. Records with such bytes are `UNDECIDED`: they are reported,
+and neither removed nor certified as gone, unless the request decides (`REMOVE`, `KEEP`).
 
-Most batches are passed over without their records being read: what a comparison looks for must be somewhere in the bytes.
+Most batches are skipped without reading their records: the bytes must contain the text of a comparison.
 
-Memory: `MAX_BYTES` of text, `MAX_COMPARISONS`; of a record one JSON value at a time.
+Memory: `MAX_BYTES` of text, `MAX_COMPARISONS`; one JSON value of a record at a time.
 """
 
 from __future__ import annotations
@@ -51,27 +51,28 @@ __all__ = [
 KEY, VALUE, HEADER = "key", "value", "header"
 
 HOLD, REMOVE, KEEP = "hold", "remove", "keep"
-"""Fates of undecided records: they stay, and nothing is certified; they go; they stay, and the certificate says so."""
+"""Fates of undecided records: keep them and certify nothing; remove them; keep them, and say so in the certificate."""
 
 MAX_BYTES = 64 * 1024
 MAX_COMPARISONS = 100
 MAX_DEPTH = 32
+"""Limit of nested parentheses, and of steps in a path."""
 MAX_PLAIN_DIGITS = 40
-"""Parentheses in parentheses, and steps of a path."""
+"""Limit of digits in numbers written without an exponent."""
 
 
 class WhereError(ValueError):
-    """It is not of the language. The text says where and what was expected, and holds nothing of what was looked for."""
+    """The text is not a valid `where`. The message gives place and expectation, and contains nothing of the texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One field, and what it is to be."""
+    """One field, and the value to compare it with."""
 
     field: str
     """`KEY`, `VALUE` or `HEADER`."""
     path: tuple[str, ...]
-    """Steps into JSON, none for the whole bytes; of a header its name."""
+    """Steps into JSON, none for the whole bytes; for a header, its name."""
     literal: object
     """bytes or None for whole bytes; str, Decimal, bool or None for a path; EXISTS for either."""
     _json: JsonPath | None = dataclasses.field(init=False, repr=False, compare=False)
@@ -81,12 +82,12 @@ class Comparison:
 
     @property
     def is_path(self) -> bool:
-        """True if it looks into JSON."""
+        """True if it searches JSON."""
         return self.field != HEADER and bool(self.path)
 
     @property
     def shape(self) -> str:
-        """The comparison without what is compared with."""
+        """The comparison without its literal."""
         if self.field == HEADER or not all(_PLAIN_STEP.fullmatch(step) for step in self.path):
             name = self.field + "".join(f"[{json.dumps(step, ensure_ascii=False)}]" for step in self.path)
         else:
@@ -95,7 +96,7 @@ class Comparison:
 
     @property
     def needle(self) -> bytes | None:
-        """The bytes that are looked for, as far as they are a text or bytes."""
+        """The bytes to search for, if the literal is a text or bytes."""
         if isinstance(self.literal, str):
             return self.literal.encode()
         return self.literal if isinstance(self.literal, bytes) else None
@@ -119,7 +120,7 @@ class Comparison:
         return name == self.path[0] and (self.literal is EXISTS or value == self.literal)
 
     def to_fields(self) -> list[Any]:
-        """Return what two comparisons have in common if, and only if, they mean the same."""
+        """Return a form that is equal for two comparisons if, and only if, they mean the same."""
         literal: list[Any] = ["exists"]
         if isinstance(self.literal, bytes):
             literal = ["bytes", self.literal.hex()]
@@ -132,7 +133,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Several that must all hold, or one of which must."""
+    """Several conditions joined by one word."""
 
     word: str
     """`and` or `or`."""
@@ -150,12 +151,12 @@ class Joined:
 
     @property
     def shape(self) -> str:
-        """All comparisons without what is compared with."""
+        """All comparisons without their literals."""
         shapes = (f"({part.shape})" if isinstance(part, Joined) else part.shape for part in self.parts)
         return f" {self.word} ".join(shapes)
 
     def to_fields(self) -> list[Any]:
-        """Return what two have in common if they say the same, in whatever order and however often."""
+        """Return a form that is equal for the same conditions, whatever their order and repetition."""
         parts = {json.dumps(fields): fields for fields in (part.to_fields() for part in self.parts)}
         return [self.word, *(parts[text] for text in sorted(parts))] if len(parts) > 1 else next(iter(parts.values()))
 
@@ -174,37 +175,37 @@ class Where:
 
     @property
     def shape(self) -> str:
-        """It without what is compared with: `value.customer.email == ?`."""
+        """The text without literals: `value.customer.email == ?`."""
         return self.node.shape
 
     @property
     def canonical(self) -> bytes:
-        """The bytes whose digest tells whether another one means the same."""
+        """The bytes whose digest shows whether two of them mean the same."""
         return json.dumps(self.node.to_fields(), separators=(",", ":")).encode()
 
     @property
     def needles(self) -> list[bytes]:
-        """The texts and bytes that are looked for."""
+        """The texts and bytes to search for."""
         return [found for one in comparisons(self.node) if (found := one.needle)]
 
     @property
     def said(self) -> list[bytes]:
-        """All that is compared with, numbers as they are usually written; not what is true, false or null."""
+        """All literals, numbers as they are usually written; except true, false and null."""
         numbers = (one.literal for one in comparisons(self.node) if isinstance(one.literal, Decimal))
         return [*self.needles, *(_plain_text(number).encode() for number in numbers)]
 
     def judge(self, record: Record) -> int:
-        """Return YES if the record is meant, NO, or UNDECIDED. Of a record of users only: markers have other keys."""
+        """Return YES if the record matches, NO, or UNDECIDED. Users' records only: markers have other keys."""
         verdict = self.node.judge(record)
         return YES if verdict == UNDECIDED and self.undecided == REMOVE else verdict
 
     def may_be_in(self, payload: bytes) -> bool:
-        """Tell whether the decompressed records of a batch may hold one that is meant, or undecided."""
+        """Tell whether the decompressed records of a batch may hold a match, or an undecided record."""
         return self.node.may_be_in(payload)
 
 
 def _plain_text(number: Decimal) -> str:
-    # One with a great exponent would be as long as that.
+    # Written out, a number with a great exponent would be as long as that exponent.
     return f"{number.normalize():f}" if abs(number.adjusted()) < MAX_PLAIN_DIGITS else str(number)
 
 
@@ -218,9 +219,9 @@ def comparisons(node: Node) -> Iterator[Comparison]:
 
 
 def may_hold(node: Node, is_there: Callable[[bytes], bool]) -> bool:
-    """Tell whether a record may be meant as far as texts and bytes go, whatever their fields and paths: if it has the needles.
+    """Tell whether a record may match if only its texts and bytes count, whatever their fields and paths.
 
-    `is_there` is asked of each.
+    `is_there` tells whether the record contains a text.
     """
     if isinstance(node, Joined):
         found = (may_hold(part, is_there) for part in node.parts)
@@ -248,7 +249,7 @@ _EXPECTED_LITERAL = '"text", hex:"00ff" or base64:"AP8="'
 
 
 def parse_where(text: str, undecided: str = HOLD) -> Where:
-    """Return what a text says. WhereError for what is not of the language, or too large."""
+    """Parse a text. WhereError if it is not a valid `where`, or too large."""
     if undecided not in (HOLD, REMOVE, KEEP):
         raise WhereError(f"undecided: expected {HOLD}, {REMOVE} or {KEEP}")
     try:
@@ -256,7 +257,7 @@ def parse_where(text: str, undecided: str = HOLD) -> Where:
     except UnicodeEncodeError:
         raise WhereError("where: the text has lone surrogates, which UTF-8 cannot hold") from None
     if size > MAX_BYTES:
-        raise WhereError(f"where: the text has {size} bytes, at most {MAX_BYTES} are possible")
+        raise WhereError(f"where: the text has {size} bytes, at most {MAX_BYTES} are allowed")
     return Where(text, _Parser(text).parse(), undecided)
 
 
@@ -280,7 +281,7 @@ class _Parser:
             parts.append(self._part(word, depth))
         if len(parts) == 1:
             return parts[0]
-        # (a and b) and c means what a and b and c means.
+        # (a and b) and c is the same as a and b and c.
         flat: list[Node] = []
         for part in parts:
             flat += part.parts if isinstance(part, Joined) and part.word == word else (part,)
@@ -292,7 +293,7 @@ class _Parser:
         if not self._take("sign", "("):
             return self._comparison()
         if depth >= MAX_DEPTH:
-            raise WhereError(f"where: more than {MAX_DEPTH} parentheses in one another")
+            raise WhereError(f"where: more than {MAX_DEPTH} nested parentheses")
         node = self._joined("or", depth + 1)
         if not self._take("sign", ")"):
             self._fail("and, or, or )")
@@ -343,7 +344,7 @@ class _Parser:
             try:
                 return bytes.fromhex(text) if form == "hex" else base64.b64decode(text, validate=True)
             except (ValueError, binascii.Error):
-                raise WhereError(f"where: what is given as {form} is not {form}") from None
+                raise WhereError(f"where: the {form} text is not valid {form}") from None
         if text is not None:
             return text.encode()
         if self._take("word", "null"):
@@ -373,7 +374,7 @@ class _Parser:
             found: str = json.loads(text)
             found.encode()
         except ValueError:
-            raise WhereError("where: a text in double quotes is not as in JSON; '...' stands for itself") from None
+            raise WhereError("where: a text in double quotes is not valid JSON; use '...' for a literal text") from None
         return found
 
     def _take(self, kind: str, text: str | None = None) -> str | None:
@@ -384,11 +385,11 @@ class _Parser:
         return found.group(kind)
 
     def _hint(self) -> str:
-        """Return what has to be said about other signs, which are none of the language."""
+        """Return a hint about a sign that the language does not have."""
         found = _OTHER_SIGN.match(self._text, self._at)
         if found is None:
             return ""
-        return f"; there is no {found[1]}: what is to go is named by what it is, and equality is =="
+        return f"; there is no {found[1]}: describe what to remove, and write == for equality"
 
     def _fail(self, expected: str) -> NoReturn:
         rest = self._text[self._at :]

@@ -341,7 +341,7 @@ async def test_what_is_remembered_is_bounded_for_all_partitions_together(broker:
     for partition in (0, 1):
         write_two(broker, partition)
     limit(broker, redact_result.RedactLimits(offset_bytes=300))
-    with pytest.raises(NotPossible, match="more than can be remembered; nothing was changed"):
+    with pytest.raises(NotPossible, match="more than fits into memory; nothing was changed"):
         await redact(broker)
     assert (intents_of(broker), keys(broker).count(KEY)) == ([], 2)
     limit(broker, redact_result.RedactLimits(offset_bytes=600))

@@ -63,7 +63,7 @@ async def test_a_copied_record_lets_nothing_be_certified(
     put_copy(data_of(broker), key, value)
     found = await broker.services.certificates().verify(other.certificate, public_key=pinned, where=where)
     assert (found.is_valid, {one["verdict"] for one in found.claims}) == (False, {"cannot be told"})
-    assert "Files that belong to no partition in which records match, or may: 1." in found.notes
+    assert "Files outside all partitions with records that match, or may match: 1." in found.notes
 
 
 async def test_a_text_in_a_file_of_nobody_is_listed_and_no_obstacle(broker: Broker) -> None:
