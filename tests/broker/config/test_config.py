@@ -183,7 +183,7 @@ def test_roll_jitter_and_flush_take_the_finest_unit() -> None:
         ({"listener.security.protocol.map": "A:SSL,A:SSL"}, "occurs twice"),
         ({"advertised.listeners": "OTHER://h:1", "listener.security.protocol.map": "OTHER:PLAINTEXT"}, "listeners"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "no host that a client could connect to"),
-        ({"queued.max.request.bytes": "10"}, "less than one request"),
+        ({"queued.max.request.bytes": "10"}, "less than the largest request"),
         (
             {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"},
             "is more than log.cleaner.max.compaction.lag.ms",

@@ -143,7 +143,7 @@ def test_a_setting_of_a_listener_and_a_mechanism_wins() -> None:
     ("text", "reason"),
     [
         ("[]", "expected a JSON object"),
-        ("{", "no JSON at character 1"),
+        ("{", "invalid JSON at character 1"),
         ('{"": "secret"}', "expected a name that is not empty"),
         ('{"a\\u0000": "secret"}', "and has no NUL"),
         ('{"a": ""}', "not empty"),
