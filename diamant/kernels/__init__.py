@@ -57,8 +57,8 @@ def __getattr__(name: str) -> NoReturn:
     if ARE_COMPILED or name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     raise KernelsMissing(
-        f"this needs the kernel {name}, and Diamant was built without kernels: install a wheel for this machine, or a C compiler "
-        "and Python's headers, and then Diamant again"
+        f"this needs the kernel {name}, and Diamant was built without kernels: install a wheel for this machine, or install a C "
+        "compiler and Python's headers and reinstall Diamant"
     )
 
 

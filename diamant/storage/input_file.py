@@ -34,7 +34,7 @@ def read_input_mode(path: str | os.PathLike[str], max_bytes: int) -> tuple[bytes
             content = b"" if status.st_size > max_bytes else file.read(max_bytes + 1)
         if max(status.st_size, len(content)) > max_bytes:
             size = max(status.st_size, len(content))
-            raise OSError(errno.EFBIG, f"it has {size:,} bytes or more, at most {max_bytes:,} are possible here", name)
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes or more, the limit is {max_bytes:,}", name)
         return content, stat.S_IMODE(status.st_mode)
     finally:
         os.close(fd)

@@ -49,15 +49,15 @@ NO_KEY = "a record of a compacted topic must have a key"
 # Texts for the faults of a walk (`kernels.constants.walk`); the subject is the record.
 FAULTS = (
     "",
-    "the records are cut off in it",
+    "the payload ends within it",
     "it has a variable-length integer that is too long",
-    "its length is negative or more than the bytes that are left",
-    "its fields do not take the bytes that it declares",
-    "its header count is negative or more than the bytes that are left",
+    "its length is negative or exceeds the remaining bytes",
+    "the size of its fields differs from its declared length",
+    "its header count is negative or exceeds the remaining bytes",
     "it has a header whose key or value does not fit",
     "its offset delta is not its index in the batch",
     "its timestamp does not fit 64 bits",
-    "bytes are left after the declared records",
+    "bytes remain after the declared records",
 )
 
 _INT64_MAX = 2**63 - 1

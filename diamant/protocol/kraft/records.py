@@ -453,11 +453,11 @@ def decode_record(value: bytes) -> MetadataRecord:
     # In all existing records the three numbers of the frame have one byte each.
     if len(value) < 4 or value[0] != FRAME_VERSION:
         raise MalformedRecord(
-            f"frame begins {bytes(value[:4]).hex() or 'nowhere'}, expected frame version {FRAME_VERSION}"
+            f"frame begins with {bytes(value[:4]).hex() or 'nothing'}, expected frame version {FRAME_VERSION}"
         )
     api_key, version, position = value[1], value[2], 3
     if api_key > 0x7F or version > 0x7F:
-        raise UnsupportedRecord(f"frame begins {bytes(value[:4]).hex()}: no such record")
+        raise UnsupportedRecord(f"frame begins with {bytes(value[:4]).hex()}: no such record")
     form = _layout(api_key, version)
     try:
         record, position = read_struct(form, value, 3)

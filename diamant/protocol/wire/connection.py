@@ -175,9 +175,9 @@ def _mistake(size: int) -> str:
     """Return a hint for a size that is the start of another protocol."""
     start = _SIZE.pack(size)
     if start[:2] == b"\x16\x03":
-        return ". It begins as TLS does, which this listener has not: see the client's security.protocol and its port"
+        return ". It looks like TLS, which this listener does not use: check the client's security.protocol and port"
     if start in (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE"):
-        return ". It begins as an HTTP request does; HTTP has a port of its own"
+        return ". It looks like an HTTP request; HTTP has a separate port"
     return ""
 
 

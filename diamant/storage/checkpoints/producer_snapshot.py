@@ -65,7 +65,7 @@ def read_snapshot(data: bytes, path: str = "producer snapshot") -> list[Producer
         raise CorruptLog(path, 0, f"expected version {VERSION}, got {version}")
     actual = crc32c(memoryview(data)[6:])
     if crc != actual:
-        raise CorruptLog(path, 2, f"checksum is {crc:08x}, the bytes have {actual:08x}")
+        raise CorruptLog(path, 2, f"expected checksum {crc:08x}, got {actual:08x}")
     if len(data) != HEADER_SIZE + count * ENTRY_SIZE:
         raise CorruptLog(path, 6, f"{count} entries do not make a file of {len(data)} bytes")
     return [ProducerEntry(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[HEADER_SIZE:])]

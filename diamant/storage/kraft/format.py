@@ -53,7 +53,7 @@ def format_directory(
     directory = metadata_directory(path)
     if env.is_dir(directory) and any(name.endswith(names.LOG_SUFFIX) for name in env.list_dir(directory)):
         raise StorageError(
-            f"{path}: there is a metadata log, but no {names.META_PROPERTIES}, which says whose it is; restore it"
+            f"{path}: has a metadata log but no {names.META_PROPERTIES}, which names its owner; restore that file"
         )
     properties = MetaProperties(cluster_id or uuid_to_text(random_id()), node_id, directory_id or random_id())
     now_ms = env.clock.now_ms()

@@ -79,7 +79,7 @@ class MetadataFiles:
     def check_usable(self) -> None:
         """Raise StorageError after a disk failure or `close`."""
         if self.failure is not None:
-            raise StorageError(f"{self._directory}: failed before and takes no more records: {self.failure}")
+            raise StorageError(f"{self._directory}: refuses records after an earlier failure: {self.failure}")
         if self._is_closed:
             raise StorageError(f"{self._directory}: closed")
 

@@ -210,7 +210,7 @@ class MetadataLog:
             if isinstance(record, BeginTransactionRecord | EndTransactionRecord):
                 # Within one batch they have no effect: the batch is atomic anyway.
                 if isinstance(record, BeginTransactionRecord) == is_in_transaction:
-                    raise InconsistentMetadata(f"{record!r}: transactions begin and end in turn")
+                    raise InconsistentMetadata(f"{record!r}: transactions may not be nested, nor end twice")
                 is_in_transaction = not is_in_transaction
             elif isinstance(record, FeatureLevelRecord):
                 reason = unsupported_feature(record.name, record.feature_level)
@@ -221,7 +221,7 @@ class MetadataLog:
                 image.apply(record, undo)
             values.append(encode_record(record, metadata_version=image.metadata_version))
         if is_in_transaction:
-            raise InconsistentMetadata("a transaction begins and does not end in its batch")
+            raise InconsistentMetadata("a transaction must end in the batch in which it begins")
         return values
 
     def _write(self, batch: bytes, count: int, now_ms: int) -> None:

@@ -112,7 +112,7 @@ def load_metadata(env: Env, directory: str) -> LoadedMetadata:
     covered = loaded.end_offset
     loaded.log_start_offset = bases[0] if bases else covered
     if bases and bases[0] > covered:
-        raise CorruptLog(directory, 0, f"the log begins at offset {bases[0]}, expected a snapshot that reaches there")
+        raise CorruptLog(directory, 0, f"the log begins at offset {bases[0]}, expected a snapshot up to that offset")
     expected = loaded.log_start_offset
     for base_offset in bases:
         path = names.log_file(directory, base_offset)

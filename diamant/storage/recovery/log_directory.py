@@ -163,7 +163,7 @@ class LogDirectory:
         topic, partition = topic_partition
         directory = f"{self.path}/{topic}-{partition}"
         source = expected.get(topic_partition)
-        reason = "the metadata do not know it"
+        reason = "the metadata do not contain it"
         if source is not None:
             try:
                 found = checkpoints.read_partition_metadata(self.env, directory)
@@ -340,7 +340,7 @@ class LogDirectory:
             if all_flushed and all(log.write_failure is None for log in logs):
                 checkpoints.write_clean_shutdown(self.env, self.path, broker_epoch)
         except OSError as error:
-            self.messages.append(f"the stop is not a clean one: {error}")
+            self.messages.append(f"the shutdown is not clean: {error}")
         finally:
             self._lock.release()
 
@@ -382,7 +382,7 @@ def _partition_directories(env: Env, path: str) -> list[tuple[str, TopicPartitio
 
 
 def _not_ours(path: str, name: str) -> str:
-    return f"{path}: not a data directory, it holds {name!r}; take an empty one, or a new name. Nothing was changed"
+    return f"{path}: not a data directory, it holds {name!r}; choose an empty or a new directory. Nothing was changed"
 
 
 def _close(log: Log, *, is_clean: bool) -> OSError | None:

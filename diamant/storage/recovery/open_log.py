@@ -109,7 +109,7 @@ def load_log(
     for segment in segments:
         if segment.is_index_damaged:  # set by the scan just above
             missing_index.add(segment.base_offset)
-            said.append(f"{segment.path}: its indexes are those of other content; they are rebuilt")
+            said.append(f"{segment.path}: its indexes do not match its content; they are rebuilt")
     log_end_offset = sound_end(segments[-1]) if is_clean and segments else None
     is_end_unsound = is_clean and bool(segments) and log_end_offset is None
     if is_end_unsound:
@@ -199,7 +199,7 @@ def _recover(
             f"offset {segment.next_offset()}{are_kept}"
         )
         later = segments[index + 1 :]
-        said += [f"{one.path}: removed, it lies behind the corruption" for one in later]
+        said += [f"{one.path}: removed, since it follows the corruption" for one in later]
         _remove_segments(opened, later)
         del segments[index + 1 :]
         return bool(later)
@@ -325,7 +325,7 @@ def _open_segments(env: Env, path: str, config: LogConfig, said: list[str]) -> t
                 is_aside = stem + names.LOG_SUFFIX + names.ASIDE_SUFFIX in entries
                 if name.endswith(names.INDEX_SUFFIX) and not is_aside:
                     said.append(
-                        f"{path}/{name}: removed, as there is no {stem}{names.LOG_SUFFIX}; if that was to be here, its "
+                        f"{path}/{name}: removed, as there is no {stem}{names.LOG_SUFFIX}; if that file is lost, its "
                         "records are missing"
                     )
     return segments, missing_index

@@ -41,9 +41,7 @@ def test_somebody_s_own_directory_is_left_as_it_is(tmp_path: Path, foreign: str)
     (tmp_path / foreign / "a.txt").write_text("mine")
     (tmp_path / "README").write_text("mine")
     before = contents(tmp_path)
-    wanted = (
-        f"{tmp_path}: not a data directory, it holds {foreign!r}; take an empty one, or a new name. Nothing was changed"
-    )
+    wanted = f"{tmp_path}: not a data directory, it holds {foreign!r}; choose an empty or a new directory. Nothing was changed"
     assert refusal(tmp_path) == wanted
     assert contents(tmp_path) == before
 

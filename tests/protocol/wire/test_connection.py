@@ -230,8 +230,8 @@ def test_a_response_beyond_2_gib_is_refused() -> None:
 @pytest.mark.parametrize(
     ("start", "said"),
     [
-        (b"\x16\x03\x01\x02\0", "It begins as TLS does, which this listener has not"),
-        (b"GET / HTTP/1.1", "It begins as an HTTP request does; HTTP has a port of its own"),
+        (b"\x16\x03\x01\x02\0", "It looks like TLS, which this listener does not use"),
+        (b"GET / HTTP/1.1", "It looks like an HTTP request; HTTP has a separate port"),
     ],
 )
 def test_what_speaks_another_protocol_is_named(start: bytes, said: str) -> None:

@@ -164,9 +164,9 @@ def test_after_a_failed_fsync_nothing_more_is_taken(memory: MemoryEnv) -> None:
     memory.fail("sync", "*.log", errno.EIO, times=1)
     with pytest.raises(OSError, match="Input/output"):
         log.sync()
-    with pytest.raises(StorageError, match="failed before"):
+    with pytest.raises(StorageError, match="earlier failure"):
         log.append(topic(log, "bar"))
-    with pytest.raises(StorageError, match="failed before"):
+    with pytest.raises(StorageError, match="earlier failure"):
         log.sync()
     log.close()
 

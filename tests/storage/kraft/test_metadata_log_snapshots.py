@@ -117,7 +117,7 @@ def test_a_log_without_its_beginning_is_refused(memory: MemoryEnv) -> None:
     make_static_log(memory)
     memory.remove(FIRST_SEGMENT)
     write_log(memory, leader_change(7), f"{METADATA}/{7:020d}.log")
-    with pytest.raises(CorruptLog, match="expected a snapshot that reaches there"):
+    with pytest.raises(CorruptLog, match="expected a snapshot up to that offset"):
         load_metadata(memory, METADATA)
 
 

@@ -137,7 +137,7 @@ def test_what_recovery_cuts_off_is_told(partition: Path) -> None:
     before = contents(partition)
     said = (
         f"; cut off {size_of_first} bytes, the log now ends at offset 0",
-        *(f"{path}: removed, it lies behind the corruption" for path in logs[1:]),
+        *(f"{path}: removed, since it follows the corruption" for path in logs[1:]),
         f"{size} bytes before, 0 after",
     )
     found = json.loads(run(partition, "--unclean", "--dry-run", "--json").stdout)
