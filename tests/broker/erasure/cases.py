@@ -1,4 +1,4 @@
-"""A broker with a key to be erased, and what its certificates are held against: a scanner that shares no code with the broker."""
+"""A broker with a key to erase, and checks of its certificates by a scanner that shares no code with the broker."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ def config(tmp_path: Path, **properties: str) -> BrokerConfig:
 
 
 def env_at(now_ms: int = START_MS) -> FaultyEnv:
-    """Real files, and a clock that stands still."""
+    """Real files, and a frozen clock."""
     return FaultyEnv(SettableClock(now_ms))
 
 
 def env_of(broker: Broker) -> FaultyEnv:
-    """Its files."""
+    """The broker's files."""
     assert isinstance(broker.env, FaultyEnv)
     return broker.env
 
 
 def broker_at(tmp_path: Path, now_ms: int = START_MS, **properties: str) -> Broker:
-    """A broker with data and keys below a directory, whose clock stands still."""
+    """A broker with data and keys below a directory, and a frozen clock."""
     return Broker(config(tmp_path, **properties), env=env_at(now_ms))
 
 
 def clock_of(broker: Broker) -> SettableClock:
-    """Its clock."""
+    """The broker's clock."""
     assert isinstance(broker.env.clock, SettableClock)
     return broker.env.clock
 
 
 def move_to(broker: Broker, now_ms: int) -> None:
-    """Move its clock, so that what is due begins."""
+    """Move the broker's clock, so that due work begins."""
     clock_of(broker).set_ms(now_ms)
     broker.node.scheduler.poke()
 
@@ -65,7 +65,7 @@ def move_to(broker: Broker, now_ms: int) -> None:
 async def create(
     broker: Broker, name: str = "users", partitions: int = 1, policy: str = "compact", segment_bytes: int = 1000
 ) -> None:
-    """Make a compacted topic of small segments that the cleaner leaves alone: what is there is what the test has written."""
+    """Create a compacted topic with small segments that the cleaner ignores: it holds exactly the test's records."""
     configs = {"internal_segment_bytes": segment_bytes, "min_cleanable_dirty_ratio": 1.0}
     await broker.create_topic(name, partitions, cleanup_policy=policy, **configs)
 
@@ -78,7 +78,7 @@ def write(
     codec: int = 0,
     headers: Sequence[Header] = (),
 ) -> int:
-    """Append one batch; its base offset."""
+    """Append one batch; return its base offset."""
     now_ms = broker.env.clock.now_ms()
     records = [Record(offset, now_ms, key, value, tuple(headers)) for offset, (key, value) in enumerate(pairs)]
     log = broker.node.topics.log(topic, partition)
@@ -86,13 +86,13 @@ def write(
 
 
 def write_often(broker: Broker, count: int, value: bytes | None = b"again", topic: str = "users") -> None:
-    """Append so many records of the key, in batches that small segments take."""
+    """Append `count` records of the key, in batches that fit small segments."""
     for first in range(0, count, 20):
         write(broker, *[(KEY, value)] * min(20, count - first), topic=topic)
 
 
 def commit(broker: Broker, *commits: tuple[int, str]) -> None:
-    """Have these groups and no others: the offset that each has committed in each partition of `users`."""
+    """Set the only groups: the offset that each has committed in each partition of `users`."""
     groups = broker.services.groups().groups
     groups.clear()
     for offset, name in commits:
@@ -111,7 +111,7 @@ class Producer:
         self._sequence = 0
 
     def write(self, *pairs: tuple[bytes, bytes | None], codec: int = 0, headers: Sequence[Header] = ()) -> None:
-        """Append a batch to its transaction."""
+        """Append a batch to the producer's transaction."""
         now_ms = self._broker.env.clock.now_ms()
         records = [Record(offset, now_ms, key, value, tuple(headers)) for offset, (key, value) in enumerate(pairs)]
         batch = build_batch(
@@ -152,7 +152,7 @@ def fill(broker: Broker, count: int = 30, topic: str = "users", partition: int =
 
 
 async def create_with_key(broker: Broker, partitions: int = 1, *, others: int = 0, codec: int = 0) -> None:
-    """Make `users` with one value of the key in each partition, and behind it so many of other customers."""
+    """Create `users` with one value of the key in each partition, followed by records of other customers."""
     await create(broker, partitions=partitions)
     for partition in range(partitions):
         write(broker, (KEY, PERSON), partition=partition, codec=codec)
@@ -165,28 +165,28 @@ async def erase(broker: Broker, key: bytes = KEY, topics: Sequence[str] = ("user
 
 
 def data_of(broker: Broker) -> Path:
-    """Its data directory."""
+    """The broker's data directory."""
     return Path(broker.config.data_dir)
 
 
 def certificates_in(directory: Path, state: str) -> list[Path]:
-    """The certificates of a state."""
+    """The certificates with a state."""
     return sorted(directory.glob(f"diamant-erasure-*.{state}.json"))
 
 
 def certificates_of(broker: Broker, state: str) -> list[Path]:
-    """The certificates of a state that a broker has issued."""
+    """The certificates with a state that a broker has issued."""
     return certificates_in(data_of(broker), state)
 
 
 def only_certificate(broker: Broker, state: str) -> dict[str, Any]:
-    """What the one certificate of a state says."""
+    """The content of the single certificate with a state."""
     (path,) = certificates_of(broker, state)
     return parse_certificate(path.read_bytes())
 
 
 def intents_of(broker: Broker) -> list[Path]:
-    """The files of what is not over."""
+    """The intent files of unfinished jobs."""
     return list(data_of(broker).glob("*.intent"))
 
 
@@ -196,36 +196,36 @@ def traces_of(broker: Broker) -> list[Path]:
 
 
 def values_left(broker: Broker, key: bytes = KEY) -> list[bytes | None]:
-    """The values of a key that the files of `users` hold, None for a tombstone, as the scanner of the tests finds them."""
+    """The values of a key in the files of `users`, None for a tombstone, as found by the tests' scanner."""
     return [one.value for one in records_of_key(data_of(broker), "users", key)]
 
 
 async def wait_certified(broker: Broker, state: str) -> None:
-    """Wait until there is a certificate of a state."""
+    """Wait until a certificate with a state exists."""
     await wait_until(lambda: certificates_of(broker, state) != [])
 
 
 async def wait_idle(broker: Broker) -> None:
-    """Wait until what was due is over."""
+    """Wait until the due work is done."""
     await wait_until(
         lambda: not broker.node.scheduler.is_due and not broker.services.erasures().queue.attempts.is_at_work
     )
 
 
 async def certified_at(broker: Broker, now_ms: int, state: str) -> dict[str, Any]:
-    """Move the clock to where an erasure goes on, and wait; what its certificate of that state says."""
+    """Move the clock to the next step of an erasure, and wait; return the content of its certificate with that state."""
     move_to(broker, now_ms)
     await wait_certified(broker, state)
     return only_certificate(broker, state)
 
 
 def pinned(certificate: dict[str, Any]) -> bytes:
-    """The public key, as if it had been given before."""
+    """The public key, as if pinned before."""
     return bytes.fromhex(certificate["signature"]["public_key"])
 
 
 def check_claims(directory: Path, certificate: dict[str, Any], key: bytes) -> None:
-    """What a certificate calls gone is not found by the scanner of the tests."""
+    """Check that the tests' scanner finds no data that a certificate claims to be gone."""
     for claim in certificate["claims"]:
         partition = f"{claim['topic']}-{claim['partition']}"
         for one in records_of_key(directory, claim["topic"], key):

@@ -1,4 +1,4 @@
-"""What the tests of erasing share."""
+"""Fixtures shared by the tests of erasures."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.broker.erasure.cases import broker_at, commit
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An erasure that looks again whether values are gone does so at once."""
+    """An erasure checks again at once whether values are gone."""
     monkeypatch.setattr(erase_steps, "LOOK_AGAIN_S", 0.001)
 
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker whose clock stands still."""
+    """A broker with a frozen clock."""
     async with broker_at(tmp_path) as running:
         yield running
 

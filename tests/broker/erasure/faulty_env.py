@@ -1,4 +1,4 @@
-"""Real files where calls fail, are held, or are preceded by something."""
+"""Real files with injected faults: calls fail, are held, or are preceded by an action."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from diamant.storage.env.env import Buffer, File, RealEnv
 
 @dataclass(slots=True)
 class Fault:
-    """Something that happens before some calls."""
+    """An action before some calls."""
 
     operation: str
     path_glob: str
@@ -26,7 +26,7 @@ class Fault:
 
 
 class FaultyEnv(RealEnv):
-    """The operating system; what is to happen before calls is in `faults`, which a test may clear."""
+    """The operating system with `faults`, which a test may clear."""
 
     faults: tuple[Fault, ...] = ()
 
@@ -40,7 +40,7 @@ class FaultyEnv(RealEnv):
         self.faults = (*self.faults, Fault(operation, path_glob, act, after, times))
 
     def fail(self, operation: str, path_glob: str, error: int, *, after: int = 0) -> None:
-        """Have calls fail with an errno, such as ENOSPC."""
+        """Make calls fail with an errno, such as ENOSPC."""
 
         def fail() -> None:
             raise OSError(error, os.strerror(error), "somewhere")
@@ -80,7 +80,7 @@ class FaultyEnv(RealEnv):
 
 
 class Held:
-    """A call of the operating system that a thread is in until the test releases it."""
+    """A system call that blocks its thread until the test releases it."""
 
     def __init__(self, env: object, operation: str, path_glob: str, *, after: int = 0) -> None:
         assert isinstance(env, FaultyEnv)

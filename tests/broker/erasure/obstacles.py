@@ -1,4 +1,4 @@
-"""What gets into the way of an erasure: damage, open transactions, full disks, steps that are held, stopped or preceded."""
+"""Obstacles to an erasure: damage, open transactions, full disks, and held, stopped or preceded steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCANNING = "waiting for readers of removed files"
 
 
 class TimeLimit:
-    """The time that a call has, if it is told so many milliseconds: over when the test says so, and not before."""
+    """The timeout of a call with this value in ms: it expires when the test says so."""
 
     ms = 123_456
 
@@ -41,7 +41,7 @@ class TimeLimit:
         patched.setattr(asyncio, "timeout", timeout)
 
     def end(self) -> None:
-        """It is over now."""
+        """Let the timeout expire."""
         assert self._timeout is not None
         self._timeout.reschedule(0)
 
@@ -49,7 +49,7 @@ class TimeLimit:
 async def told_at_its_limit(
     call: Coroutine[Any, Any, object], held: Held, limit: TimeLimit, queue: JobQueue[Any, Any]
 ) -> str:
-    """What a call says whose time is over while one of its steps is held, which then goes on."""
+    """The error of a call that times out while one of its steps is held; the step then continues."""
     waiting = asyncio.ensure_future(call)
     await wait_until(held.begun.is_set)
     limit.end()
@@ -61,7 +61,7 @@ async def told_at_its_limit(
 
 
 async def erase_in_vain(broker: Broker, patched: pytest.MonkeyPatch, *arguments: Any, **options: Any) -> Erasure:
-    """Erase, and have no more time once all was compacted twice. TimedOut, unless it was over before."""
+    """Erase, and let the timeout expire after two compactions. TimedOut unless the erasure ended before."""
     limit, rounds = TimeLimit(patched), 0
 
     def count(progress: Progress) -> None:
@@ -77,7 +77,7 @@ async def erase_in_vain(broker: Broker, patched: pytest.MonkeyPatch, *arguments:
 
 
 def at_stage(stage: str, act: Callable[[], object]) -> Progress:
-    """The progress of a call in which something happens whenever a stage begins."""
+    """The progress of a call, with an action at the beginning of each stage of that name."""
     seen = ""
 
     def look(progress: Progress) -> None:
@@ -91,12 +91,12 @@ def at_stage(stage: str, act: Callable[[], object]) -> Progress:
 
 
 def stopped() -> None:
-    """End the attempt where it is."""
+    """End the attempt at this point."""
     raise EraseFailed("stopped here")
 
 
 def no_space(*_arguments: Any, **_options: Any) -> Any:
-    """What the operating system says."""
+    """Raise the operating system's error for a full disk."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere")
 
 
@@ -109,7 +109,7 @@ def damage(broker: Broker, topic: str = "users", partition: int = 0) -> None:
 
 
 def hold_up(broker: Broker, partition: int = 0) -> Producer:
-    """Open a transaction with a value of the key, behind which nothing can be cleaned until it ends."""
+    """Open a transaction with a value of the key; nothing after it can be cleaned until it ends."""
     producer = Producer(broker, "users", partition, 5)
     producer.write((KEY, PERSON))
     return producer

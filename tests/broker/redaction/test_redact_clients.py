@@ -1,4 +1,4 @@
-"""Real clients and a redacted topic: consumers read across the gaps to the end, producers go on where they were."""
+"""Real clients and a redacted topic: consumers read across the gaps to the end, producers continue at their position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHERE = 'value.email == "ada@example.com"'
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BlockingBroker]:
-    """A broker in a thread of its own, whose segments are small."""
+    """A broker in its own thread, with small segments."""
     with Broker(config(tmp_path)) as running:
         yield running
 
@@ -34,7 +34,7 @@ def config(tmp_path: Path, listen: str = "127.0.0.1:0") -> BrokerConfig:
 
 
 def is_adas(number: int) -> bool:
-    """The beginning, the end, a run of whole batches, and every seventh."""
+    """Whether a record is Ada's: the first, the last, a run of whole batches, and every seventh."""
     return number < 25 or COUNT - 25 <= number < COUNT or 100 <= number < 180 or number % 7 == 0
 
 
@@ -54,7 +54,7 @@ def produce(producer: Any, first: int, last: int, flush_every: int = 10) -> None
 
 
 def filled(broker: BlockingBroker, **settings: Any) -> Any:
-    """A topic with all values, and the idempotent producer that has written them."""
+    """A topic with all values, and the idempotent producer that wrote them."""
     from confluent_kafka import Producer
 
     broker.create_topic(TOPIC, 1, internal_segment_bytes=4000)
@@ -75,7 +75,7 @@ EXPECTED = [number for number in range(COUNT) if not is_adas(number)]
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_reads_to_the_end(broker: BlockingBroker, client: Client, codec: str) -> None:
-    """What is left with its offsets, through batches of which nothing is left, in small fetches; at the end, too."""
+    """It gets the remaining records with their offsets, across emptied batches, in small fetches, and reaches the end."""
     filled(broker, **{"compression.type": codec})
     assert redact(broker).removed == COUNT - len(EXPECTED)
     found = client.consume(broker.bootstrap_servers, TOPIC, fetch_bytes=1000)
@@ -83,18 +83,18 @@ def test_a_client_reads_to_the_end(broker: BlockingBroker, client: Client, codec
 
 
 def read(broker: BlockingBroker, isolation: str = "read_committed") -> list[Read]:
-    """Everything up to the end of the partition."""
+    """Read everything up to the end of the partition."""
     return ConfluentKafka().consume(broker.bootstrap_servers, TOPIC, isolation=isolation)
 
 
 def test_idempotent_and_transactional_producers_go_on(tmp_path: Path) -> None:
-    """After everything of theirs was removed, and after a restart of the broker; nothing is lost or written twice."""
+    """After all their records were removed, and after a restart of the broker, nothing is lost or written twice."""
     with ReservedPort() as port:
         go_on(tmp_path, port.address)
 
 
 def go_on(tmp_path: Path, address: str) -> None:
-    """See above: both brokers are where the producers look for them."""
+    """Continue the test above: both brokers have the address known to the producers."""
     from confluent_kafka import Producer
 
     with Broker(config(tmp_path, address)) as broker:

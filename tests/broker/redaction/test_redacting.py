@@ -1,4 +1,4 @@
-"""Redact and certify in a whole broker: what is claimed is looked for again by a scanner that shares no code with it."""
+"""Redaction and certification in a whole broker: a scanner that shares no code with it checks the claims."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ OTHER = b'{"order": 8, "customer": {"email": "bob@example.com", "city": "Basel"}
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker whose clock stands still."""
+    """A broker with a frozen clock."""
     async with broker_at(tmp_path) as running:
         yield running
 
@@ -74,7 +74,7 @@ def write(
     headers: tuple[Header, ...] = (),
     **fields: Any,
 ) -> int:
-    """Append one batch; its base offset."""
+    """Append one batch; return its base offset."""
     now_ms = broker.env.clock.now_ms()
     records = [Record(offset, now_ms, key, value, headers) for offset, value in enumerate(values)]
     log = broker.node.topics.log(topic, partition)
@@ -94,7 +94,7 @@ async def redact(broker: Broker, where: str = WHERE, topic: str = "orders", **op
 
 
 def offsets(broker: Broker, topic: str = "orders", partition: int = 0) -> list[int]:
-    """Offsets of the records that the partition's files hold, ascending."""
+    """Offsets of the records in the partition's files, ascending."""
     directory = f"{topic}-{partition}"
     found = [
         one.offset
@@ -106,14 +106,14 @@ def offsets(broker: Broker, topic: str = "orders", partition: int = 0) -> list[i
 
 
 async def wait_gone(broker: Broker) -> dict[str, Any]:
-    """Wait until what was begun is over; the certificate of what is gone."""
+    """Wait until the job has ended; return the certificate for the removed records."""
     await wait_until(lambda: not broker.services.redactions().queue.unfinished())
     (path,) = data_of(broker).glob("diamant-redaction-*.records-gone.json")
     return parse_certificate(path.read_bytes())
 
 
 async def verified(broker: Broker, certificate: dict[str, Any], where: str | None = WHERE) -> Verification:
-    """Hold a certificate against the broker, with the key that it names."""
+    """Verify a certificate with the broker, using the certificate's own key."""
     return await broker.services.certificates().verify(certificate, public_key=pinned(certificate), where=where)
 
 
@@ -124,7 +124,7 @@ def damage(path: Path) -> None:
 
 
 def move(path: Path, batch: int) -> None:
-    """Change the base offset of a segment's batch: the how manyth, from 0."""
+    """Change the base offset of a batch in a segment; batches are numbered from 0."""
     data, at = path.read_bytes(), 0
     for _ in range(batch):
         at += int.from_bytes(data[at + 8 : at + 12], "big") + 12
@@ -132,7 +132,7 @@ def move(path: Path, batch: int) -> None:
 
 
 def backed_up(path: Path) -> Callable[[], object]:
-    """What puts a file back as it is now."""
+    """Return a function that restores the present file."""
     data = path.read_bytes()
     return lambda: path.write_bytes(data)
 
@@ -141,7 +141,7 @@ def backed_up(path: Path) -> Callable[[], object]:
 
 
 async def test_records_that_match_are_gone_from_every_file(broker: Broker) -> None:
-    """Of all partitions and codecs; other records keep their offsets, and the certificate tells where they were."""
+    """In all partitions and codecs; other records keep their offsets, and the certificate lists the removed offsets."""
     await create(broker, partitions=3)
     removed = {}
     for partition, codec in ((0, 0), (1, 4), (2, 2)):
@@ -174,7 +174,7 @@ async def test_records_that_match_are_gone_from_every_file(broker: Broker) -> No
 
 
 async def test_untouched_segments_stay_bit_for_bit(broker: Broker) -> None:
-    """And their files are the same files."""
+    """Their files are not replaced, either."""
     await create(broker)
     for _ in range(4):
         fill(broker, 8)
@@ -191,7 +191,7 @@ async def test_untouched_segments_stay_bit_for_bit(broker: Broker) -> None:
 
 
 async def test_how_far_it_is_is_told(broker: Broker) -> None:
-    """Stage after stage, without what is looked for."""
+    """The progress names each stage, without the condition."""
     await create(broker)
     write(broker, OTHER, ORDER)
     seen: list[tuple[str, str]] = []
@@ -210,7 +210,7 @@ async def test_how_far_it_is_is_told(broker: Broker) -> None:
 
 
 async def test_headers_keys_and_nothing_at_all(broker: Broker) -> None:
-    """By header, by a binary key; a description that nothing matches yields a certificate that says so."""
+    """By header and by binary key; a condition without matches yields a certificate that says so."""
     await create(broker)
     write(broker, b"one", headers=(Header("user", b"42"),))
     write(broker, b"two", key=b"\x00\xff")
@@ -230,7 +230,7 @@ async def test_headers_keys_and_nothing_at_all(broker: Broker) -> None:
 
 
 async def test_a_description_of_everything_needs_yes_all(broker: Broker) -> None:
-    """Of a topic without records it is no description of everything."""
+    """A topic without records needs no confirmation."""
     await create(broker, partitions=2)
     assert (await redact(broker, "value exists")).removed == 0
     write(broker, ORDER, ORDER)
@@ -246,7 +246,7 @@ async def test_a_description_of_everything_needs_yes_all(broker: Broker) -> None
 
 
 async def test_on_a_compacted_topic_no_older_value_comes_back(broker: Broker) -> None:
-    """Those of the matched key go along; a newer one that does not match stays."""
+    """Older values of the matched key are removed, too; a newer one that does not match stays."""
     await create(broker, "orders", 1, **{"cleanup.policy": "compact"})
     write(broker, b"an older value", key=b"a")
     write(broker, ORDER, key=b"a")
@@ -261,7 +261,7 @@ async def test_on_a_compacted_topic_no_older_value_comes_back(broker: Broker) ->
 
 
 async def test_values_that_are_no_json_are_told_and_stay(broker: Broker) -> None:
-    """Nobody can decide whether they are meant; so are the same bytes in other topics."""
+    """They are undecidable; the same bytes in other topics are listed, too."""
     await create(broker)
     await create(broker, "mails")
     write(broker, ORDER)
@@ -282,7 +282,7 @@ async def test_values_that_are_no_json_are_told_and_stay(broker: Broker) -> None
 
 
 async def test_undecided_records_go_or_stay_as_is_asked(broker: Broker) -> None:
-    """Either is certified, and verified: removed ones may not come back, kept ones are listed and are no obstacle."""
+    """Both are certified and verified: removed ones may not come back, kept ones are listed and refuse nothing."""
     await create(broker)
     write(broker, ORDER, OTHER)
     odd = write(broker, ORDER + b" and something else")
@@ -303,7 +303,7 @@ async def test_undecided_records_go_or_stay_as_is_asked(broker: Broker) -> None:
 
 
 async def test_escapes_in_values_that_are_no_strict_json_hide_nothing(broker: Broker) -> None:
-    """Those with NaN go; one with bytes behind its end cannot be decided, and then nothing is certified."""
+    """Values with NaN are removed; one with trailing bytes is undecidable, so nothing is certified."""
     where = 'value.name == "Müller"'
     await create(broker)
     write(broker, b'{"name": "M\\u00fcller", "score": NaN}', OTHER)
@@ -317,7 +317,7 @@ async def test_escapes_in_values_that_are_no_strict_json_hide_nothing(broker: Br
 
 
 async def test_what_is_above_the_last_stable_offset_is_not_called_gone(broker: Broker) -> None:
-    """It goes by itself once the transaction is over, and then the certificate says so."""
+    """It is removed automatically once the transaction has ended, and then certified."""
     await create(broker)
     write(broker, ORDER, OTHER)
     producer = Producer(broker, "orders", 0, 5)
@@ -346,7 +346,7 @@ async def test_what_is_above_the_last_stable_offset_is_not_called_gone(broker: B
 
 
 async def test_an_open_transaction_without_a_match_is_no_obstacle(broker: Broker) -> None:
-    """Everything up to the end was judged."""
+    """Everything up to the log end was judged."""
     await create(broker)
     write(broker, ORDER, OTHER)
     Producer(broker, "orders", 0, 5).write((b"k", OTHER))
@@ -356,7 +356,7 @@ async def test_an_open_transaction_without_a_match_is_no_obstacle(broker: Broker
 
 
 async def test_producers_go_on_after_a_restart(tmp_path: Path) -> None:
-    """Sequences and epochs are those from before, although every record of theirs is gone."""
+    """Sequences and epochs continue, although every record of the producers was removed."""
     async with broker_at(tmp_path) as broker:
         await create(broker)
         fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
@@ -385,7 +385,7 @@ async def test_producers_go_on_after_a_restart(tmp_path: Path) -> None:
 async def test_a_redaction_that_was_interrupted_goes_on_at_the_next_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, operation: str, path: str
 ) -> None:
-    """Wherever it stopped; the intent is encrypted, its mode is 0600, and it is gone in the end. No log line tells anything."""
+    """At any point; the intent is encrypted with mode 0600 and finally removed. No log line contains data."""
     caplog.set_level(logging.DEBUG, "diamant")
     async with broker_at(tmp_path) as broker:
         await create(broker, partitions=2)
@@ -415,7 +415,7 @@ async def test_a_redaction_that_was_interrupted_goes_on_at_the_next_start(
 async def test_what_goes_once_a_partition_takes_writes_again_is_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """A write to it has failed; an attempt ends early, and the broker is started anew: the certificate has all that went."""
+    """After a failed write and an early end, the next run's certificate counts all removed records."""
     failure = OSError(errno.EIO, "mended later")
 
     def interrupted(*_: object) -> None:
@@ -443,7 +443,7 @@ async def test_what_goes_once_a_partition_takes_writes_again_is_counted_once(
 
 
 async def go_on(broker: Broker, is_so: Callable[[], bool]) -> None:
-    """Move the clock until something is so."""
+    """Move the clock until a condition holds."""
 
     def is_so_later() -> bool:
         move_to(broker, clock_of(broker).now_ms() + RETRY_MS)
@@ -453,7 +453,7 @@ async def go_on(broker: Broker, is_so: Callable[[], bool]) -> None:
 
 
 async def test_a_call_that_takes_too_long_goes_on_in_the_broker(broker: Broker) -> None:
-    """What was begun is ended; the caller is told. A segment at hand is never left half."""
+    """The caller gets a timeout; the job completes. A segment in progress is never left half-written."""
     await create(broker)
     write(broker, OTHER, ORDER)
 
@@ -467,7 +467,7 @@ async def test_a_call_that_takes_too_long_goes_on_in_the_broker(broker: Broker) 
 
 
 async def test_a_full_disk_changes_nothing_and_is_tried_again(broker: Broker) -> None:
-    """The segments stay as they were, no file is left over, and the error names what failed."""
+    """The segments stay as they were, no file is left over, and the error names the failure."""
     await create(broker)
     write(broker, OTHER, ORDER)
     fill(broker, 10)
@@ -484,7 +484,7 @@ async def test_a_full_disk_changes_nothing_and_is_tried_again(broker: Broker) ->
 
 
 async def test_records_written_meanwhile_are_named_and_not_removed(broker: Broker) -> None:
-    """The claim ends where the log ended when it was asked for."""
+    """The claim ends at the log end at the time of the request."""
     await create(broker)
     write(broker, OTHER, ORDER)
     redaction = await redact(broker, progress=at_stage("rewriting segments", lambda: write(broker, ORDER)))
@@ -497,7 +497,7 @@ async def test_records_written_meanwhile_are_named_and_not_removed(broker: Broke
 async def test_very_many_records_written_meanwhile_are_no_obstacle(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More than are listed; those below the claim would be listed first."""
+    """More than can be listed; those below the claim would be listed first."""
     await create(broker, **{"internal.segment.bytes": "1000000"})
     write(broker, OTHER, ORDER)
     count = MAX_LISTED + 10
@@ -515,7 +515,7 @@ async def test_very_many_records_written_meanwhile_are_no_obstacle(
 
 
 async def test_a_damaged_segment_gets_no_certificate(broker: Broker) -> None:
-    """Other segments of a topic that is not compacted are written anew nevertheless."""
+    """Other segments of a topic that is not compacted are rewritten nevertheless."""
     await create(broker)
     write(broker, OTHER, ORDER)
     fill(broker, 12)
@@ -545,7 +545,7 @@ async def test_a_damaged_segment_gets_no_certificate(broker: Broker) -> None:
 async def test_mistakes_change_nothing(
     broker: Broker, topic: str, where: str, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    """And the error says what to do, without what was looked for."""
+    """The error says what to do, without the condition."""
     await create(broker)
     with pytest.raises(error, match=message) as found:
         await broker.redact(topic, where=where, **({"reason": "r"} | options))
@@ -557,7 +557,7 @@ async def test_mistakes_change_nothing(
 
 
 async def test_a_certificate_is_verified_against_the_broker_and_its_files(broker: Broker, tmp_path: Path) -> None:
-    """With the description the records are looked at again; another description, or a changed certificate, is told."""
+    """With the condition, the records are checked again; another condition or an altered certificate is reported."""
     await create(broker)
     write(broker, OTHER, ORDER)
     fill(broker)
@@ -583,7 +583,7 @@ async def test_a_certificate_is_verified_against_the_broker_and_its_files(broker
 
 
 async def test_a_certificate_names_copies_in_other_topics(tmp_path: Path) -> None:
-    """What was copied into the directory of another topic counts with that topic and is not matched: not covered."""
+    """A copy in another topic's directory belongs to that topic and is not matched: not covered."""
     async with broker_at(tmp_path) as broker:
         await create(broker)
         write(broker, OTHER, ORDER)
@@ -593,7 +593,7 @@ async def test_a_certificate_names_copies_in_other_topics(tmp_path: Path) -> Non
 
 
 async def test_a_backup_that_is_put_back_breaks_the_claim(tmp_path: Path) -> None:
-    """Offline, by the files alone."""
+    """Offline verification finds it in the files alone."""
     async with broker_at(tmp_path) as broker:
         await create(broker)
         write(broker, OTHER, ORDER)
@@ -616,7 +616,7 @@ async def test_a_backup_that_is_put_back_breaks_the_claim(tmp_path: Path) -> Non
 
 
 async def test_what_may_be_of_the_topic_is_not_passed_over(broker: Broker) -> None:
-    """A compressed copy of a segment that somebody has put into the data directory, and bytes in files that are no segments."""
+    """A compressed copy of a segment in the data directory, and bytes in files that are no segments."""
     await create(broker)
     write(broker, OTHER, ORDER)
     fill(broker)
@@ -641,7 +641,7 @@ async def test_what_may_be_of_the_topic_is_not_passed_over(broker: Broker) -> No
 
 
 async def test_a_record_that_was_moved_out_of_the_claim_is_not_gone(broker: Broker) -> None:
-    """Base offsets are in no checksum: a changed one is damage, and of that partition nothing is claimed."""
+    """Base offsets are not covered by a checksum: a changed one counts as damage, and that partition gets no claim."""
     await create(broker, "orders", 1, **{"internal.segment.bytes": "100000"})
     for value in (OTHER, ORDER, OTHER):
         write(broker, value)
@@ -657,7 +657,7 @@ async def test_a_record_that_was_moved_out_of_the_claim_is_not_gone(broker: Brok
 
 
 async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path) -> None:
-    """As for erasures: nothing was changed by then."""
+    """As for erasures: nothing had changed by then."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "diamant-redaction-abc.intent.tmp").write_bytes(b"x")
     async with broker_at(tmp_path) as broker:
@@ -665,7 +665,7 @@ async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path)
 
 
 async def test_sabotage_is_caught(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search that misses a record, and a rewrite that keeps one: the scan finds it, and nothing is certified."""
+    """The scan finds a record that the search missed or the rewrite kept, and nothing is certified."""
     await create(broker)
     write(broker, OTHER, ORDER)
     for sabotage in (FORGETS, Mutant(rewrite._Cut, "goes", returns(False))):

@@ -1,4 +1,4 @@
-"""How redactions end that were not simply carried out: refused in a later run, cancelled, or left without their topic."""
+"""Redactions that end without completion: refused in a later run, cancelled, or with a deleted topic."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ WHERE = 'key == "customer-42"'
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker whose clock stands still."""
+    """A broker with a frozen clock."""
     async with broker_at(tmp_path) as running:
         yield running
 
 
 async def make(broker: Broker, partitions: int = 1, **options: Any) -> None:
-    """Make the topic."""
+    """Create the topic."""
     await create(broker, "orders", partitions, policy="delete", **options)
 
 
 def write_two(broker: Broker, partition: int = 0) -> None:
-    """A record that matches, and another one."""
+    """Write a matching record, and another one."""
     write(broker, (KEY, b"one"), (b"another", b"two"), topic="orders", partition=partition)
 
 
 def hold_up(broker: Broker) -> Producer:
-    """Open a transaction with a record that matches."""
+    """Open a transaction with a matching record."""
     producer = Producer(broker, "orders", 0, 5)
     producer.write((KEY, b"one"))
     return producer
@@ -70,12 +70,12 @@ async def redact(broker: Broker, where: str = WHERE, **options: Any) -> Redactio
 
 
 def keys(broker: Broker) -> list[bytes | None]:
-    """Keys of the records that the topic's files hold, by file and offset."""
+    """Keys of the records in the topic's files, by file and offset."""
     return [one.key for path in sorted(log_files(data_of(broker), "orders")) for one in records_in(path)]
 
 
 async def wait_over(broker: Broker) -> None:
-    """Go on after the usual pause, and wait for the end."""
+    """Continue after the usual pause, and wait for the end."""
     move_to(broker, START_MS + RETRY_MS)
     await wait_until(lambda: not broker.services.redactions().queue.unfinished())
 
@@ -84,7 +84,7 @@ async def wait_over(broker: Broker) -> None:
 
 
 async def test_what_shows_later_that_everything_matches_ends_then(broker: Broker) -> None:
-    """When the open transaction is over in which all of it was hidden; nobody has said that this is meant."""
+    """The open transaction hid the last records; once it ends, everything matches, which was not confirmed."""
     await make(broker)
     producer = Producer(broker, "orders", 0, 5)
     producer.write((KEY, b"one"), (KEY, b"two"))
@@ -102,7 +102,7 @@ async def test_what_shows_later_that_everything_matches_ends_then(broker: Broker
 
 
 async def test_when_it_was_said_that_everything_is_meant_it_goes_on(broker: Broker) -> None:
-    """And so it does when something else stayed in the run before: then it was no description of everything."""
+    """It also continues if an earlier run left other records: then not everything matched."""
     await make(broker)
     producer = hold_up(broker)
     assert (await redact(broker, yes_all=True)).state == "not-certified"
@@ -113,7 +113,7 @@ async def test_when_it_was_said_that_everything_is_meant_it_goes_on(broker: Brok
 
 
 async def test_a_damaged_segment_does_not_hide_that_everything_else_matches(broker: Broker) -> None:
-    """What cannot be read counts for nothing, in the topic itself and in another partition."""
+    """Unreadable records do not count, in the same or another partition."""
     await make(broker, partitions=2)
     for partition in (0, 1):
         write(broker, (KEY, b"one"), (KEY, b"two"), topic="orders", partition=partition)
@@ -132,7 +132,7 @@ async def test_a_damaged_segment_does_not_hide_that_everything_else_matches(brok
 async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For so it does."""
+    """The redaction does continue."""
     await make(broker)
     write_two(broker)
     held, limit = Held(broker.env, "rename", "*.intent.tmp"), TimeLimit(monkeypatch)
@@ -147,7 +147,7 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
 async def test_a_timeout_while_the_intent_goes_leaves_nothing_to_be_tried_again(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The certificate is there; no attempt is made again every minute."""
+    """The certificate exists, so no attempt follows."""
     await make(broker)
     write_two(broker)
     held, limit = Held(broker.env, "remove", "*.intent"), TimeLimit(monkeypatch)
@@ -158,7 +158,7 @@ async def test_a_timeout_while_the_intent_goes_leaves_nothing_to_be_tried_again(
 
 
 async def test_an_intent_that_is_gone_is_not_gone_on_with(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever took it away, the broker notes it and does not try again."""
+    """The broker logs the missing intent and does not retry."""
     await make(broker)
     write(broker, (b"another", b"two"), topic="orders")
     hold_up(broker)
@@ -173,7 +173,7 @@ async def test_an_intent_that_is_gone_is_not_gone_on_with(broker: Broker, caplog
 
 
 async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> None:
-    """While the redaction waited for its transactions: it ends with a word that says so, and takes nothing from the new one."""
+    """A redaction that waits for transactions ends with a reason, and removes nothing from the new topic."""
     await make(broker)
     hold_up(broker)
     redaction = await redact(broker)
@@ -192,7 +192,7 @@ async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> N
 
 
 async def test_a_topic_that_is_deleted_ends_its_redaction(broker: Broker) -> None:
-    """There is nothing left to be gone on with."""
+    """There is nothing left to redact."""
     await make(broker)
     hold_up(broker)
     redaction = await redact(broker)
@@ -203,7 +203,7 @@ async def test_a_topic_that_is_deleted_ends_its_redaction(broker: Broker) -> Non
 
 
 async def test_a_partition_that_is_added_meanwhile_is_named(broker: Broker) -> None:
-    """It is no part of the redaction; records there that match were written since."""
+    """It is out of scope; its matching records were written after the request."""
     await make(broker)
     write(broker, (b"another", b"two"), topic="orders")
     producer = hold_up(broker)
@@ -241,7 +241,7 @@ async def test_a_partition_that_could_not_be_opened_is_judged_once_it_is(broker:
 
 
 async def test_a_redaction_that_can_never_be_certified_is_cancelled(broker: Broker) -> None:
-    """What was removed stays so; the last certificate says that nothing is certified, and the metrics count it."""
+    """Removed records stay removed; the last certificate claims nothing, and the metrics count it."""
     await make(broker, partitions=2)
     for partition in (0, 1):
         write_two(broker, partition)
@@ -268,7 +268,7 @@ async def test_a_redaction_that_can_never_be_certified_is_cancelled(broker: Brok
 
 
 async def test_a_redaction_that_somebody_waits_for_is_cancelled(broker: Broker) -> None:
-    """A segment at hand is ended, the call is told, and cleaning goes on."""
+    """A segment in progress is completed, the call gets an error, and cleaning continues."""
     await make(broker)
     write_two(broker)
     held = Held(broker.env, "create_new", "*.cleaned")
@@ -287,7 +287,7 @@ async def test_a_redaction_that_somebody_waits_for_is_cancelled(broker: Broker) 
 
 
 async def test_a_cancellation_that_stops_halfway_is_not_called_one(broker: Broker) -> None:
-    """As long as its intent is there the redaction goes on, and nobody finds a certificate that says otherwise."""
+    """While its intent exists the redaction continues, and no certificate says otherwise."""
     await make(broker)
     write(broker, (b"another", b"two"), topic="orders")
     producer = hold_up(broker)
@@ -304,7 +304,7 @@ async def test_a_cancellation_that_stops_halfway_is_not_called_one(broker: Broke
 
 
 async def test_undecided_records_in_files_of_no_partition_are_kept_like_others(broker: Broker) -> None:
-    """With `keep` they are no obstacle, and the certificate names them; else nothing is certified as long as they lie there."""
+    """With `keep` they refuse nothing, and the certificate lists them; otherwise they refuse all claims."""
     where = 'value.email == "ada@example.com"'
     await make(broker)
     write(broker, (b"1", b'{"email": "ada@example.com"}'), (b"2", b"no json: email ada@example.com"), topic="orders")
@@ -329,14 +329,14 @@ async def test_undecided_records_in_files_of_no_partition_are_kept_like_others(b
 
 
 def limit(broker: Broker, limits: redact_result.RedactLimits) -> None:
-    """Have redactions with other limits."""
+    """Run redactions with other limits."""
     services = broker.services
     lock = services.erasures().queue.attempts.lock
     services.redactions.made = Redactions(broker.node, services.evidence(), services.cleaning, lock, limits)
 
 
 async def test_what_is_remembered_is_bounded_for_all_partitions_together(broker: Broker) -> None:
-    """Each of them would fit; both do not, and nothing is changed."""
+    """Each partition fits alone, but not both, so nothing is changed."""
     await make(broker, partitions=2)
     for partition in (0, 1):
         write_two(broker, partition)
@@ -349,7 +349,7 @@ async def test_what_is_remembered_is_bounded_for_all_partitions_together(broker:
 
 
 async def test_runs_of_offsets_are_listed_up_to_a_bound_and_counted(broker: Broker) -> None:
-    """Of all segments and partitions together; single offsets of each partition."""
+    """Ranges over all segments and partitions; single offsets per partition."""
     limit(broker, redact_result.RedactLimits(ranges=6, offsets=3))
     await make(broker, partitions=2)
     for partition in (0, 1):

@@ -1,4 +1,4 @@
-"""A real broker process is killed with SIGKILL at several moments of a redaction, and finishes it after the restart."""
+"""A broker process is killed with SIGKILL at several moments of a redaction, and completes it after the restart."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PATIENCE_S = 300.0
 
 
 class Directory:
-    """A data directory and what a redaction has in it."""
+    """A data directory and a redaction's files in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,14 +46,14 @@ class Directory:
 
     @property
     def deleted(self) -> int:
-        """Segments that were replaced and wait to be deleted."""
+        """Replaced segments that await deletion."""
         found = len(list(self.partition.glob("*.log.deleted")))
         self.most_deleted = max(self.most_deleted, found)
         return found
 
     @property
     def is_scanned(self) -> bool:
-        """All segments were replaced, the old ones are deleted, and the certificate is not there yet."""
+        """All segments are replaced, the old ones deleted, and the certificate does not exist yet."""
         return not self.deleted and self.most_deleted > 5
 
 
@@ -68,7 +68,7 @@ LATE = ("while everything is scanned", "when its certificate is there")
 
 
 def wait_for(condition: Callable[[], bool], process: BrokerProcess, timeout_s: float = PATIENCE_S) -> None:
-    """Return as soon as a condition holds, without a pause: what is waited for may be over soon."""
+    """Return as soon as a condition holds, without a pause: it may last only briefly."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert process.is_running, process.log
@@ -88,7 +88,7 @@ def running(tmp_path: Path, name: str) -> Iterator[BrokerProcess]:
 
 
 async def fill(address: str) -> dict[int, bytes]:
-    """Write orders, of which every seventh is Ada's, some of them by an idempotent producer; return them by offset."""
+    """Write orders, every seventh of them Ada's, some by an idempotent producer; return them by offset."""
     written: dict[int, bytes] = {}
     async with WireClient(address) as client:
         created = await client.create("orders", internal_segment_bytes="3000")
@@ -110,7 +110,7 @@ async def fill(address: str) -> dict[int, bytes]:
 
 
 def killed_at(moment: str, path: Path) -> dict[int, bytes] | None:
-    """Redact, and kill the broker at a moment; what was written. None if the redaction was further by then."""
+    """Redact, and kill the broker at a moment; return the written records, or None if the redaction had passed the moment."""
     directory = Directory(path / "data")
     with running(path, "first") as process:
         address = process.wait_for_address()
@@ -142,7 +142,7 @@ def killed_at(moment: str, path: Path) -> dict[int, bytes] | None:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_redaction_that_is_killed_is_finished_by_the_next_broker(tmp_path: Path, moment: str) -> None:
-    """What matched is gone, all others are where they were, once, and the certificate of the next run verifies."""
+    """Matching records are gone, all others exist once at their offsets, and the next run's certificate verifies."""
     # Some moments are short, and a busy machine may have others run for as long.
     for attempt in range(ATTEMPTS):
         path = tmp_path / str(attempt)

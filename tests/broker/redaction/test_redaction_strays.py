@@ -1,4 +1,4 @@
-"""Redactions where what was looked for is elsewhere: in files of no partition, in another field, behind another path."""
+"""Redactions whose sought text is elsewhere: in stray files, in another field, under another path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COPY = "backup/00000000000000000000.log"
 
 
 def put_copy(directory: Path, key: bytes | None, value: bytes | None) -> Path:
-    """Put a segment where no partition is."""
+    """Put a segment outside any partition."""
     path = directory / COPY
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(build_batch([Record(0, 1000, key, value)]))
@@ -41,7 +41,7 @@ def put_copy(directory: Path, key: bytes | None, value: bytes | None) -> Path:
 async def test_a_copied_record_lets_nothing_be_certified(
     broker: Broker, where: str, key: bytes, value: bytes | None
 ) -> None:
-    """Also if it is nothing but what was looked for; each partition names the file. Without the copy it is certified."""
+    """Even if it is only the sought text; each partition names the file. Without the copy the claim is certified."""
     await create(broker, partitions=2)
     write(broker, OTHER, value, key=key)
     write(broker, OTHER, key=b"other")
@@ -67,7 +67,7 @@ async def test_a_copied_record_lets_nothing_be_certified(
 
 
 async def test_a_text_in_a_file_of_nobody_is_listed_and_no_obstacle(broker: Broker) -> None:
-    """A mail address is in many files; that is no record of the topic."""
+    """Many files may contain a mail address; that is not a record of the topic."""
     await create(broker)
     write(broker, ORDER, OTHER)
     (data_of(broker) / "notes.txt").write_bytes(b"write to " + EMAIL.encode())
@@ -81,7 +81,7 @@ async def test_a_text_in_a_file_of_nobody_is_listed_and_no_obstacle(broker: Brok
 
 
 async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker: Broker) -> None:
-    """Whether it has such records or not."""
+    """With or without such records."""
     await create(broker)
     write(broker, ORDER, OTHER)
     certificate = (await redact(broker)).certificate
@@ -101,7 +101,7 @@ ON_TOP = "No record matched, and nothing was removed"
 
 
 async def test_records_that_hold_the_text_elsewhere_are_counted(broker: Broker) -> None:
-    """Once each, whatever the field, in the topic itself only; the first of them are named."""
+    """Each record once, for any field, only in the topic itself; the first are listed."""
     await create(broker, partitions=2)
     await create(broker, "mails")
     write(broker, ORDER, OTHER, ORDER.replace(b"Bern", EMAIL.encode()))
@@ -122,7 +122,7 @@ async def test_records_that_hold_the_text_elsewhere_are_counted(broker: Broker) 
 
 
 async def test_nothing_is_said_where_something_matched_or_is_only_elsewhere(broker: Broker) -> None:
-    """Nor of records that match and were written later, nor of what is too short to be looked for everywhere."""
+    """Nor of matching records written later, nor of a text that is too short to search for everywhere."""
     await create(broker)
     await create(broker, "mails")
     write(broker, ORDER, b'{"mail": "ada@example.com"}', OTHER)
@@ -148,7 +148,7 @@ async def test_nothing_is_said_where_something_matched_or_is_only_elsewhere(brok
     ],
 )
 async def test_joined_descriptions_are_held_by_a_record_as_a_whole(broker: Broker, where: str, records: int) -> None:
-    """A text that many records have says nothing where others have to be there, too; what is not searched for may be there."""
+    """A frequent text alone does not count if others are required; texts that are not searched for may be present."""
     await create(broker)
     write(broker, ORDER, OTHER)
     found = (await redact(broker, where)).unmatched
@@ -156,7 +156,7 @@ async def test_joined_descriptions_are_held_by_a_record_as_a_whole(broker: Broke
 
 
 async def test_a_text_that_other_topics_have_very_often_hides_nothing(broker: Broker) -> None:
-    """However many places are listed of them, the topic's own file has its first one."""
+    """However many of their places are listed, the first one in the topic's own file is listed, too."""
     # Several segments: large files are searched first, two at a time, so when it is the order's turn one of these is through.
     await create(broker, "events")
     for _ in range(MAX_LISTED // 5):

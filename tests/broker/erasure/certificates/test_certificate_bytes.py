@@ -1,4 +1,4 @@
-"""Certificates and intents keep their form: the same fields in the same order, told as they were told in version 0.1.
+"""Certificates and intents keep their form: the same fields in the same order, encoded as in version 0.1.
 
 The files in `tests/golden/certificates` were issued by 0.1.0 in the histories of this module. What differs from run to run is
 masked: digests, ids, the engine, and what a scan has counted. `tests/golden/intents.json` has intents that 0.1.0 left on disk.
@@ -29,7 +29,7 @@ COUNTED = ("coverage",)
 
 
 def masked(value: Any, *, is_counted: bool = False) -> Any:
-    """A certificate without what differs from run to run."""
+    """Return a certificate without the fields that differ from run to run."""
     if isinstance(value, dict):
         return {
             name: "id"
@@ -46,35 +46,35 @@ def masked(value: Any, *, is_counted: bool = False) -> Any:
 
 
 async def erased_at_once(broker: Broker) -> dict[str, Any]:
-    """A key in two partitions, of which both are erased at once; its last certificate."""
+    """A key in two partitions, both erased at once; return its last certificate."""
     await create_with_key(broker, 2, others=5)
     write(broker, (b"customer-7", b"so much as says " + PERSON))
     return (await broker.erase(KEY, ["users"], reason="GDPR Art. 17", reference="4711", is_now=True)).certificate
 
 
 async def values_gone(broker: Broker) -> dict[str, Any]:
-    """A key that was deleted already in one partition, and is written again behind the claim."""
+    """A key that was already deleted in one partition, and is written again after the claim."""
     await create_with_key(broker, 2, others=5)
     write(broker, (KEY, None), partition=1)
     return (await broker.erase(KEY, ["users"], reason="GDPR Art. 17")).certificate
 
 
 async def damaged(broker: Broker) -> dict[str, Any]:
-    """A partition that can be read, and one that cannot."""
+    """A readable partition and an unreadable one."""
     await create_with_key(broker, 2, others=5)
     damage(broker, partition=1)
     return (await broker.erase(KEY, ["users"], reason="GDPR Art. 17")).certificate
 
 
 async def cancelled(broker: Broker) -> dict[str, Any]:
-    """An erasure that was ended while it waited for its horizon."""
+    """An erasure cancelled while it waited for its horizon."""
     await create_with_key(broker)
     erasure = await broker.erase(KEY, ["users"], reason="GDPR Art. 17")
     return (await broker.cancel(erasure.id, reason="a mistake")).certificate
 
 
 async def records_gone(broker: Broker) -> dict[str, Any]:
-    """Records of two partitions that match, one of them with an older value of its key."""
+    """Matching records in two partitions, one of them with an older value of its key."""
     await create_with_key(broker, 2, others=5)
     write(broker, (KEY, b"another value, which is long enough"))
     fill(broker, 5)
@@ -82,7 +82,7 @@ async def records_gone(broker: Broker) -> dict[str, Any]:
 
 
 async def redaction_held(broker: Broker) -> dict[str, Any]:
-    """A match in an open transaction, and a partition that cannot be read."""
+    """A match in an open transaction, and an unreadable partition."""
     await create_with_key(broker, 3, others=5)
     hold_up(broker, 1)
     damage(broker, partition=2)
@@ -94,7 +94,7 @@ HISTORIES = (erased_at_once, values_gone, damaged, cancelled, records_gone, reda
 
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda one: one.__name__)
 async def test_a_certificate_has_the_form_that_it_had(tmp_path: Path, history: Any) -> None:
-    """Names, values and their order, as the answer over HTTP has them; and the signature is over these very bytes."""
+    """Names, values and their order are those of the HTTP answer, and the signature covers exactly these bytes."""
     async with broker_at(tmp_path) as broker:
         certificate = await history(broker)
         public_key = bytes.fromhex(certificate["signature"]["public_key"])
@@ -109,7 +109,7 @@ async def test_a_certificate_has_the_form_that_it_had(tmp_path: Path, history: A
 
 
 def test_an_intent_has_the_form_that_it_had() -> None:
-    """In each phase: what 0.1 has written can be read, and is written again byte for byte."""
+    """In each phase, an intent of 0.1 can be read, and is written again byte for byte."""
     for one in json.loads(INTENTS.read_text()):
         data = json.dumps(one["json"]).encode()
         kind: Any = {"erase": Intent, "redact": RedactionIntent}[one["kind"]]

@@ -1,4 +1,4 @@
-"""Whoever asks for an erasure, a redaction or a cancellation, by whichever way, is told if the texts hold what is to be gone."""
+"""Every way to request an erasure, a redaction or a cancellation refuses texts that contain the data to be removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT = f"mail of {MAIL}, 3 May"
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker with HTTP, in a thread of its own, with the mail as a key in one topic and in a value in the other."""
+    """A broker with HTTP, in its own thread, with the mail address as a key in one topic and in a value of the other."""
     with certifying_broker(tmp_path, prepare) as running:
         yield running
 
@@ -47,7 +47,7 @@ CALLS: dict[str, Callable[[Admin], Any]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_over_http_it_is_a_bad_request(broker: Broker, name: str) -> None:
-    """400; the text says what to write in place of it, and does not quote it."""
+    """400; the error says what to write instead, and does not quote the text."""
     with pytest.raises(AdminError, match=r"must not contain the data to be removed.*case number") as error:
         CALLS[name](Admin(broker.bootstrap_servers))
     assert (error.value.status, error.value.code) == (400, "bad-argument")
@@ -56,7 +56,7 @@ def test_over_http_it_is_a_bad_request(broker: Broker, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["erase", "redact", "cancel"])
 def test_on_the_command_line_it_is_one_line(broker: Broker, name: str) -> None:
-    """Exit code 2, as for other mistakes of whoever asks."""
+    """Exit code 2, as for other mistakes of the caller."""
     commands: dict[str, tuple[Any, list[str]]] = {
         "erase": (erase, ["users", "--key", MAIL, "--reason", "r", "--reference", TEXT]),
         "redact": (redact, ["orders", "--where", WHERE, "--reason", TEXT]),

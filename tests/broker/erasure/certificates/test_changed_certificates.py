@@ -1,4 +1,4 @@
-"""Certificates in the data directory that were edited, damaged, or left by attempts that did not come to their end."""
+"""Certificates in the data directory that were edited, damaged, or left by incomplete attempts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["running_broker"]
 
 
 def key_of(broker: Broker) -> SigningKey:
-    """That of the broker."""
+    """The broker's key."""
     return SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
 
 
@@ -94,7 +94,7 @@ def no_segments(broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
 async def test_it_is_refused_and_the_list_says_why(
     broker: Broker, change: Callable[[Broker, dict[str, Any]], dict[str, Any]], words: str
 ) -> None:
-    """Each time: the file may be as long and as old as before. What is wrong is told, and as it is one can have it still."""
+    """Even with the same size and time, a change is refused with its reason; the unchecked certificate is still available."""
     await create_with_key(broker)
     erasure = await erase(broker)
     (listed,) = await broker.services.certificates().list_all()
@@ -118,7 +118,7 @@ async def test_it_is_refused_and_the_list_says_why(
 
 
 async def test_a_change_that_keeps_size_and_time_shows_in_the_list(broker: Broker) -> None:
-    """What is known of a file is known by its bytes."""
+    """Cached facts of a file are bound to its bytes."""
     await create_with_key(broker)
     await erase(broker)
     assert [one["check"] for one in await broker.services.certificates().list_all()] == ["signed"]
@@ -131,7 +131,7 @@ async def test_a_change_that_keeps_size_and_time_shows_in_the_list(broker: Broke
 
 
 def test_the_command_the_page_and_http_say_so(running_broker: Broker, tmp_path: Path) -> None:
-    """Exit code 3 and one line; with --as-it-is, or as_it_is, it is there all the same, and the page says so on top."""
+    """Exit code 3 and one line; --as-it-is or as_it_is returns the certificate all the same, and the page shows a warning."""
     admin, runner = Admin(running_broker.bootstrap_servers), CliRunner()
     found = admin.erase(KEY.decode(), "users", reason="r")
     path = Path(found["certificate_path"])
@@ -160,7 +160,7 @@ def test_the_command_the_page_and_http_say_so(running_broker: Broker, tmp_path: 
 
 
 async def test_a_damaged_certificate_hides_no_other(broker: Broker) -> None:
-    """The others of its id can be fetched, unless it may be the last word: then the answer names the file. The list has all."""
+    """Others of its id are served, unless the damaged one may be the last: then the error names the file. The list shows all."""
     await create_with_key(broker)
     erasure = await erase(broker)
     damaged = data_of(broker) / f"diamant-erasure-{erasure.id}.not-certified.json"
@@ -177,7 +177,7 @@ async def test_a_damaged_certificate_hides_no_other(broker: Broker) -> None:
 
 @pytest.mark.parametrize("clock", ["yesterday", {"issued_ms": "yesterday"}, None])
 async def test_a_certificate_that_does_not_say_when_it_was_issued(broker: Broker, clock: object) -> None:
-    """Somebody has changed it; those that do say it are later words."""
+    """Without an issue time it was altered; certificates with one count as later."""
     await create_with_key(broker)
     erasure = await erase(broker)
     (path,) = certificates_of(broker, "values-gone")
@@ -187,7 +187,7 @@ async def test_a_certificate_that_does_not_say_when_it_was_issued(broker: Broker
 
 
 async def test_one_whose_intent_could_not_be_removed_gets_no_name_after_another_end(tmp_path: Path) -> None:
-    """What the scan showed then may not be so any more: the last certificate is that of the cancellation, also after a start."""
+    """Its scan may be outdated: the last certificate is that of the cancellation, also after a start."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         erasure = await erase(broker)
@@ -204,7 +204,7 @@ async def test_one_whose_intent_could_not_be_removed_gets_no_name_after_another_
 
 
 async def test_a_certificate_is_looked_into_once_for_lists(broker: Broker) -> None:
-    """However often it is listed, unless it is another file; those with anything odd in them are listed by their names."""
+    """It is parsed once per file, however often it is listed; odd ones are listed by file name."""
     await create_with_key(broker)
     erasure = await erase(broker)
     checked: list[str] = []

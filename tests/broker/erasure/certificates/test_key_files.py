@@ -1,4 +1,4 @@
-"""Where the key that signs certificates may lie, who may read it, and what happens where it is missing or would not last."""
+"""The places allowed for the signing key, its permissions, and the errors for a missing or short-lived one."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ async def test_a_key_file_that_others_may_read_is_refused(tmp_path: Path) -> Non
 
 
 def made_of(path: Path) -> list[str]:
-    """Which files of a key there are, links followed."""
+    """The files of a key that exist, with links resolved."""
     return [one for one in (str(path), f"{path}.secret") if os.path.exists(one)]
 
 
 @pytest.mark.parametrize("place", ["inside", "linked directory", "linked secret"])
 async def test_a_key_or_secret_inside_of_the_data_directory_is_refused(tmp_path: Path, place: str) -> None:
-    """Whatever links lead there: nothing is erased and no key is made, and the error says where it may not lie."""
+    """Links are resolved; nothing is erased, no key is made, and the error names the forbidden place."""
     data, keys = tmp_path / "data", tmp_path / "keys"
     data.mkdir()
     path = {"inside": data / "keys" / "certificate.key"}.get(place, keys / "certificate.key")
@@ -79,7 +79,7 @@ async def test_a_key_or_secret_inside_of_the_data_directory_is_refused(tmp_path:
 
 
 async def test_a_key_beside_the_data_directory_is_used(tmp_path: Path) -> None:
-    """A name that only begins like that of the directory is not inside of it."""
+    """A path that merely begins with the directory's name is not inside it."""
     path = tmp_path / "data-keys" / "certificate.key"
     async with broker_at(tmp_path, **{"diamant.certificate.key.file": str(path)}) as broker:
         await create(broker)
@@ -88,7 +88,7 @@ async def test_a_key_beside_the_data_directory_is_used(tmp_path: Path) -> None:
 
 
 async def test_a_user_without_a_home_is_asked_for_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An id without an account, as in containers: no key is made in a directory called ~ wherever the broker was started."""
+    """With an id without an account, as in containers, no key is made in a directory called ~."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "~")
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
@@ -103,7 +103,7 @@ async def test_a_user_without_a_home_is_asked_for_the_place(tmp_path: Path, monk
 
 
 async def test_a_place_where_no_key_can_be_made_is_named(tmp_path: Path) -> None:
-    """With the setting that names another."""
+    """The error names the place and the setting to change it."""
     (tmp_path / "file").touch()
     async with broker_at(tmp_path, **{"diamant.certificate.key.file": str(tmp_path / "file" / "key")}) as broker:
         await create_with_key(broker)
@@ -137,7 +137,7 @@ MACHINE = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
     ],
 )
 def test_a_place_vanishes_if_the_data_outlives_it(key: str, data: str, mounts: str, reason: str | None) -> None:
-    """What vanishes together with the data may have the key; of two mounts at one place the later one counts."""
+    """A place that vanishes together with the data may hold the key; of two mounts at one path the later one counts."""
     if reason is None:
         check_lasting(key, data, mounts)
         return
@@ -149,12 +149,12 @@ def test_a_place_vanishes_if_the_data_outlives_it(key: str, data: str, mounts: s
 
 
 def test_the_table_of_this_machine_can_be_read(tmp_path: Path) -> None:
-    """Data and key in one directory vanish together, wherever that is."""
+    """Data and key in one directory vanish together, on any file system."""
     check_lasting(str(tmp_path / "k"), str(tmp_path), mount_table())
 
 
 async def test_an_erasure_makes_no_key_in_a_containers_layer(tmp_path: Path) -> None:
-    """It is refused before anything is changed, unless the broker is told that the key may vanish, or the key is there."""
+    """It is refused before any change, unless a short-lived key is allowed, or the key exists."""
     root, data = CONTAINER.splitlines()[0], CONTAINER.splitlines()[3]
     mounts = f"{root}\n{data.replace(' /data ', f' {tmp_path}/data ')}\n"
 
@@ -180,7 +180,7 @@ async def test_an_erasure_makes_no_key_in_a_containers_layer(tmp_path: Path) -> 
 async def test_an_unfinished_erasure_waits_for_its_key_files(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As when their disk is not mounted at a start: the log says what is missing, none is made, and it goes on with them."""
+    """If their disk is not mounted at a start, the log names the missing files and no key is made; it resumes with them."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         await erase(broker)
@@ -198,7 +198,7 @@ async def test_an_unfinished_erasure_waits_for_its_key_files(
 
 
 async def test_one_whose_time_has_not_come_waits_on_when_they_are_back(tmp_path: Path) -> None:
-    """Reading the intent is all that was put off."""
+    """Once the key files are back, an erasure that is not due keeps waiting: only reading its intent was delayed."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         await erase(broker)
@@ -213,7 +213,7 @@ async def test_one_whose_time_has_not_come_waits_on_when_they_are_back(tmp_path:
 
 
 async def test_with_another_secret_it_goes_on_at_no_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What comes back is not what was there: that is told once, and nothing is tried again."""
+    """A different secret is reported once, and the erasure is not retried."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         erasure = await erase(broker)
@@ -230,7 +230,7 @@ async def test_with_another_secret_it_goes_on_at_no_time(tmp_path: Path, caplog:
 
 
 async def test_no_other_key_is_made_where_certificates_are(tmp_path: Path) -> None:
-    """They could not be verified with it, and digests not be compared. What there is can be listed; the error says what to do."""
+    """A new key could not verify them. The existing certificates can be listed; the error says what to do."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         await erase(broker, is_now=True)

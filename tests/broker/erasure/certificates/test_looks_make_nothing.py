@@ -1,4 +1,4 @@
-"""Whoever only looks makes no file: no signing key, no secret, nothing in the data directory."""
+"""Read-only requests create no file: no signing key, no secret, nothing in the data directory."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ LOOKS = {
 
 
 def files_below(path: Path) -> set[str]:
-    """All names, those of directories as well."""
+    """All names below a directory, including directories."""
     return {str(one) for one in path.rglob("*")}
 
 
 def has_hash_key(broker: Broker) -> bool:
-    """Whether the cleaner has made its key: it does so in its own time, whoever looks."""
+    """Whether the cleaner has made its key, which it does independently of requests."""
     return (data_of(broker) / HASH_KEY_FILE).exists()
 
 
 async def paths_to_get(broker: Broker) -> list[str]:
-    """Every path with a GET, with something in the place of its parameters."""
+    """Every path with a GET, with placeholders for its parameters."""
     document = (await ask(broker, "GET", "/v1/openapi.json")).json
     paths = [path for path, methods in document["paths"].items() if "get" in methods]
     assert "/v1/certificates" in paths
@@ -47,7 +47,7 @@ async def paths_to_get(broker: Broker) -> list[str]:
 async def test_every_get_and_every_look_leaves_the_disk_as_it_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also the list of certificates, which says that there is no key yet, and that nothing is wrong with it."""
+    """Including the list of certificates, which reports a missing key without an error."""
     async with broker_at(tmp_path, **WITH_HTTP) as broker:
         await create_with_key(broker)
         await wait_until(lambda: has_hash_key(broker))
@@ -65,7 +65,7 @@ async def test_every_get_and_every_look_leaves_the_disk_as_it_is(
 
 
 async def test_verifying_makes_no_key(tmp_path: Path) -> None:
-    """A certificate of another broker is checked by one that has none: its signature, as no digest can be compared."""
+    """A broker without a key checks the signature of another broker's certificate, but no digests."""
     async with broker_at(tmp_path / "one") as broker:
         await create_with_key(broker)
         certificate = (await erase(broker)).certificate
@@ -81,7 +81,7 @@ async def test_verifying_makes_no_key(tmp_path: Path) -> None:
 
 @pytest.fixture
 def made_by_openssl(tmp_path: Path) -> str:
-    """The public key of one that was made as docs/reference/certificates.md says."""
+    """The public key of a key made as docs/reference/certificates.md describes."""
     found = re.search(r"```sh\n(umask 077\n.*?)```", Path("docs/reference/certificates.md").read_text(), re.DOTALL)
     assert found
     (tmp_path / "keys").mkdir()
@@ -90,7 +90,7 @@ def made_by_openssl(tmp_path: Path) -> str:
 
 
 async def test_a_key_of_openssl_is_known_before_anything_is_signed(tmp_path: Path, made_by_openssl: str) -> None:
-    """Certificates are signed with it."""
+    """A key made by OpenSSL is listed before it has signed anything, and then signs certificates."""
     async with broker_at(tmp_path, **WITH_HTTP) as broker:
         await create_with_key(broker)
         public = (await ask(broker, "GET", "/v1/certificates")).json["public_key"]

@@ -1,4 +1,4 @@
-"""What stands in certificates as it was given, reason and reference: it must not be what is to be gone.
+"""Reason and reference of certificates must not contain the data to be removed.
 
 And certificates of earlier versions, in which it may be.
 """
@@ -46,14 +46,14 @@ REFUSED = "reason and reference .*case number"
 
 
 async def filled(broker: Broker, key: bytes = MAIL.encode(), value: bytes = PERSON) -> None:
-    """`users` with a value of a key."""
+    """`users` with one value of a key."""
     await create(broker)
     write(broker, (key, value))
 
 
 @pytest.mark.parametrize("texts", [(TEXT, ""), ("GDPR", TEXT)])
 async def test_a_text_that_holds_the_key_is_refused(broker: Broker, texts: tuple[str, str]) -> None:
-    """It would stand in the data directory as long as the certificate. The error says what to write, and does not quote it."""
+    """It would stay in the certificate. The error says what to write instead, and does not quote it."""
     await filled(broker)
     with pytest.raises(BadArgument, match=REFUSED) as raised:
         await broker.erase(MAIL.encode(), ["users"], reason=texts[0], reference=texts[1])
@@ -103,7 +103,7 @@ async def test_a_text_that_holds_the_key_is_refused(broker: Broker, texts: tuple
     ],
 )
 async def test_so_is_one_that_names_a_short_key_or_spells_it_otherwise(broker: Broker, key: bytes, text: str) -> None:
-    """As a word of its own; in other cases of letters, and in the encodings in which keys are given."""
+    """A short key is found as a separate word, in any case, and in the encodings in which keys are given."""
     await create(broker)
     with pytest.raises(BadArgument, match=REFUSED):
         await broker.erase(key, ["users"], reason="GDPR", reference=text)
@@ -126,13 +126,13 @@ async def test_so_is_one_that_names_a_short_key_or_spells_it_otherwise(broker: B
     ],
 )
 async def test_what_only_has_its_letters_is_taken(broker: Broker, key: bytes, text: str) -> None:
-    """Case numbers have to be possible, whatever the key."""
+    """Case numbers are accepted, whatever the key."""
     await create(broker)
     assert (await broker.erase(key, ["users"], reason="GDPR", reference=text)).state == "nothing-matched"
 
 
 def test_a_long_key_is_looked_for_without_asking_about_each_of_its_letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have a million of them, and nobody else is served meanwhile."""
+    """A key of a million characters does not block the loop."""
     asked: list[str] = []
 
     def category(letter: str) -> str:
@@ -150,7 +150,7 @@ def test_a_long_key_is_looked_for_without_asking_about_each_of_its_letters(monke
 
 @pytest.mark.parametrize("text", [TEXT, "ada%2540example.com", "ada=40example.com", "mfsgcqdfpbqw24dmmuxgg33n"])
 async def test_a_text_that_holds_a_value_is_refused_before_anything_is_changed(broker: Broker, text: str) -> None:
-    """Nobody knows the values before the key is located; then nothing is left of the call."""
+    """Values are known once the key is located; then the call leaves nothing behind."""
     await filled(broker, KEY, MAIL.encode())
     with pytest.raises(BadArgument, match=REFUSED) as raised:
         await erase(broker, reference=text)
@@ -161,7 +161,7 @@ async def test_a_text_that_holds_a_value_is_refused_before_anything_is_changed(b
 
 
 async def test_the_reason_of_a_cancellation_must_not_hold_it(broker: Broker) -> None:
-    """Neither the key nor a value; the erasure goes on."""
+    """Neither the key nor a value; the erasure continues."""
     await filled(broker, value=b"Anna Schmidt, Bern")
     erasure = await erase(broker, MAIL.encode())
     encoded = ("Anna%20Schmidt,%20Bern", f"see {b'Anna Schmidt, Bern'.hex()}", "QW5uYSBTY2htaWR0LCBCZXJu is hers")
@@ -173,7 +173,7 @@ async def test_the_reason_of_a_cancellation_must_not_hold_it(broker: Broker) -> 
 
 
 async def test_the_texts_of_a_redaction_must_not_hold_what_it_is_about(broker: Broker) -> None:
-    """Neither a text that it compares with nor the value of a record that matches."""
+    """Neither a text of its condition nor the value of a matching record."""
     await redacting.create(broker)
     redacting.write(broker, redacting.ORDER, redacting.OTHER)
     for where, reason in (
@@ -192,7 +192,7 @@ async def test_the_texts_of_a_redaction_must_not_hold_what_it_is_about(broker: B
 
 
 async def test_the_reason_of_a_redactions_cancellation_must_not_hold_it(broker: Broker) -> None:
-    """As with erasures."""
+    """As for erasures."""
     await redacting.create(broker)
     redacting.write(broker, redacting.OTHER)
     redacting.write(broker, redacting.ORDER, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
@@ -208,18 +208,18 @@ async def test_the_reason_of_a_redactions_cancellation_must_not_hold_it(broker: 
 
 @pytest.fixture
 def is_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts are taken as they were before they were looked at."""
+    """Disable the check of texts, as in earlier versions."""
     put_in(monkeypatch, Mutant(texts, "check_unsaid", returns(None)))
 
 
 def told(certificate: dict[str, Any]) -> list[str]:
-    """The certificates that it names as such in which the key is."""
+    """The files that a certificate lists under `elsewhere`."""
     return [one["file"] for one in certificate["elsewhere"]]
 
 
 @pytest.mark.usefixtures("is_unchecked")
 async def test_a_certificate_of_this_broker_that_holds_the_key_is_named_and_in_nobodys_way(broker: Broker) -> None:
-    """It was signed with the broker's own key, so it is what it says; what it holds stays, and that is said."""
+    """The broker's own signed certificate stays; it is listed, but refuses no claim."""
     await filled(broker)
     erasure = await erase(broker, MAIL.encode(), reference=TEXT)
     certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
@@ -235,7 +235,7 @@ async def test_a_certificate_of_this_broker_that_holds_the_key_is_named_and_in_n
 
 @pytest.mark.usefixtures("is_unchecked")
 async def test_nor_is_one_that_holds_a_value(broker: Broker) -> None:
-    """Bytes of a value would be in the way of everything."""
+    """Value bytes in any other file would refuse the claim."""
     await filled(broker, KEY, MAIL.encode())
     assert (await erase(broker, reference=TEXT)).state == "values-gone"
     certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
@@ -244,7 +244,7 @@ async def test_nor_is_one_that_holds_a_value(broker: Broker) -> None:
 
 @pytest.mark.usefixtures("is_unchecked")
 async def test_nor_one_of_a_redaction_or_of_a_cancellation(broker: Broker) -> None:
-    """All that this broker has signed is alike."""
+    """All certificates signed by this broker are treated alike."""
     await redacting.create(broker)
     redacting.write(broker, redacting.ORDER, redacting.OTHER)
     await broker.redact("orders", where=redacting.WHERE, reason="r", reference=TEXT)
@@ -265,7 +265,7 @@ async def test_nor_one_of_a_redaction_or_of_a_cancellation(broker: Broker) -> No
 async def test_what_is_not_signed_with_this_brokers_key_is_any_file(
     broker: Broker, tmp_path: Path, change: str
 ) -> None:
-    """A certificate that was changed, another broker's, or a copy under another name: it may be there for whatever reason."""
+    """An altered certificate, another broker's, or a renamed copy is treated like any other file."""
     await filled(broker)
     await erase(broker, MAIL.encode(), reference=TEXT)
     (path,) = certificates_of(broker, "values-gone")

@@ -1,4 +1,4 @@
-"""Certificates held against the broker that issued them, and forged ones."""
+"""Verification of certificates by the broker that issued them, and of forged ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.broker.erasure.cases import KEY, PERSON, create, create_with_key, dat
 
 
 async def test_a_certificate_is_verified_against_the_broker(broker: Broker) -> None:
-    """With the pinned key it is trusted; without one the signer is not; a manual clock is stated."""
+    """A pinned key makes it trusted; without one the signer is untrusted; a manual clock is reported."""
     await create_with_key(broker)
     erasure = await erase(broker)
     found = await broker.services.certificates().verify(erasure.certificate, public_key=pinned(erasure.certificate))
@@ -42,7 +42,7 @@ async def test_a_certificate_is_verified_against_the_broker(broker: Broker) -> N
 
 
 async def test_who_signs_by_himself_is_told_nothing_of_files(broker: Broker, tmp_path: Path) -> None:
-    """A forged certificate is no way to guess what is in a file byte by byte, nor whether a topic has a key."""
+    """A forged certificate cannot probe a file's bytes, nor whether a topic has a key."""
     await create_with_key(broker)
     genuine = (await erase(broker)).certificate
     write(broker, (b"customer-7", PERSON))
@@ -60,7 +60,7 @@ async def test_who_signs_by_himself_is_told_nothing_of_files(broker: Broker, tmp
 
 
 async def test_later_writes_and_values_that_come_back_are_told_apart(broker: Broker) -> None:
-    """What was written behind the claim is named; a restored old segment breaks the claim."""
+    """Records written after the claim are listed; a restored old segment breaks the claim."""
     await create_with_key(broker)
     old = (data_of(broker) / "users-0" / "00000000000000000000.log").read_bytes()
     erasure = await erase(broker)
@@ -75,7 +75,7 @@ async def test_later_writes_and_values_that_come_back_are_told_apart(broker: Bro
 
 
 async def test_a_changed_certificate_is_refused(broker: Broker) -> None:
-    """Whatever was changed in it, and if it is cut off."""
+    """With any field changed, or truncated."""
     await create_with_key(broker)
     erasure = await erase(broker)
     changes: tuple[dict[str, Any], ...] = ({"state": "key-gone"}, {"claims": []}, {"is_evidence": True}, {"extra": 1})
@@ -93,7 +93,7 @@ async def test_a_changed_certificate_is_refused(broker: Broker) -> None:
 
 
 async def test_what_is_not_there_is_not_confirmed(broker: Broker, tmp_path: Path) -> None:
-    """Of an empty directory, and of one without the partition, nothing can be told, with the secret or without a scan."""
+    """An empty directory, or one without the partition, confirms nothing, without a secret or a scan, too."""
     await create(broker)
     await create(broker, "others")
     write(broker, (KEY, PERSON))
@@ -114,7 +114,7 @@ async def test_what_is_not_there_is_not_confirmed(broker: Broker, tmp_path: Path
 
 
 async def test_the_directory_stays_locked(broker: Broker) -> None:
-    """A scan reads all files, the lock's among them; no other broker gets the directory for that."""
+    """A scan reads all files, including the lock's; no other broker can take the directory during it."""
     await create_with_key(broker)
     certificate = (await erase(broker)).certificate
     assert (await broker.services.certificates().verify(certificate, public_key=pinned(certificate))).was_scanned
@@ -125,7 +125,7 @@ async def test_the_directory_stays_locked(broker: Broker) -> None:
 
 
 async def test_a_topic_that_waits_to_be_deleted_is_not_confirmed(broker: Broker) -> None:
-    """Its files are there still, for a minute, and are none of the topic's any more; a value in them is one all the same."""
+    """Its files remain for a minute but no longer belong to the topic; a value in them still counts."""
     await create_with_key(broker)
     old = (data_of(broker) / "users-0" / "00000000000000000000.log").read_bytes()
     certificate = (await erase(broker)).certificate
@@ -140,7 +140,7 @@ async def test_a_topic_that_waits_to_be_deleted_is_not_confirmed(broker: Broker)
 
 
 async def test_topics_are_compared_without_a_secret(broker: Broker) -> None:
-    """Ids are in none: with nothing but the files it is told that the topic is gone, another one, or of nobody knows which."""
+    """From the files alone, verification reports a topic as deleted, recreated, or of unknown identity."""
     await create_with_key(broker)
     certificate = (await erase(broker)).certificate
 
@@ -158,7 +158,7 @@ async def test_topics_are_compared_without_a_secret(broker: Broker) -> None:
 
 
 async def test_the_outcome_is_a_word(broker: Broker) -> None:
-    """The gravest first: what is no evidence, no pinned key, a value that is back, nothing certified, what cannot be told."""
+    """The gravest outcome wins: not evidence, no pinned key, a value is back, nothing certified, undecided."""
     await create_with_key(broker)
     certificate = (await erase(broker)).certificate
     found = verify_certificate(certificate, pinned(certificate))
@@ -176,7 +176,7 @@ async def test_the_outcome_is_a_word(broker: Broker) -> None:
 
 
 async def test_what_is_looked_for_goes_with_the_kind(broker: Broker) -> None:
-    """A description of records says nothing about the certificate of an erasure."""
+    """A redaction's condition does not apply to the certificate of an erasure."""
     await create(broker)
     certificate = (await erase(broker)).certificate
     with pytest.raises(BadArgument, match="certificate of an erasure: verify it with a key"):
@@ -184,7 +184,7 @@ async def test_what_is_looked_for_goes_with_the_kind(broker: Broker) -> None:
 
 
 async def test_without_the_secret_no_claim_is_confirmed(broker: Broker) -> None:
-    """Any other key would be found nowhere just as well; and one that is there says nothing about the certificate."""
+    """Any other key would not be found either, and one that is found proves nothing about the certificate."""
     await create(broker)
     write(broker, (KEY, PERSON), (b"customer-7", PERSON))
     certificate = (await erase(broker)).certificate
@@ -195,7 +195,7 @@ async def test_without_the_secret_no_claim_is_confirmed(broker: Broker) -> None:
 
 
 async def test_the_key_in_a_file_of_nobody_leaves_the_claim_open(broker: Broker) -> None:
-    """That the key is gone is not confirmed while its bytes lie about, or while something there cannot be read."""
+    """`key-gone` is not confirmed while stray bytes of the key, or an unreadable file, exist."""
     key = b"customer-number-42"
     await create(broker)
     write(broker, (key, PERSON))

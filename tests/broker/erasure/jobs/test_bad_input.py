@@ -1,4 +1,4 @@
-"""What is asked of erasures that is odd, large or impossible: a clear error or an honest report, never a wrong certificate."""
+"""Odd, large or impossible requests get a clear error or an honest report, never a wrong certificate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.cleaner.evidence.scan.naive_scanner import log_files, records_in, rec
 
 
 async def test_the_key_42_and_the_value_of_two_braces_are_told_from_those_everywhere(broker: Broker) -> None:
-    """As values, in headers, as parts of keys, and under other keys they stay, and make nothing inconclusive."""
+    """The same bytes as values, in headers, in parts of keys and under other keys stay, and refuse no claim."""
     await create(broker)
     await create(broker, "orders", policy="delete")
     everywhere = [Header("42", b"{}"), Header("{}", b"42")]
@@ -58,7 +58,7 @@ async def test_the_key_42_and_the_value_of_two_braces_are_told_from_those_everyw
     "count", [pytest.param(100, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.long)]
 )
 async def test_a_key_in_a_thousand_partitions_is_erased_and_verified_over_http(tmp_path: Path, count: int) -> None:
-    """One certificate about all of them, which fits into a request."""
+    """One certificate covers all of them and fits into a request."""
     async with broker_at(tmp_path, **HTTP) as broker:
         await create(broker, partitions=count)
         for partition in range(count):
@@ -81,7 +81,7 @@ async def test_a_key_in_a_thousand_partitions_is_erased_and_verified_over_http(t
 
 
 async def test_a_body_beyond_the_limit_is_refused_with_the_limit(tmp_path: Path) -> None:
-    """A certificate of more than 8 MiB is none that the broker has issued; it says how large it may be."""
+    """The broker issues no certificate of more than 8 MiB; the error states the limit."""
     async with broker_at(tmp_path, **HTTP) as broker:
         headers: dict[str, str | None] = {"Content-Length": str(9 * 1024 * 1024)}
         answer = await ask(broker, "POST", "/v1/verify", "{", headers=headers)
@@ -89,7 +89,7 @@ async def test_a_body_beyond_the_limit_is_refused_with_the_limit(tmp_path: Path)
 
 
 async def test_keys_that_are_too_long_and_texts_that_are_too_long_are_refused(broker: Broker) -> None:
-    """Before anything is written, and without the key in the text."""
+    """Before anything is written; the error does not contain the key."""
     await create(broker)
     for key, reason in ((b"k" * ((1 << 20) + 13), "r"), (KEY, "r" * 1001), (KEY, ""), (KEY, "two\nlines")):
         with pytest.raises(BadArgument) as raised:
@@ -99,7 +99,7 @@ async def test_keys_that_are_too_long_and_texts_that_are_too_long_are_refused(br
 
 
 async def test_too_many_unfinished_erasures_are_refused(broker: Broker) -> None:
-    """What waits for a horizon is bounded."""
+    """The number of erasures that wait for a horizon is bounded."""
     await create_with_key(broker)
     table = broker.services.erasures().table
     table.due.update({str(number): START_MS + DAY_MS for number in range(MAX_UNFINISHED - 1)})
@@ -110,7 +110,7 @@ async def test_too_many_unfinished_erasures_are_refused(broker: Broker) -> None:
 
 
 async def test_a_topic_that_stops_being_compacted_meanwhile_is_told(broker: Broker) -> None:
-    """Nothing is certified, and the certificate has the reason."""
+    """Nothing is certified, and the certificate states the reason."""
     await create_with_key(broker)
 
     def change() -> None:

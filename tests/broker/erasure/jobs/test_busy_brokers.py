@@ -1,4 +1,4 @@
-"""Erasures beside what a broker does all day, over many partitions, and in turn with other calls."""
+"""Erasures during normal traffic, over many partitions, and queued with other calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.waiting import wait_until
 
 @pytest.fixture
 async def meanwhile(broker: Broker) -> list[Callable[[], Any]]:
-    """Is called on the broker's loop before a thread lists the directory: to locate a key, to scan, for each look of a census."""
+    """Actions to run on the loop before a thread lists the directory: to locate a key, to scan, for each census."""
     acts: list[Callable[[], Any]] = []
     loop, thread = asyncio.get_running_loop(), threading.current_thread()
 
@@ -56,7 +56,7 @@ async def meanwhile(broker: Broker) -> list[Callable[[], Any]]:
 
 
 async def check_certified(broker: Broker) -> None:
-    """Erase at once, and verify."""
+    """Erase with `now`, and verify."""
     erasure = await erase(broker, is_now=True)
     assert (erasure.state, erasure.certificate["coverage"]["not_read"]) == ("key-gone", [])
     assert values_left(broker) == []
@@ -71,7 +71,7 @@ async def check_certified(broker: Broker) -> None:
 async def test_a_producer_that_never_rests(
     broker: Broker, meanwhile: list[Callable[[], Any]], policy: str, busy: str
 ) -> None:
-    """In another topic or in the same one a segment is rolled whenever anybody looks."""
+    """In the same or another topic, a segment is rolled before each listing of the directory."""
     await create(broker, "clicks", policy=policy)
     await create_with_key(broker, others=5)
     numbers = iter(range(10_000))
@@ -92,7 +92,7 @@ async def test_a_producer_that_never_rests(
 async def test_a_copy_under_the_name_of_a_segment_begun_since_is_read(
     broker: Broker, meanwhile: list[Callable[[], Any]], suffix: str
 ) -> None:
-    """A name makes no file the log's own: what came while the scan ran may hold anything."""
+    """A segment name does not make a file the log's own: one that appears during the scan may hold anything."""
     await create_with_key(broker, others=5, codec=1)
     log = broker.node.topics.log("users", 0)
     copy = (data_of(broker) / "users-0/00000000000000000000.log").read_bytes()
@@ -110,7 +110,7 @@ async def test_a_copy_under_the_name_of_a_segment_begun_since_is_read(
 
 
 async def test_retention_takes_what_was_begun_since(broker: Broker, meanwhile: list[Callable[[], Any]]) -> None:
-    """Segments of another topic go that were not there when the scan began."""
+    """Segments of another topic, created after the scan began, are deleted during it."""
     await create(broker, "clicks", policy="delete")
     await create_with_key(broker, others=5)
 
@@ -131,7 +131,7 @@ async def test_retention_takes_what_was_begun_since(broker: Broker, meanwhile: l
 
 
 async def test_another_topic_is_cleaned_meanwhile(broker: Broker, meanwhile: list[Callable[[], Any]]) -> None:
-    """Its segments are replaced while everything is read."""
+    """Its segments are replaced during the scan."""
     await create(broker, "accounts")
     await create_with_key(broker, others=5)
     rounds = iter(range(4))
@@ -148,7 +148,7 @@ async def test_another_topic_is_cleaned_meanwhile(broker: Broker, meanwhile: lis
 
 
 async def test_one_that_is_held_up_does_not_have_the_others_compacted_again(broker: Broker) -> None:
-    """What is clean is left alone while an open transaction keeps another partition."""
+    """Clean partitions are not compacted again while an open transaction holds another one."""
     await create_with_key(broker, 3)
     producer = hold_up(broker, partition=2)
     rounds = 0
@@ -166,7 +166,7 @@ async def test_one_that_is_held_up_does_not_have_the_others_compacted_again(brok
 
 
 async def test_segments_are_closed_a_few_at_a_time(broker: Broker) -> None:
-    """Each takes a millisecond or two of the loop's time, in which nobody else is answered."""
+    """Each blocks the loop for a millisecond or two."""
     await create_with_key(broker, 12)
     loop, is_over = asyncio.get_running_loop(), False
     closed: list[int] = []
@@ -187,7 +187,7 @@ async def test_segments_are_closed_a_few_at_a_time(broker: Broker) -> None:
 
 
 async def said_at_its_limit(call: Awaitable[object], limit: TimeLimit, is_there: Callable[[], object]) -> str:
-    """What a call says that comes to its limit once it is where it waits."""
+    """The error of a call that times out once it reaches its wait."""
     waiting = asyncio.ensure_future(call)
     await wait_until(lambda: waiting.done() or bool(is_there()))
     limit.end()
@@ -200,7 +200,7 @@ async def said_at_its_limit(call: Awaitable[object], limit: TimeLimit, is_there:
 async def test_a_call_whose_turn_does_not_come_says_whose_it_is(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A compaction that hangs has no limit of its own: it may be one of hours. It can be cancelled, and others go on then."""
+    """The error names the job that holds the lock. Cancelling that job lets others run."""
     await create_with_key(broker)
     await create(broker, "orders")
     write(broker, (KEY, PERSON), topic="orders")

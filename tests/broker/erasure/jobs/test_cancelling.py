@@ -1,4 +1,4 @@
-"""Calls that are given up: what is said of them is true, and a user can end what would never end."""
+"""Timeouts and cancellations: their texts are true, and a user can end a job that would never end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tests.waiting import wait_until
 async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For so it does: whoever reads the answer, and the next start, find the same."""
+    """The answer and the next start agree that the erasure continues."""
     await create_with_key(broker)
     held, limit = Held(broker.env, "rename", "*.intent.tmp"), TimeLimit(monkeypatch)
     told = await told_at_its_limit(erase(broker, timeout_ms=limit.ms), held, limit, broker.services.erasures().queue)
@@ -55,7 +55,7 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
 
 
 async def test_a_timeout_while_the_intent_goes_says_that_it_has_ended(broker: Broker) -> None:
-    """The certificate is there, and nothing is tried again."""
+    """The certificate exists, and nothing is retried."""
     await create_with_key(broker)
     held = Held(broker.env, "write_atomically", "*.pending")
     call = asyncio.ensure_future(erase(broker, is_now=True))
@@ -75,13 +75,13 @@ async def test_a_timeout_while_the_intent_goes_says_that_it_has_ended(broker: Br
 
 
 async def waiting_erasure(broker: Broker) -> str:
-    """The id of one that waits for its horizon."""
+    """The id of an erasure that waits for its horizon."""
     await create_with_key(broker)
     return (await erase(broker)).id
 
 
 async def held_call(broker: Broker) -> tuple[str, asyncio.Future[Any]]:
-    """Somebody who waits for an erasure that a transaction keeps from being over, and its id."""
+    """A call that waits for an erasure held by a transaction, and the erasure's id."""
     await create_with_key(broker)
     hold_up(broker)
     call = asyncio.ensure_future(erase(broker))
@@ -90,7 +90,7 @@ async def held_call(broker: Broker) -> tuple[str, asyncio.Future[Any]]:
 
 
 async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broker) -> None:
-    """Its last certificate says so and claims nothing; the intent is gone, and so is what it would have done."""
+    """Its last certificate says so and claims nothing; the intent is removed, and nothing more is done."""
     await create_with_key(broker, 2)
     damage(broker, partition=1)
     erasure = await erase(broker)
@@ -118,7 +118,7 @@ async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broke
 
 
 async def test_one_that_waits_for_its_horizon_is_cancelled(broker: Broker) -> None:
-    """The tombstone stays as any other one; what was certified before stands beside the last word."""
+    """The tombstone stays like any other; the earlier certificate remains beside the last one."""
     erasure_id = await waiting_erasure(broker)
     await broker.cancel(erasure_id, reason="asked in vain")
     assert len(certificates_of(broker, "values-gone")) == 1
@@ -128,7 +128,7 @@ async def test_one_that_waits_for_its_horizon_is_cancelled(broker: Broker) -> No
 
 
 async def test_one_that_somebody_waits_for_is_cancelled(broker: Broker) -> None:
-    """The call ends with an error that says so, and others have their turn."""
+    """The waiting call gets an error that says so, and other jobs run."""
     _, call = await held_call(broker)
     (one,) = broker.services.erasures().queue.unfinished()
     assert one["kind"] == "erasure"
@@ -141,7 +141,7 @@ async def test_one_that_somebody_waits_for_is_cancelled(broker: Broker) -> None:
 
 
 async def test_nobody_else_is_waited_for(broker: Broker) -> None:
-    """Others may be at work, or wait for their turn, however long that takes."""
+    """A cancellation does not wait for running or queued jobs."""
     erasure_id = await waiting_erasure(broker)
     async with broker.services.erasures().queue.attempts.lock:
         ended = await asyncio.wait_for(broker.cancel(erasure_id, reason="enough"), 60)
@@ -150,7 +150,7 @@ async def test_nobody_else_is_waited_for(broker: Broker) -> None:
 
 
 async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker) -> None:
-    """Not while the last certificate is being written still."""
+    """The waiting call is answered only after the last certificate is written."""
     erasure_id, call = await held_call(broker)
     held = Held(broker.env, "write_atomically", "*.pending")
     cancelling = asyncio.ensure_future(broker.cancel(erasure_id, reason="enough"))
@@ -164,7 +164,7 @@ async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker) -> N
 
 
 async def test_a_cancellation_that_fails_is_told_as_such(broker: Broker) -> None:
-    """On a full disk the erasure goes on, and both who ask and who wait for it learn that."""
+    """On a full disk the erasure continues, and both the canceller and the waiting call learn that."""
     erasure_id, call = await held_call(broker)
     env_of(broker).fail("write_atomically", "*.pending", errno.ENOSPC)
     with pytest.raises(EraseFailed, match="could not be cancelled, it continues"):
@@ -180,7 +180,7 @@ async def test_a_cancellation_that_fails_is_told_as_such(broker: Broker) -> None
 async def test_what_an_attempt_does_to_files_is_over_before_it_is_cancelled(
     broker: Broker, where: tuple[str, str]
 ) -> None:
-    """No thread that it has left behind puts its certificate into the place of the last one."""
+    """No thread left by the attempt replaces the last certificate."""
     held = Held(broker.env, *where)
     await create_with_key(broker, 2)
     damage(broker, partition=1)
@@ -199,7 +199,7 @@ async def test_what_an_attempt_does_to_files_is_over_before_it_is_cancelled(
 
 
 async def test_a_broker_stops_behind_a_cancellation(broker: Broker) -> None:
-    """Whoever has asked for it, in whatever way: the data directory is not let go of before."""
+    """A stop waits for a cancellation from any interface before it releases the data directory."""
     erasure_id = await waiting_erasure(broker)
     held = Held(broker.env, "write_atomically", "*.pending")
     cancelling = asyncio.ensure_future(broker.cancel(erasure_id, reason="enough"))
@@ -215,13 +215,13 @@ async def test_a_broker_stops_behind_a_cancellation(broker: Broker) -> None:
 
 
 async def turns() -> None:
-    """Let others do what they can do without waiting for threads."""
+    """Run other tasks that do not wait for threads."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 async def test_one_that_goes_on_by_itself_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a restart, while its attempt is under way; a later start finds nothing to go on with."""
+    """After a restart, during its attempt; a later start finds nothing to resume."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         hold_up(broker)
@@ -236,7 +236,7 @@ async def test_one_that_goes_on_by_itself_is_cancelled(tmp_path: Path, monkeypat
 
 
 async def test_an_intent_that_cannot_be_read_is_not_cancelled_blindly(tmp_path: Path) -> None:
-    """It is listed, and goes on at no time; the error says what to do. One that is not there is not found."""
+    """It is listed and never resumed; the error says what to do. A missing one is not found."""
     async with broker_at(tmp_path) as broker:
         await broker.services.evidence().keys.key()
         (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)

@@ -1,4 +1,4 @@
-"""The end of an erasure, whatever gets between: failing renames, clocks that step back, full disks, errors nobody expects."""
+"""The end of an erasure despite failing renames, clocks that step back, full disks, and unexpected errors."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from tests.waiting import wait_until
 
 @pytest.fixture
 def _broken_renames(broker: Broker) -> None:
-    """Last certificates cannot be renamed as long as a test does not clear the faults."""
+    """Renames of last certificates fail until a test clears the faults."""
     env_of(broker).fail("rename", f"*{PENDING}", errno.EIO)
 
 
 @pytest.mark.usefixtures("_broken_renames")
 async def test_a_last_certificate_that_could_not_get_its_name_gets_it_by_the_next_attempt(broker: Broker) -> None:
-    """Its intent is gone by then: nothing is left to be carried out. It counts as done once it is."""
+    """Its intent is removed by then, so nothing else is left to do. Then the job counts as done."""
     await create_with_key(broker)
     with pytest.raises(EraseFailed, match="Input/output error"):
         await erase(broker, is_now=True)
@@ -69,7 +69,7 @@ async def test_a_last_certificate_that_could_not_get_its_name_gets_it_by_the_nex
 
 @pytest.mark.usefixtures("_broken_renames")
 async def test_so_does_that_of_a_redaction(broker: Broker) -> None:
-    """It has the same two steps."""
+    """A redaction has the same two steps."""
     await redacting.create(broker)
     redacting.write(broker, redacting.ORDER, redacting.OTHER)
     with pytest.raises(RedactFailed, match="Input/output error"):
@@ -82,7 +82,7 @@ async def test_so_does_that_of_a_redaction(broker: Broker) -> None:
 
 
 async def test_a_clock_that_stepped_back_does_not_undo_the_last_word(tmp_path: Path) -> None:
-    """Nothing follows on `key-gone`, whatever times stand in the certificates."""
+    """`key-gone` stays the last certificate, whatever times the certificates have."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         erasure = await erase(broker)
@@ -93,14 +93,14 @@ async def test_a_clock_that_stepped_back_does_not_undo_the_last_word(tmp_path: P
 
 
 async def wait_held(broker: Broker, count: int) -> None:
-    """Wait until so many attempts have failed."""
+    """Wait until this number of attempts has failed."""
     await wait_until(lambda: broker.services.erasures().table.held == count)
 
 
 async def test_an_error_that_nobody_expects_is_tried_again_like_others(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It counts, less and less often; the log says where it came from, and not what: that may be a key."""
+    """It counts and is retried with growing pauses; the log states its location, not its text, which may hold a key."""
     await create_with_key(broker)
     await erase(broker)
 
@@ -127,7 +127,7 @@ async def test_an_error_that_nobody_expects_is_tried_again_like_others(
 
 
 async def test_a_disk_that_is_full_before_the_intent_leaves_everything_as_it_is(broker: Broker) -> None:
-    """When the intent cannot be written nothing else is."""
+    """If the intent cannot be written, nothing else is."""
     await create_with_key(broker)
     env_of(broker).fail("rename", "*.intent.tmp", errno.ENOSPC)
     with pytest.raises(VerbError, match="No space left"):
@@ -138,7 +138,7 @@ async def test_a_disk_that_is_full_before_the_intent_leaves_everything_as_it_is(
 
 
 def fill_up(stage: str, broker: Broker, patched: pytest.MonkeyPatch) -> None:
-    """Leave no space from a stage on."""
+    """Make writes fail for lack of space from a stage on."""
     if stage == "tombstone":
         real_append = RealFile.append
 
@@ -160,7 +160,7 @@ def fill_up(stage: str, broker: Broker, patched: pytest.MonkeyPatch) -> None:
 async def test_a_disk_that_is_full_in_the_middle_gives_no_certificate_and_the_erasure_goes_on(
     broker: Broker, stage: str
 ) -> None:
-    """Whichever file it is that cannot be written: an error that says so, and once there is space again it is finished."""
+    """Whichever file fails, the error says so, and the erasure completes once there is space."""
     await create_with_key(broker, others=30)
     with pytest.MonkeyPatch.context() as patched:
         fill_up(stage, broker, patched)

@@ -1,4 +1,4 @@
-"""`erase(..., engine="spark")`: the certificate is that of any other erasure, and names who has compacted."""
+"""`erase(..., engine="spark")`: the certificate equals that of any other erasure, and names the runner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["fake"]  # a fixture: drivers without Spark
 
 @pytest.mark.slow
 async def test_an_erasure_is_certified_whoever_compacts(tmp_path: Path) -> None:
-    """On Spark when asked to: the certificate names it, and has the state, the claims and the segments of a local erasure."""
+    """On request Spark compacts: the certificate names it, with the state, claims and segments of a local erasure."""
     certificates = []
     for name, engine in (("spark", "spark"), ("local", None)):
         async with Broker(config(tmp_path / name), env=env_at()) as broker:

@@ -1,4 +1,4 @@
-"""An erasure that waits for its horizon is gone on with at once: it stays one erasure, with what it has found."""
+"""`erase_now` on an erasure that waits for its horizon: it stays the same erasure, with its findings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tests.waiting import wait_until
 
 
 async def waiting(broker: Broker) -> str:
-    """The id of an erasure whose tombstone waits."""
+    """The id of an erasure that waits for its horizon."""
     await create(broker)
     write(broker, (KEY, PERSON), (KEY, b"another value of the same person"))
     fill(broker)
@@ -54,7 +54,7 @@ async def waiting(broker: Broker) -> str:
 
 
 async def erasures_counted(broker: Broker) -> dict[str, float]:
-    """What the metric says, by outcome."""
+    """The metric's values, by outcome."""
     samples = prometheus.samples(await prometheus.take(broker.services))
     return {labels[0]: value for name, labels, value in samples if name == "diamant_erasures_total"}
 
@@ -64,7 +64,7 @@ async def erasures_counted(broker: Broker) -> dict[str, float]:
 
 @pytest.mark.usefixtures("_committed")
 async def test_the_certificate_for_the_key_has_what_the_same_erasure_found(broker: Broker) -> None:
-    """Values, their digests and the segments from before; what was found was searched for; no intent is left."""
+    """Earlier values, digests and segments are in the certificate, the values were searched for, and no intent is left."""
     erasure_id = await waiting(broker)
     first = await broker.services.certificates().last(erasure_id)
     done = await broker.erase_now(erasure_id, is_confirmed=True)
@@ -87,7 +87,7 @@ async def test_the_certificate_for_the_key_has_what_the_same_erasure_found(broke
 
 @pytest.mark.usefixtures("_committed")
 async def test_unconfirmed_it_waits_while_groups_are_behind_and_no_longer(broker: Broker) -> None:
-    """Refused, nothing is changed and the groups are named; it goes once none is behind."""
+    """A refusal changes nothing and names the groups; it proceeds once none is behind."""
     erasure_id = await waiting(broker)
     intent = intents_of(broker)[0].read_bytes()
     refused = await broker.erase_now(erasure_id)
@@ -101,7 +101,7 @@ async def test_unconfirmed_it_waits_while_groups_are_behind_and_no_longer(broker
 
 @pytest.mark.usefixtures("_committed")
 async def test_refused_it_ends_at_its_horizon(broker: Broker) -> None:
-    """As one that was never asked to hurry: the broker goes on by itself, and overrides nothing."""
+    """Like an erasure without the request: it resumes automatically and overrides nothing."""
     erasure_id = await waiting(broker)
     await broker.erase_now(erasure_id)
     move_to(broker, START_MS + DAY_MS - 1)
@@ -111,7 +111,7 @@ async def test_refused_it_ends_at_its_horizon(broker: Broker) -> None:
 
 
 async def test_what_was_confirmed_outlives_the_broker(tmp_path: Path) -> None:
-    """It is on the disk before a tombstone goes: a broker that is stopped then goes on at its next start, and asks nobody."""
+    """The confirmation is on disk before a tombstone is removed: after a stop, the next start continues without asking."""
     async with broker_at(tmp_path) as broker:
         commit(broker, (1, "billing"))
         erasure_id = await waiting(broker)
@@ -137,7 +137,7 @@ async def test_what_was_confirmed_outlives_the_broker(tmp_path: Path) -> None:
 async def test_one_that_is_not_certified_yet_goes_on_as_far_as_it_can(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is held up is tried again at once, with all that follows."""
+    """Held work is retried at once, with all following steps."""
     await create_with_key(broker)
     producer = Producer(broker, "users", 0, 5)
     producer.write((b"somebody", b"else"))
@@ -152,7 +152,7 @@ async def test_one_that_is_not_certified_yet_goes_on_as_far_as_it_can(
 
 @pytest.mark.usefixtures("_committed")
 async def test_what_is_not_under_way_is_told(broker: Broker) -> None:
-    """Unknown ids, ids that are none, cancelled ones, unreadable ones."""
+    """Unknown, invalid, cancelled and unreadable erasures get their errors."""
     erasure_id = await waiting(broker)
     for unknown in ("0" * 32, "../x", ""):
         with pytest.raises(NotFound, match="there is no erasure"):
@@ -172,7 +172,7 @@ async def test_what_is_not_under_way_is_told(broker: Broker) -> None:
 
 
 async def test_one_with_now_ends_the_others_of_its_key(broker: Broker) -> None:
-    """What waited for a tombstone that is gone does not keep the key on the disk until its horizon; other keys wait on."""
+    """Erasures that waited for the removed tombstone end, so none keeps the key on disk; those of other keys keep waiting."""
     await create(broker)
     write(broker, (KEY, PERSON), (b"customer-7", b"somebody else"))
     earlier, other = await erase(broker), await erase(broker, b"customer-7")
@@ -196,7 +196,7 @@ async def test_one_with_now_ends_the_others_of_its_key(broker: Broker) -> None:
 
 @pytest.mark.usefixtures("_committed")
 async def test_an_erasure_is_counted_once_at_its_end(broker: Broker) -> None:
-    """Not with the certificate for values, nor when it is refused to hurry; then as done, and cancelled as failed."""
+    """Not with the certificate for values, nor on a refused `erase_now`; at the end as done, or as failed if cancelled."""
     erasure_id = await waiting(broker)
     await broker.erase_now(erasure_id)
     assert await erasures_counted(broker) == {"done": 0, "failed": 0, "held": 0}
@@ -209,7 +209,7 @@ async def test_an_erasure_is_counted_once_at_its_end(broker: Broker) -> None:
 
 
 async def test_attempts_at_what_goes_on_are_held_and_not_failed(broker: Broker) -> None:
-    """Not certified, out of time, a full disk: as often as it is tried; what never began has failed."""
+    """Uncertified, timed out or on a full disk, each attempt counts as held; a job that never began counts as failed."""
     await create_with_key(broker)
     damage(broker)
     erasure = await erase(broker)

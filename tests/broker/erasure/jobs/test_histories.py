@@ -1,4 +1,4 @@
-"""Random histories: no value that a certificate calls gone is found by the scanner of the tests."""
+"""Random histories: the tests' scanner finds no value that a certificate claims to be gone."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def some_pairs(rng: random.Random, keys: list[bytes], what: bytes) -> list[tuple
 
 
 def some_headers(rng: random.Random, what: bytes) -> list[Header]:
-    """Mostly none; else what the values say as well, nothing, or null."""
+    """Usually none; otherwise the bytes of values, empty ones, or null."""
     return [
         Header(rng.choice(["h", "who", ""]), rng.choice([None, b"", what])) for _ in range(rng.choice([0, 0, 1, 3]))
     ]
 
 
 class History:
-    """One topic, written at random."""
+    """One topic with random records."""
 
     def __init__(self, broker: Broker, rng: random.Random, name: str) -> None:
         self.broker, self.rng, self.name = broker, rng, name
@@ -54,7 +54,7 @@ class History:
         """Transactions by partition."""
 
     async def write(self) -> None:
-        """Batches in every codec, with headers and in transactions, rolls and rounds in between."""
+        """Write batches in every codec, with headers and in transactions, and rolls and rounds in between."""
         rng = self.rng
         size = rng.choice([600, 1500, 100_000])
         await create(self.broker, self.name, self.partitions, segment_bytes=size)
@@ -79,13 +79,13 @@ class History:
             self.end_all()
 
     def end_all(self) -> None:
-        """Commit or abort what is open."""
+        """Commit or abort the open transactions."""
         while self.open:
             self.open.popitem()[1].end(is_commit=self.rng.random() < 0.5)
 
 
 async def one_history(broker: Broker, rng: random.Random, name: str) -> None:
-    """Write at random, erase one key, and look for it independently."""
+    """Write at random, erase one key, and search for it independently."""
     history = History(broker, rng, name)
     await history.write()
     key = rng.choice([*history.keys, b"nobody"])
@@ -118,7 +118,7 @@ async def one_history(broker: Broker, rng: random.Random, name: str) -> None:
 
 
 async def histories(broker: Broker, count: int, seed: int) -> None:
-    """Each in a topic of its own; what the last one has left is removed."""
+    """Run each history in its own topic; remove the leftovers of the previous one."""
     for index in range(count):
         print(f"seed {seed}, history {index}")
         await one_history(broker, random.Random(f"{seed}-{index}"), f"h{index}")

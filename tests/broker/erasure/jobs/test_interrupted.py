@@ -1,4 +1,4 @@
-"""An erasure that is stopped at any point goes on at the next start; and it never holds a key longer than it must.
+"""An erasure stopped at any point resumes at the next start, and never stores a key longer than necessary.
 
 A process that is killed leaves its files as they are at that moment. So a copy of the data directory is taken before each file
 of an erasure is renamed or removed, and before each swap of a segment, and a new broker is started on every copy.
@@ -60,12 +60,12 @@ LOCATING = "locating the key"
 
 
 def at_last_scan(broker: Broker, act: Callable[[], object]) -> Progress:
-    """The progress of a call in which something happens before the scan that follows on the certificate for values."""
+    """The progress of a call, with an action before the scan that follows the certificate for values."""
     return at_stage(SCANNING, lambda: act() if certificates_of(broker, "values-gone") else None)
 
 
 class CopyingEnv(RealEnv):
-    """Real files; while `copies` is set, a copy of the data directory is taken before files get other names or go."""
+    """Real files; while `copies` is set, the data directory is copied before renames and removals."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(SettableClock(START_MS))
@@ -76,7 +76,7 @@ class CopyingEnv(RealEnv):
         """What comes next, by copy."""
 
     def copy(self, what: str) -> None:
-        """Take one."""
+        """Copy the data directory."""
         if self.copies is not None:
             shutil.copytree(self._directory, self.copies / str(len(self.points)) / "data")
             self.points.append(what)
@@ -94,7 +94,7 @@ class CopyingEnv(RealEnv):
 
 
 async def copies_of_an_erasure(tmp_path: Path, *, is_now: bool) -> list[str]:
-    """Erase a key up to `key-gone`, with a copy at each point; return what the points are."""
+    """Erase a key up to `key-gone`, with a copy at each point; return the points."""
     env = CopyingEnv(tmp_path / "data")
     async with Broker(config(tmp_path), env=env) as broker:
         await create_with_key(broker, others=8, codec=4)
@@ -109,12 +109,12 @@ async def copies_of_an_erasure(tmp_path: Path, *, is_now: bool) -> list[str]:
 
 
 def traces(directory: Path) -> list[str]:
-    """What an erasure has in a data directory besides certificates."""
+    """The files of an erasure in a data directory, without certificates."""
     return [path.name for path in directory.glob("diamant-erasure-*") if path.suffix != ".json"]
 
 
 async def check_goes_on(tmp_path: Path, index: int) -> bool:
-    """Start a broker on a copy; whether an erasure went on, or had ended. If it had not begun nothing is left of it."""
+    """Start a broker on a copy; return whether an erasure resumed or had ended. One that had not begun leaves nothing."""
     directory = tmp_path / "copies" / str(index)
     shutil.copytree(tmp_path / "keys", directory / "keys")
     began = any(name.endswith((".intent", ".pending")) for name in traces(directory / "data"))
@@ -145,7 +145,7 @@ async def check_goes_on(tmp_path: Path, index: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("is_now", [False, True])
 async def test_an_erasure_that_is_killed_at_any_point_ends_all_the_same(tmp_path: Path, *, is_now: bool) -> None:
-    """From the moment its intent is there: with values and key gone, a certificate that verifies, and no trace of it."""
+    """Once its intent exists: values and key are gone, the certificate verifies, and no trace is left."""
     points = await copies_of_an_erasure(tmp_path, is_now=is_now)
     names = " ".join(points)
     for expected in (
@@ -169,7 +169,7 @@ async def test_an_erasure_that_is_killed_at_any_point_ends_all_the_same(tmp_path
 
 
 async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(broker: Broker) -> None:
-    """The intent that stays has digests only; the certificate cannot be seen before the intent has gone."""
+    """The remaining intent has digests only; the certificate is visible only after the intent is removed."""
     await create_with_key(broker)
     signing_key = await broker.services.evidence().keys.key()
     seen: list[Intent] = []
@@ -192,7 +192,7 @@ async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(broke
 
 
 async def test_a_last_scan_without_the_key_says_what_it_could_not_look_for(tmp_path: Path) -> None:
-    """Stopped after the key was given up: records are recognised by the digest, values are not searched for again."""
+    """Stopped after it dropped the key, an erasure recognises records by digest and does not search for values again."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         with pytest.raises(EraseFailed):
@@ -209,7 +209,7 @@ async def test_a_last_scan_without_the_key_says_what_it_could_not_look_for(tmp_p
 
 
 async def test_what_comes_back_before_the_last_scan_keeps_the_certificate_back(broker: Broker) -> None:
-    """It is tried again, and for that the intent has the key again."""
+    """A value that comes back is retried, so the intent holds the key again."""
     await create_with_key(broker)
     log = data_of(broker) / "users-0" / "00000000000000000000.log"
     old = log.read_bytes()
@@ -224,7 +224,7 @@ async def test_what_comes_back_before_the_last_scan_keeps_the_certificate_back(b
 
 
 async def test_an_erasure_that_takes_longer_than_its_next_try_is_not_begun_twice(broker: Broker) -> None:
-    """While somebody is at it, it is not due, however late it is."""
+    """During an attempt the erasure is never due."""
     await create_with_key(broker)
     tries: list[None] = []
 
@@ -243,7 +243,7 @@ async def test_an_erasure_that_takes_longer_than_its_next_try_is_not_begun_twice
 
 
 async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path) -> None:
-    """Nothing was changed by then, and whoever asked got no answer."""
+    """Nothing had changed by then, and the caller got no answer."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "diamant-erasure-abc.intent.tmp").write_bytes(b"x")
     async with broker_at(tmp_path) as broker:
@@ -253,7 +253,7 @@ async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path)
 
 @pytest.mark.parametrize("stage", [LOCATING, "compacting", SCANNING])
 async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(tmp_path: Path, stage: str) -> None:
-    """In whatever phase it was. The intent is for its owner only, and tells nothing without the secret."""
+    """In any phase. The intent is readable by its owner only, and reveals nothing without the secret."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker, others=30)
         with pytest.raises(EraseFailed):
@@ -270,7 +270,7 @@ async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(tmp_pat
 
 
 async def test_an_intent_that_cannot_be_read_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The broker starts, and says that an erasure is unfinished."""
+    """The broker starts, and logs that an erasure is unfinished."""
     async with broker_at(tmp_path) as broker:
         await broker.services.evidence().keys.key()
         (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
@@ -286,7 +286,7 @@ KINDS: dict[str, Any] = {"erase": Intent, "redact": RedactionIntent}
 
 @pytest.mark.parametrize("written", INTENTS, ids=lambda one: f"{one['kind']}-{one['phase']}")
 def test_an_intent_without_what_came_later_is_read_and_written(written: dict[str, Any]) -> None:
-    """It says of the rest what it said; without a scope the names of topics count."""
+    """An intent without newer fields keeps the others; without a scope, topic names count."""
     fields = {name: value for name, value in written["json"].items() if name != "scope"}
     fields["done"] = [
         {name: value for name, value in step.items() if name != "tombstone_found_at"} for step in fields["done"]

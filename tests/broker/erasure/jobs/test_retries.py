@@ -1,4 +1,4 @@
-"""Erasures that cannot be finished: they are tried again less and less often, and go by what the scan finds."""
+"""Erasures that cannot be completed are retried with growing pauses, and rely on the scan's findings."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tests.waiting import wait_until
 
 
 def due_ms(broker: Broker) -> int:
-    """When the only one goes on."""
+    """The due time of the only erasure."""
     (one,) = broker.services.erasures().queue.unfinished()
     due: int = one["due_ms"]
     return due
 
 
 async def next_pauses(broker: Broker, count: int) -> list[int]:
-    """Let it go on so often; how long it pauses after each attempt."""
+    """Run this number of attempts; return the pause after each."""
     pauses = []
     for _ in range(count):
         move_to(broker, due_ms(broker))
@@ -44,7 +44,7 @@ async def next_pauses(broker: Broker, count: int) -> list[int]:
 
 
 async def test_a_tombstone_that_cannot_go_is_tried_less_and_less_often(broker: Broker) -> None:
-    """Each try compacts all affected partitions."""
+    """Each attempt compacts all affected partitions."""
     await create_with_key(broker)
     await erase(broker)
     log = broker.node.topics.log("users", 0)
@@ -53,7 +53,7 @@ async def test_a_tombstone_that_cannot_go_is_tried_less_and_less_often(broker: B
 
 
 async def test_an_attempt_is_under_way_until_its_failure_is_counted(broker: Broker) -> None:
-    """Whoever waits for it, or goes on with it when the clock has moved, does not come in between."""
+    """Neither a waiting call nor a resume by a moved clock runs in between."""
     await create_with_key(broker)
     erasure = await erase(broker)
     env_of(broker).before("read_bytes", "*.intent", stopped)
@@ -67,7 +67,7 @@ async def test_an_attempt_is_under_way_until_its_failure_is_counted(broker: Brok
 
 
 async def test_attempts_that_fail_are_made_less_and_less_often(broker: Broker) -> None:
-    """Up to an hour apart, whatever is in their way; as soon as one does not fail that is forgotten."""
+    """Up to an hour apart, for any obstacle; the first success resets the pause."""
     await create_with_key(broker)
     await erase(broker)
     env_of(broker).before("read_bytes", "*.intent", stopped)
@@ -80,7 +80,7 @@ async def test_attempts_that_fail_are_made_less_and_less_often(broker: Broker) -
 
 
 async def test_an_attempt_that_fails_behind_its_first_step_pauses_too(broker: Broker) -> None:
-    """What it has put on the disk by then does not make it due again at once."""
+    """The state saved by then does not make it due at once."""
     await create_with_key(broker)
     log = broker.node.topics.log("users", 0)
     log.update_config(replace(log.config, max_message_bytes=20))
@@ -92,7 +92,7 @@ async def test_an_attempt_that_fails_behind_its_first_step_pauses_too(broker: Br
 async def test_a_topic_that_is_not_compacted_any_more_is_certified_when_retention_has_removed_all(
     broker: Broker,
 ) -> None:
-    """Nobody has to compact what is not there; as long as a value is, that is what the certificate says."""
+    """Without values nothing needs compaction; until then the certificate lists them."""
     await create_with_key(broker)
     write(broker, (b"another", b"x" * 700))
     erasure = await erase(broker)
@@ -109,13 +109,13 @@ async def test_a_topic_that_is_not_compacted_any_more_is_certified_when_retentio
 
 
 async def next_pauses_until_over(broker: Broker) -> None:
-    """Move the clock to the next attempt, and wait until it was the last one."""
+    """Move the clock to each next attempt until the last one."""
     move_to(broker, due_ms(broker))
     await wait_until(lambda: broker.services.erasures().queue.unfinished() == [])
 
 
 async def test_the_last_word_is_the_certificate_that_was_issued_last(broker: Broker) -> None:
-    """A value that is there again overtakes the certificate that it is gone, until the next one."""
+    """A restored value's certificate supersedes the earlier one that claims it gone, until the next."""
     await create_with_key(broker)
     log = data_of(broker) / "users-0" / "00000000000000000000.log"
     old = log.read_bytes()

@@ -1,4 +1,4 @@
-"""What an erasure is about: topics, partitions and offsets that were there when it was asked for, whatever comes meanwhile."""
+"""The scope of an erasure: topics, partitions and offsets at the time of the request, whatever changes afterwards."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.waiting import wait_until
 
 
 async def recreate(broker: Broker, name: str = "users") -> None:
-    """Delete a topic and create another one of its name, with the key in it."""
+    """Delete a topic and create another one with the same name and the key."""
     await delete_topics(broker.node.topics, [name])
     await create(broker, name)
     write(broker, (KEY, PERSON), topic=name)
@@ -53,13 +53,13 @@ async def recreate(broker: Broker, name: str = "users") -> None:
 
 
 def before_tombstones(broker: Broker, act: Callable[[], object]) -> None:
-    """Have something happen once the key is located, which the second intent says."""
+    """Run an action once the key is located, at the second save of the intent."""
     loop = asyncio.get_running_loop()
     env_of(broker).before("rename", "*.intent.tmp", partial(loop.call_soon_threadsafe, act), after=1, times=1)
 
 
 async def test_a_key_that_was_nowhere_and_is_written_while_it_is_looked_for_is_named(broker: Broker) -> None:
-    """The claim ends where the log ended when it was looked for; the erasure ends, and what came later is told."""
+    """The claim ends at the log end during the search; the erasure ends, and later records are listed."""
     await create(broker)
     fill(broker, 5)
     before_tombstones(broker, lambda: write(broker, (KEY, PERSON)))
@@ -74,7 +74,7 @@ async def test_a_key_that_was_nowhere_and_is_written_while_it_is_looked_for_is_n
 
 
 async def test_what_is_written_between_the_search_and_the_tombstone_goes_too(broker: Broker) -> None:
-    """It lies below the tombstone, which supersedes it; the claim ends behind the tombstone."""
+    """It is below the tombstone, which supersedes it; the claim ends after the tombstone."""
     await create_with_key(broker)
     before_tombstones(broker, lambda: write(broker, (KEY, PERSON)))
     erasure = await erase(broker)
@@ -88,7 +88,7 @@ async def test_what_is_written_between_the_search_and_the_tombstone_goes_too(bro
 
 
 async def test_a_partition_that_is_added_before_the_horizon_is_no_obstacle(broker: Broker) -> None:
-    """It is no part of what was asked for; what it holds of the key is named, and stays."""
+    """It is out of scope; its records of the key are listed, and stay."""
     await create_with_key(broker)
     assert (await erase(broker)).state == "values-gone"
     await add_partitions(broker.node.topics, "users", 2)
@@ -102,7 +102,7 @@ async def test_a_partition_that_is_added_before_the_horizon_is_no_obstacle(broke
 
 
 async def test_a_partition_that_is_opened_later_is_searched_then(broker: Broker) -> None:
-    """At first it gets no claim; once its log is there the erasure goes on to it, and leaves the other claims as they are."""
+    """At first it gets no claim; once its log is open, the erasure covers it and keeps the other claims."""
     await create_with_key(broker, 2)
     evidence = broker.services.evidence()
     logs = evidence.logs
@@ -122,7 +122,7 @@ async def test_a_partition_that_is_opened_later_is_searched_then(broker: Broker)
 
 
 async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> None:
-    """Nothing is done to it: the erasure ends there, with a word that says so, and not with a certificate about the new one."""
+    """The new topic is untouched: the erasure ends with a reason, without a certificate about it."""
     await create_with_key(broker)
     first = await erase(broker)
     assert first.state == "values-gone"
@@ -145,7 +145,7 @@ async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> N
 async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_to_claim(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the scan has shown is judged behind that: there is no certificate that something is gone from nowhere."""
+    """The verdict follows the hashing, so no certificate claims that data is gone from a deleted topic."""
     await create_with_key(broker)
     begun, go_on = threading.Event(), threading.Event()
 
@@ -174,7 +174,7 @@ async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_
 
 
 async def test_other_topics_are_certified_all_the_same(broker: Broker) -> None:
-    """Of the one that was deleted nothing is claimed, and the certificate names it."""
+    """The deleted topic gets no claim, and the certificate names it."""
     for name in ("users", "visitors"):
         await create(broker, name)
         write(broker, (KEY, PERSON), topic=name)
@@ -190,7 +190,7 @@ async def test_other_topics_are_certified_all_the_same(broker: Broker) -> None:
 
 
 async def test_what_waits_for_its_turn_is_about_the_topic_of_then(broker: Broker) -> None:
-    """The id is taken when the erasure is asked for, not when it begins: no tombstone is written into another topic."""
+    """The topic id is taken at the request, not at the start of the erasure: another topic gets no tombstone."""
     await create_with_key(broker)
     async with broker.services.erasures().queue.attempts.lock:
         erasing_ = asyncio.ensure_future(erase(broker))

@@ -1,4 +1,4 @@
-"""The digests that certificates have of the affected segments as they were."""
+"""The digests of affected segments in certificates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 
 def digests_of(directory: Path) -> dict[str, str]:
-    """Of the segments of `users`."""
+    """The digests of the segments of `users`."""
     return {
         f"{path.parent.name}/{path.name}": sha256(path.read_bytes()).hexdigest()
         for path in directory.glob("users-*/*.log")
@@ -27,7 +27,7 @@ def digests_of(directory: Path) -> dict[str, str]:
 
 
 async def test_no_segment_is_replaced_before_its_digest_is_on_the_disk(broker: Broker) -> None:
-    """The round has written its outputs by then. So whatever stops the broker, a certificate has the digests."""
+    """The round has written its outputs by then, so a certificate has the digests after any stop."""
     await create_with_key(broker, others=30)
     before = digests_of(data_of(broker))
     # That of the request comes first, then what was found.
@@ -47,7 +47,7 @@ async def test_no_segment_is_replaced_before_its_digest_is_on_the_disk(broker: B
 
 
 async def test_many_segments_are_hashed_before_anything_is_compacted(broker: Broker) -> None:
-    """As that takes long, and the rounds of other logs would wait for the one that waits for it."""
+    """Hashing takes long, and a held round would delay those of other logs."""
     await create_with_key(broker, partitions=3, others=30)
     before = digests_of(data_of(broker))
     held = Held(broker.env, "rename", "*.intent.tmp", after=2)

@@ -1,4 +1,4 @@
-"""Erase and certify in a whole broker: the two states, what is found on the way, what is refused."""
+"""Erasure and certification in a whole broker: the two states, findings on the way, refusals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.cleaner.evidence.scan.naive_scanner import files_with
 
 
 async def test_values_are_gone_at_once_and_the_key_after_the_horizon(broker: Broker) -> None:
-    """In every partition that has the key; the second certificate comes by itself, to the millisecond."""
+    """In every partition with the key; the second certificate follows automatically, to the millisecond."""
     await create(broker, partitions=3)
     for partition, codec in ((0, 4), (2, 0)):
         for version in range(3):
@@ -69,7 +69,7 @@ async def test_values_are_gone_at_once_and_the_key_after_the_horizon(broker: Bro
 
 
 async def test_a_key_that_is_nowhere_is_certified_so(broker: Broker) -> None:
-    """Nothing is written; the certificate says that nothing was found."""
+    """Nothing is written; the certificate states that nothing was found."""
     await create(broker, partitions=2)
     fill(broker)
     ends = [broker.node.topics.log("users", index).log_end_offset for index in (0, 1)]
@@ -111,7 +111,7 @@ async def test_a_certificate_that_found_nothing_is_not_valid_but_said_to_have_fo
 
 
 async def test_a_key_of_which_there_was_only_a_tombstone_was_found(broker: Broker) -> None:
-    """The tombstone names it, and goes: that is something that was there."""
+    """The tombstone names the key and is removed: that counts as found."""
     await create(broker)
     write(broker, (KEY, None))
     fill(broker)
@@ -120,7 +120,7 @@ async def test_a_key_of_which_there_was_only_a_tombstone_was_found(broker: Broke
 
 
 async def test_a_second_erase_writes_no_second_tombstone(broker: Broker) -> None:
-    """The first one's horizon stays as it is."""
+    """The horizon of the first one stays."""
     await create_with_key(broker)
     first = await erase(broker)
     clock_of(broker).advance_ms(1000)
@@ -130,7 +130,7 @@ async def test_a_second_erase_writes_no_second_tombstone(broker: Broker) -> None
 
 
 async def test_a_write_during_the_erase_is_named_and_not_erased(broker: Broker) -> None:
-    """The claim ends behind the tombstone."""
+    """The claim ends after the tombstone."""
     await create_with_key(broker, others=30)
     offsets: list[int] = []
     writing = at_stage(SCANNING, lambda: offsets.append(write(broker, (KEY, b"written during the erase"))))
@@ -142,7 +142,7 @@ async def test_a_write_during_the_erase_is_named_and_not_erased(broker: Broker) 
 
 
 async def test_the_same_bytes_elsewhere_are_listed(broker: Broker) -> None:
-    """Under another key, in a header of another topic, as the same key of another topic."""
+    """Under another key, in a header of another topic, and as the same key of another topic."""
     await create(broker)
     await create(broker, "orders", policy="delete")
     write(broker, (KEY, PERSON), (b"twin", PERSON))
@@ -181,7 +181,7 @@ async def test_mistakes_are_refused_before_anything_is_written(broker: Broker) -
 
 
 async def test_a_partition_that_cannot_be_read_gets_no_claim(broker: Broker) -> None:
-    """The others do; the certificate as a whole certifies nothing."""
+    """The others get one; the certificate as a whole certifies nothing."""
     await create_with_key(broker, 2, others=30)
     damage(broker, partition=1)
     erasure = await erase(broker)
@@ -194,7 +194,7 @@ async def test_a_partition_that_cannot_be_read_gets_no_claim(broker: Broker) -> 
 async def test_an_open_transaction_ends_in_a_timeout_that_says_so(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No certificate; the intent stays, and the erasure goes on."""
+    """No certificate is issued; the intent stays, and the erasure continues."""
     await create_with_key(broker)
     hold_up(broker)
     with pytest.raises(TimedOut, match="continues"):
@@ -205,7 +205,7 @@ async def test_an_open_transaction_ends_in_a_timeout_that_says_so(
 
 
 async def test_no_key_and_no_value_is_in_logs_or_certificates(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    """They are told by digests only."""
+    """Only digests appear there."""
     with caplog.at_level(logging.DEBUG):
         await create_with_key(broker)
         erasure = await erase(broker)

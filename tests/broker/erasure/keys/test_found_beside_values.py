@@ -1,4 +1,4 @@
-"""What a value of the key is besides a record's value: in the headers of its tombstone, and in what a failed write has left."""
+"""Values outside record values: in headers of the key's tombstone, and in the remains of a failed write."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SEGMENT = "users-0/00000000000000000000.log"
 
 
 async def test_a_tombstone_that_says_what_it_deletes_is_superseded(broker: Broker) -> None:
-    """By another one, since the values in its headers are to be gone, too."""
+    """By another one, since the values in its headers must be removed, too."""
     await create_with_key(broker)
     write(broker, (KEY, None), headers=[Header("last", PERSON)])
     fill(broker)
@@ -50,7 +50,7 @@ async def test_a_tombstone_that_says_what_it_deletes_is_superseded(broker: Broke
 
 @pytest.mark.parametrize("is_transactional", [False, True])
 async def test_so_is_one_beside_which_there_is_no_value_any_more(broker: Broker, *, is_transactional: bool) -> None:
-    """What its headers say nobody can tell then; a second erasure finds the new one, and writes no other."""
+    """Its headers may hold anything; a second erasure finds the new tombstone and writes no other."""
     await create(broker)
     if is_transactional:
         producer = Producer(broker, "users", 0, 5)
@@ -70,7 +70,7 @@ async def test_so_is_one_beside_which_there_is_no_value_any_more(broker: Broker,
 async def test_as_long_as_its_headers_are_there_nothing_is_certified(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An open transaction keeps it, or a copy in a directory that was set aside; then the certificate names the place."""
+    """An open transaction or a copy in a set-aside directory keeps it; the certificate names the place."""
     await create(broker)
     producer = Producer(broker, "users", 0, 5)
     producer.write((b"another", b"one"))
@@ -93,7 +93,7 @@ async def test_as_long_as_its_headers_are_there_nothing_is_certified(
 
 
 def tombstones(count: int, header: Header) -> bytes:
-    """So many without headers, and behind them one with a header."""
+    """This number of tombstones without headers, then one with a header."""
     batches = [build_batch([Record(offset, START_MS, KEY, None)]) for offset in range(count)]
     return b"".join([*batches, build_batch([Record(count, START_MS, KEY, None, (header,))])])
 
@@ -111,7 +111,7 @@ def tombstones(count: int, header: Header) -> bytes:
 async def test_a_copy_of_a_tombstone_with_headers_lets_nothing_be_certified(
     broker: Broker, place: str, count: int
 ) -> None:
-    """Wherever it is, behind however many without; nobody knows any more what its headers say."""
+    """In any place, after any number without headers: its headers may hold a value."""
     await create(broker)
     fill(broker)
     path = data_of(broker) / place
@@ -125,7 +125,7 @@ async def test_a_copy_of_a_tombstone_with_headers_lets_nothing_be_certified(
 
 
 async def test_one_that_comes_back_breaks_the_claim(broker: Broker) -> None:
-    """As after restoring a backup."""
+    """As after a restored backup."""
     await create_with_key(broker, others=8)
     certificate = (await erase(broker)).certificate
     (data_of(broker) / "users-0" / "copy.log").write_bytes(tombstones(0, Header("last", b"something else")))
@@ -134,7 +134,7 @@ async def test_one_that_comes_back_breaks_the_claim(broker: Broker) -> None:
 
 
 async def test_what_a_failed_write_has_left_is_searched(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk was full in the middle of a batch, and what was there of it could not be cut off again."""
+    """The disk filled up in the middle of a batch, and the partial batch could not be truncated."""
     await create(broker)
     write(broker, (b"somebody", b"else"))
     log = broker.node.topics.log("users", 0)

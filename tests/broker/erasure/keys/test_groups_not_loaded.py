@@ -1,4 +1,4 @@
-"""Groups that are not loaded yet, or cannot be: they are waited for, and where nobody knows them that is said."""
+"""Groups that are not loaded yet are awaited; groups that cannot be loaded are reported as unknown."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def restarted(tmp_path: Path) -> Broker:
 
 
 class Slow:
-    """Loading that lasts until it is let go on."""
+    """Loading that blocks until released."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._go_on = threading.Event()
@@ -74,7 +74,7 @@ class Slow:
 
 
 def damage(tmp_path: Path) -> None:
-    """Change the committed offset's bytes so that its batch is read, and makes no sense."""
+    """Change the bytes of the committed offset so that its batch is readable but invalid."""
     (path,) = (tmp_path / "data" / f"{GROUP_OFFSETS_TOPIC}-0").glob("*.log")
     data = bytearray(path.read_bytes())
     # The version of the key, of a record that is not null: no key of that length is of it.
@@ -84,7 +84,7 @@ def damage(tmp_path: Path) -> None:
 
 
 async def test_now_waits_until_the_groups_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group that is being loaded is behind as it is when it is loaded, and the horizon stands until that is confirmed."""
+    """A group that is behind counts once it is loaded, and the horizon applies until it is confirmed."""
     await have_a_group_behind(tmp_path)
     slow = Slow(monkeypatch)
     async with restarted(tmp_path) as broker:
@@ -99,7 +99,7 @@ async def test_now_waits_until_the_groups_are_loaded(tmp_path: Path, monkeypatch
 
 
 async def test_groups_that_cannot_be_loaded_refuse_now(tmp_path: Path) -> None:
-    """Even when groups are confirmed: nobody could list them. The text says which partition and what to do."""
+    """Even with confirmation, as they cannot be listed. The error names the partition and the remedy."""
     await have_a_group_behind(tmp_path)
     damage(tmp_path)
     async with restarted(tmp_path) as broker:
@@ -121,7 +121,7 @@ async def test_groups_that_cannot_be_loaded_refuse_now(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_explain_and_the_metric_say_that_groups_are_not_known(tmp_path: Path) -> None:
-    """In place of nothing, which would mean that there is nobody."""
+    """An empty answer would mean that no group is behind."""
     await have_a_group_behind(tmp_path)
     async with restarted(tmp_path) as broker:
         await wait_until_loaded(broker)
@@ -139,7 +139,7 @@ async def test_explain_and_the_metric_say_that_groups_are_not_known(tmp_path: Pa
 
 
 async def wait_behind(broker: Broker) -> float:
-    """What the metric has of the partition, once the cleaner knows its tombstones."""
+    """The metric's value for the partition, once the cleaner knows its tombstones."""
     name = ("diamant_tombstone_consumers_behind", ("users", "0"))
     async with asyncio.timeout(60):
         while True:
@@ -151,7 +151,7 @@ async def wait_behind(broker: Broker) -> float:
 
 
 async def test_waiting_for_groups_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is still being loaded after that is not known."""
+    """Groups that are still loading after that are unknown."""
     await have_a_group_behind(tmp_path)
     slow = Slow(monkeypatch)
     async with restarted(tmp_path) as broker:
@@ -163,7 +163,7 @@ async def test_waiting_for_groups_is_bounded(tmp_path: Path, monkeypatch: pytest
 
 
 async def test_many_partitions_are_told_in_few_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten of them one by one."""
+    """Ten of them are listed."""
     many = {"offsets.topic.num.partitions": "13"}
     async with broker_at(tmp_path, **many) as broker, WireClient(broker.bootstrap_servers) as client:
         await create(broker)
@@ -181,7 +181,7 @@ async def test_many_partitions_are_told_in_few_words(tmp_path: Path, monkeypatch
 
 
 def test_the_command_does_not_say_that_nobody_is_behind(capsys: pytest.CaptureFixture[str]) -> None:
-    """If nobody knows, that is what it says."""
+    """It says that the groups are unknown."""
     assert _is_agreed({"groups_behind": {}, "groups_not_known": [NOT_LOADED + "why"]}, is_asked=False)
     assert capsys.readouterr().err == f"groups that may be behind are not known: {NOT_LOADED}why\n"
     assert _is_agreed({"groups_behind": {}, "groups_not_known": []}, is_asked=False)

@@ -1,4 +1,4 @@
-"""Tombstones that are not where they should be: one of another log counts for nothing, one that is missing is written later."""
+"""Missing tombstones: one in another log does not count, and a missing one is written later."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STRAY = "users-0.0123456789abcdef0123456789abcdef-stray"
 
 
 async def test_a_tombstone_of_the_topic_before_is_none_of_this_one(broker: Broker) -> None:
-    """The directory of the deleted topic still waits to be deleted: what it holds supersedes nothing in the new topic."""
+    """The deleted topic's directory still exists: its records supersede nothing in the new topic."""
     await create(broker)
     fill(broker, 20)
     write(broker, (KEY, None))
@@ -42,7 +42,7 @@ async def test_a_tombstone_of_the_topic_before_is_none_of_this_one(broker: Broke
 
 
 async def test_a_tombstone_in_a_directory_that_is_set_aside_supersedes_nothing(broker: Broker) -> None:
-    """Whatever its offset is, it is one of another log."""
+    """Whatever its offset, it belongs to another log."""
     await create_with_key(broker)
     batch = bytearray(build_batch([Record(0, START_MS, KEY, None)]))
     batch[:8] = (500).to_bytes(8, "big")
@@ -53,7 +53,7 @@ async def test_a_tombstone_in_a_directory_that_is_set_aside_supersedes_nothing(b
 
 
 def hide(broker: Broker, patched: pytest.MonkeyPatch, partition: int) -> None:
-    """Let a partition be passed over as if its filters did not know the key, as long as filters are asked."""
+    """Skip a partition as if its filters ruled out the key, while filters are used."""
     (data_of(broker) / "diamant-hash-key").write_bytes(b"k" * 16)
 
     def cannot_hold(_env: object, path: str, *_: object) -> bool:
@@ -65,7 +65,7 @@ def hide(broker: Broker, patched: pytest.MonkeyPatch, partition: int) -> None:
 async def test_a_value_that_a_filter_has_hidden_is_erased_by_the_next_attempt(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scan has found it: what it is in is located once more, and no filter is asked then."""
+    """The scan finds it: its partition is located again, without filters."""
     await create_with_key(broker, 2)
     hide(broker, monkeypatch, 1)
     erasure = await erase(broker)
@@ -81,7 +81,7 @@ async def test_a_value_that_a_filter_has_hidden_is_erased_by_the_next_attempt(
 async def test_what_was_written_meanwhile_is_not_erased_by_the_next_attempt(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A later write of the key supersedes the value as well as a tombstone does: the claim stays where it ended."""
+    """A later write of the key supersedes the value like a tombstone: the claim keeps its end."""
     await create_with_key(broker)
     hide(broker, monkeypatch, 0)
     assert (await erase(broker)).state == "not-certified"

@@ -1,4 +1,4 @@
-"""A horizon that is overridden, now or by a later attempt: who is behind is named and confirmed; explain advises it."""
+"""Overridden horizons, at once or in a later attempt: groups behind are listed and confirmed; explain suggests it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.cleaner.evidence.scan.naive_scanner import log_files, records_in
 
 
 async def test_the_horizon_can_be_overridden(broker: Broker) -> None:
-    """All other records keep their offsets; the groups that were behind stand in the certificate."""
+    """All other records keep their offsets; the certificate lists the groups that were behind."""
     await create(broker)
     write(broker, (KEY, PERSON), (b"other", b"stays"))
     fill(broker)
@@ -61,7 +61,7 @@ async def test_the_horizon_can_be_overridden(broker: Broker) -> None:
 
 @pytest.mark.usefixtures("_committed")
 async def test_now_lists_the_groups_that_are_behind_and_stops_there(broker: Broker) -> None:
-    """The values go, the tombstone stays for them until its horizon; once they are confirmed it goes."""
+    """The values are removed, the tombstone stays until its horizon; once the groups are confirmed it is removed."""
     await create_with_key(broker)
     refused = await erase(broker, is_now=True)
     assert (refused.state, refused.is_now_refused, refused.groups_behind) == (
@@ -78,14 +78,14 @@ async def test_now_lists_the_groups_that_are_behind_and_stops_there(broker: Brok
 
 
 async def test_now_needs_no_word_when_all_groups_have_passed(broker: Broker) -> None:
-    """There is nobody to be listed."""
+    """Without groups behind, no confirmation is needed."""
     commit(broker, (2, "billing"))
     await create_with_key(broker)
     assert (await erase(broker, is_now=True)).state == "key-gone"
 
 
 async def test_over_http_now_is_confirmed_by_a_field(tmp_path: Path) -> None:
-    """The first answer names the groups; the second request, about the same erasure, says that they are known."""
+    """The first answer names the groups; the second request confirms them for the same erasure."""
     async with broker_at(tmp_path, **HTTP) as broker:
         commit(broker, (1, "billing"))
         await create_with_key(broker)
@@ -105,12 +105,12 @@ async def test_over_http_now_is_confirmed_by_a_field(tmp_path: Path) -> None:
 
 
 def fill_up(broker: Broker) -> None:
-    """Leave no space for segments without tombstones."""
+    """Make writes of segments without tombstones fail for lack of space."""
     env_of(broker).fail("create_new", "*.cleaned", errno.ENOSPC)
 
 
 async def test_a_group_that_comes_before_the_next_attempt_is_not_passed_over_unasked(broker: Broker) -> None:
-    """Nobody was behind when somebody asked, and nobody has confirmed anything: the tombstone waits for its horizon."""
+    """No group was behind at the request, so none was confirmed: the tombstone waits for its horizon."""
     await create_with_key(broker)
     with pytest.raises(EraseFailed, match="No space left"):
         await erase(broker, is_now=True, progress=at_stage("removing tombstones", partial(fill_up, broker)))
@@ -126,7 +126,7 @@ async def test_a_group_that_comes_before_the_next_attempt_is_not_passed_over_una
 
 
 async def test_who_missed_a_tombstone_is_on_the_disk_before_it_goes(broker: Broker) -> None:
-    """Stopped in between, the next attempt finds the group further on; it stands in the certificate all the same."""
+    """After a stop, the certificate still lists a group that has moved past the tombstone's offset since."""
     commit(broker, (1, "billing"))
     await create_with_key(broker)
     noted: list[tuple[str, ...]] = []
@@ -155,7 +155,7 @@ async def test_who_missed_a_tombstone_is_on_the_disk_before_it_goes(broker: Brok
 async def test_behind_a_tombstone_that_was_there_already_is_who_has_not_passed_it(
     broker: Broker, offset: int, is_refused: bool
 ) -> None:
-    """Not who is behind the end of the log, where the claim ends."""
+    """Not groups behind the log end, where the claim ends."""
     commit(broker, (offset, "reader"))
     await create(broker)
     write(broker, (KEY, PERSON))
@@ -169,7 +169,7 @@ async def test_behind_a_tombstone_that_was_there_already_is_who_has_not_passed_i
 
 
 async def advice(broker: Broker, topic: str = "users", **what: Any) -> list[tuple[int, str | None]]:
-    """Of each record that is asked for: its offset, and the command that would have it go now."""
+    """For each explained record: its offset, and the suggested command."""
     what = what or {"key": KEY}
     found = (await broker.explain(topic, **what)).partitions[0].records
     changes = [(one.offset, one.change or Change("")) for one in found if not one.segment.endswith(".deleted")]
@@ -178,7 +178,7 @@ async def advice(broker: Broker, topic: str = "users", **what: Any) -> list[tupl
 
 @pytest.mark.parametrize("key", [KEY, b"\x00\xff"])
 async def test_its_own_erasure_is_named(broker: Broker, key: bytes) -> None:
-    """Asked for by key, by offset, or as one of the tombstones."""
+    """By key, by offset, and as one of the tombstones."""
     await create(broker)
     write(broker, (key, PERSON))
     erasure = await erase(broker, key)
@@ -192,7 +192,7 @@ async def test_its_own_erasure_is_named(broker: Broker, key: bytes) -> None:
 
 
 async def test_after_a_restart_too(tmp_path: Path) -> None:
-    """The keys are known from the intents."""
+    """The keys are read from the intents."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         erasure = await erase(broker)
@@ -201,7 +201,7 @@ async def test_after_a_restart_too(tmp_path: Path) -> None:
 
 
 async def test_tombstones_of_others_have_nothing_to_do_with_it(broker: Broker) -> None:
-    """Other keys, other topics, the same key behind the claim; and no intent of another key is even read."""
+    """Other keys, other topics, the same key after the claim; intents of other keys are not even read."""
     await create(broker)
     await create(broker, "orders")
     write(broker, (KEY, PERSON), (b"other", b"v"), (b"third", b"v"))
@@ -236,7 +236,7 @@ async def test_of_two_erasures_the_one_that_is_about_the_record(broker: Broker) 
 
 
 async def test_a_topic_of_the_same_name_is_another_one(broker: Broker) -> None:
-    """An erasure goes on for its other topic, and has nothing to do with the new one."""
+    """An erasure continues for its other topic, and does not concern the new one."""
     await create_with_key(broker)
     await create(broker, "orders")
     write(broker, (KEY, PERSON), topic="orders")
@@ -251,7 +251,7 @@ async def test_a_topic_of_the_same_name_is_another_one(broker: Broker) -> None:
 
 
 async def test_once_it_is_over_nothing_is_kept_of_its_key(broker: Broker) -> None:
-    """Neither the digest nor advice; cancelled or done."""
+    """Neither digest nor suggestion, whether cancelled or done."""
     await create_with_key(broker)
     erasure = await erase(broker)
     assert broker.services.erasures().pending("users") is not None

@@ -1,4 +1,4 @@
-"""Partitions that take no tombstone, or nothing at all: they get no claim, and say what to do; the others are erased."""
+"""Partitions that take no tombstone, or no writes, get no claim and a remedy; the others are erased."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def filled(broker: Broker) -> None:
 
 
 def limit(broker: Broker, most: int) -> None:
-    """Set `max.message.bytes` of `orders`, whatever is there."""
+    """Set `max.message.bytes` of `orders`, regardless of its records."""
     log = broker.node.topics.log("orders", 0)
     log.config = replace(log.config, max_message_bytes=most)
 
@@ -49,7 +49,7 @@ def limit(broker: Broker, most: int) -> None:
 async def test_a_tombstone_over_a_lowered_limit_is_told_once_and_written_when_the_limit_is_raised(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The certificate names both sizes and what to do; the value in the other topic is gone at once."""
+    """The certificate states both sizes and the remedy; the value in the other topic is removed at once."""
     await filled(broker)
     limit(broker, 300)
     with caplog.at_level(logging.WARNING):
@@ -74,7 +74,7 @@ async def test_a_tombstone_over_a_lowered_limit_is_told_once_and_written_when_th
 
 
 async def test_a_partition_that_refuses_writes_holds_no_other_up(broker: Broker) -> None:
-    """It is to be mended by hand, and is tried again once an hour at least."""
+    """It needs manual repair, and is retried at least once an hour."""
     await filled(broker)
     broker.node.topics.log("orders", 0).write_failure = OSError(errno.EIO, os.strerror(errno.EIO), "somewhere")
     erasure = await erase(broker, KEY, TOPICS)
@@ -93,7 +93,7 @@ async def test_a_partition_that_refuses_writes_holds_no_other_up(broker: Broker)
 
 
 async def test_a_start_is_a_reason_to_try_again_at_once(tmp_path: Path) -> None:
-    """As it is what was to be done; nobody has to wait for the next attempt."""
+    """A restart is part of the remedy, so the next attempt follows at once."""
     async with broker_at(tmp_path) as broker:
         await filled(broker)
         broker.node.topics.log("orders", 0).write_failure = OSError(errno.EIO, os.strerror(errno.EIO), "somewhere")
@@ -104,7 +104,7 @@ async def test_a_start_is_a_reason_to_try_again_at_once(tmp_path: Path) -> None:
 
 
 async def test_tombstones_of_others_are_removed_at_once_although_one_partition_refuses_writes(broker: Broker) -> None:
-    """Its segment cannot be closed, which is told; the erasure goes on."""
+    """Its segment cannot be closed, which is reported; the erasure continues."""
     await filled(broker)
     erasure = await erase(broker, KEY, TOPICS)
     assert erasure.state == "values-gone"
@@ -116,7 +116,7 @@ async def test_tombstones_of_others_are_removed_at_once_although_one_partition_r
 
 
 async def test_a_redaction_leaves_a_partition_that_refuses_writes_and_says_so(broker: Broker) -> None:
-    """The records of the others are gone, and are all that counts as removed."""
+    """The records of the others are removed, and only they count."""
     await create(broker, "events", partitions=2, policy="delete")
     for partition in range(2):
         write(broker, (b"a", redacting.ORDER), (b"b", redacting.OTHER), topic="events", partition=partition)

@@ -1,4 +1,4 @@
-"""What is planted beside the logs of a broker: copies of values under random names, as bytes and in batches, behind links."""
+"""Plants files beside the logs of a broker: copies of values under random names, as bytes and in batches, behind links."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ LINKS = ("none", "none", "none", "hard", "hard elsewhere", "soft", "soft to outs
 
 @dataclass(slots=True)
 class Planted:
-    """Files that a test has put there, to be taken away again."""
+    """The planted files of a test, to be removed again."""
 
     paths: list[Path] = field(default_factory=list)
     made: list[Path] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
 
     def remove(self) -> None:
-        """Take all of it away, as far as it is there."""
+        """Remove all of them that still exist."""
         for path in self.paths:
             path.unlink(missing_ok=True)
         for path in self.made:
@@ -53,7 +53,7 @@ def plant(
     value: bytes,
     places: Sequence[str] = PLACES,
 ) -> Planted:
-    """Put up to three copies somewhere; none in one case of eight."""
+    """Plant up to three copies; none in one case of eight."""
     planted = Planted()
     for _ in range(rng.choice((0, 1, 1, 1, 1, 2, 2, 3))):
         _plant_one(rng, data, outside, topic, key, value, planted, places)
@@ -96,7 +96,7 @@ def _plant_one(
 
 
 def _at(path: Path, data: Path, planted: Planted) -> Path:
-    """Have a file's directory there, and remember those that were not."""
+    """Create a file's directory, and remember the new directories."""
     missing = [one for one in (path.parent, *path.parent.parents) if one != data and not one.exists()]
     if missing:
         planted.made.append(missing[-1])
@@ -105,7 +105,7 @@ def _at(path: Path, data: Path, planted: Planted) -> Path:
 
 
 def _content(rng: random.Random, data: Path, topic: str, key: bytes, value: bytes) -> tuple[str, bytes]:
-    """Return a description, and bytes that hold the value."""
+    """Return a description, and bytes that contain the value."""
     junk = rng.randbytes(rng.choice((0, 1, 7, 61, 500, 5000)))
     form = rng.choice(("raw", "batch", "batch", "batch", "batch", "segment", "segment", "old", "half"))
     if form == "segment":

@@ -1,4 +1,4 @@
-"""Keys and values whose bytes are in files of the broker's own in any case: zeros, small numbers, names of topics, ids.
+"""Keys and values whose bytes occur in the broker's own files anyway: zeros, small numbers, topic names, ids.
 
 Nobody can remove those files, so they must not be in the way.
 """
@@ -43,7 +43,7 @@ def one_and_zero() -> bytes:
 
 
 async def started_again(tmp_path: Path, key: bytes, value: Callable[[Broker], bytes]) -> Broker:
-    """A broker whose files are as an orderly stop leaves them: a value of a key in `users`, and a topic with a name."""
+    """A broker with files as after a clean stop: a value of a key in `users`, and a topic with a name."""
     async with broker_at(tmp_path) as broker:
         await create(broker)
         await create(broker, TOPIC)
@@ -58,7 +58,7 @@ async def started_again(tmp_path: Path, key: bytes, value: Callable[[Broker], by
 
 @pytest.mark.parametrize("value", [b"\xff" * 14, bytes(16), one_and_zero(), TOPIC.encode()])
 async def test_a_value_that_is_there_in_any_case_can_be_erased(tmp_path: Path, value: bytes) -> None:
-    """Headers of batches, snapshots and checkpoints hold such bytes. The records themselves are found and gone."""
+    """Batch headers, snapshots and checkpoints hold such bytes. The records themselves are found and removed."""
     async with await started_again(tmp_path, KEY, lambda _: value) as broker:
         assert (await erase(broker)).state == "values-gone"
         certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
@@ -70,7 +70,7 @@ async def test_a_value_that_is_there_in_any_case_can_be_erased(tmp_path: Path, v
 
 @pytest.mark.parametrize("key", [b"\xff" * 12, bytes(16), TOPIC.encode()])
 async def test_a_key_that_is_there_in_any_case_can_be_erased(tmp_path: Path, key: bytes) -> None:
-    """That its name is listed is told, and said to stay; the certificate is confirmed later on."""
+    """The certificate lists the name that stays; it is confirmed later."""
     async with await started_again(tmp_path, key, lambda _: PERSON) as broker:
         certificate = (await erase(broker, key, is_now=True)).certificate
         assert certificate["state"] == "key-gone"
@@ -103,7 +103,7 @@ async def test_the_id_of_the_cluster_can_be_erased(tmp_path: Path) -> None:
     ],
 )
 async def test_what_is_no_name_in_such_a_file_is_in_the_way(broker: Broker, file: str, text: str) -> None:
-    """One of another form, or with something besides, is any file. The tombstone is no reason: it is to stay for now."""
+    """A file of another form, or with extra bytes, is treated as any file. The tombstone, which stays for now, is no reason."""
     await create(broker)
     write(broker, (KEY, TOPIC.encode()))
     path = data_of(broker) / file
@@ -114,7 +114,7 @@ async def test_what_is_no_name_in_such_a_file_is_in_the_way(broker: Broker, file
 
 
 async def test_a_redacted_value_may_be_a_topics_name(tmp_path: Path) -> None:
-    """As with erasures."""
+    """As for erasures."""
     async with broker_at(tmp_path) as broker:
         await redacting.create(broker)
         await create(broker, TOPIC)
@@ -132,7 +132,7 @@ async def test_a_redacted_value_may_be_a_topics_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["000000000000", "leader-epoch-checkpoint", "partition.metadata", "diamant-erasure"])
 async def test_what_the_broker_calls_its_files_is_in_nobodys_way(tmp_path: Path, key: str) -> None:
-    """A key may be part of such a name."""
+    """A key may be part of such a file name."""
     async with broker_at(tmp_path) as broker:
         await create(broker)
         write(broker, (key.encode(), PERSON))
@@ -141,7 +141,7 @@ async def test_what_the_broker_calls_its_files_is_in_nobodys_way(tmp_path: Path,
 
 
 async def test_a_certificate_does_not_repeat_a_name_with_the_key(broker: Broker) -> None:
-    """The key is not gone as long as a file is called so, a copied segment or a link to a directory among them; then it is."""
+    """`key-gone` needs every such file name gone, including a copied segment and a link to a directory."""
     await create(broker)
     write(broker, (NAMED.encode(), PERSON))
     fill(broker)

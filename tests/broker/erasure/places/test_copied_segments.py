@@ -1,4 +1,4 @@
-"""Copies and second names of segments, also in files of no partition: nothing is called gone that they hold."""
+"""Copies and second names of segments, also outside partitions, refuse claims about their data."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ NOBODYS = [
 
 
 def copy_to(name: str) -> Callable[[Path], None]:
-    """Return what copies the segment that has the value."""
+    """Return a function that copies the segment with the value."""
 
     def copy(data: Path) -> None:
         path = data / name
@@ -66,7 +66,7 @@ def copy_to(name: str) -> Callable[[Path], None]:
 
 
 def link_as_bytes_in_a_stray_directory(data: Path) -> None:
-    """Have a segment there under a name that nobody knows as one, too."""
+    """Link the segment under a name that no partition has."""
     copy_to(f"{STRAY}/00000000000000000000.log")(data)
     os.link(data / STRAY / "00000000000000000000.log", data / STRAY / "0")
 
@@ -82,7 +82,7 @@ PLACES = [
 
 @pytest.mark.parametrize("plant", PLACES)
 async def test_a_copy_lets_nothing_be_certified(broker: Broker, plant: Callable[[Path], None]) -> None:
-    """Of an erasure and of a redaction alike; the certificate names the file."""
+    """For erasures and redactions alike; the certificate names the file."""
     await create_with_key(broker, others=30, codec=1)
     await create(broker, "clicks")
     plant(data_of(broker))
@@ -96,7 +96,7 @@ async def test_a_copy_lets_nothing_be_certified(broker: Broker, plant: Callable[
 
 
 def put_batch(path: Path, offset: int) -> None:
-    """Have a file of one compressed batch there, with a value."""
+    """Create a file of one compressed batch with a value."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(build_batch([Record(offset, START_MS, KEY, PERSON)], codec=1))
 
@@ -104,7 +104,7 @@ def put_batch(path: Path, offset: int) -> None:
 @pytest.mark.parametrize("offset", [12, 99_999])
 @pytest.mark.parametrize("name", ["{}.log.cleaned", "{}.log.swap", "diamant-staging-0/{}.log", "{}.log"])
 async def test_the_offsets_of_what_the_log_does_not_have_mean_nothing(broker: Broker, name: str, offset: int) -> None:
-    """A file is called like one of the log, or like the output of a round, and has a value above the end of the claim."""
+    """A file named like one of the log, or like a round's output, has a value above the claim's end: it counts all the same."""
     await create_with_key(broker, others=8)
     path = data_of(broker) / "users-0" / name.format(f"{offset:020d}")
     put_batch(path, offset)
@@ -120,7 +120,7 @@ async def test_the_offsets_of_what_the_log_does_not_have_mean_nothing(broker: Br
 
 
 async def test_a_directory_with_zeros_before_the_partitions_number_is_none_in_use(broker: Broker) -> None:
-    """Its files may be changed by anybody, so one that was while the scan ran is read again."""
+    """Its files may change at any time, so one that changed during the scan is read again."""
     await create_with_key(broker)
     path = data_of(broker) / "users-00" / Path(SEGMENT).name
     path.parent.mkdir()
@@ -140,7 +140,7 @@ async def test_a_directory_with_zeros_before_the_partitions_number_is_none_in_us
 
 
 async def test_what_is_not_covered_stands_in_the_certificate_as_in_the_documentation(broker: Broker) -> None:
-    """Word for word, each sentence, and no other; and each field of the certificate is explained."""
+    """Word for word, sentence by sentence; each field of the certificate is documented."""
     await create_with_key(broker)
     page = (ROOT / "docs" / "explanation" / "erasure.md").read_text()
     section = page.partition("## What is not covered")[2].partition("\n##")[0]
@@ -158,7 +158,7 @@ COPY = "backup/00000000000000000000.log"
 
 
 def put_copy(broker: Broker, key: bytes, value: bytes | None) -> None:
-    """Put a segment where no partition is."""
+    """Put a segment outside any partition."""
     path = data_of(broker) / COPY
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(build_batch([Record(0, 1000, key, value)]))
@@ -166,7 +166,7 @@ def put_copy(broker: Broker, key: bytes, value: bytes | None) -> None:
 
 @pytest.mark.parametrize("value", [b"short", KEY], ids=["value", "value that equals its key"])
 async def test_a_copied_record_lets_nothing_be_certified(broker: Broker, value: bytes) -> None:
-    """Whatever its value is, and however often the key is in other topics; each partition says why, and names the file."""
+    """With any value, and however often other topics hold the key; each partition states the reason and names the file."""
     await create(broker, partitions=2)
     await create(broker, "events", policy="delete", segment_bytes=1_000_000)
     write(broker, (KEY, PERSON))
@@ -182,7 +182,7 @@ async def test_a_copied_record_lets_nothing_be_certified(broker: Broker, value: 
 
 
 async def test_a_copied_tombstone_keeps_the_key_from_being_gone(broker: Broker) -> None:
-    """Values are gone; that the key is not gone is said with the file that names it."""
+    """The values are gone; `key-gone` is refused, with the file that names the key."""
     await create_with_key(broker, others=30)
     put_copy(broker, KEY, None)
     erasure = await erase(broker, is_now=True)
@@ -195,14 +195,14 @@ async def test_a_copied_tombstone_keeps_the_key_from_being_gone(broker: Broker) 
 
 
 async def test_very_many_writes_behind_the_claim_are_no_obstacle(broker: Broker) -> None:
-    """Of a key that is written all the time what is below the claim is certified."""
+    """For a key that is written all the time, the data below the claim is certified."""
     await create_with_key(broker)
     writing = at_stage(SCANNING, lambda: write_often(broker, MAX_LISTED + 10))
     assert (await erase(broker, progress=writing)).state == "values-gone"
 
 
 def signed_without_ids(broker: Broker, certificate: dict[str, Any]) -> dict[str, Any]:
-    """The certificate as a version before would have written it."""
+    """The certificate in the form of an earlier version, without topic ids."""
     request = {name: value for name, value in certificate["request"].items() if name != "topic_ids"}
     fields = {name: value for name, value in certificate.items() if name != "signature"}
     return sign_certificate({**fields, "request": request}, signing_key(broker))
@@ -213,7 +213,7 @@ def signing_key(broker: Broker) -> SigningKey:
 
 
 async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker: Broker) -> None:
-    """With the key in it or without: nothing can be told. Certificates without ids go by names."""
+    """With or without the key in it, nothing is confirmed. Certificates without ids use names."""
     await create_with_key(broker, others=30)
     certificate = (await erase(broker)).certificate
     assert list(certificate["request"]["topic_ids"]) == ["users"]
@@ -233,7 +233,7 @@ async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker:
 
 
 async def test_a_partition_that_does_not_say_whose_it_is_confirms_nothing(broker: Broker) -> None:
-    """Somebody may have put any log there; what is there again is there, whosoever it is."""
+    """Its log may be any log; a value that is back there counts all the same."""
     await create_with_key(broker)
     old = (data_of(broker) / "users-0" / "00000000000000000000.log").read_bytes()
     certificate = (await erase(broker)).certificate

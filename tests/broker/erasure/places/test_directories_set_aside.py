@@ -1,4 +1,4 @@
-"""Directories that were set aside, also under the beginning of a long name: what they hold hides nowhere."""
+"""Data in set-aside directories is found, also in those named by the beginning of a long topic name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BATCH = bytes(build_batch([Record(0, 1000, KEY, PERSON)]))
 
 
 def set_aside(broker: Broker, topic: str, partition: int, content: bytes | bytearray, suffix: str = "-stray") -> Path:
-    """Put a log into a directory that was set aside."""
+    """Put a log into a set-aside directory."""
     directory = data_of(broker) / f"{topic}-{partition}.{'0123456789abcdef' * 2}{suffix}"
     directory.mkdir()
     (directory / LOG).write_bytes(content)
@@ -56,7 +56,7 @@ def set_aside(broker: Broker, topic: str, partition: int, content: bytes | bytea
 async def test_a_value_set_aside_lets_nothing_be_certified(
     broker: Broker, partition: int, content: bytes, reason: str
 ) -> None:
-    """Whether the topic has such a partition or not; the refusal names the file, and without it all is certified."""
+    """Whether or not the topic has such a partition; the refusal names the file, and without it all is certified."""
     await create_with_key(broker, others=5)
     directory = set_aside(broker, "users", partition, content)
     refused = (await erase(broker)).certificate
@@ -72,7 +72,7 @@ async def test_a_value_set_aside_lets_nothing_be_certified(
 
 
 async def test_what_the_broker_itself_sets_aside_is_told(tmp_path: Path) -> None:
-    """A directory of a topic that was created anew with fewer partitions, as a crash may leave it."""
+    """A directory of a topic recreated with fewer partitions, as a crash may leave it."""
     async with broker_at(tmp_path) as broker:
         await create(broker)
         write(broker, (b"x", b"y"))
@@ -86,7 +86,7 @@ async def test_what_the_broker_itself_sets_aside_is_told(tmp_path: Path) -> None
 
 
 async def test_a_tombstone_set_aside_names_the_key(broker: Broker) -> None:
-    """Values are gone; that the key is gone is not said while it is there."""
+    """The values are gone; `key-gone` is refused while it exists."""
     await create_with_key(broker, others=30)
     directory = set_aside(broker, "users", 5, build_batch([Record(0, 1000, KEY, None)]))
     erasure = await erase(broker, is_now=True)
@@ -97,7 +97,7 @@ async def test_a_tombstone_set_aside_names_the_key(broker: Broker) -> None:
 
 
 async def test_a_partition_that_was_added_owns_only_the_directory_in_use(broker: Broker) -> None:
-    """What was set aside under its number is of another topic that had the name; what it holds itself was written since."""
+    """A set-aside directory with its number belongs to an earlier topic of that name; its own records were written since."""
     await create_with_key(broker, others=30)
     first = await erase(broker)
     assert first.next_due_ms is not None
@@ -118,7 +118,7 @@ async def test_a_partition_that_was_added_owns_only_the_directory_in_use(broker:
 
 @pytest.mark.parametrize("suffix", ["-stray", "-future", "-delete"])
 async def test_directories_of_other_topics_are_no_obstacle(broker: Broker, suffix: str) -> None:
-    """Kafka leaves such directories behind; the same key in them is listed as that of any topic that was not named."""
+    """Kafka leaves such directories; the key in them is listed like that of any unnamed topic."""
     await create_with_key(broker, others=30)
     for topic in ("clicks", "views"):
         await create(broker, topic)
@@ -135,7 +135,7 @@ async def test_directories_of_other_topics_are_no_obstacle(broker: Broker, suffi
 
 
 async def test_directories_of_deleted_topics_are_no_obstacle(broker: Broker) -> None:
-    """Those that wait to be deleted, of other topics and of one that had the name before: these go at once."""
+    """Directories that await deletion, of other topics and of an earlier topic of that name, which are deleted at once."""
     await create(broker, "clicks")
     write(broker, (KEY, b"something else"), topic="clicks")
     await create(broker, partitions=3)
@@ -155,7 +155,7 @@ async def test_directories_of_deleted_topics_are_no_obstacle(broker: Broker) -> 
 
 @pytest.mark.parametrize("partition", [0, 5])
 async def test_a_redaction_is_not_certified_either(broker: Broker, partition: int) -> None:
-    """However short what was looked for is; each says which file it is, and a certificate from before is not confirmed."""
+    """For a text of any length; each refusal names the file, and an earlier certificate is not confirmed."""
     await orders.create(broker)
     orders.write(broker, orders.OTHER, b'{"id": 7}')
     done = await orders.redact(broker, "value.id == 7")
@@ -174,7 +174,7 @@ TWIN = LONG[:-1] + "x"
 
 
 async def test_what_waits_to_be_deleted_of_a_topic_with_a_long_name_goes_at_once(broker: Broker) -> None:
-    """Also with the name of a topic that begins alike: that one is to be deleted as well, a little later."""
+    """Even if it may belong to a topic with the same beginning: that one awaits deletion as well."""
     await create(broker, LONG)
     write(broker, (KEY, PERSON), topic=LONG, codec=4)
     fill(broker, topic=LONG)
@@ -190,7 +190,7 @@ async def test_what_waits_to_be_deleted_of_a_topic_with_a_long_name_goes_at_once
 
 
 async def test_a_directory_that_was_set_aside_with_a_shortened_name_may_be_of_any_topic(broker: Broker) -> None:
-    """Nothing is certified as long as a value of the key is in one, whoever it was of."""
+    """While one holds a value of the key, nothing is certified."""
     await create(broker, LONG)
     write(broker, (KEY, PERSON), topic=LONG, codec=4)
     fill(broker, topic=LONG)
@@ -204,7 +204,7 @@ async def test_a_directory_that_was_set_aside_with_a_shortened_name_may_be_of_an
 
 
 def test_whose_a_directory_that_was_set_aside_may_be() -> None:
-    """By its whole name, or by its beginning where that is all there is room for."""
+    """Its topic is found by the whole name, or by the beginning if the name is shortened."""
     for make in (names.delete_dir_name, names.stray_dir_name):
         assert names.may_be_set_aside_of(make(LONG, 3), LONG)
         assert names.may_be_set_aside_of(make(LONG, 3), TWIN)

@@ -1,4 +1,4 @@
-"""Symbolic links and deep directories in the data directory: an erasure is carried out, and says what it has not followed."""
+"""Symbolic links and deep directories in the data directory: erasures work, and list the links that were not followed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.broker.erasure.cases import PERSON, create_with_key, data_of, erase
 
 
 async def test_links_to_directories_are_named_and_not_followed(broker: Broker, tmp_path: Path) -> None:
-    """Loops among them, and one to the whole file system: what they lead to has a name of its own, or lies outside."""
+    """Including loops, and a link to the whole file system: their targets have another name or are outside."""
     await create_with_key(broker, others=3)
     data = data_of(broker)
     (data / "users-0/loop").symlink_to(".")
@@ -31,7 +31,7 @@ async def test_links_to_directories_are_named_and_not_followed(broker: Broker, t
 
 
 async def test_a_link_to_a_file_is_read(broker: Broker, tmp_path: Path) -> None:
-    """What it leads to has a name in the data directory."""
+    """Its content has a name in the data directory."""
     await create_with_key(broker, others=3)
     (tmp_path / "outside").write_bytes(PERSON)
     (data_of(broker) / "users-0/linked").symlink_to(tmp_path / "outside")
@@ -39,7 +39,7 @@ async def test_a_link_to_a_file_is_read(broker: Broker, tmp_path: Path) -> None:
 
 
 async def test_a_linked_partition_directory_is_read(broker: Broker, tmp_path: Path) -> None:
-    """The broker follows it, too."""
+    """The broker follows such a link, too."""
     await create_with_key(broker, others=3)
     directory = data_of(broker) / "users-0"
     shutil.move(directory, tmp_path / "elsewhere")
@@ -54,7 +54,7 @@ async def test_a_linked_partition_directory_is_read(broker: Broker, tmp_path: Pa
 async def test_the_partition_of_a_topic_that_was_deleted_goes_where_its_link_leads(
     broker: Broker, tmp_path: Path
 ) -> None:
-    """What else lies there is nobody's business, and the next topic of that name can be erased from."""
+    """Other files there are not touched, and a later topic of that name can be erased from."""
     await create_with_key(broker, others=3)
     elsewhere = tmp_path / "elsewhere"
     shutil.move(data_of(broker) / "users-0", elsewhere)
@@ -70,7 +70,7 @@ async def test_the_partition_of_a_topic_that_was_deleted_goes_where_its_link_lea
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH - 1, MAX_DEPTH + 30])
 async def test_deep_directories_are_read_or_named(broker: Broker, depth: int) -> None:
-    """Nothing is certified while there is one that is too deep to be looked into, and the certificate says which."""
+    """Nothing is certified while a directory is too deep to be read, and the certificate names it."""
     await create_with_key(broker, others=3)
     deep = data_of(broker) / "/".join(["d"] * depth)
     os.makedirs(deep)

@@ -1,4 +1,4 @@
-"""Files that have no name any more, and are on the disk all the same, since a client is being sent what is in them."""
+"""Unlinked files that remain on disk because they are being sent to a client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="ther
 
 
 def unlinked(broker: Broker) -> list[str]:
-    """What the system says of this process, counted by other code."""
+    """The unlinked open files of this process, counted by independent code."""
     links = []
     for one in Path("/proc/self/fd").iterdir():
         try:
@@ -30,7 +30,7 @@ def unlinked(broker: Broker) -> list[str]:
 
 @pytest.fixture
 def no_patience(broker: Broker) -> None:
-    """Readers are not waited for."""
+    """Do not wait for readers."""
     broker.services.evidence.made = evidence.Evidence(broker.node, readers_wait_s=0.0)
 
 
@@ -39,7 +39,7 @@ def no_patience(broker: Broker) -> None:
 async def test_a_file_that_is_still_read_keeps_its_topic_from_being_certified(
     broker: Broker, *, is_topic_deleted: bool
 ) -> None:
-    """Whether its segment was replaced, or its topic deleted and created again; the certificate names it. Then it is."""
+    """After a replaced segment, and after a deleted or recreated topic; the certificate names the file until it is closed."""
     await create_with_key(broker, others=30)
     slices = broker.node.topics.log("users", 0).read(0, 100, isolation_level=0, min_one_message=True).slices
     assert slices[0].file.pread(100, 0)
@@ -58,7 +58,7 @@ async def test_a_file_that_is_still_read_keeps_its_topic_from_being_certified(
 
 @pytest.mark.usefixtures("no_patience")
 async def test_so_does_one_in_a_partition_that_lies_elsewhere(broker: Broker, tmp_path: Path) -> None:
-    """Its directory is a link; the file is called as it would be without."""
+    """Its directory is a link; the file is named as it would be without one."""
     await create_with_key(broker, others=30)
     directory = data_of(broker) / "users-0"
     shutil.move(directory, tmp_path / "elsewhere")
@@ -71,7 +71,7 @@ async def test_so_does_one_in_a_partition_that_lies_elsewhere(broker: Broker, tm
 
 
 async def test_readers_are_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are through soon, as a rule."""
+    """They usually finish soon."""
     await create_with_key(broker, others=30)
     slices = [broker.node.topics.log("users", 0).read(0, 100, isolation_level=0, min_one_message=True).slices]
     real, looks = evidence.removed_but_open, []
@@ -89,7 +89,7 @@ async def test_readers_are_waited_for(broker: Broker, monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("no_patience")
 async def test_a_deleted_topic_that_nobody_reads_is_closed_at_once(broker: Broker) -> None:
-    """Its log may be remembered for a while, its files are not; and readers of other topics are in nobody's way."""
+    """Its log object may live on, its files are closed; readers of other topics do not matter."""
     await create(broker, "another")
     write(broker, (KEY, PERSON), topic="another")
     slices = broker.node.topics.log("another", 0).read(0, 100, isolation_level=0, min_one_message=True).slices

@@ -1,4 +1,4 @@
-"""Random erasures and redactions beside random files, against a scanner that shares no code with the broker.
+"""Random erasures and redactions beside random files, checked by a scanner that shares no code with the broker.
 
 A certificate that says that something is gone, while the scanner finds it anywhere that the certificate does not name, fails.
 Each case has a seed, which is told with what was planted.
@@ -30,7 +30,7 @@ SEEDS_PER_BROKER = 50
 
 @dataclass(slots=True)
 class Outcomes:
-    """What has come of the cases of a run."""
+    """The results of a run's cases."""
 
     certified_beside: int = 0
     """Although something was planted: in other topics, where it is listed, or in what waits to be deleted."""
@@ -40,7 +40,7 @@ class Outcomes:
 
 
 async def make(broker: Broker) -> None:
-    """A compacted topic, a plain one, and one that nobody asks about; small segments."""
+    """Create a compacted topic, a plain one, and an unrelated one, with small segments."""
     for name, policy in (("users", "compact"), ("orders", "delete"), ("other", "delete")):
         await broker.create_topic(
             name, 2, cleanup_policy=policy, internal_segment_bytes=1000, min_cleanable_dirty_ratio=1.0
@@ -48,7 +48,7 @@ async def make(broker: Broker) -> None:
 
 
 async def one_case(broker: Broker, seed: int, outcomes: Outcomes) -> None:
-    """Write a secret, plant copies of it before or during the work, have it certified, and look."""
+    """Write a secret, plant copies of it before or during the job, certify, and check."""
     rng = random.Random(seed)
     data, outside = data_of(broker), data_of(broker).parent / "outside"
     outside.mkdir(exist_ok=True)
@@ -99,7 +99,7 @@ async def one_case(broker: Broker, seed: int, outcomes: Outcomes) -> None:
 
 
 def hidden_places(data: Path, places: list[Place], certificate: dict[str, Any], topic: str) -> list[Place]:
-    """Return the places that the certificate does not list, as left or unreadable in other topics, or left under other keys."""
+    """Return the places missing from the certificate: left or unreadable in other topics, or left under other keys."""
     told = [one for one in certificate["elsewhere"] if one.get("topic") != topic or one["what"] == "same-bytes"]
     told += [one for one in certificate["coverage"]["unreadable"] if one.get("topic") not in (None, topic)]
     listed = {identity(data / one["file"]) for one in told}
@@ -121,7 +121,7 @@ def identity(path: Path) -> tuple[int, int]:
 
 
 async def clean_up(broker: Broker, planted: Planted, log: Any) -> None:
-    """Have the next case find nothing of this one."""
+    """Remove everything that could affect the next case."""
     planted.remove()
     for kind in broker.services.jobs:
         for one in await kind.unfinished_on_disk():
@@ -142,7 +142,7 @@ async def run(tmp_path: Path, seeds: range) -> Outcomes:
 
 
 def check(outcomes: Outcomes, cases: int) -> None:
-    """Both outcomes have to be there, or the planting, or what is made of it, is not what it is meant to be."""
+    """Require both outcomes; otherwise the planting does not work as intended."""
     assert outcomes.false == [], "\n".join(outcomes.false)
     assert outcomes.certified + outcomes.refused == cases
     if cases >= 20:
@@ -152,7 +152,7 @@ def check(outcomes: Outcomes, cases: int) -> None:
 
 @pytest.mark.slow
 async def test_nothing_that_is_called_gone_is_found(tmp_path: Path) -> None:
-    """Two dozen cases, in one broker."""
+    """Two dozen cases in one broker."""
     count = examples(24)
     check(await run(tmp_path, range(count)), count)
 
@@ -165,7 +165,7 @@ async def test_nothing_that_is_called_gone_is_found_a_thousand_times(tmp_path: P
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_the_scanner_finds_what_is_there(tmp_path: Path, codec: int) -> None:
-    """In a batch that begins anywhere in a file of any name; not where nothing is."""
+    """In a batch at any position of a file with any name, and nowhere else."""
     secret = b"a secret of some length"
     batch = bytes(build_batch([Record(0, 1, b"k", secret * 3)], codec=codec))
     (tmp_path / "deep").mkdir()

@@ -1,4 +1,4 @@
-"""Random files beside erasures whose broker is killed with SIGKILL, against a scanner that shares no code with the broker."""
+"""Random files beside erasures in a broker killed with SIGKILL, checked by a scanner that shares no code with the broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOMENTS: list[Callable[[Path], bool]] = [
 
 
 async def fill(address: str, rng: random.Random) -> None:
-    """Write values of the key between those of others, in every codec."""
+    """Write values of the key among other records, in every codec."""
     async with WireClient(address) as client:
         for name, policy in (("users", "compact"), ("orders", "delete"), ("other", "delete")):
             created = await client.create(name, 2, cleanup_policy=policy, internal_segment_bytes="3000")
@@ -48,18 +48,18 @@ async def fill(address: str, rng: random.Random) -> None:
 
 
 def is_partition(place: str) -> bool:
-    """Whether a broker starts with such a directory: one of a partition, or that is set aside."""
+    """Whether a broker accepts such a directory: of a partition, or set aside."""
     return place == "" or ("-" in place and not place.endswith(".{id}"))
 
 
 def certificates_of(data: Path) -> list[dict[str, Any]]:
-    """Those that are whole, the one that was written last at the end."""
+    """The complete certificates, the last written one at the end."""
     paths = sorted(data.glob("diamant-erasure-*.json"), key=lambda path: path.stat().st_mtime_ns)
     return [json.loads(path.read_text()) for path in paths]
 
 
 def one_case(path: Path, seed: int) -> str:
-    """Kill a broker at a moment of an erasure, have another go on, and look; the state of the last certificate."""
+    """Kill a broker at a moment of an erasure, let another one continue, and check; return the last certificate's state."""
     rng = random.Random(seed)
     data, outside = path / "data", path / "outside"
     outside.mkdir(parents=True)
@@ -96,5 +96,5 @@ def one_case(path: Path, seed: int) -> str:
 
 @pytest.mark.long
 def test_nothing_that_is_called_gone_is_found_after_a_hundred_kills(tmp_path: Path) -> None:
-    """At moments of their own; both outcomes are among them."""
+    """Each at another moment; both outcomes occur."""
     assert {one_case(tmp_path / str(seed), seed) for seed in range(1000, 1100)} >= {"values-gone", "not-certified"}

@@ -1,4 +1,4 @@
-"""A scan that leaves something out, a cleaner that does not do what it should: the erasure itself notices."""
+"""Sabotaged scans and cleaners: the erasure itself notices."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ WRITES_NOTHING = Mutant(erase_tombstones, "write_tombstone", returns(0))
 
 
 def has_values(broker: Broker) -> bool:
-    """What the independent scanner says."""
+    """The independent scanner's result."""
     return any(value is not None for value in values_left(broker))
 
 
 def not_read(certificate: dict[str, Any]) -> list[str]:
-    """The files that the scan could not account for; what was written for it to find may be missed with them."""
+    """The files that the scan did not account for; its known positives may be missing with them."""
     files = [one["file"] for one in certificate["coverage"]["not_read"]]
     return [file.rpartition("/")[2] for file in files if not file.startswith(known_positives.TOPIC)]
 
@@ -62,7 +62,7 @@ def not_read(certificate: dict[str, Any]) -> list[str]:
 async def test_a_scan_that_skips_deleted_files_certifies_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is there by another listing, and nobody has read it."""
+    """Another listing has the file, and no scan has read it."""
     await create_with_key(broker)
 
     def without_deleted(real: Any) -> Any:
@@ -78,7 +78,7 @@ async def test_a_scan_that_skips_deleted_files_certifies_nothing(
 
 
 async def test_a_scan_that_skips_a_codec_certifies_nothing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The headers declare batches and records that nobody has looked at."""
+    """The headers declare batches and records that were not read."""
     await create_with_key(broker, others=30, codec=4)
 
     def without_zstd(real: Any) -> Any:
@@ -96,7 +96,7 @@ async def test_a_scan_that_skips_a_codec_certifies_nothing(broker: Broker, monke
 async def test_a_scan_that_trusts_a_stale_filter_certifies_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A segment that was passed over because of its filter was not read, whatever the filter says."""
+    """A segment skipped by its filter was not read, whatever the filter says."""
     await create_with_key(broker, others=30)
 
     def is_stale(_env: object, path: str, base_offset: int | None, *_: object) -> bool:
@@ -129,7 +129,7 @@ async def test_a_stale_filter_that_hides_a_segment_from_locating_is_caught_by_th
 async def test_a_scan_that_stops_early_in_a_file_certifies_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bytes that are no segment count too: each file has to be read to its end."""
+    """Bytes outside segments count, too: each file must be read to its end."""
     await create_with_key(broker)
     (data_of(broker) / "notes").write_bytes(b"x" * 1000)
 
@@ -145,7 +145,7 @@ async def test_a_scan_that_stops_early_in_a_file_certifies_nothing(
 async def test_a_scan_that_does_not_see_certifies_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, is_redaction: bool
 ) -> None:
-    """It counts what it reads, as it should, and finds nothing in it, not even what was written for it: that is said."""
+    """It counts its reads correctly but finds nothing, not even the known positives: that is reported."""
     await create_with_key(broker, others=30)
     put_in(monkeypatch, Mutant(FileSearch, "_look_at_record", returns(frozenset())))
     if is_redaction:
@@ -161,7 +161,7 @@ async def test_a_scan_that_does_not_see_certifies_nothing(
 
 
 async def test_the_certificate_says_that_the_scan_sees(broker: Broker) -> None:
-    """How much was written for it to find, and that it was found; verification by the broker and of a copy do the same."""
+    """It states how many known positives were written and found; verification, by the broker and offline, does the same."""
     await create_with_key(broker)
     erasure = await erase(broker)
     known = erasure.certificate["coverage"]["known_positives"]
@@ -173,7 +173,7 @@ async def test_the_certificate_says_that_the_scan_sees(broker: Broker) -> None:
 
 
 async def test_what_a_killed_scan_has_left_goes_at_the_next_start(tmp_path: Path) -> None:
-    """As any directory that waits to be deleted."""
+    """Like any directory that awaits deletion."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         directory = data_of(broker)
@@ -190,7 +190,7 @@ async def test_what_a_killed_scan_has_left_goes_at_the_next_start(tmp_path: Path
 
 
 def without_a_file(certificate: dict[str, Any]) -> None:
-    """Leave out what was read of one, and count it as if it had been."""
+    """Drop the reads of one file, and count them as done."""
     certificate["coverage"]["ledger"].pop()
 
 
@@ -201,27 +201,27 @@ def without_a_codec(certificate: dict[str, Any]) -> None:
 
 
 def with_half_a_file(certificate: dict[str, Any]) -> None:
-    """Read less of a file than it has."""
+    """Read less than the whole of a file."""
     certificate["coverage"]["ledger"][0]["bytes"] += 1
 
 
 def with_a_claim_for_nothing(certificate: dict[str, Any]) -> None:
-    """Claim something about a partition of which no file was read."""
+    """Add a claim about a partition of which no file was read."""
     certificate["claims"].append({**certificate["claims"][0], "partition": 7})
 
 
 def without_claims(certificate: dict[str, Any]) -> None:
-    """Say that something is gone, and of no partition."""
+    """State that data is gone, without a claim about any partition."""
     certificate["claims"] = []
 
 
 def with_wrong_totals(certificate: dict[str, Any]) -> None:
-    """Sum up to something else."""
+    """Falsify the totals."""
     certificate["coverage"]["records"] += 1
 
 
 def without_any(certificate: dict[str, Any]) -> None:
-    """Give no account."""
+    """Drop the account."""
     del certificate["coverage"]["ledger"]
 
 
@@ -241,7 +241,7 @@ def without_any(certificate: dict[str, Any]) -> None:
 async def test_a_signed_certificate_whose_account_does_not_add_up_is_not_valid(
     broker: Broker, spoil: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Whoever has signed it: what it says was scanned has to be what it says was there."""
+    """Whoever signed it: the scanned amounts must equal the existing ones."""
     await create_with_key(broker, codec=3)
     erasure = await erase(broker)
     sound = await broker.services.certificates().verify(erasure.certificate, public_key=pinned(erasure.certificate))
@@ -259,7 +259,7 @@ async def test_a_signed_certificate_whose_account_does_not_add_up_is_not_valid(
 
 @pytest.fixture
 def is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds in a thread ask `record_fate` about each record."""
+    """Rounds in a thread call `record_fate` for each record."""
     put_in(
         monkeypatch,
         Mutant(plain_round, "clean", lambda real: partial(real, limits=EngineLimits(parsed_bytes=0))),
@@ -270,7 +270,7 @@ def is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_cleaner_that_keeps_a_record_is_caught_by_the_scan(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A superseded value that stays keeps the certificate back."""
+    """A remaining superseded value refuses the certificate."""
     await create_with_key(broker, others=30)
     put_in(monkeypatch, Mutant(record_fate, "record_fate", returns(KEEP)))
     erasure = await erase(broker)
@@ -282,7 +282,7 @@ async def test_a_cleaner_that_keeps_a_record_is_caught_by_the_scan(
 async def test_a_cleaner_that_keeps_one_record_of_thirty_is_caught_by_the_scan(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One value of the key among many that went is enough."""
+    """One remaining value of the key is enough."""
     await create(broker)
     for version in range(30):
         write(broker, (KEY, b"%d " % version + PERSON), codec=version % 5)
@@ -308,7 +308,7 @@ async def test_a_cleaner_that_keeps_one_record_of_thirty_is_caught_by_the_scan(
 async def test_deleted_files_that_stay_keep_the_certificate_back(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The real scan reads them: the values are said to be there."""
+    """The real scan reads them and reports the values."""
     await create_with_key(broker)
     put_in(monkeypatch, KEEPS_DELETED)
     erasure = await erase(broker)
@@ -317,7 +317,7 @@ async def test_deleted_files_that_stay_keep_the_certificate_back(
 
 
 async def test_a_cleaner_that_loses_the_tombstone_is_seen(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The values are gone, and so is the tombstone before its time: the certificate says key-gone without a horizon's round."""
+    """Values and tombstone are gone too early: the certificate states key-gone without a round at the horizon."""
     await create_with_key(broker, others=30)
 
     def without_tombstones(real: Any) -> Any:
@@ -334,7 +334,7 @@ async def test_a_cleaner_that_loses_the_tombstone_is_seen(broker: Broker, monkey
 
 
 def test_the_fields_of_a_row_of_the_account_make_it_again() -> None:
-    """What a certificate says of a file is what the scan has put down."""
+    """A file's fields in the certificate equal the scan's record."""
     from diamant.cleaner.evidence.scan.coverage import FileRow
 
     row = FileRow("users-3/1.log", "users", 3, "", 90, 10, {"lz4": [1, 2, 90]}, {"lz4": [1, 2, 90]}, problems=1)

@@ -1,4 +1,4 @@
-"""The staging place of jobs on Spark is scanned as the data directory is; where it cannot be read, nothing is certified."""
+"""The staging place of Spark jobs is scanned like the data directory; if it cannot be read, nothing is certified."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ SEGMENT = "00000000000000000000.log"
 
 @pytest.fixture(autouse=True)
 def _without_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a broker removes there when it starts is at work while these tests put things there as if they had been before."""
+    """Disable the sweep of a starting broker, so that the planted leftovers stay."""
     monkeypatch.setattr(staging_sweep.StagingSweep, "run", lambda _: False)
 
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker whose jobs have a staging place on the same machine."""
+    """A broker with a staging place for jobs on the same machine."""
     (tmp_path / "staging").mkdir()
     properties = {"diamant.cleaner.spark.staging": (tmp_path / "staging").as_uri()}
     async with Broker(config(tmp_path, **properties), env=env_at()) as running:
@@ -49,18 +49,18 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 def root_of(broker: Broker) -> Path:
-    """Its staging place."""
+    """The broker's staging place."""
     return data_of(broker).parent / "staging"
 
 
 def name_of(broker: Broker, partition: str) -> str:
-    """What a job of an earlier run would have called its place."""
+    """The name of a place as a job of an earlier run would have chosen it."""
     owner = staging.owner_of(broker.env, broker.node.directory.path)
     return f"{owner}{staging.whose(partition)}-{RUN}"
 
 
 def put(broker: Broker, place: str, data: bytes | bytearray, file: str = f"segments/{SEGMENT}") -> Path:
-    """Leave a file at the staging place."""
+    """Create a file at the staging place."""
     path = root_of(broker) / place / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -68,7 +68,7 @@ def put(broker: Broker, place: str, data: bytes | bytearray, file: str = f"segme
 
 
 async def test_a_copied_segment_with_the_value_lets_nothing_be_certified(broker: Broker) -> None:
-    """As one in the partition's own directory; once it is gone that is certified, and the scan names the place."""
+    """Like one in the partition's own directory; once it is removed, the claim is certified, and the scan names the place."""
     await create(broker, partitions=2)
     write(broker, (KEY, PERSON))
     segment = (data_of(broker) / "users-0" / SEGMENT).read_bytes()
@@ -108,7 +108,7 @@ async def test_a_copied_segment_with_the_value_lets_nothing_be_certified(broker:
     ids=["record", "bytes"],
 )
 async def test_what_a_deleted_topic_has_left_there_is_in_the_way(broker: Broker, data: bytes, file: str) -> None:
-    """Nobody knows whose it is, so no partition is certified."""
+    """Its owner is unknown, so no partition is certified."""
     await create(broker)
     write(broker, (KEY, PERSON))
     path = put(broker, name_of(broker, "deleted-0"), data, file)
@@ -119,7 +119,7 @@ async def test_what_a_deleted_topic_has_left_there_is_in_the_way(broker: Broker,
 
 
 async def test_places_of_other_topics_and_other_owners(broker: Broker) -> None:
-    """The key in a copy of another topic is listed; what another broker has there is counted and not read."""
+    """The key in a copy of another topic is listed; another broker's files are counted and not read."""
     await create(broker)
     await create(broker, "orders")
     write(broker, (KEY, PERSON))
@@ -135,7 +135,7 @@ async def test_places_of_other_topics_and_other_owners(broker: Broker) -> None:
 
 
 async def test_a_staging_place_that_is_not_there_has_nothing_in_it(broker: Broker) -> None:
-    """The first job makes it. Offline nobody looks there, which is said."""
+    """The first job creates it. Offline it is not read, which is stated."""
     root_of(broker).rmdir()
     await create(broker)
     write(broker, (KEY, PERSON))
@@ -152,7 +152,7 @@ async def test_a_staging_place_that_is_not_there_has_nothing_in_it(broker: Broke
 async def test_a_disk_that_is_not_mounted_keeps_its_partition_from_being_certified(
     broker: Broker, *, is_empty_there: bool
 ) -> None:
-    """A killed job has left a copy there, which a note in the data directory tells of; once it is seen again, it is read."""
+    """A killed job left a copy there, known from a note in the data directory; once mounted again, it is read."""
     await create(broker, partitions=2)
     write(broker, (KEY, PERSON))
     segment = (data_of(broker) / "users-0" / SEGMENT).read_bytes()
@@ -178,7 +178,7 @@ async def test_a_disk_that_is_not_mounted_keeps_its_partition_from_being_certifi
 
 
 async def test_a_staging_place_that_is_configured_no_more_is_remembered(tmp_path: Path) -> None:
-    """Only as long as a copy may lie there: a data directory of which no job was killed has no note of it."""
+    """Only while a copy may exist there: without killed jobs, the data directory has no note of it."""
     old = Location(str(tmp_path / "old"))
     old.make_directory()
     async with Broker(config(tmp_path), env=env_at()) as broker:
@@ -195,7 +195,7 @@ async def test_a_staging_place_that_is_configured_no_more_is_remembered(tmp_path
 
 
 async def test_a_place_of_before_the_data_directory_was_moved_is_not_certified_beside(broker: Broker) -> None:
-    """It has the name of another owner, but the note of it was moved along."""
+    """It has another owner's name, but its note moved with the directory."""
     await create(broker)
     write(broker, (KEY, PERSON))
     moved = f"{ANOTHER[:33]}{staging.whose('users-0')}-{RUN}"
@@ -208,7 +208,7 @@ async def test_a_place_of_before_the_data_directory_was_moved_is_not_certified_b
 
 
 async def test_a_staging_place_that_cannot_be_listed_lets_nothing_be_certified(broker: Broker) -> None:
-    """It may hold anything: every partition says so."""
+    """It may hold anything: every partition states that."""
     await create(broker)
     write(broker, (KEY, PERSON))
     env_of(broker).fail("list_dir", str(root_of(broker)), errno.EACCES)
@@ -224,7 +224,7 @@ async def test_a_staging_place_that_cannot_be_listed_lets_nothing_be_certified(b
 async def test_a_scan_that_passes_over_the_staging_place_is_caught(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The census counts its files by itself."""
+    """The census counts its files independently."""
     await create(broker)
     write(broker, (KEY, PERSON))
     path = put(broker, name_of(broker, "users-0"), (data_of(broker) / "users-0" / SEGMENT).read_bytes())
@@ -238,7 +238,7 @@ async def test_a_scan_that_passes_over_the_staging_place_is_caught(
 async def test_a_scan_that_does_not_see_the_staging_place_certifies_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Although nothing of the erased key lies there: the known positives do, and nothing of them stays."""
+    """The known positives are written there, too, and are removed afterwards."""
     await create(broker)
     write(broker, (KEY, PERSON))
     fill(broker)
@@ -258,7 +258,7 @@ async def test_a_scan_that_does_not_see_the_staging_place_certifies_nothing(
 
 @pytest.fixture
 async def remote(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker whose jobs have a staging place in an object store."""
+    """A broker with a staging place for jobs in an object store."""
     uri = "s3://somebody:secret@bucket/staging?region=eu-central-1"
     async with Broker(config(tmp_path, **{"diamant.cleaner.spark.staging": uri}), env=env_at()) as running:
         yield running
@@ -266,7 +266,7 @@ async def remote(tmp_path: Path) -> AsyncIterator[Broker]:
 
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The places in the object store; as long as there are none it does not answer."""
+    """The places in the object store; while there are none, it does not answer."""
     names: list[str] = []
 
     def list_elsewhere(_staging: str, check: Callable[[], object]) -> list[str]:
@@ -283,7 +283,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_places_elsewhere_are_not_read_and_nothing_is_claimed_beside_them(
     remote: Broker, there: list[str], partition: str, refused: list[int]
 ) -> None:
-    """Of the partition whose it is, or of all if nobody knows; without a place there are claims."""
+    """The owner's partition gets no claim, or none does if the owner is unknown; without a place there are claims."""
     there += [ANOTHER, name_of(remote, partition)]
     await create(remote, partitions=2)
     write(remote, (KEY, PERSON))
@@ -308,7 +308,7 @@ async def test_places_elsewhere_are_not_read_and_nothing_is_claimed_beside_them(
 
 @pytest.mark.usefixtures("there")
 async def test_an_object_store_that_does_not_answer_lets_nothing_be_certified(remote: Broker) -> None:
-    """The reason is said in words."""
+    """The certificate states the reason."""
     await create(remote)
     write(remote, (KEY, PERSON))
     certificate = (await erase(remote)).certificate
@@ -318,7 +318,7 @@ async def test_an_object_store_that_does_not_answer_lets_nothing_be_certified(re
 
 @pytest.mark.slow
 def test_listing_is_done_by_a_child_process(tmp_path: Path) -> None:
-    """Which lists what is there, says why it cannot, and ends when nobody waits for it any more, or after a time."""
+    """It lists the places or states its error, and ends when no caller waits any more, or after a timeout."""
     (tmp_path / "one").mkdir()
     assert staging_sweep.list_elsewhere(tmp_path.as_uri(), bool) == ["one"]
     assert staging_sweep.list_elsewhere((tmp_path / "missing").as_uri(), bool) == []
@@ -343,7 +343,7 @@ def test_listing_is_done_by_a_child_process(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_nothing_of_spark_is_imported_for_a_directory(tmp_path: Path) -> None:
-    """Without a staging place not even what knows of one; with a local one no pyarrow."""
+    """Without a staging place none of the Spark modules; with a local one no pyarrow."""
     program = f"""
 import sys
 import diamant.broker.erasure.erase.erasures

@@ -1,4 +1,4 @@
-"""Writes of the key behind the claims: all are counted, wherever they are told, and however few of them are listed."""
+"""Writes of the key after the claims: all are counted everywhere, however few are listed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.broker.erasure.obstacles import SCANNING, at_stage
 
 @pytest.mark.parametrize("writes", [12, MAX_LISTED + 12])
 async def test_what_is_not_listed_is_counted(broker: Broker, writes: int) -> None:
-    """What neither the scan nor the certificate has room for."""
+    """Records beyond the limits of the scan and of the certificate."""
     await create(broker, segment_bytes=100_000)
     write(broker, (KEY, PERSON))
     erasure = await erase(broker, progress=at_stage(SCANNING, lambda: write_often(broker, writes)))
@@ -41,7 +41,7 @@ async def test_what_is_not_listed_is_counted(broker: Broker, writes: int) -> Non
 
 
 async def test_the_command_tells_some_and_counts_the_others(broker: Broker) -> None:
-    """A line for each of the first ones; then one for those that it does not tell and those that are not listed."""
+    """One line for each of the first, then one for those omitted and those not listed."""
     writes = MAX_LISTED + 12
     await create_with_key(broker)
     erasure = await erase(broker, progress=at_stage(SCANNING, lambda: write_often(broker, writes)))
@@ -53,7 +53,7 @@ async def test_the_command_tells_some_and_counts_the_others(broker: Broker) -> N
 
 
 async def test_what_is_left_is_no_later_write(broker: Broker) -> None:
-    """Of a partition in which values are below the end nobody can tell which of those that are not listed came later."""
+    """If a partition has values below the claim's end, the unlisted records may be earlier or later."""
     await create(broker, segment_bytes=100_000)
     write(broker, (KEY, PERSON))
 
@@ -69,7 +69,7 @@ async def test_what_is_left_is_no_later_write(broker: Broker) -> None:
 
 
 async def test_certificates_from_before_there_was_a_count(broker: Broker, tmp_path: Path) -> None:
-    """Without it they are as valid as ever, and the page counts what is listed."""
+    """They stay valid without the count, and the page counts the listed records."""
     await create_with_key(broker)
     issued = (await erase(broker)).certificate
     later = ("written_since_not_listed", "tombstones_since", "tombstones_since_not_listed", "signature")
@@ -86,7 +86,7 @@ async def test_certificates_from_before_there_was_a_count(broker: Broker, tmp_pa
 
 
 async def test_a_later_tombstone_of_the_application_is_told(broker: Broker) -> None:
-    """It has no value and is no part of the claim, and it names the key: wherever the erasure is told, that is."""
+    """It has no value and is not part of the claim, but names the key: every view of the erasure reports it."""
     await create_with_key(broker, others=3)
     first = await erase(broker)
     assert (first.certificate["tombstones_since"], first.certificate["tombstones_since_not_listed"]) == ([], 0)
@@ -106,7 +106,7 @@ async def test_a_later_tombstone_of_the_application_is_told(broker: Broker) -> N
 
 
 async def test_very_many_later_tombstones_are_counted(broker: Broker) -> None:
-    """Those for which the scan, or the certificate, has no room."""
+    """Those beyond the limits of the scan or the certificate."""
     await create(broker, segment_bytes=100_000)
     write(broker, (KEY, PERSON))
     first = await erase(broker)
@@ -121,7 +121,7 @@ async def test_very_many_later_tombstones_are_counted(broker: Broker) -> None:
 
 
 async def test_a_tombstone_in_a_partition_that_was_added_is_told(broker: Broker) -> None:
-    """Of it nothing is claimed."""
+    """That partition gets no claim."""
     await create_with_key(broker, others=3)
     first = await erase(broker)
     await add_partitions(broker.node.topics, "users", 2)
