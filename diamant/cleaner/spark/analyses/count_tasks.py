@@ -1,11 +1,11 @@
-"""The tasks of a count: the records of a part by kind, and the keys of logs that are cut, put together.
+"""The tasks of a count: count the records of a part by kind, and merge the keys of divided logs.
 
-A task counts records (`RecordCounter`) and keys. Of a log of one part that is all. Of others each part hands on its keys, spread
-by their hashes over `SLICES`; a second task puts those of a slice together, part after part, so that later records supersede
-earlier ones.
+A task counts records (`RecordCounter`) and keys. For a log of one part this is all. Each part of a divided log outputs its keys,
+distributed by hash over `SLICES`. A second task merges the keys of a slice, in the order of parts, so that later records
+supersede earlier ones.
 
-Memory of a task: `RangeReader`, and `table_bytes`, half as much again where keys are handed on; of one that puts keys together
-`table_bytes`, and what Spark takes to sort blocks of 24 KB (spark.python.worker.memory). The rest is in temporary files.
+Memory of a counting task: `RangeReader`, and `table_bytes`, or 1.5 times that if it outputs keys. Memory of a merging task:
+`table_bytes`, and Spark's memory to sort blocks of 24 KB (spark.python.worker.memory). The rest is in temporary files.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 SLICES = BUCKETS
 SLICE_SHIFT = 28
-"""Of a hash's second half, the bits that choose the slice (`KeyTable.take`)."""
+"""Position of the bits in the hash's second half that select the slice (`KeyTable.take`)."""
 _COUNTED = -1
-"""In place of the number of a block: the counts of the part."""
+"""Marks a row with the part's counts, in place of the number of a block."""
 
 
 @dataclass(slots=True)
 class KindCounts:
-    """Of a log, or of a part of it."""
+    """Record counts of a log, or of a part of it."""
 
     records: int = 0
     live: int = 0
@@ -60,10 +60,10 @@ class KindCounts:
     below_log_start: int = 0
     control_records: int = 0
     log_end_offset: int | None = None
-    """After the last batch that is there; None: there is none."""
+    """Offset after the last existing batch; None: there is none."""
 
     def add(self, other: KindCounts) -> None:
-        """Count those of another part."""
+        """Add the counts of another part."""
         for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.log_end_offset is not None:
@@ -78,20 +78,20 @@ class CountedPart:
     """The input of one task."""
 
     log: int
-    """Place of its log."""
+    """Index of its log."""
     number: int
-    """Ascending with the offsets of a log."""
+    """Number of the part, ascending with the offsets of its log."""
     is_alone: bool
-    """True if it is all of its log."""
+    """True if it is the whole log."""
     is_decided: bool
-    """True if its tasks know how transactions ended."""
+    """True if its tasks have the outcomes of transactions."""
     log_start_offset: int
     tasks: tuple[ReadTask, ...]
-    """In the order of offsets."""
+    """In offset order."""
 
     @property
     def size(self) -> int:
-        """Bytes to be read."""
+        """Number of bytes to read."""
         return sum(task.size for task in self.tasks)
 
 
@@ -105,7 +105,7 @@ class CountJob:
 
     options: SourceOptions
     secret: bytes
-    """Of the hash by which keys are known."""
+    """Secret of the hash that identifies keys."""
     versions: Versions
     table_bytes: int
 
@@ -130,7 +130,7 @@ def part_rows(sent: Any) -> Callable[[Iterable[CountedPart]], Iterator[Row]]:
 
 def rows_of(part: CountedPart, job: CountJob) -> Iterator[Row]:
     """Read a part; yield its keys, unless it is alone, and its counts."""
-    # Loads the kernels, which the driver does without.
+    # Loads the kernels, which the driver does not need.
     from diamant.cleaner.queries.record_counter import RecordCounter
 
     end_offset: int | None = None
@@ -154,7 +154,7 @@ def rows_of(part: CountedPart, job: CountJob) -> Iterator[Row]:
 
 
 def _read(part: CountedPart, job: CountJob, counter: RecordCounter) -> Iterator[int]:
-    """Count the records of a part; yield the offset after all that was read, each time that there is more."""
+    """Count the records of a part; after each piece, yield the offset after the records read so far."""
     from diamant.cleaner.segments.sound_rows import SoundRows
     from diamant.cleaner.segments.transaction_outcomes import Outcome
     from diamant.cleaner.spark.source.range_reader import Counters, RangeReader
@@ -177,7 +177,7 @@ def _read(part: CountedPart, job: CountJob, counter: RecordCounter) -> Iterator[
 
 
 def put_together(sent: Any) -> Callable[[Iterable[Row]], Iterator[Row]]:
-    """Return the task that puts keys together: of rows by slice, log, part and block, ascending, one for each log."""
+    """Return the task that merges keys. It takes rows sorted by slice, log, part and block, and yields one for each log."""
 
     def work(rows: Iterable[Row]) -> Iterator[Row]:
         yield from totals_of(rows, sent.value)
@@ -187,7 +187,7 @@ def put_together(sent: Any) -> Callable[[Iterable[Row]], Iterator[Row]]:
 
 
 def totals_of(rows: Iterable[Row], job: CountJob) -> Iterator[Row]:
-    """Add up the rows of a slice and of a log after the other, in the order of their parts and blocks."""
+    """Add up the rows of each slice and log, in the order of parts and blocks."""
     for (slice_number, log), of_log in groupby(rows, key=lambda row: row[0][:2]):
         with KeyCensus(1, max_bytes=job.table_bytes) as census:
             found = KindCounts()
@@ -202,7 +202,7 @@ def totals_of(rows: Iterable[Row], job: CountJob) -> Iterator[Row]:
 
 
 class _Keys:
-    """The keys of a part, in a table that is emptied into blocks when it is full. Stands where a `KeyCensus` does."""
+    """The keys of a part, in a table that is emptied into blocks when it is full. Replaces a `KeyCensus`."""
 
     def __init__(self, hashed_by: RandomHash, table_bytes: int) -> None:
         self.hash = hashed_by
@@ -212,7 +212,7 @@ class _Keys:
         self._number = 0
 
     def put(self, entries: Numbers, count: int) -> None:
-        """Take the first `count` entries."""
+        """Add the first `count` entries."""
         at = 0
         while (at := self._table.put(entries, at, count, ANY_SOURCE)) < count:
             self.take()
@@ -222,14 +222,14 @@ class _Keys:
         self._blocks += self._table.take(SLICE_SHIFT)
 
     def rows(self, part: CountedPart) -> Iterator[Row]:
-        """Yield what was taken out since the last call."""
+        """Yield the blocks taken from the table since the last call."""
         for slice_number, block in self._blocks:
             yield (slice_number, part.log, part.number, self._number), block
             self._number += 1
         self._blocks.clear()
 
     def finish(self) -> KeyCounts:
-        """Count what is in the table, and what was superseded in it."""
+        """Count the keys in the table, and the records superseded in it."""
         keys, shared_keys = self._table.sum()
         live, tombstones, superseded = (self._counts[kind, 0] for kind in (LIVE, TOMBSTONES, SUPERSEDED))
         return KeyCounts([live], [tombstones], [superseded], keys, shared_keys)

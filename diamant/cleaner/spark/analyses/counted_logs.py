@@ -1,13 +1,13 @@
-"""The contents of logs by kind, counted part by part in tasks: what `diamant log stats` counts, for as much as a cluster reads.
+"""Record counts of logs by kind, counted in parts by tasks: the counts of `diamant log stats`, for any amount of data.
 
-A part is a log where that keeps all cores at work, else some neighbouring segments of one, or whole batches of a large segment.
-`count_tasks` has what is done with parts.
+A part is a whole log if that keeps all cores busy; otherwise it is some adjacent segments of a log, or adjacent batches of a
+large segment. `count_tasks` has the tasks.
 
-How transactions ended, a producer snapshot tells and the headers behind it. Of a log without one that would be all headers, read
-in the driver: its transactional records are counted as undecided, and only if there are any it is counted again, with outcomes.
+A producer snapshot and the headers after it give the outcomes of transactions. Without a snapshot the driver would have to read
+all headers. Instead, transactional records first count as undecided; if there are any, the log is counted again with outcomes.
 
-Shuffled are 24 bytes for each key of a part of a log that is cut (again for each time that its table was full), and one row for
-each part. No key and no value leaves a task. Memory of the driver: the parts; of tasks: see `count_tasks`.
+The shuffle has 24 bytes for each key of each part of a divided log (again for each time that its table was full), and one row
+for each part. No key and no value leaves a task. Memory of the driver: the parts; of tasks: see `count_tasks`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 PART_BYTES = 256 * 1024 * 1024
 MAX_PART_BYTES = 8 * PART_BYTES
 PARTS_PER_CORE = 3
-"""More of them share the work more evenly, and repeat more keys."""
+"""Parts per core. More parts distribute the work more evenly, but repeat more keys."""
 TABLE_BYTES = 96 * 1024 * 1024
-"""For the keys of a task, and on few cores together as much as `diamant log stats` takes."""
+"""Memory for the keys of a task. On few cores all tasks together take as much as `diamant log stats`."""
 BYTES_OF_A_SLICE = 512 * 1024 * 1024
-"""For so much of a log one more task puts keys together, up to `SLICES`."""
+"""Bytes of log for each task that merges keys; there are at most `SLICES` of them."""
 
 
 def count_logs(
@@ -57,9 +57,9 @@ def count_logs(
     part_bytes: int = PART_BYTES,
     table_bytes: int | None = None,
 ) -> list[KindCounts]:
-    """Return the counts of each log. CorruptLog, SegmentChanged and OSError, as Spark wraps them.
+    """Return the counts of each log. Raises CorruptLog, SegmentChanged and OSError, wrapped by Spark.
 
-    No part of a log that is cut is smaller than `part_bytes`, but the last.
+    Parts of a divided log have at least `part_bytes`, except the last.
     """
     if table_bytes is None:
         table_bytes = max(TABLE_BYTES, DEFAULT_MAX_BYTES // context.defaultParallelism)
@@ -83,7 +83,7 @@ def _counted(
     least_bytes: int,
     table_bytes: int,
 ) -> list[KindCounts]:
-    """Return the counts of each log; of one that is not decided its transactional records are undecided."""
+    """Return the counts of each log. In logs that are not decided, transactional records count as undecided."""
     total = sum(log.size for log in logs)
     part_bytes = _part_bytes([log.size for log in logs], context.defaultParallelism, least_bytes)
     options = SourceOptions(
@@ -111,7 +111,7 @@ def _counted(
 
 
 def _part_bytes(sizes: Sequence[int], cores: int, least_bytes: int) -> int:
-    """Return the size from which on a log is cut into parts of that size."""
+    """Return the size of parts; larger logs are divided into parts of this size."""
     if are_shared_evenly(sizes, cores):
         return max(sizes, default=0)
     return min(MAX_PART_BYTES, max(least_bytes, sum(sizes) // (PARTS_PER_CORE * cores)))
@@ -120,7 +120,7 @@ def _part_bytes(sizes: Sequence[int], cores: int, least_bytes: int) -> int:
 def _parts(
     place: int, log: PartitionLog, tasks: Sequence[ReadTask], part_bytes: int, *, is_decided: bool
 ) -> list[CountedPart]:
-    """Return the parts of a log: neighbouring tasks, together at least `part_bytes`."""
+    """Return the parts of a log: adjacent tasks, together at least `part_bytes`."""
     groups: list[list[ReadTask]] = []
     room = 0
     for task in tasks:

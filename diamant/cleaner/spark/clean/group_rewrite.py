@@ -1,6 +1,6 @@
-"""The second pass: one group of segments rewritten by the compiled engine's rewriter, which is told what stays.
+"""The second pass: the compiled engine's rewriter rewrites one group of segments; the kept offsets come from the shuffle.
 
-Everything else is the engine's own: batches, horizons, markers, indexes, where an output ends. So are the bytes.
+Everything else is the engine's own: batches, horizons, markers, indexes, the end of an output. So the bytes are the same.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ def write_group(
     survivors: GroupSurvivors | None,
     map_end_offset: int,
 ) -> tuple[StagedOutput, ...]:
-    """Write the outputs of a group into `files`; `directory` is what the manifest is to call their place.
+    """Write the outputs of a group into `files`; `directory` is the name of their directory in the manifest.
 
-    `state` is what the tracker knows before the group. `survivors` is None if there is no dirty range: then no record is
-    superseded.
+    `state` is the tracker's state before the group. `survivors` is None without a dirty range: no record is superseded.
     """
     records = RowRecords(work.limits)
     told: Survivors
@@ -68,7 +67,7 @@ def staged_outputs(
 
 
 class ShuffledSurvivors:
-    """`Survivors` told by the shuffle: offsets alone, segment by segment."""
+    """`Survivors` from the shuffle: by offset only, segment by segment."""
 
     def __init__(self, plan: CleanPlan, group: GroupSurvivors, end_offset: int) -> None:
         self.end_offset = end_offset
@@ -76,13 +75,13 @@ class ShuffledSurvivors:
         self.keys = OffsetMap(plan.hash_key, memory_bytes=0)
         """Empty."""
         self.latest: SegmentSurvivors | None = None
-        """The offsets that stay of the segment at hand."""
+        """The kept offsets of the current segment."""
         self._group = group
         self._place_of = {segment.base_offset: place for place, segment in enumerate(plan.segments)}
         self._notes = BatchNotes()
 
     def begin(self, segment: SegmentPlan, counts: array[int]) -> Iterator[tuple[int, int]]:
-        """Take up what the partitions have found of a segment; all of it is to be read."""
+        """Load the kept offsets of a segment; yield the range of the whole segment."""
         place = self._place_of[segment.base_offset]
         self.latest = self._group.take(place, segment.base_offset)
         self._notes = BatchNotes(self._group.take_notes(place))
@@ -102,7 +101,7 @@ class ShuffledSurvivors:
         for record in batch.records():
             if record.key is None:
                 continue
-            # Earlier records of the key go, later ones stay: so the first that stays tells of all.
+            # Earlier records of the key are removed, later ones kept: the first kept one decides for all.
             before = found.get(record.key, NEVER)
             found[record.key] = min(before, record.offset) if record.offset in latest else before
         return found

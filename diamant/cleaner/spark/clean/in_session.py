@@ -1,4 +1,4 @@
-"""Plans carried out one after the other in a Spark session of this process: for whole directories, without a broker."""
+"""Runs plans in a Spark session of this process, for whole directories, without a broker."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 
 WHOLE_BYTES = 512 * 1024 * 1024
-"""Up to this size one task is done about as soon as the three steps of a divided round, on any number of cores."""
+"""Up to this size a single task takes about as long as the three steps of a divided round, on any number of cores."""
 
 
 def whole_bytes(sizes: Sequence[int], cores: int) -> int:
-    """Return the size up to which rounds need not be divided, of a directory whose partitions have `sizes`."""
+    """Return the size up to which rounds need not be divided, for partitions of `sizes` bytes."""
     if cores * CORE_BYTES_PER_S < PROCESS_BYTES_PER_S:
         return max(sizes, default=0)
     return max(WHOLE_BYTES, largest_share(sizes, cores))
@@ -42,8 +42,8 @@ def session_engine(
 ) -> Callable[[Env, CleanPlan, OnOutput], CleanResult]:
     """Return an engine (`cleaner.offline`) that works in the session of `context`, a SparkContext.
 
-    Plans of up to `whole_bytes` are not divided; `at_once` threads use it. `on_progress` is given what tells of a job's
-    progress as the job begins. Raises as engines do, and SparkError.
+    Plans of up to `whole_bytes` are not divided. `at_once` threads use the engine. `on_progress` gets the progress object of
+    each job when it begins. The engine raises the errors of engines, and SparkError.
     """
 
     def engine(env: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:

@@ -1,19 +1,19 @@
-"""One round of the cleaner as jobs on Spark: from a plan to files at the staging place and a manifest of them.
+"""One round of the cleaner as jobs on Spark: from a plan to files at the staging place, and their manifest.
 
-    walk        if a transaction of the dirty range aborted: each part's events of transactions, headers only
-    map         each part: tuples of hash and offset, spread over partitions by hash       → shuffle
-    reduce      each partition: which offsets stay                                         → shuffle, by group of segments
+    walk        if a transaction of the dirty range aborted: each part's transaction events, from headers only
+    map         each part: tuples of hash and offset, partitioned by hash                  → shuffle
+    reduce      each partition: the kept offsets                                           → shuffle, by group of segments
     rewrite     each group: the outputs, by the compiled engine
 
-Two jobs: map comes first, for its figures and events, which lie in a partition of their own; reduce and rewrite go on from the
-same shuffle. What a task has done is told by the attempt that Spark takes the answer of, and by no other.
+There are two jobs. Map runs first, for its statistics and events, which have a partition of their own. Reduce and rewrite
+continue from the same shuffle. Only the attempt whose result Spark accepts counts in the statistics.
 
-In mode kafka a round ends where Kafka's map is full. Whether it is, the map's figures tell; where, is then found by one task that
-reads the dirty range as the local engines do, with a map that is never larger than Kafka's, and the map is made once more.
+In mode kafka a round ends where Kafka's map is full. The statistics of map show whether it is. If so, one task reads the dirty
+range like the local engines, with a map of Kafka's size, to find the position; then map runs again.
 
-Memory: of the driver the manifest (some 500 bytes for each output), the plan, and 24 bytes for each producer of each
-part and a few times that for each aborted transaction (`transaction_cuts`): nothing that grows with records, keys or
-committed transactions. Of tasks: see `key_tuples`, `survivors`, `engines.compiled_rewriter`.
+Memory of the driver: the manifest (about 500 bytes per output), the plan, 24 bytes for each producer in each part, and a few
+times that for each aborted transaction (`transaction_cuts`). It does not grow with records, keys or committed transactions.
+Memory of tasks: see `key_tuples`, `survivors`, `engines.compiled_rewriter`.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _NO_EVENTS = np.empty((0, EVENT_FIELDS), np.int64)
 
 
 class CleanJob:
-    """One round. `source` is where executors find the segments, `target` a place of the job's own for the outputs.
+    """One round. `source` is the directory of the segments for executors, `target` the job's own place for the outputs.
 
-    That is made, if the directory above it is there: FileNotFoundError if not.
+    `target` is created; its parent must exist, or FileNotFoundError is raised.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class CleanJob:
         self._stats = CleanStats()
 
     def run(self) -> Manifest:
-        """Carry it out. Raises as engines do: CorruptLog, OutputOverflow, OSError; SegmentChanged; what Spark raises."""
+        """Run the round. Raises the errors of engines (CorruptLog, OutputOverflow, OSError), SegmentChanged, and Spark's own."""
         plan, stats = self._plan, self._stats
         stats.start_s = time.monotonic()
         if not plan.has_dirty_range:
@@ -128,7 +128,7 @@ class CleanJob:
     # -- the steps -------------------------------------------------------------------------------------------------------
 
     def _walk(self, parts: Sequence[Part]) -> dict[int, NDArray[np.int64]]:
-        """Return the events of transactions of parts, by index."""
+        """Return the transaction events of parts, by index."""
         if not parts:
             return {}
         self._begin("reading transactions", max(part.end - part.position for part in parts))
@@ -138,7 +138,7 @@ class CleanJob:
         return {index: events for index, events, _ in found if events is not None}
 
     def _map(self, map_end_offset: int) -> tuple[Any, dict[int, NDArray[np.int64]], list[PartFigures]]:
-        """Make the tuples; the shuffled RDD, each part's events, and the figures."""
+        """Make the tuples. Return the shuffled RDD, each part's events, and the statistics."""
         states = self._states_of_parts()
         self._begin("map", max((part.end - part.position for part in self._parts), default=0))
         self._job = replace(self._job, map_end_offset=map_end_offset)
@@ -147,14 +147,14 @@ class CleanJob:
         sent = self._context.broadcast(job)
         rows = self._context.parallelize(work, max(1, len(work))).mapPartitions(part_rows(sent, self.progress.done))
         shuffled = rows.partitionBy(job.partitions + 1, _itself)
-        # This runs the whole map, and of what it shuffles fetches the last partition only.
+        # This runs the whole map step, but fetches only the last partition of its shuffle.
         told: list[tuple[int, int, int, Any]] = self._context.runJob(shuffled, _values, [job.partitions])
         self._raise_first((part, content) for kind, part, _, content in told if kind == ERROR)
         events = {part: np.frombuffer(raw, np.int64).reshape(-1, EVENT_FIELDS) for _, part, _, (_, raw) in told}
         return shuffled, events, [figures for _, _, _, (figures, _) in told]
 
     def _find_end(self) -> _FullMap:
-        """Find out where Kafka's map is full."""
+        """Find the position at which Kafka's map is full."""
         dirty_bytes = sum(part.end - part.position for part in self._parts if part.is_dirty)
         self._begin("finding where the map is full", dirty_bytes)
         sent = self._context.broadcast(self._job)
@@ -203,14 +203,14 @@ class CleanJob:
     # -- transactions ----------------------------------------------------------------------------------------------------
 
     def _states_of_parts(self) -> dict[int, TrackerState]:
-        """Return what the map's tracker knows before each dirty part, by index; nothing if it need not know."""
+        """Return the state of the map's tracker before each dirty part, by index; empty if none is needed."""
         plan = self._plan
         if not plan.has_aborted:
             return {}
         first = self._start.segment
         aborted = list(aborted_from(plan, first, plan.first_uncleanable_offset))
         if not plan.is_kafka:
-            # As `dirty_range` has it.
+            # As in `dirty_range`.
             aborted = [one for one in aborted if one.last_offset >= self._start.offset]
         if not aborted:
             return {}
@@ -232,7 +232,7 @@ class CleanJob:
     def _states_of_groups(
         self, groups: Sequence[Sequence[SegmentPlan]], events: dict[int, NDArray[np.int64]]
     ) -> list[TrackerState]:
-        """Return what the rewrite's tracker knows before each group."""
+        """Return the state of the rewrite's tracker before each group."""
         plan = self._plan
         place_of = {segment.base_offset: place for place, segment in enumerate(plan.segments)}
         parts = segments_of(self._parts)
@@ -253,7 +253,7 @@ class CleanJob:
         self.progress.begin(step, task_bytes, self._job.bytes_per_second)
 
     def _raise_first(self, errors: Iterator[tuple[int, ErrorFields]]) -> None:
-        """Raise the error of the first part or group that has one."""
+        """Raise the error of the first failed part or group, if any."""
         found = min(errors, key=lambda one: one[0], default=None)
         if found is not None:
             raise error_of(found[1], self._name)
@@ -275,7 +275,7 @@ def _find_end_of_map(sent: Any, start: DirtyStart, done: Done) -> Callable[[int]
         from diamant.cleaner.spark.clean.manifest import fields_of, is_final
 
         job: Job = sent.value
-        # No other task is beside it.
+        # No other task runs at the same time.
         throttle = job.new_throttle(job.plan.io_max_bytes_per_second)
         work = RoundWork(TaskFiles(job.plan, job.source).env, job.plan, throttle=throttle, limits=job.limits.engine)
         key_map = CompiledMap(work, RowRecords(work.limits))

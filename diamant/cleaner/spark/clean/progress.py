@@ -1,4 +1,4 @@
-"""The progress of a job, as its tasks tell of it when they have ended."""
+"""The progress of a job, reported by its tasks when they end."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 PATIENCE_S = 1800.0
-"""Time without the end of any task before a job fails, beside the time that the largest one may take at the slowest."""
+"""A job fails if no task ends within this time plus that of the largest task at the slowest rate."""
 SLOWEST_BYTES_PER_S = 1e6
 """Slowest expected rate of a task, unless a lower one is set."""
 
 
 class Done(NamedTuple):
-    """Two accumulators: what the tasks have done that came to their end."""
+    """Two accumulators for the ended tasks."""
 
     tasks: Any
     bytes: Any
-    """Read and written."""
+    """Bytes read and written."""
 
     def add(self, size: int) -> None:
-        """Count a task that has read and written so many bytes."""
+        """Count a task that has read and written `size` bytes."""
         self.tasks.add(1)
         self.bytes.add(size)
 
 
 class JobProgress:
-    """The progress of a job; its numbers are read by another thread while it runs."""
+    """The progress of a job. Another thread may read the numbers while the job runs."""
 
     def __init__(self, context: SparkContext) -> None:
         self.step = "starting"
         """The current step, in a word."""
         self.patience_s = PATIENCE_S
-        """If for so long no task comes to its end, something hangs."""
+        """If no task ends for this time, the job hangs."""
         self.done = Done(context.accumulator(0), context.accumulator(0))
-        """For tasks."""
+        """Updated by tasks."""
 
     def begin(self, step: str, task_bytes: int, bytes_per_second: float = math.inf) -> None:
-        """Begin with a step, of whose tasks the largest reads so many bytes, and writes as many at most."""
+        """Begin a step. Its largest task reads `task_bytes` bytes, and writes at most as many."""
         self.step = step
         self.patience_s = PATIENCE_S + 2 * task_bytes / min(SLOWEST_BYTES_PER_S, bytes_per_second)
 

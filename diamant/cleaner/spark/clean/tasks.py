@@ -1,4 +1,4 @@
-"""The tasks: functions that Spark calls in its Python workers. All know `Job`, which is sent once to each executor."""
+"""The tasks: functions that Spark calls in its Python workers. All share a `Job`, which is sent once to each executor."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class Job:
     source: Location
     """Directory of the segments."""
     target: Location
-    """Directory for outputs, each attempt in one of its own."""
+    """Directory for outputs, with a subdirectory for each attempt."""
     bytes_per_second: float
-    """For each task."""
+    """Rate limit of each task."""
     versions: Versions
     """The driver's software."""
     parts: tuple[Part, ...] = ()
-    """These and what follows up to `limits`: of a round that is divided."""
+    """This field and the next ones up to `limits` are for divided rounds."""
     groups: tuple[tuple[int, ...], ...] = ()
-    """Places of the segments that are rewritten into one output each."""
+    """Groups of segments, by index, each rewritten into one output."""
     partitions: int = 0
-    """Into how many the hashes are spread."""
+    """Number of partitions of the hashes."""
     map_end_offset: int = NO_LIMIT
-    """Nothing above is mapped."""
+    """Last offset that is mapped."""
     limits: TaskLimits = TASK_LIMITS
     new_throttle: Callable[[float], Throttle] = Throttle
 
@@ -62,7 +62,7 @@ class Job:
 
     @property
     def group_of(self) -> dict[int, int]:
-        """The group of each segment by its place."""
+        """Index of a segment to its group."""
         return {place: index for index, group in enumerate(self.groups) for place in group}
 
     def segments(self, group: int) -> list[SegmentPlan]:
@@ -77,7 +77,7 @@ def _parsed(text: str) -> CleanPlan:
 
 
 def job_of(sent: Any) -> Job:
-    """Return what was sent. SparkError if this process has other software than the driver."""
+    """Return the broadcast job. Raises SparkError if this process's software differs from the driver's."""
     job: Job = sent.value
     check_versions(job.versions)
     return job
@@ -92,13 +92,13 @@ def attempt() -> int:
 
 
 def read_to_the_end(rows: Iterable[object]) -> None:
-    """Take what is left of a task's rows: Spark ends a worker that leaves any, and the next one loads the engine again."""
+    """Read the rest of a task's rows. Otherwise Spark ends the worker, and the next one must load the engine again."""
     for _ in rows:
         pass
 
 
 def part_events(sent: Any, done: Done) -> Callable[[Part], tuple[int, NDArray[np.int64] | None, ErrorFields | None]]:
-    """Return the task that reads the events of transactions in a part: `(part, events, error)`."""
+    """Return the task that reads a part's transaction events: `(part, events, error)`."""
 
     def work(part: Part) -> tuple[int, NDArray[np.int64] | None, ErrorFields | None]:
         job = job_of(sent)
@@ -147,7 +147,7 @@ def part_rows(sent: Any, done: Done) -> Callable[[Iterable[tuple[Part, TrackerSt
 
 
 def reduce_rows(sent: Any, done: Done) -> Callable[[int, Iterable[Any]], Iterator[SurvivorRow]]:
-    """Return the task that tells, of one partition of the hashes, what stays."""
+    """Return the task that finds the kept offsets of one hash partition."""
 
     def work(partition: int, rows: Iterable[Any]) -> Iterator[SurvivorRow]:
         job = job_of(sent)
@@ -163,7 +163,7 @@ def reduce_rows(sent: Any, done: Done) -> Callable[[int, Iterable[Any]], Iterato
 def group_results(
     sent: Any, states: Any, done: Done, *, has_survivors: bool
 ) -> Callable[[int, Iterable[SurvivorRow]], Iterator[GroupResult]]:
-    """Return the task of the second pass. `states` holds the state of the tracker before each group."""
+    """Return the task of the second pass. `states` has the tracker's state before each group."""
 
     def rewrite(group: int, rows: Iterable[SurvivorRow]) -> Iterator[GroupResult]:
         job = job_of(sent)

@@ -1,11 +1,11 @@
-"""One round of the cleaner as a single task: the compiled engine's, with the files of a task.
+"""One round of the cleaner as a single task: the compiled engine with the files of a task.
 
-A divided round (`job`) reads and hashes as much, but sends hashes and offsets through the JVM and puts them together again: of
-small records two to three times the processor time. So where other partitions keep the cores at work, or there are few cores,
-a round is not divided.
+A divided round (`job`) reads and hashes the same data, but also sends hashes and offsets through the JVM and merges them. With
+small records this takes two to three times the CPU time. So a round is not divided if other partitions keep the cores busy, or
+if there are few cores.
 
-Memory of the task: that of the local engine, of it the map of `log.cleaner.dedupe.buffer.size`. What the map spills is in Spark's
-own local directory.
+Memory of the task: that of the local engine, including the map of `log.cleaner.dedupe.buffer.size`. The map spills to Spark's own
+local directory.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class WholeRound:
-    """One round, as `CleanJob` has it. `at_once`: how many there are at a time, which share the rate of reading and writing."""
+    """One round; the arguments are those of `CleanJob`. `at_once`: number of concurrent rounds, which share the rate limit."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class WholeRound:
         self._context = context
         self._plan = plan
         target.make_directory()
-        # Looked up here: where executors have copies of the segments, they have no indexes.
+        # Looked up here, because executors with copies of the segments have no indexes.
         self._start = dirty_start(RealEnv() if env is None else env, plan) if plan.has_dirty_range else None
         self._job = Job(
             plan_text=plan.to_json(),
@@ -75,16 +75,16 @@ class WholeRound:
         )
 
     def run(self) -> Manifest:
-        """Carry it out. Raises as `CleanJob.run` does."""
+        """Run the round. Raises the errors of `CleanJob.run`."""
         plan = self._plan
-        # It reads the log twice.
+        # A round reads the log twice.
         self.progress.begin("cleaning", 2 * sum(one.size for one in plan.segments), self._job.bytes_per_second)
         sent = self._context.broadcast(self._job)
         clean = whole_round(sent, self._start, self.progress.done)
         [found] = self._context.parallelize([0], 1).map(clean).collect()
         if not isinstance(found, Manifest):
             raise error_of(found, f"{plan.topic}-{plan.partition}")
-        # Another machine has another clock.
+        # The clock of another machine differs: adjust the times.
         stats = found.stats
         behind_s = time.monotonic() - stats.end_s
         stats.start_s += behind_s
@@ -94,7 +94,7 @@ class WholeRound:
 
 
 def whole_round(sent: Any, start: DirtyStart | None, done: Done) -> Callable[[int], Manifest | ErrorFields]:
-    """Return the task."""
+    """Return the task that runs a whole round."""
 
     def clean(_: int) -> Manifest | ErrorFields:
         job = job_of(sent)
@@ -116,7 +116,7 @@ def whole_round(sent: Any, start: DirtyStart | None, done: Done) -> Callable[[in
 
 
 def _clean(work: RoundWork, files: TaskFiles, directory: str, start: DirtyStart | None) -> Manifest:
-    """Carry out the round; `directory` is what the manifest is to call the place of its files."""
+    """Run the round; `directory` is the name of its files' directory in the manifest."""
     plan, stats, records = work.plan, work.stats, RowRecords(work.limits)
     local_directory = os.environ.get(LOCAL_DIRS, "").partition(",")[0] or None
     stats.start_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Logs dealt out to cores: as long as every core has its share of them, none needs to be divided."""
+"""Distribution of logs over cores: if every core gets a fair share of whole logs, none needs to be divided."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from heapq import heapreplace
 
 LONGEST_SHARE = 4 / 3
-"""So many times its share a core may have. To divide logs costs more than that: of records of 100 B half as much again as
-counting them, and three times as much as cleaning them."""
+"""Largest share of a core, relative to a fair one. Dividing logs costs more: with records of 100 B, 1.5 times the CPU time of a
+count, and three times that of a cleaning."""
 
 
 def are_shared_evenly(sizes: Sequence[int], cores: int) -> bool:
-    """Tell whether logs of these sizes, dealt out as they are, largest first, leave no core idle for long."""
+    """Return whether logs of these sizes, distributed whole and largest first, leave no core idle for long."""
     fair = LONGEST_SHARE * sum(sizes) / cores
     if max(sizes, default=0) > fair:
         return False
@@ -22,9 +22,9 @@ def are_shared_evenly(sizes: Sequence[int], cores: int) -> bool:
 
 
 def largest_share(sizes: Sequence[int], cores: int) -> int:
-    """Return the size up to which logs need not be divided; 0 if all are to be, and also if there are none.
+    """Return the size up to which logs need not be divided; 0 if all must be, or if there are none.
 
-    Larger ones are for all cores together; the others are dealt out.
+    All cores share each larger log; the others are distributed whole.
     """
     left = sorted(sizes, reverse=True)
     for number, size in enumerate(left):
