@@ -157,7 +157,7 @@ async def erase(
     names = tuple(sorted({topics} if isinstance(topics, str) else {*topics}))
     encoded = key.encode() if isinstance(key, str) else bytes(key)
     request = EraseRequest(encoded, names, reason, reference, is_now, is_confirmed, is_forced, engine, timeout_ms)
-    return await broker.services.erasures().erase(request, progress)
+    return await (await broker.services.erasures.loaded()).erase(request, progress)
 
 
 async def erase_now(
@@ -172,7 +172,7 @@ async def erase_now(
 
     Without `is_confirmed` nothing is changed if groups are behind the tombstones: `is_now_refused` says so.
     """
-    return await broker.services.erasures().erase_now(
+    return await (await broker.services.erasures.loaded()).erase_now(
         erasure_id, is_confirmed=is_confirmed, timeout_ms=timeout_ms, progress=progress
     )
 
@@ -193,7 +193,7 @@ async def redact(
     from diamant.broker.erasure.jobs.requests import RedactRequest
 
     request = RedactRequest(topic, where, reason, reference, yes_all, undecided, timeout_ms)
-    return await broker.services.redactions().redact(request, progress)
+    return await (await broker.services.redactions.loaded()).redact(request, progress)
 
 
 async def cancel(broker: AnyBroker, job_id: str, *, reason: str) -> Erasure | Redaction:

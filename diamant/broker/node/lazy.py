@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from threading import Lock
 from typing import Generic, TypeVar
@@ -23,3 +24,7 @@ class Lazy(Generic[T]):
                 if self.made is None:
                     self.made = self._make()
         return self.made
+
+    async def loaded(self) -> T:
+        """Return the part. A thread creates it: the imports of a large part would block the loop for 0.1 s and more."""
+        return await asyncio.to_thread(self) if self.made is None else self.made

@@ -32,13 +32,13 @@ async def erase(call: Call) -> Any:
         engine=fields["engine"],
         timeout_ms=fields["timeout_ms"],
     )
-    return await call.services.erasures().erase(request, call.progress)
+    return await (await call.services.erasures.loaded()).erase(request, call.progress)
 
 
 async def erase_now(call: Call) -> Any:
     """Resume an erasure now."""
     fields = call.fields
-    return await call.services.erasures().erase_now(
+    return await (await call.services.erasures.loaded()).erase_now(
         call.path["id"],
         is_confirmed=fields["confirm_groups_behind"],
         timeout_ms=fields["timeout_ms"],

@@ -24,7 +24,7 @@ async def redact(call: Call) -> Any:
         undecided=fields["undecided"],
         timeout_ms=fields["timeout_ms"],
     )
-    return await call.services.redactions().redact(request, call.progress)
+    return await (await call.services.redactions.loaded()).redact(request, call.progress)
 
 
 ROUTES = (
