@@ -254,7 +254,7 @@ class Explainer:
         horizon_ms = add_hold_gate(gates, view.hold, record, self.now_ms, horizon_ms)
         if not view.is_prompt:
             later = rounds if record.horizon_ms is not None or first is None else rounds[rounds.index(first) + 1 :]
-            text = f"once its horizon is over, the {what} goes with the next round for anything else"
+            text = f"once its horizon is over, the next round for another reason removes the {what}"
             gates.append(Gate(explanation.WAITS_FOR_ROUND, text))
             return gates, _time_of(_round_over(later, offset, horizon_ms))
         goes_ms = max(horizon_ms, self.now_ms if first is None else first.at_ms)

@@ -198,14 +198,14 @@ def retention_gates(state: LogState, index: int, now_ms: int) -> list[Gate]:
     gates = []
     until_ms = retention_ms(state, index, now_ms)
     if config.retention_ms >= 0:
-        text = f"the segment goes as a whole, by retention.ms={config.retention_ms} after its newest record"
+        text = f"the segment is removed as a whole, by retention.ms={config.retention_ms} after its newest record"
         gates.append(Gate(RETENTION_TIME, text, until_ms=until_ms))
     else:
-        gates.append(Gate(RETENTION_TIME, "the segment never goes by its age: retention.ms=-1"))
+        gates.append(Gate(RETENTION_TIME, "the segment is never removed by its age: retention.ms=-1"))
     if config.retention_bytes >= 0:
         grown = state.rolled()
         more = least(lambda count: deletable_segments(grown.grown(count), now_ms) > index)
-        text = f"the segment goes by retention.bytes={config.retention_bytes}"
+        text = f"the segment is removed by retention.bytes={config.retention_bytes}"
         text += "" if more is None else f" after {more:,} more bytes"
         gates.append(Gate(RETENTION_SIZE, text, bytes_more=more))
     return gates

@@ -290,9 +290,7 @@ def test_the_command_says_why_nothing_is_certified(broker: Broker, tmp_path: Pat
     copy.write_bytes(build_batch([Record(0, 1000, KEY.encode(), b"the first of two values")]))
     result = run(erase, "users", "--key", KEY, "--reason", "asked for", *on(broker))
     assert result.exit_code == 3
-    place = (
-        f"[backup]/{copy.name}, offset 0: what is to be gone lies, or may lie, in a file that belongs to no partition"
-    )
+    place = f"[backup]/{copy.name}, offset 0: data to be removed is, or may be, in a file that belongs to no partition"
     assert result.output.count(place) == 1, result.output
     assert "The broker tries again" in result.output
     assert "The tombstones go" not in result.output

@@ -189,6 +189,6 @@ def test_undecided_records_are_told_with_what_to_do(broker: Broker) -> None:
     arguments = ["orders", "--where", WHERE, "--reason", "r", *on(broker)]
     result = run(redact, *arguments)
     assert (result.exit_code, "repeat the command with" in " ".join(result.output.split())) == (3, True), result.output
-    assert "orders-0/00000000000000000000.log, offset 0: nobody can tell" in result.output
+    assert "orders-0/00000000000000000000.log, offset 0: it cannot be decided" in result.output
     result = run(redact, *arguments, "--undecided", "remove")
     assert (result.exit_code, "records-gone" in result.output) == (0, True), result.output

@@ -273,7 +273,7 @@ async def test_values_that_are_no_json_are_told_and_stay(broker: Broker) -> None
     assert (found["undecided"], found["undecided_offsets"]) == (1, [odd])
     (refused,) = redaction.certificate["not_certified"]
     assert refused["state"] == "inconclusive"
-    assert [(one["offset"], "nobody can tell" in one["reason"]) for one in refused["problems"]] == [(odd, True)]
+    assert [(one["offset"], "cannot be decided" in one["reason"]) for one in refused["problems"]] == [(odd, True)]
     assert redaction.certificate["ended"]["what"] == "undecided-records"
     assert "they may or may not match" in certificate_page(redaction.certificate)
     assert broker.services.redactions().queue.unfinished() == []

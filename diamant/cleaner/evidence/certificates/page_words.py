@@ -22,7 +22,7 @@ _STATES = {
     "no-tombstone": "no deletion mark could be written",
     "unknown": "its topic is unknown",
     "cancelled": "cancelled",
-    "everything-matches": "ended, as everything matches",
+    "everything-matches": "ended, because everything matches",
     "topics-deleted": "the topic was deleted",
     "topic-deleted": "the topic was deleted",
     "topic-recreated": "the topic was deleted, another one has its name",

@@ -48,10 +48,10 @@ MAX_REASONS = 10
 _REASONS = {
     VALUE: "there is a record that is to be gone",
     TOMBSTONE: "there is a record that is to be gone",
-    RAW: "bytes of what is to be gone lie outside of records",
-    UNDECIDED: "nobody can tell whether this record is meant",
+    RAW: "bytes to be removed lie outside of records",
+    UNDECIDED: "it cannot be decided whether this record matches",
 }
-_IN_THE_WAY = "what is to be gone lies, or may lie, in a file that belongs to no partition"
+_IN_THE_WAY = "data to be removed is, or may be, in a file that belongs to no partition"
 _SET_ASIDE = "; its directory was set aside, and there is no such partition: if it is not needed, remove it"
 
 

@@ -54,7 +54,7 @@ class Finding(NamedTuple):
     digest: str
     """HMAC of the value, of the key for a tombstone, of the needle otherwise."""
     horizon_ms: int | None = None
-    """Time from which a tombstone may go; None while unknown."""
+    """Time from which a tombstone may be removed; None while unknown."""
     has_value: bool | None = None
     """For a record of the same key outside the erasure's topics: whether it has a value. None for all others."""
     has_headers: bool | None = None

@@ -634,7 +634,7 @@ def test_bytes_of_the_key_do_not_hide_those_of_a_value(tmp_path: Path) -> None:
     put(tmp_path, "users-0/00000000000000000000.index", flood, PERSON)
     report = scan(tmp_path, looked_for)
     assert (state(report, looked_for), report.unlisted[RAW] > 0) == (INCONCLUSIVE, True)
-    assert report.reasons(TOPIC, END)[0]["reason"].startswith("bytes of what is to be gone")
+    assert report.reasons(TOPIC, END)[0]["reason"].startswith("bytes to be removed lie outside")
     put(tmp_path, "users-0/00000000000000000000.index", b"")
     put(tmp_path, "a-stray-file", flood * 3)
     put(tmp_path, "users-0/00000000000000000000.timeindex", b"......", PERSON)
