@@ -1,1 +1,1 @@
-"""`diamant.Admin`, and the values that it shares with the broker."""
+"""`diamant.Admin`, a small Kafka client for commands, and the values that they share with the broker."""

@@ -1,4 +1,4 @@
-"""ACLs as values, in the numbers of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType."""
+"""ACLs as values, with the numbers of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class ResourceType(IntEnum):
-    """Kinds of resources; UNKNOWN and ANY occur in requests only."""
+    """Types of resources. UNKNOWN and ANY occur only in requests."""
 
     UNKNOWN = 0
     ANY = 1
@@ -26,7 +26,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How a pattern names resources. MATCH, in filters: every pattern that covers the resource of this name (KIP-290)."""
+    """The kinds of name patterns. MATCH, in filters: every pattern that covers the resource with this name (KIP-290)."""
 
     UNKNOWN = 0
     ANY = 1
@@ -36,7 +36,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What is done with a resource; ALL covers every other."""
+    """Operations on a resource. ALL covers every other."""
 
     UNKNOWN = 0
     ANY = 1
@@ -57,7 +57,7 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """A DENY that matches wins over every ALLOW."""
+    """The effect of an ACL. A matching DENY overrides every ALLOW."""
 
     UNKNOWN = 0
     ANY = 1
@@ -66,7 +66,7 @@ class Permission(IntEnum):
 
 
 class Acl(NamedTuple):
-    """One entry: a principal, from a host, may (or may not) do something with the resources of a pattern."""
+    """One ACL: it allows or denies a principal, from a host, an operation on the resources of a pattern."""
 
     resource_type: ResourceType
     resource_name: str
@@ -77,7 +77,7 @@ class Acl(NamedTuple):
     permission: Permission
 
     def __str__(self) -> str:
-        """In the short form: `User:alice ALLOW READ topic users`. `acl_text.parse_acls` reads it."""
+        """Return the short form: `User:alice ALLOW READ topic users`. `acl_text.parse_acls` reads it."""
         words = [self.principal, self.permission.name, self.operation.name, type_word(self.resource_type)]
         if self.resource_type != ResourceType.CLUSTER:
             words.append(f"{self.resource_name}*" if self.pattern_type == PatternType.PREFIXED else self.resource_name)
@@ -87,7 +87,7 @@ class Acl(NamedTuple):
 
 
 def type_word(resource_type: ResourceType) -> str:
-    """A resource type as people write it: `topic`, `transactional-id`."""
+    """Return the word for a resource type: `topic`, `transactional-id`."""
     return resource_type.name.lower().replace("_", "-")
 
 
@@ -123,4 +123,4 @@ SUPPORTED_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
         Operation.IDEMPOTENT_WRITE,
     ),
 }
-"""What `authorized_operations` of an answer tells of (AclEntry.supportedOperations)."""
+"""The operations reported in a response's `authorized_operations` (AclEntry.supportedOperations)."""

@@ -1,12 +1,12 @@
-"""ACLs in the short form that people write.
+"""The short text form of ACLs.
 
     User:alice READ topic users                     alice may read the topic users
-    User:alice READ,WRITE topic orders*             and write and read all whose names begin with orders
-    User:* DENY ALL group g from 10.0.0.7           every user at that address may do nothing with the group g
+    User:alice READ,WRITE topic orders*             and read and write all topics whose names start with orders
+    User:* DENY ALL group g from 10.0.0.7           no user at that address may do anything with the group g
     User:ops ALTER cluster                          the cluster has no name
 
-A principal, ALLOW (which may be left out) or DENY, operations of Kafka, a type of resource, its name; `*` is every name. Words
-with blanks stand in quotation marks, as in a shell.
+The form: a principal, ALLOW (the default) or DENY, Kafka's operations, a resource type, a name; `*` matches all names. Words
+with blanks are quoted as in a shell.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _PERMISSIONS = {"ALLOW": Permission.ALLOW, "DENY": Permission.DENY}
 _OPERATIONS = {operation.name: operation for operation in Operation if operation >= Operation.ALL}
 _TYPES = {type_word(kind): kind for kind in ResourceType if kind >= ResourceType.TOPIC}
 _Value = TypeVar("_Value", Operation, ResourceType)
-_FORM = "expected PRINCIPAL [ALLOW|DENY] OPERATION[,OPERATION] TYPE NAME [from HOST], as User:alice READ topic users"
+_FORM = "expected PRINCIPAL [ALLOW|DENY] OPERATION[,OPERATION] TYPE NAME [from HOST]: User:alice READ topic users"
 
 
 def parse_acls(text: str) -> list[Acl]:
-    """Read one line: an ACL for each of its operations. ValueError says what is wrong and what was expected."""
+    """Parse one line into one ACL per operation. The ValueError says what is wrong and what was expected."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -49,7 +49,7 @@ def parse_acls(text: str) -> list[Acl]:
     if len(words) == 3:
         words.append("")
     if len(words) != 4:
-        raise ValueError(f"{text!r} is no ACL: {_FORM}")
+        raise ValueError(f"{text!r} is not an ACL: {_FORM}")
     principal, operations, kind, name = words
     check_principal(principal)
     resource_type, resource_name, pattern_type = parse_resource(kind, name)
@@ -63,20 +63,20 @@ def check_principal(principal: str) -> None:
     """Raise ValueError unless it is TYPE:NAME."""
     kind, _, name = principal.partition(":")
     if not (kind and name):
-        raise ValueError(f"{principal!r} is no principal: expected TYPE:NAME, for instance User:alice")
+        raise ValueError(f"{principal!r} is not a principal: expected TYPE:NAME, such as User:alice")
 
 
 def parse_operations(text: str) -> list[Operation]:
-    """Read operations, separated by commas. ValueError."""
+    """Parse comma-separated operations. ValueError."""
     return [_one_of(_OPERATIONS, "operation", word.strip().upper().replace("-", "_")) for word in text.split(",")]
 
 
 def parse_resource(kind: str, name: str) -> tuple[ResourceType, str, PatternType]:
-    """Read a type and a name, which may end with an asterisk. ValueError."""
+    """Parse a type and a name, which may end with an asterisk. ValueError."""
     resource_type = _one_of(_TYPES, "type of resource", kind.lower().replace("_", "-"))
     if resource_type == ResourceType.CLUSTER:
         if name not in ("", CLUSTER_NAME):
-            raise ValueError(f"{name!r}: the cluster has no other name than {CLUSTER_NAME}, which may be left out")
+            raise ValueError(f"{name!r}: the cluster's only name is {CLUSTER_NAME}, which may be left out")
         return resource_type, CLUSTER_NAME, PatternType.LITERAL
     if not name:
         raise ValueError(f"the name of the {kind} is missing; * is every {kind}")
@@ -88,10 +88,10 @@ def parse_resource(kind: str, name: str) -> tuple[ResourceType, str, PatternType
 def _one_of(known: dict[str, _Value], what: str, word: str) -> _Value:
     value = known.get(word)
     if value is None:
-        raise ValueError(f"{word!r} is no {what}: expected one of {', '.join(known)}")
+        raise ValueError(f"{word!r} is not a known {what}: expected one of {', '.join(known)}")
     return value
 
 
 def parse_all(texts: Iterable[str | Acl]) -> list[Acl]:
-    """Read ACLs of which each is a text or a value. ValueError."""
+    """Parse ACLs, each a text or already a value. ValueError."""
     return [acl for one in texts for acl in ([one] if isinstance(one, Acl) else parse_acls(one))]

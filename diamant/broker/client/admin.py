@@ -1,15 +1,15 @@
-"""A client for what a Diamant broker does beyond Kafka: compact and wait, explain, erase, verify, move the clock.
+"""A client for a Diamant broker's operations beyond Kafka: compact and wait, explain, erase, verify, move the clock.
 
     admin = diamant.Admin("127.0.0.1:9092")
     admin.compact("users")
     print(admin.explain("users", key="customer-42"))
     admin.clock.advance("8d")
 
-It speaks JSON over HTTP and finds the address by itself: it asks the Kafka listener for the broker's read-only configuration
-`diamant.http.address`. Long calls run as jobs, which it waits for. Synchronous, without an event loop; an object may be used
-from several threads. Answers are plain dicts, as docs/reference/http.md has them.
+It sends JSON over HTTP. It gets the HTTP address from the Kafka listener, as the broker's read-only configuration
+`diamant.http.address`. It runs long calls as jobs and waits for them. Synchronous, without an event loop; an object may be used
+from several threads. Responses are plain dicts, described in docs/reference/http.md.
 
-Of Diamant it imports only small modules, so that a program that is no broker pays little.
+It imports only small modules of Diamant, so that it costs other programs little.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HTTP_ADDRESS_CONFIG = "diamant.http.address"
 CONNECT_TIMEOUT_S = 10.0
 JOB_WAIT_MS = 5_000
 JOB_PROGRESS_MS = 500
-"""The time that one request waits for a job, without and with a listener for progress; then it asks again."""
+"""The wait of one request for a job, without and with a progress listener. Then the client polls again."""
 
 MAX_TOKEN_FILE_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -45,7 +45,7 @@ _METADATA, _METADATA_VERSION = 3, 1
 _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION = 32, 1
 _BROKER_RESOURCE = 4
 JsonObject: TypeAlias = "dict[str, Any]"
-"""An answer's JSON object, decoded; docs/reference/http.md says what is in each."""
+"""The decoded JSON object of a response; docs/reference/http.md describes each."""
 _ASKING: JsonObject = {
     "stage": "asking the broker",
     "done": 0,
@@ -68,7 +68,7 @@ OnProgress: TypeAlias = Callable[[JsonObject], object]
 
 
 class AdminError(Exception):
-    """A call that was refused or failed. `status` is that of HTTP (0: there was no answer), `code` a word for programs."""
+    """A refused or failed call. `status` is the HTTP status (0: no response), `code` an error code for programs."""
 
     def __init__(self, message: str, *, status: int = 0, code: str = "no-answer") -> None:
         super().__init__(message)
@@ -77,7 +77,7 @@ class AdminError(Exception):
 
 
 class Admin:
-    """One broker. `bootstrap` is an address of its Kafka listener, or of several of which one answers."""
+    """A client of one broker. `bootstrap` is the address of its Kafka listener, or several addresses, tried in order."""
 
     def __init__(
         self,
@@ -90,10 +90,10 @@ class Admin:
         login: Login | None = None,
         ca_file: str | None = None,
     ) -> None:
-        """`token` (or the file that holds it) is for brokers that want one. `timeout_s` bounds each call, jobs included;
-        `http_url` (`http://host:port`) saves asking for the address, and `login` is for Kafka listeners that are asked for it
-        and have SASL. `ca_file`, certificates in PEM or `system`, is for those that have TLS, and for HTTP that has.
-        Nothing is connected yet.
+        """`token` (or a file with it) is for brokers that require one. `timeout_s` bounds each call, including jobs.
+        `http_url` (`http://host:port`) skips the query for the HTTP address; `login` is for that query, if the listener has
+        SASL. `ca_file`, certificates in PEM or `system`, is for Kafka listeners and HTTP ports with TLS. The constructor does
+        not connect.
         """
         if token_file is not None:
             token = read_input(token_file, MAX_TOKEN_FILE_BYTES).decode().strip()
@@ -108,7 +108,7 @@ class Admin:
 
     @property
     def http_url(self) -> str:
-        """The URL of the broker's HTTP port, `http://host:port`. Fetched once. Raises AdminError."""
+        """The URL of the broker's HTTP port, `http://host:port`, fetched once. Raises AdminError."""
         if self._http_url is None:
             self._http_url = _find_http_url(
                 self.bootstrap, min(CONNECT_TIMEOUT_S, self.timeout_s), self._login, self._tls
@@ -127,25 +127,25 @@ class Admin:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
-        """One request, the JSON object `fields` as its body; returns the answer. Of a job: its result, once it is over.
+        """Send a request with the JSON object `fields` as its body. Returns the response, or for a job its final result.
 
-        `on_progress` gets a job's `{"stage", "done", "total", "unit", "rate_per_s", "left_s"}` now and then, with the ids of
-        the `job` and of its `undertaking` (an erasure or redaction that has begun), None until the broker has named them.
+        `on_progress` is called periodically with a job's `{"stage", "done", "total", "unit", "rate_per_s", "left_s"}`, and the
+        ids of the `job` and of its `undertaking` (a started erasure or redaction), each None until the broker returns it.
 
-        Raises AdminError, with code `timed-out` after `timeout_s` (default: the object's); a job then continues, and
-        the error names it. Code `went-away` means that the connection broke before the answer: the request may or may
-        not have been carried out.
+        Raises AdminError, with code `timed-out` after `timeout_s` (default: the object's); the job then continues, and the
+        error has its ID. Code `went-away`: the connection broke before the response, so the request may or may not have been
+        carried out.
         """
         deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         if on_progress is not None:
             on_progress({**_ASKING})
-            # Answered at once, so that a caller that stops waiting knows the job's id.
+            # Returned at once, so that a caller that stops waiting knows the job's ID.
             query = {"wait_ms": 0, **(query or {})}
         status, answer = self._exchange(method, path, fields, query, deadline_s)
         return self._awaited(answer, deadline_s, on_progress) if status == 202 else answer
 
     def _awaited(self, job: JsonObject, deadline_s: float, on_progress: OnProgress | None) -> JsonObject:
-        """Wait for a job; its result."""
+        """Wait for a job and return its result."""
         while True:
             if on_progress is not None:
                 on_progress({**job["progress"], "job": job["id"], "undertaking": job["undertaking"]})
@@ -172,7 +172,7 @@ class Admin:
     def _exchange(
         self, method: str, path: str, fields: Fields | None, query: Mapping[str, Any] | None, deadline_s: float
     ) -> tuple[int, JsonObject]:
-        # A job's own wait is shorter than this; the rest is for the way there and back.
+        # The wait for the job is shorter than this timeout; the rest is for the round trip.
         left_s = max(deadline_s - time.monotonic(), 0.1) + 1.0
         target = path if not query else f"{path}?{urlencode(_query_texts(query), doseq=True)}"
         body = None if method == "GET" else json.dumps(fields or {}).encode()
@@ -190,7 +190,7 @@ class Admin:
 
     @contextmanager
     def _connected(self, method: str, path: str, left_s: float) -> Iterator[http.client.HTTPConnection]:
-        """Give a connection whose failures are AdminErrors."""
+        """Yield a connection. Its failures become AdminErrors."""
         connection = _connection(self.http_url, left_s, self._tls)
         try:
             connection.connect()
@@ -217,7 +217,7 @@ class Admin:
         on_progress: OnProgress | None = None,
         **options: Any,
     ) -> JsonObject:
-        """Have a topic (or one partition) cleaned now; returns the report. `options`: fields of POST /v1/compact."""
+        """Clean a topic (or one partition) now; returns the report. `options`: fields of POST /v1/compact."""
         fields = _given(topic=topic, partition=partition, until=until, **options)
         return self.call("POST", "/v1/compact", fields, timeout_s=timeout_s, on_progress=on_progress)
 
@@ -230,31 +230,31 @@ class Admin:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
-        """Count the records of a topic: of each kind `least` and `most`, at once; `exact` reads every record."""
+        """Count the records of a topic: bounds `least` and `most` for each kind, at once. `exact` reads every record."""
         fields = _given(topic=topic, partition=partition, exact=exact)
         return self.call("POST", "/v1/count", fields, timeout_s=timeout_s, on_progress=on_progress)
 
     def roll(self, topic: str, partition: int | None = None, *, timeout_s: float | None = None) -> Fields:
-        """Close the active segment of each partition of a topic; returns those that were closed."""
+        """Close the active segment of each partition of a topic; returns the closed ones."""
         return self.call("POST", "/v1/roll", _given(topic=topic, partition=partition), timeout_s=timeout_s)
 
     def latest(
         self, topic: str, partition: int | None = None, *, tombstones: bool = False, timeout_s: float | None = None
     ) -> Generator[JsonObject, None, None]:
-        """Yield the latest committed record of each key, as the lines of POST /v1/latest have them, read as they are asked for.
+        """Yield the latest committed record of each key, lazily, in the form of POST /v1/latest.
 
-        `timeout_s` bounds the wait for each part of the answer. Raises AdminError, also half-way.
+        `timeout_s` bounds the wait for each part of the response. Raises AdminError, even partway.
         """
         yield from self._lines("/v1/latest", _given(topic=topic, partition=partition, tombstones=tombstones), timeout_s)
 
     def find(
         self, topic: str, partition: int | None = None, *, timeout_s: float | None = None, **wanted: Any
     ) -> Generator[JsonObject, None, None]:
-        """Yield the records that match, as POST /v1/find has them. `wanted`: one of `key`, `text` (anywhere) and `where` (as in
+        """Yield the matching records, in the form of POST /v1/find. `wanted`: one of `key`, `text` (anywhere) and `where` (as in
         `redact`), and `limit`.
 
-        `timeout_s` bounds the wait for each part of the answer. Raises AdminError, also half-way: if there are more than
-        `limit` (1000), or if something could not be read.
+        `timeout_s` bounds the wait for each part of the response. Raises AdminError, even partway: for more than `limit`
+        records (1000), or if part of the topic could not be read.
         """
         fields = _given(topic=topic, partition=partition, **{**wanted, "key": _key(wanted.get("key"))})
         return _records_found(self._lines("/v1/find", fields, timeout_s))
@@ -280,10 +280,9 @@ class Admin:
         on_progress: OnProgress | None = None,
         **options: Any,
     ) -> JsonObject:
-        """Why records are still there. `options`: fields of POST /v1/explain. The key goes in the body, not in a path.
+        """Explain why records are still stored. `options`: fields of POST /v1/explain. The key is sent in the body, not a path.
 
-        If that takes longer than one answer, or with `on_progress`, the key of the record at `offset` is not in the result: no
-        job shows a key.
+        For a long call, or with `on_progress`, the result lacks the key of the record at `offset`: no job shows a key.
         """
         fields = _given(topic=topic, partition=partition, key=_key(key), offset=offset, **options)
         found = self.call("POST", "/v1/explain", fields, timeout_s=timeout_s, on_progress=on_progress)
@@ -292,7 +291,7 @@ class Admin:
         return found
 
     def ghosts(self, topic: str, group: str | None = None, *, timeout_s: float | None = None) -> Fields:
-        """Keys of a topic that groups may still hold although they were deleted: their tombstones went before they were read."""
+        """List deleted keys that groups may still hold, because the tombstones were removed before the groups read them."""
         return self.call("POST", "/v1/ghosts", _given(topic=topic, group=group), timeout_s=timeout_s)
 
     def erase(
@@ -305,7 +304,7 @@ class Admin:
         on_progress: OnProgress | None = None,
         **options: Any,
     ) -> JsonObject:
-        """Erase a key from a topic, or several; returns the certificate and what it says. `options`: fields of POST /v1/erase."""
+        """Erase a key from one or more topics; returns the certificate and its contents. `options`: fields of POST /v1/erase."""
         names = [topics] if isinstance(topics, str) else list(topics)
         fields = _given(key=_key(key), topics=names, reason=reason, **options)
         return self.call("POST", "/v1/erase", fields, timeout_s=timeout_s, on_progress=on_progress)
@@ -334,22 +333,22 @@ class Admin:
         on_progress: OnProgress | None = None,
         **options: Any,
     ) -> JsonObject:
-        """Remove the records of a topic that match; returns the certificate and what it says. `options`: fields of
+        """Remove the matching records of a topic; returns the certificate and its contents. `options`: fields of
         POST /v1/redact.
         """
         fields = _given(topic=topic, where=where, reason=reason, **options)
         return self.call("POST", "/v1/redact", fields, timeout_s=timeout_s, on_progress=on_progress)
 
     def cancel(self, undertaking_id: str, *, reason: str, timeout_s: float | None = None) -> JsonObject:
-        """End an erasure or a redaction that is not over; returns its last certificate, which says that it was cancelled."""
+        """Cancel a pending erasure or redaction; returns its last certificate, which records the cancellation."""
         return self.call("POST", "/v1/cancel", {"id": undertaking_id, "reason": reason}, timeout_s=timeout_s)
 
     def snapshot(self) -> Fields:
-        """Keep the present state of the broker, for `reset`: `{"id", "created_ms", "size_bytes"}`."""
+        """Save the current state of the broker, for `reset`: `{"id", "created_ms", "size_bytes"}`."""
         return self.call("POST", "/v1/snapshots")
 
     def snapshots(self) -> Sequence[Fields]:
-        """The snapshots there are, the oldest first."""
+        """List all snapshots, oldest first."""
         found: Sequence[Fields] = self.call("GET", "/v1/snapshots")["snapshots"]
         return found
 
@@ -358,7 +357,7 @@ class Admin:
         self.call("DELETE", f"/v1/snapshots/{snapshot_id}")
 
     def reset(self, snapshot_id: str, *, seamless: bool = False) -> None:
-        """Put the broker back to a snapshot; `seamless` keeps the connections of clients."""
+        """Restore a snapshot. `seamless` keeps client connections open."""
         self.call("POST", "/v1/reset", {"snapshot": snapshot_id, "seamless": seamless})
 
     def verify(
@@ -369,23 +368,23 @@ class Admin:
         on_progress: OnProgress | None = None,
         **options: Any,
     ) -> JsonObject:
-        """Check a certificate against what the broker holds now. `options`: fields of POST /v1/verify."""
+        """Check a certificate against the broker's current data. `options`: fields of POST /v1/verify."""
         fields = _given(certificate=dict(certificate), **options)
         return self.call("POST", "/v1/verify", fields, timeout_s=timeout_s, on_progress=on_progress)
 
     def status(self, *, timeout_s: float | None = None) -> JsonObject:
-        """The identity of the broker, its clock, and the cleaner's progress in each compacted partition."""
+        """Return the broker's identity, its clock, and the cleaner's progress in each compacted partition."""
         return self.call("GET", "/v1/status", timeout_s=timeout_s)
 
 
 class AdminClock:
-    """The clock of a broker that was started with `--clock manual`; others refuse all but `get`."""
+    """The clock of a broker started with `--clock manual`. Other brokers refuse all calls except `get`."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
 
     def get(self) -> JsonObject:
-        """Read it: `kind`, `now_ms`, `real_ms`, `is_frozen`."""
+        """Read the clock: `kind`, `now_ms`, `real_ms`, `is_frozen`."""
         return self._admin.call("GET", "/v1/clock")
 
     def advance(
@@ -396,7 +395,7 @@ class AdminClock:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
-        """Move forward by milliseconds or a text like `8d`, `1h30m`; returns once everything due has happened."""
+        """Move forward by milliseconds or a text such as `8d`, `1h30m`. Returns when everything due by then is done."""
         fields = {"by_ms": parse_duration_ms(duration), "sessions": sessions}
         return self._admin.call("POST", "/v1/clock/advance", fields, timeout_s=timeout_s, on_progress=on_progress)
 
@@ -413,11 +412,11 @@ class AdminClock:
         return self._admin.call("POST", "/v1/clock/set", fields, timeout_s=timeout_s, on_progress=on_progress)
 
     def freeze(self) -> JsonObject:
-        """Stop it: from now on it moves only on request."""
+        """Stop the clock: it then moves only on request."""
         return self._admin.call("POST", "/v1/clock/freeze")
 
     def resume(self) -> JsonObject:
-        """Let it run again with real time."""
+        """Resume the clock at the speed of real time."""
         return self._admin.call("POST", "/v1/clock/resume")
 
 
@@ -448,19 +447,19 @@ def _query_texts(query: Mapping[str, Any]) -> JsonObject:
 
 
 def path_step(name: str) -> str:
-    """A name as one step of a path."""
+    """Quote a name as one step of a path."""
     return quote(name, safe="")
 
 
 def _records_found(lines: Iterable[JsonObject]) -> Generator[JsonObject, None, None]:
-    """Yield the records among the lines of a search; AdminError for what it says is missing."""
+    """Yield the records among the lines of a search. AdminError if the search is incomplete."""
     for line in lines:
         if "offset" in line:
             yield line
         elif "error" in line:
             raise AdminError(line["error"], code="failed")
         elif line.get("is_cut"):
-            text = f"more than {line['found']} records match: say a higher limit, or look for less"
+            text = f"more than {line['found']} records match: set a higher limit, or narrow the search"
             raise AdminError(text, code="too-many")
         elif line.get("problems"):
             raise AdminError(f"not everything could be read: {'; '.join(line['problems'])}", code="failed")
@@ -470,7 +469,7 @@ def _records_found(lines: Iterable[JsonObject]) -> Generator[JsonObject, None, N
 
 
 def _connection(http_url: str, timeout_s: float, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:
-    """A connection to a URL, not open yet. Without `tls` https trusts what the system does, or what SSL_CERT_FILE names."""
+    """Return an unopened connection to a URL. Without `tls`, https trusts the system's CAs, or those of SSL_CERT_FILE."""
     url = urlsplit(http_url)
     assert url.hostname is not None
     if url.scheme == "https":
@@ -488,7 +487,7 @@ def _trusting(ca_file: str) -> ssl.SSLContext:
 
 
 def _find_http_url(bootstrap: str, timeout_s: float, login: Login | None, tls: ssl.SSLContext | None) -> str:
-    """Ask the brokers of a list, one after the other, where HTTP is. Raises AdminError."""
+    """Query the listed brokers in turn for their HTTP address. Raises AdminError."""
     failures = []
     for address in bootstrap.split(","):
         host, port = _split_address(address)
@@ -517,7 +516,7 @@ def _find_http_url(bootstrap: str, timeout_s: float, login: Login | None, tls: s
 def _http_address_for(
     login: Login | None, tls: ssl.SSLContext | None, host: str, port: int, timeout_s: float
 ) -> str | None:
-    """As `_http_address`, of a listener that has SASL or TLS; OSError if it cannot be asked."""
+    """Query the HTTP address, as `_http_address`, through a listener with SASL or TLS. OSError on failure."""
     from diamant.broker.client.kafka_connection import ConnectionFailed, KafkaConnection
 
     try:
@@ -536,12 +535,12 @@ def _http_address_for(
 def _split_address(address: str) -> tuple[str, int]:
     host, colon, port = address.strip().rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise AdminError(f"{address.strip()!r} is no address: expected host:port", status=400, code="bad-argument")
+        raise AdminError(f"{address.strip()!r} is not an address: expected host:port", status=400, code="bad-argument")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _http_address(connection: socket.socket) -> str | None:
-    """The value of the broker's `diamant.http.address`; an empty host stands for the one that was connected to."""
+    """Return the broker's `diamant.http.address`. An empty host in it means the host of this connection."""
     body = _ask(connection, _METADATA, _METADATA_VERSION, struct.pack(">i", 0))
     end = len(body)
     brokers, _ = read_array_length(body, 0, end)
@@ -569,15 +568,15 @@ def _http_address(connection: socket.socket) -> str | None:
 
 
 def _ask(connection: socket.socket, api_key: int, version: int, body: bytes) -> memoryview:
-    """Send one request and return the answer's body. Raises OSError, ValueError."""
+    """Send one request and return the response's body. Raises OSError, ValueError."""
     request = struct.pack(">hhi", api_key, version, 1) + encode_string("diamant-admin") + body
     connection.sendall(struct.pack(">i", len(request)) + request)
     head = _receive(connection, 4)
     if head == b"HTTP":
-        raise ValueError("it answers HTTP: give the address of the Kafka listener, HTTP is found out from there")
+        raise ValueError("it answers HTTP: give the address of the Kafka listener, which leads to the HTTP port")
     (size,) = struct.unpack(">i", head)
     if not 4 <= size <= MAX_FRAME_BYTES:
-        raise ValueError(f"an answer of {size} bytes: it does not speak Kafka's protocol")
+        raise ValueError(f"a response of {size} bytes: it does not speak Kafka's protocol")
     return memoryview(_receive(connection, size))[4:]
 
 
@@ -592,7 +591,7 @@ def _receive(connection: socket.socket, count: int) -> bytes:
 
 
 def _answer(method: str, path: str, response: http.client.HTTPResponse, raw: bytes) -> JsonObject:
-    """Return the JSON object of an answer; raises AdminError for a refusal."""
+    """Return the JSON object of a response. Raises AdminError for a refusal."""
     try:
         answer = json.loads(raw)
     except ValueError:
@@ -609,7 +608,7 @@ def _answer(method: str, path: str, response: http.client.HTTPResponse, raw: byt
 
 
 def _lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the lines of an answer; IncompleteRead if it breaks off, which readline() would not tell."""
+    """Yield the lines of a response. IncompleteRead if it is truncated, which readline() does not report."""
     rest = b""
     while data := response.read1(64 * 1024):
         *lines, rest = (rest + data).split(b"\n")

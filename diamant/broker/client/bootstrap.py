@@ -1,4 +1,4 @@
-"""The default address of the broker that commands and clients ask."""
+"""The default address of the broker for commands and clients."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "DIAMANT_BOOTSTRAP_SERVERS"
 USER_VARIABLE = "DIAMANT_USER"
-"""`NAME:PASSWORD-FILE`, the login of commands."""
+"""The login of commands: `NAME:PASSWORD-FILE`."""
 CA_VARIABLE = "DIAMANT_CA"
-"""The PEM file with the CA that commands trust; they connect by TLS then."""
+"""The PEM file with the CA that commands trust. If set, they connect by TLS."""
 SYSTEM_CA = "system"
-"""In place of that file: what the system trusts."""
+"""Value instead of a file: trust the system's CAs."""
 
 
 def default_bootstrap() -> str:
-    """Return the address for commands: the environment's, if it is set."""
+    """Return the address for commands: that of the environment, if set."""
     return os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP

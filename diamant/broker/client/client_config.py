@@ -1,11 +1,11 @@
-"""The configuration of a client of a secured broker, in the words of each client library.
+"""The configuration of a client for a secured broker, in the form of each client library.
 
 config = broker.client_config("alice")
 Producer(config.confluent())                      # confluent-kafka, librdkafka, node-rdkafka
 AIOKafkaProducer(**config.aiokafka())
 KafkaProducer(**config.kafka_python())
 path.write_text(config.java())                    # a properties file: the Java client, Kafka's own tools
-config.check()                                    # logs in once; ClientRefused if the broker does not let it in
+config.check()                                    # logs in once; ClientRefused if the broker refuses the client
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from diamant.storage.input_file import read_input
 PLAINTEXT = "PLAINTEXT"
 CHECK_TIMEOUT_S = 30.0
 MAX_CA_BYTES = 4 * 1024 * 1024
-"""Of a file with certificates."""
+"""The largest file with certificates."""
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -31,12 +31,12 @@ _LOGIN_MODULES = {
 
 
 class ClientRefused(Exception):
-    """The broker has not let a client in; the text has the broker's own words if there were any."""
+    """The broker refused a client. The text includes the broker's own message, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """A client's bootstrap servers, its identity, and the certificates that it trusts. Fields that do not apply are None."""
+    """A client's bootstrap servers, its identity, and the certificates it trusts. Fields that do not apply are None."""
 
     bootstrap_servers: str
     security_protocol: str = PLAINTEXT
@@ -44,13 +44,13 @@ class ClientConfig:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     ca: str | None = None
-    """Certificates that the client trusts, in PEM; for listeners with TLS."""
+    """The certificates that the client trusts, in PEM, for listeners with TLS."""
     certificate: str | None = None
     key: str | None = field(default=None, repr=False)
-    """The client's own certificate, in PEM; for listeners that ask for one."""
+    """The client's key and certificate, in PEM, for listeners with client authentication."""
 
     def confluent(self) -> dict[str, str]:
-        """For confluent-kafka, and everything else on librdkafka."""
+        """Return the configuration for confluent-kafka and other clients on librdkafka."""
         return _without_none(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -65,15 +65,15 @@ class ClientConfig:
         )
 
     def kafka_python(self) -> dict[str, str | ssl.SSLContext]:
-        """Keywords for the classes of kafka-python."""
+        """Return keyword arguments for the classes of kafka-python."""
         return self._python()
 
     def aiokafka(self) -> dict[str, str | ssl.SSLContext]:
-        """Keywords for the classes of aiokafka."""
+        """Return keyword arguments for the classes of aiokafka."""
         return self._python()
 
     def java(self) -> str:
-        """The text of a properties file, for the Java client and for `--command-config` of Kafka's own tools."""
+        """Return a properties file for the Java client, and for `--command-config` of Kafka's own tools."""
         options = f"username={_quoted(self.user or '')} password={_quoted(self.password or '')}"
         login = None if self.mechanism is None else f"{_LOGIN_MODULES[self.mechanism]} required {options};"
         properties = _without_none(
@@ -92,7 +92,7 @@ class ClientConfig:
         return "".join(f"{name}={_property(value)}\n" for name, value in properties.items())
 
     def check(self) -> None:
-        """Connect and log in. ClientRefused if the broker does not let this client in."""
+        """Connect and log in. ClientRefused if the broker refuses this client."""
         from diamant.broker.client.kafka_client import KafkaClient
         from diamant.broker.client.kafka_connection import ConnectionFailed
         from diamant.broker.client.login import Login
@@ -130,21 +130,21 @@ def _without_none(values: dict[str, str | None]) -> dict[str, str]:
 
 
 def _quoted(value: str) -> str:
-    """A value of an option in a JAAS text."""
+    """Quote an option's value for a JAAS text."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def _property(value: str) -> str:
-    """A value in a properties file, which Java reads as Latin-1."""
+    """Escape a value for a properties file, which Java reads as Latin-1."""
     escaped = value.replace("\\", "\\\\").replace("\n", "\\n").encode("utf-16-be")
     units = (int.from_bytes(escaped[at : at + 2], "big") for at in range(0, len(escaped), 2))
     return "".join(chr(unit) if unit < 0x80 else f"\\u{unit:04x}" for unit in units)
 
 
 def client_context(ca: str | None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """A context that trusts `ca`, or what the system trusts, and shows a certificate if there is one. ValueError, ssl.SSLError
-    if they are none.
+    """Return a context that trusts `ca`, or by default the system's CAs, and presents `certificate` if given. ValueError,
+    ssl.SSLError for invalid PEM.
     """
     context = ssl.create_default_context(cadata=ca)
     if certificate is not None:
@@ -153,7 +153,7 @@ def client_context(ca: str | None, certificate: str | None = None, key: str | No
 
 
 def trusting(path: str | None) -> ssl.SSLContext:
-    """A context that trusts the CA in a PEM file, or what the system trusts. BadArgument if there is none."""
+    """Return a context that trusts the CA in a PEM file, or the system's CAs. BadArgument if the file has no certificate."""
     try:
         return client_context(None if path is None else read_input(path, MAX_CA_BYTES).decode())
     except OSError as error:
@@ -164,9 +164,9 @@ def trusting(path: str | None) -> ssl.SSLContext:
 
 
 def load_pem(context: ssl.SSLContext, pem: bytes, password: Callable[[], str] | None = None) -> None:
-    """Have a context show the first certificate in `pem`, whose key is there, too. ssl.SSLError if it cannot.
+    """Load the first certificate in `pem`, and its key, into a context. ssl.SSLError if that fails.
 
-    The `ssl` module takes keys from files only: this one is in memory, and no other process sees it.
+    The `ssl` module reads keys only from files: this one is in memory, invisible to other processes.
     """
     file = os.memfd_create("diamant-tls-key")
     try:

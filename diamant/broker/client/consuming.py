@@ -1,7 +1,7 @@
 """Reads a topic of any Kafka cluster from given offsets, batch by batch, without aborted transactions.
 
-One fetch of at most `MAX_FETCH_BYTES` is in memory, and one batch of it decompressed (a broker sends a whole batch even if it
-is larger).
+Memory holds one fetch of at most `MAX_FETCH_BYTES`, or one larger batch, which brokers send whole; one batch is decompressed at
+a time.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MAX_FETCH_BYTES = 4 * 1024 * 1024
 MAX_PARTITION_BYTES = 1024 * 1024
 WAIT_MS = 500
 LAST_VERSION_WITH_NAMES = 12
-"""Later fetches name topics by their ids."""
+"""Later versions of Fetch name topics by id."""
 
 
 class ReadRecord(NamedTuple):
-    """A record and its place."""
+    """A record and its position."""
 
     partition: int
     record: Record
@@ -36,7 +36,7 @@ class ReadRecord(NamedTuple):
 
 
 class TopicReader:
-    """Reads partitions of a topic. `offsets`: partition to the offset to begin with; it moves while records are read."""
+    """Reads partitions of a topic. `offsets` has the next offset of each partition, and advances with each record."""
 
     def __init__(
         self, client: KafkaClient, topic: str, offsets: Mapping[int, int], *, committed: bool, check_crcs: bool = True
@@ -52,9 +52,9 @@ class TopicReader:
     def records(
         self, ends: Mapping[int, int] | None = None, *, idle: Callable[[], object] = lambda: None
     ) -> Iterator[ReadRecord]:
-        """Yield records as they come, for ever, or up to `ends` (partition to the offset after the last one).
+        """Yield records as they arrive, forever or up to `ends` (the offset after the last one, by partition).
 
-        `idle` is called before each request, to flush output before a wait for the broker.
+        `idle` is called before each request, to flush output before waiting for the broker.
         """
         while left := self._left(ends):
             idle()
@@ -64,7 +64,7 @@ class TopicReader:
                 wanted = [one for one in led if one in left]
                 if not wanted:
                     continue
-                # With several leaders no single one may take long.
+                # With several leaders, no single one may wait long.
                 wait_ms = WAIT_MS // len(self._leaders)
                 try:
                     answer = self._fetch(leader, wanted, wait_ms)
@@ -106,7 +106,7 @@ class TopicReader:
         return connection.ask(FETCH, fields, most=LAST_VERSION_WITH_NAMES, timeout_s=self._client.timeout_s)
 
     def _failed(self, what: str, code: int) -> None:
-        """Wait before the leaders are looked up again; KafkaRefusal for a permanent error."""
+        """Wait before looking up the leaders again. KafkaRefusal for a permanent error."""
         now = time.monotonic()
         self._deadline = self._deadline or now + self._client.timeout_s
         self._client.pause(self._deadline, what, code)
@@ -119,7 +119,7 @@ class TopicReader:
             start = self._client.offsets(self._topic, [number], EARLIEST)[number]
             if self.offsets[number] >= start:
                 raise KafkaRefusal(f"{what} at offset {self.offsets[number]}", code)
-            self.offsets[number] = start  # Retention or a deletion has removed the offset.
+            self.offsets[number] = start  # Retention or DeleteRecords removed the offset.
             return
         if code in RETRIED:
             return self._failed(what, code)
@@ -147,7 +147,7 @@ class TopicReader:
             self.offsets[number] = max(self.offsets[number], header.next_offset)
 
     def _is_shown(self, data: bytes, position: int, header: BatchHeader, aborting: set[int]) -> bool:
-        """Tell whether a batch holds records for readers. An abort marker ends the aborted transaction of its producer."""
+        """Return whether a batch has records for readers. An abort marker ends the aborted transaction of its producer."""
         if header.is_control:
             if any(parse_control_type(one.key) == ABORT for one in iter_records(data, position)):
                 aborting.discard(header.producer_id)

@@ -1,4 +1,4 @@
-"""Durations and times as people write them: `8d`, `1h30m`, `250ms`; `2026-01-31T12:00:00.000Z`."""
+"""Durations and times as text: `8d`, `1h30m`, `250ms`; `2026-01-31T12:00:00.000Z`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _PART = re.compile(r"(\d{1,15})(ms|[smhdw])")
 
 
 def parse_duration_ms(duration: str | int) -> int:
-    """Milliseconds of `8d`, `1h30m`, `90s`, `250ms`, or of a number of milliseconds. Raises ValueError."""
+    """Parse `8d`, `1h30m`, `90s`, `250ms` or a number of milliseconds, to ms. Raises ValueError."""
     if isinstance(duration, int):
         return duration
     text = "".join(duration.lower().split())
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{duration!r} is no duration: expected numbers with w, d, h, m, s or ms, as in 8d or 1h30m")
+        raise ValueError(f"{duration!r} is not a duration: expected numbers with w, d, h, m, s or ms: 8d, 1h30m")
     return sum(int(number) * UNITS_MS[unit] for number, unit in parts)
 
 
 def duration_text(duration_ms: int) -> str:
-    """The two largest units of a duration: `8d`, `1h 30m`, `-5s`."""
+    """Format a duration in its two largest units: `8d`, `1h 30m`, `-5s`."""
     rest, parts = abs(duration_ms), []
     for unit in ("d", "h", "m", "s", "ms"):
         count, rest = divmod(rest, UNITS_MS[unit])
@@ -31,20 +31,20 @@ def duration_text(duration_ms: int) -> str:
 
 
 def parse_time_ms(text: str) -> int:
-    """A time as milliseconds since 1970, or in ISO 8601; without a zone it is UTC. Raises ValueError."""
+    """Parse a time in ms since 1970 or ISO 8601, in UTC unless it has a zone. Raises ValueError."""
     if text.isascii() and text.isdigit():
         return int(text)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text!r} is neither milliseconds since 1970 nor a time like 2026-01-31T12:00:00Z") from None
-    # In whole numbers: a float would not hold every millisecond of the far future.
+    # In integers: a float cannot represent every millisecond of the far future.
     past = (found if found.tzinfo is not None else found.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
     return (past.days * 86_400 + past.seconds) * 1000 + past.microseconds // 1000
 
 
 def time_text(time_ms: int) -> str:
-    """A time in ms as ISO 8601 in UTC, as Java's Instant and most others read it."""
+    """Format a time in ms as ISO 8601 in UTC, in the form of Java's Instant."""
     try:
         moment = datetime.fromtimestamp(time_ms // 1000, UTC)
     except (OverflowError, OSError, ValueError):

@@ -1,6 +1,6 @@
 """A small synchronous client of any Kafka cluster: metadata, requests to the right broker, retries.
 
-Bounded: one connection to each broker of the cluster. What a broker refuses is a `KafkaRefusal`, what fails on the way a
+Bounded: one connection per broker of the cluster. An error code from a broker becomes a `KafkaRefusal`, a failed connection a
 `ConnectionFailed`.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from diamant.broker.client.login import Login
 
 EARLIEST, LATEST = -2, -1
-"""The times by which ListOffsets is asked for the first offset and for the end."""
+"""The timestamps for which ListOffsets returns the first offset and the end."""
 RETRY_S = 0.1
 RETRIED = {
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -37,11 +37,11 @@ RETRIED = {
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
     ErrorCode.REQUEST_TIMED_OUT,
 }
-"""Transient errors; a look at new metadata usually helps."""
+"""Transient errors, usually resolved by new metadata."""
 
 
 class KafkaRefusal(Exception):
-    """An error code of a broker. The text has its name, what it was about, and the broker's own words if there are any."""
+    """An error code from a broker. The text has the code's name, its subject, and the broker's own message, if any."""
 
     def __init__(self, what: str, code: int, message: str | None = None) -> None:
         self.code = code
@@ -50,7 +50,7 @@ class KafkaRefusal(Exception):
 
 
 class LedPartition(NamedTuple):
-    """A partition and its brokers; `leader` is -1 while there is none."""
+    """A partition and its brokers. `leader` is -1 without a leader."""
 
     number: int
     leader: int
@@ -60,7 +60,7 @@ class LedPartition(NamedTuple):
 
 
 class LedTopic(NamedTuple):
-    """A topic of the cluster, its partitions in order."""
+    """A topic of the cluster, with its partitions in order."""
 
     name: str
     is_internal: bool
@@ -68,8 +68,8 @@ class LedTopic(NamedTuple):
 
 
 class KafkaClient:
-    """A cluster. `bootstrap`: addresses of which one answers. `timeout_s`: for each request, and for all of its retries.
-    `login`: for clusters with SASL, `tls`: for those with TLS.
+    """A client of one cluster. `bootstrap`: addresses, tried in order. `timeout_s` bounds each request with all its retries.
+    `login` is for clusters with SASL, `tls` for those with TLS.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class KafkaClient:
             for address in self.bootstrap.split(","):
                 host, _, port = address.strip().rpartition(":")
                 if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-                    raise ValueError(f"{address.strip()!r} is no address: expected HOST:PORT")
+                    raise ValueError(f"{address.strip()!r} is not an address: expected HOST:PORT")
                 try:
                     self._any = self._connect(host.removeprefix("[").removesuffix("]"), int(port))
                     break
@@ -115,12 +115,12 @@ class KafkaClient:
         return self._any
 
     def broker(self, node_id: int) -> KafkaConnection:
-        """Return the connection to the broker with this id."""
+        """Return the connection to the broker with this ID."""
         if node_id not in self._addresses:
             self.topics([])
         if node_id not in self._connections:
             if node_id not in self._addresses:
-                raise ConnectionFailed(f"the cluster does not say where broker {node_id} is")
+                raise ConnectionFailed(f"the cluster has no address for broker {node_id}")
             host, port = self._addresses[node_id]
             self._connections[node_id] = self._connect(host, port)
         return self._connections[node_id]
@@ -129,7 +129,7 @@ class KafkaClient:
         return KafkaConnection(host, port, timeout_s=self.timeout_s, login=self._login, tls=self._tls)
 
     def controller(self) -> KafkaConnection:
-        """Return a connection to the controller, which changes topics."""
+        """Return a connection to the controller, which handles changes of topics."""
         self.topics([])
         return self.any_broker() if self.controller_id < 0 else self.broker(self.controller_id)
 
@@ -139,12 +139,12 @@ class KafkaClient:
         return sorted(self._addresses)
 
     def forget(self, node_id: int) -> None:
-        """Close the connection to a broker after an error: the next call makes a new one."""
+        """Close the connection to a broker after an error. The next call opens a new one."""
         if connection := self._connections.pop(node_id, None):
             connection.close()
 
     def topics(self, names: Sequence[str] | None = None) -> list[LedTopic]:
-        """Return all topics, or those of these names, by name. KafkaRefusal for one that does not exist."""
+        """Return all topics, or those with the given names, sorted. KafkaRefusal for a missing one."""
         asked = None if names is None else [{"name": name} for name in names]
         answer = self.any_broker().ask(
             METADATA, {"topics": asked, "allow_auto_topic_creation": False}, timeout_s=self.timeout_s
@@ -155,11 +155,11 @@ class KafkaClient:
         return sorted(found, key=lambda one: one.name)
 
     def topic(self, name: str) -> LedTopic:
-        """Return one topic. KafkaRefusal if there is none."""
+        """Return one topic. KafkaRefusal if it does not exist."""
         return self.topics([name])[0]
 
     def led(self, topic: str, numbers: Iterable[int]) -> dict[int, list[int]]:
-        """Return these partitions by leader; wait up to the timeout for each to have one."""
+        """Group partitions by leader. Waits up to the timeout until each has one."""
         wanted = set(numbers)
         deadline = time.monotonic() + self.timeout_s
         while True:
@@ -174,15 +174,15 @@ class KafkaClient:
         return found
 
     def pause(self, deadline: float, what: str, code: int) -> None:
-        """Wait before a retry; KafkaRefusal if the error is permanent, or the deadline has passed."""
+        """Wait before a retry. KafkaRefusal if the error is permanent, or after the deadline."""
         if code not in RETRIED or time.monotonic() > deadline:
             raise KafkaRefusal(what, code)
         time.sleep(RETRY_S)
 
     def offsets(self, topic: str, numbers: Iterable[int], timestamp: int, *, committed: bool = False) -> dict[int, int]:
-        """Return an offset for each partition: EARLIEST, LATEST, or the first record from a time (ms) on, -1 if none.
+        """Return an offset for each partition: EARLIEST, LATEST, or the first record at or after a time (ms), -1 if none.
 
-        `committed`: the end is that of readers with read_committed.
+        `committed`: LATEST is the last stable offset, as for read_committed.
         """
         left, found = set(numbers), {}
         deadline = time.monotonic() + self.timeout_s
@@ -208,7 +208,7 @@ _MEANINGS = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic"}
 
 
 def error_name(code: int) -> str:
-    """Return Kafka's name of an error code."""
+    """Return Kafka's name for an error code."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -1,10 +1,10 @@
-"""One connection to any Kafka broker: frames, correlation ids, and versions that both sides know (ApiVersions, KIP-35).
+"""A connection to any Kafka broker: frames, correlation ids, and the versions common to both sides (ApiVersions, KIP-35).
 
     with KafkaConnection("127.0.0.1", 9092, timeout_s=10) as connection:
         answer = connection.ask(METADATA, {"topics": None})
 
-Requests and answers are described as in `protocol/wire/schemas.py`. Synchronous: one request at a time, and not for several
-threads. An answer has at most `MAX_ANSWER_BYTES`.
+Requests and responses are fields as in `protocol/wire/schemas.py`. Synchronous: one request at a time, in one thread. A response
+has at most `MAX_ANSWER_BYTES`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 Fields: TypeAlias = Mapping[str, Any]
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
-"""More than any expected answer: a fetch asks for a few MiB, but gets a whole batch, which may be larger."""
+"""More than any expected response: a fetch requests a few MiB, but returns a whole batch, which may be larger."""
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 CLIENT_ID = "diamant-cli"
 
 
 class ConnectionFailed(Exception):
-    """No broker answers there, or not in Kafka's protocol. The text names the address."""
+    """No broker answers at the address, or it does not speak Kafka's protocol. The text has the address."""
 
 
 class KafkaConnection:
@@ -57,7 +57,7 @@ class KafkaConnection:
             self._open(host, port, timeout_s, login)
 
     def _open(self, host: str, port: int, timeout_s: float, login: Login | None) -> bool:
-        """Connect, and log in; False if the broker does not offer the mechanism, and closes the connection for it."""
+        """Connect and log in. False if the broker does not offer the mechanism and closes the connection."""
         self._correlation_id = 0
         self._ranges: dict[int, ApiRange] = {}
         try:
@@ -86,7 +86,7 @@ class KafkaConnection:
             raise
 
     def _log_in(self, login: Login) -> bool:
-        """Authenticate. False if the broker does not offer the mechanism, and so closes the connection; another is known then."""
+        """Authenticate. False if the broker does not offer the mechanism and closes the connection; another is then set."""
         from diamant.broker.client.login import PREFERRED, LoginFailed, best_of, log_in
 
         mechanism = self._mechanism or login.mechanism or PREFERRED[0]
@@ -99,7 +99,7 @@ class KafkaConnection:
                 self.close()
                 return False
             if answer["error_code"]:
-                raise LoginFailed(f"the broker asks for no login here ({ErrorCode(answer['error_code']).name})")
+                raise LoginFailed(f"the broker requires no login here ({ErrorCode(answer['error_code']).name})")
             log_in(mechanism, login, self._send_token)
         except LoginFailed as error:
             raise ConnectionFailed(f"{self.address}: user {login.user!r}: {error}") from None
@@ -114,7 +114,7 @@ class KafkaConnection:
         return bytes(answer["auth_bytes"])
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._socket.close()
 
     def __enter__(self) -> KafkaConnection:
@@ -124,11 +124,11 @@ class KafkaConnection:
         self.close()
 
     def offers(self, api_key: int) -> bool:
-        """Tell whether the broker has this API."""
+        """Return whether the broker has this API."""
         return api_key in self._ranges
 
     def version(self, api_key: int, most: int | None = None) -> int:
-        """Return the highest version that both know, at most `most`. ConnectionFailed if there is none."""
+        """Return the highest version common to both sides, at most `most`. ConnectionFailed if there is none."""
         ours, theirs = SERVED[api_key], self._ranges.get(api_key)
         highest = ours.max if most is None else min(most, ours.max)
         if theirs is None or min(highest, theirs.max) < max(ours.min, theirs.min):
@@ -136,9 +136,9 @@ class KafkaConnection:
         return min(highest, theirs.max)
 
     def ask(self, api_key: int, fields: Fields, *, most: int | None = None, timeout_s: float | None = None) -> Fields:
-        """Send a request in the highest version up to `most`, and return the fields of its answer.
+        """Send a request in the highest version up to `most`, and return the fields of its response.
 
-        `timeout_s`: how long the broker may be silent; None: the connection's timeout.
+        `timeout_s`: the longest silence of the broker. None: the connection's timeout.
         """
         return self._ask(api_key, self.version(api_key, most), fields, timeout_s)
 
@@ -171,7 +171,7 @@ class KafkaConnection:
             part = self._socket.recv(min(count - len(received), 1 << 20))
             if not part:
                 raise ConnectionFailed(
-                    f"{self.address} closed the connection before its answer; does it require a login or TLS?"
+                    f"{self.address} closed the connection without a response; does it require a login or TLS?"
                 )
             received += part
         return bytes(received)

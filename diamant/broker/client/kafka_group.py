@@ -1,6 +1,6 @@
-"""Consumer groups of any Kafka cluster: list, members, committed offsets, and commits without a member.
+"""Consumer groups of any Kafka cluster: their list, members and committed offsets, and commits without a member.
 
-Requests about a group go to its coordinator, which is looked up again after it has moved.
+Requests for a group go to its coordinator, which is looked up again if it moves.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, pa
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, CONSUMER_GROUP_DESCRIBE = 15, 16, 42, 69
 LAST_VERSION_WITH_NAMES = 9
-"""Later commits and fetches of offsets name topics by their ids."""
+"""Later versions of OffsetCommit and OffsetFetch name topics by id."""
 GROUP_KEY = 0
 NO_MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None, "retention_time_ms": -1}
 """The fields of a commit without a member, accepted while the group is empty."""
 
 Place: TypeAlias = tuple[str, int]
-"""A topic and the number of a partition."""
+"""A topic and a partition number."""
 
 _MEANINGS: Mapping[int, str] = {
     ErrorCode.UNKNOWN_MEMBER_ID: "it has active members, expected none: stop them first",
@@ -33,7 +33,7 @@ _MEANINGS: Mapping[int, str] = {
 
 
 class ListedGroup(NamedTuple):
-    """A group of the cluster. Fields that older brokers do not send are empty."""
+    """A group of the cluster. Fields that an older broker does not send are empty."""
 
     name: str
     group_type: str
@@ -42,7 +42,7 @@ class ListedGroup(NamedTuple):
 
 
 class MemberOfGroup(NamedTuple):
-    """A member, and the partitions of each topic that it owns; none if they are not those of a consumer."""
+    """A member, and the partitions that it owns by topic; empty if it is not a consumer."""
 
     member_id: str
     instance_id: str | None
@@ -52,7 +52,7 @@ class MemberOfGroup(NamedTuple):
 
 
 class DescribedGroup(NamedTuple):
-    """A group that exists. `group_type` is consumer (KIP-848) or classic, `coordinator` the id of a broker."""
+    """An existing group. `group_type` is consumer (KIP-848) or classic; `coordinator` is a broker's ID."""
 
     name: str
     group_type: str
@@ -64,7 +64,7 @@ class DescribedGroup(NamedTuple):
 
 
 def list_groups(client: KafkaClient) -> list[ListedGroup]:
-    """Return the groups of all brokers, by name."""
+    """Return the groups of all brokers, sorted by name."""
     deadline = time.monotonic() + client.timeout_s
     found = {}
     for node_id in client.broker_ids():
@@ -87,12 +87,12 @@ class KafkaGroup:
         self._coordinator: int | None = None
 
     def describe(self) -> DescribedGroup | None:
-        """Return the group as its coordinator sees it; None if there is none."""
+        """Return the coordinator's description of the group; None if it does not exist."""
         is_new = self._client.broker(self._coordinated(self._deadline())).offers(CONSUMER_GROUP_DESCRIBE)
         return (self._describe_consumer() if is_new else None) or self._describe_classic()
 
     def check_inactive(self) -> None:
-        """KafkaRefusal while the group has members: only they may commit then."""
+        """Raise KafkaRefusal while the group has members: then only they may commit."""
         found = self.describe()
         if found is not None and (found.members or found.state not in ("Empty", "Dead")):
             count = len(found.members)
@@ -102,7 +102,7 @@ class KafkaGroup:
             )
 
     def committed(self, *, stable: bool = False) -> dict[Place, int]:
-        """Return the committed offsets. `stable`: wait for open transactions that will commit more."""
+        """Return the committed offsets. `stable`: wait for open transactions with pending commits."""
         asked = {"group_id": self.name, "topics": None}
         fields = {**asked, "groups": [{**asked, "member_id": None, "member_epoch": -1}], "require_stable": stable}
         answer = self._ask(OFFSET_FETCH, fields, _offset_codes, most=LAST_VERSION_WITH_NAMES)
@@ -115,7 +115,7 @@ class KafkaGroup:
         }
 
     def commit(self, offsets: Mapping[Place, int]) -> None:
-        """Commit as a consumer that is no member. KafkaRefusal if the group has any."""
+        """Commit without being a member. KafkaRefusal if the group has members."""
         topics: dict[str, list[Fields]] = {}
         for (topic, number), offset in offsets.items():
             partition = {"partition_index": number, "committed_offset": offset, "committed_metadata": ""}
@@ -125,12 +125,12 @@ class KafkaGroup:
         self._check(_partition_codes(self._ask(OFFSET_COMMIT, fields, _partition_codes, most=LAST_VERSION_WITH_NAMES)))
 
     def delete(self) -> None:
-        """Delete the group. KafkaRefusal if it has members, or if there is none."""
+        """Delete the group. KafkaRefusal if it has members or does not exist."""
         answer = self._ask(DELETE_GROUPS, {"groups_names": [self.name]}, _result_codes)
         self._check(_result_codes(answer))
 
     def refusal(self, code: int, message: str | None = None) -> KafkaRefusal:
-        """Return the error that says what a code means for this group."""
+        """Return the error for a code, with its meaning for this group."""
         return KafkaRefusal(f"group {self.name!r}", code, message or _MEANINGS.get(code))
 
     def _describe_consumer(self) -> DescribedGroup | None:
@@ -150,7 +150,7 @@ class KafkaGroup:
     def _describe_classic(self) -> DescribedGroup | None:
         asked = {"groups": [self.name], "include_authorized_operations": False}
         found = self._ask(DESCRIBE_GROUPS, asked, _group_codes)["groups"][0]
-        # Before version 6 a missing group is described as dead.
+        # Before version 6, a missing group is described as dead.
         if found["error_code"] == ErrorCode.GROUP_ID_NOT_FOUND or found["group_state"] == "Dead":
             return None
         self._check([found["error_code"]])
@@ -178,7 +178,7 @@ class KafkaGroup:
     def _ask(
         self, api_key: int, fields: Fields, codes: Callable[[Fields], list[int]], most: int | None = None
     ) -> Fields:
-        """Ask the coordinator until none of the `codes` of its answer is transient."""
+        """Send a request to the coordinator until none of the response's `codes` is transient."""
         deadline = self._deadline()
         while True:
             answer = self._client.broker(self._coordinated(deadline)).ask(api_key, fields, most=most)
@@ -189,11 +189,11 @@ class KafkaGroup:
             self._coordinator = None
 
     def _coordinated(self, deadline: float) -> int:
-        """Return the id of the coordinator."""
+        """Return the broker ID of the coordinator."""
         while self._coordinator is None:
             fields = {"key": self.name, "key_type": GROUP_KEY, "coordinator_keys": [self.name]}
             answer = self._client.any_broker().ask(FIND_COORDINATOR, fields)
-            # From version 4 on an answer is a list.
+            # From version 4 on, the response is a list.
             found = answer.get("coordinators", [answer])[0]
             if found["error_code"]:
                 self._client.pause(deadline, f"the coordinator of group {self.name!r}", found["error_code"])
@@ -210,7 +210,7 @@ class KafkaGroup:
 
 
 def _of_group(answer: Fields) -> Fields:
-    """Return the one group of an OffsetFetch answer; from version 8 on an answer is a list of groups."""
+    """Return the one group of an OffsetFetch response. From version 8 on, it is a list of groups."""
     found: Fields = answer.get("groups", [answer])[0]
     return found
 
@@ -236,5 +236,5 @@ def _assigned(assignment: bytes) -> Mapping[str, Sequence[int]]:
     try:
         return parse_assignment(assignment).partitions
     except ProtocolError:
-        # A member that has no assignment yet, or one that is no plain consumer.
+        # A member without an assignment yet, or one that is not a consumer.
         return {}

@@ -1,8 +1,8 @@
-"""A user and a password for clusters with SASL: how `KafkaConnection` proves that it knows the password.
+"""SASL logins with a user and a password, for `KafkaConnection`.
 
-Mechanisms are tried from the strongest: SCRAM-SHA-512, SCRAM-SHA-256, and PLAIN only where the broker offers no SCRAM.
+The strongest mechanism is tried first: SCRAM-SHA-512, SCRAM-SHA-256, and PLAIN only if the broker offers no SCRAM.
 
-Source: RFC 5802; a broker's side is `security/sasl/scram.py`.
+Source: RFC 5802. The broker's side is `security/sasl/scram.py`.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from diamant.broker.client.errors import BadArgument
 from diamant.storage.input_file import read_input
 
 HASHES = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}
-"""Mechanisms of SCRAM by their hashes."""
+"""The hash of each SCRAM mechanism."""
 PREFERRED = (*HASHES, "PLAIN")
 MAX_PASSWORD_BYTES = 4096
 MAX_ITERATIONS = 1_000_000
-"""A broker that asks for more is refused: it would keep the client computing."""
+"""A broker that requires more iterations is refused: it would keep the client computing."""
 
 
 class LoginFailed(Exception):
-    """The broker has refused the login, or cannot prove that it knows the password."""
+    """The broker refused the login, or could not prove that it knows the password."""
 
 
 class Login(NamedTuple):
-    """A user with its password."""
+    """A user and its password."""
 
     user: str
     password: str
     mechanism: str | None = None
-    """The mechanism; None: the strongest that the broker offers."""
+    """The mechanism. None: the strongest that the broker offers."""
 
 
 def read_password(path: str) -> str:
-    """The password in a file, without the end of its line. BadArgument if it is none, OSError if it cannot be read."""
+    """Read a password from a file, without its newline. BadArgument if it is not one line of UTF-8, OSError if unreadable."""
     try:
         password = read_input(path, MAX_PASSWORD_BYTES).decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
@@ -49,7 +49,7 @@ def read_password(path: str) -> str:
 
 
 def read_login(text: str) -> Login:
-    """`NAME:PASSWORD-FILE` as a login. BadArgument if it is none, or the file cannot be read."""
+    """Parse `NAME:PASSWORD-FILE`. BadArgument if it has another form, or the file cannot be read."""
     user, colon, path = text.partition(":")
     if not (user and colon and path):
         raise BadArgument(f"{text!r}: expected NAME:PASSWORD-FILE, the name without a colon")
@@ -60,7 +60,7 @@ def read_login(text: str) -> Login:
 
 
 def best_of(offered: Collection[str]) -> str:
-    """The mechanism to use of those that a broker offers. LoginFailed if there is none."""
+    """Return the strongest of the mechanisms that a broker offers. LoginFailed if none is known."""
     for mechanism in PREFERRED:
         if mechanism in offered:
             return mechanism
@@ -70,11 +70,11 @@ def best_of(offered: Collection[str]) -> str:
 
 
 def log_in(mechanism: str, login: Login, exchange: Callable[[bytes], bytes]) -> None:
-    """Log in; `exchange` sends a token and returns the answer. LoginFailed if the broker does not know the password itself."""
+    """Log in. `exchange` sends a token and returns the reply. LoginFailed if the broker does not know the password itself."""
     if mechanism == "PLAIN":
         exchange(f"\0{login.user}\0{login.password}".encode())
         return
-    import hashlib  # loads OpenSSL, which only a login needs
+    import hashlib  # loads OpenSSL, needed only for a login
     import hmac
 
     hash_name, nonce = HASHES[mechanism], os.urandom(16).hex()
@@ -89,11 +89,11 @@ def log_in(mechanism: str, login: Login, exchange: Callable[[bytes], bytes]) -> 
     final = exchange(f"c=biws,r={both},p={proof}".encode())
     server_signature = hmac.digest(hmac.digest(salted, b"Server Key", hash_name), signed, hash_name)
     if not hmac.compare_digest(final, b"v=" + base64.b64encode(server_signature)):
-        raise LoginFailed("the broker does not know the password: it may not be the one that it seems to be")
+        raise LoginFailed("the broker does not know the password: it may be an impostor")
 
 
 def _parameters(message: str, nonce: str) -> tuple[bytes, int, str]:
-    """Salt, iterations and nonce of the broker's first message."""
+    """Return salt, iterations and nonce from the broker's first message."""
     fields = dict(part.partition("=")[::2] for part in message.split(","))
     iterations, both = fields.get("i", ""), fields.get("r", "")
     try:

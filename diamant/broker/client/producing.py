@@ -1,7 +1,7 @@
 """Writes records to a topic of any Kafka cluster, in batches, with acks=all.
 
-At most `MAX_PENDING_BYTES` of keys and values are pending, and one record that exceeds them. A batch is sent again only after an
-error that says it was not written. So no record is written twice, although the producer is not idempotent.
+At most `MAX_PENDING_BYTES` of keys and values are pending, plus one record. A batch is retried only after an error that means it
+was not written. So no record is written twice, although the producer is not idempotent.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from diamant.protocol.wire.apis import PRODUCE
 MAX_PENDING_BYTES = 512 * 1024
 ALL_REPLICAS = -1
 LAST_VERSION_WITH_NAMES = 12
-"""Later requests name topics by their ids."""
+"""Later versions of Produce name topics by id."""
 _MAYBE_WRITTEN = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
 
 
 class PendingRecord(NamedTuple):
-    """A record to write; `line` is its number in the input, for errors."""
+    """A record to write. `line` is its line number in the input, for errors."""
 
     line: int
     record: Record
 
 
 class TopicWriter:
-    """Collects records of a topic and writes them. Keys choose partitions as in Kafka's producer; records without a key go to
+    """Collects records of a topic and writes them. Keys choose partitions as in Kafka's producer. Records without a key go to
     one partition per request, in turn.
     """
 
@@ -48,7 +48,7 @@ class TopicWriter:
         self._pending_bytes = 0
 
     def add(self, line: int, record: Record, partition: int | None) -> None:
-        """Add a record; pending ones are written first when there are enough."""
+        """Add a record. If enough records are pending, writes them first."""
         if partition is None:
             partition = self._next if record.key is None else murmur2(record.key) % self.partition_count
         self._pending.setdefault(partition, []).append(PendingRecord(line, record))
@@ -57,7 +57,7 @@ class TopicWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write all pending records. KafkaRefusal, ConnectionFailed; the text names the lines."""
+        """Write all pending records. KafkaRefusal, ConnectionFailed; the text has the line numbers."""
         for partition, pending in self._pending.items():
             self._write(partition, pending)
         self._pending.clear()
@@ -86,12 +86,12 @@ class TopicWriter:
             try:
                 answer = connection.ask(PRODUCE, fields, most=LAST_VERSION_WITH_NAMES)
             except ConnectionFailed as error:
-                raise ConnectionFailed(f"{what}: may have been written or not: {error}") from None
+                raise ConnectionFailed(f"{what}: may or may not have been written: {error}") from None
             found = answer["responses"][0]["partition_responses"][0]
             code = found["error_code"]
             if not code:
                 return
             if code in _MAYBE_WRITTEN:
-                raise KafkaRefusal(what, code, "may have been written or not")
+                raise KafkaRefusal(what, code, "may or may not have been written")
             self._leaders.pop(partition)
             self._client.pause(deadline, what, code)

@@ -1,7 +1,7 @@
 """Keys of records in JSON.
 
-A key is bytes. JSON has `{"text": "customer-42"}` (UTF-8), `{"hex": "00ff"}` or `{"base64": "AP8="}`; a plain string is short
-for text. Answers use text where the bytes are UTF-8 that can be printed, else hex.
+A key is bytes. In JSON it is `{"text": "customer-42"}` (UTF-8), `{"hex": "00ff"}` or `{"base64": "AP8="}`; a plain string is
+short for text. Responses use text for printable UTF-8, else hex.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FORMS = ("text", "hex", "base64")
 
 
 def parse_key(found: object) -> bytes:
-    """The bytes of a key as JSON has it. Raises BadArgument, whose text does not hold the key."""
+    """Return the bytes of a key from JSON. Raises BadArgument; its text does not contain the key."""
     if isinstance(found, str):
         return _text(found)
     if not isinstance(found, Mapping) or len(found) != 1:
@@ -29,11 +29,11 @@ def parse_key(found: object) -> bytes:
     try:
         return bytes.fromhex(value) if form == "hex" else base64.b64decode(value, validate=True)
     except (ValueError, binascii.Error):
-        raise BadArgument(f"key: what is given as {form} is not {form}") from None
+        raise BadArgument(f"key: the value of {form} is not {form}") from None
 
 
 def key_fields(key: bytes) -> dict[str, str]:
-    """A key as JSON has it."""
+    """Return a key for JSON."""
     try:
         text = key.decode()
     except UnicodeDecodeError:
@@ -45,4 +45,4 @@ def _text(value: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError:
-        raise BadArgument("key: the text has lone surrogates, which UTF-8 cannot hold; give it as hex") from None
+        raise BadArgument("key: the text has lone surrogates, which UTF-8 cannot encode; give it as hex") from None

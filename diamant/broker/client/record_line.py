@@ -1,9 +1,9 @@
-"""Records as lines of JSON, as `diamant latest` prints them and `diamant exec --seed` reads them.
+"""Records as lines of JSON, printed by `diamant latest` and read by `diamant exec --seed`.
 
     {"topic": "users", "key": "42", "value": {"json": {"name": "Ada"}}, "headers": [{"key": "h", "value": "v"}], "timestamp": 0}
 
-Only `topic` must be there. A key or a value is null, a text, or an object with one of `text`, `hex`, `base64` and `json` (any
-JSON, stored without spaces). Without `partition` the key decides, without `timestamp` (ms) the clock; `offset` is ignored.
+Only `topic` is required. A key or a value is null, a text, or an object with one of `text`, `hex`, `base64` and `json` (any
+JSON, stored without spaces). `partition` defaults by the key, `timestamp` (ms) to the clock's time; `offset` is ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_TIMESTAMP_MS = 2**63 - 1
 
 
 class RecordLine(NamedTuple):
-    """A record that is to be written."""
+    """A record to write."""
 
     topic: str
     partition: int | None
@@ -33,20 +33,20 @@ class RecordLine(NamedTuple):
 
 
 def parse_record_line(line: str | bytes, *, topic: str | None = None) -> RecordLine:
-    """Return the record of a line; `topic` is for lines that name none.
+    """Parse a line. `topic` is the default for lines without one.
 
-    Raises BadArgument, whose text says what was expected and holds neither key nor value.
+    Raises BadArgument; its text says what was expected and contains neither key nor value.
     """
     try:
         found = json.loads(line)
     except ValueError as error:
         position = f", column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise BadArgument(f"this is no JSON{position}") from None
+        raise BadArgument(f"this is not JSON{position}") from None
     if not isinstance(found, dict):
         raise BadArgument('expected an object: {"topic": "users", "key": "42", "value": "..."}')
     unknown = [name for name in found if name not in FIELDS]
     if unknown:
-        raise BadArgument(f"{unknown[0]!r} is no field of a record; there are {', '.join(FIELDS)}")
+        raise BadArgument(f"{unknown[0]!r} is not a field of a record; expected {', '.join(FIELDS)}")
     topic = found.get("topic", topic)
     if not isinstance(topic, str) or not topic:
         raise BadArgument('topic: expected its name, as in {"topic": "users"}')
@@ -61,7 +61,7 @@ def parse_record_line(line: str | bytes, *, topic: str | None = None) -> RecordL
 
 
 def format_record_line(topic: str, partition: int, record: Record) -> str:
-    """Return a record as a line that `parse_record_line` reads, without a newline."""
+    """Return a record as a line for `parse_record_line`, without a newline."""
     return json.dumps(
         {
             "topic": topic,

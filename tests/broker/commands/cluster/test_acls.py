@@ -64,7 +64,7 @@ def test_acls_are_added_listed_and_removed(broker: BlockingBroker) -> None:
 def test_what_is_no_acl_is_refused_before_anything_is_asked(broker: BlockingBroker) -> None:
     """With what was expected."""
     wrong = run(broker, "add", "alice", "READ", "topic", "users")
-    assert (wrong.exit_code, "'alice' is no principal: expected TYPE:NAME" in wrong.output) == (2, True)
+    assert (wrong.exit_code, "'alice' is not a principal: expected TYPE:NAME" in wrong.output) == (2, True)
 
 
 @pytest.mark.parametrize("words", [["remove", OPS], ["add", "User:* DENY ALTER cluster"]])

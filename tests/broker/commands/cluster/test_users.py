@@ -94,7 +94,7 @@ def test_a_login_that_does_not_suit_the_listener_is_told(broker: BlockingBroker,
     closed = run(broker, passwords, None, "topic", "list")
     assert (closed.exit_code, "does it require a login or TLS?" in closed.output) == (1, True)
     plain = run(broker, passwords, "admin:admin", "topic", "list", listener=2)
-    assert (plain.exit_code, "the broker asks for no login here" in plain.output) == (1, True)
+    assert (plain.exit_code, "the broker requires no login here" in plain.output) == (1, True)
 
 
 def test_commands_on_a_broker_find_http_with_a_login(broker: BlockingBroker, passwords: Path) -> None:
