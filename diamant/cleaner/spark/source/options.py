@@ -19,23 +19,23 @@ _MIN_MAP_BYTES = 1024 * 1024
 
 HELP = {
     "path": "A log directory, a partition's directory, a glob of either, or a `file:` or `s3:` URI. `load(path)` sets it.",
-    "paths": "Several of them, as a JSON list. `load([path, ...])` sets it.",
-    "columns": "Names with commas: the columns to decode. Default: all. A schema by `.schema(...)` does the same.",
-    "topics": "Names with commas: topics to read. Default: all but the metadata log.",
+    "paths": "Several paths, as a JSON list. `load([path, ...])` sets it.",
+    "columns": "Columns to decode, separated by commas. Default: all. `.schema(...)` does the same.",
+    "topics": "Topics to read, separated by commas. Default: all except the metadata log.",
     "isolation": "`read_uncommitted` (default) or `read_committed`: no aborted records, and none from the oldest open "
     "transaction on.",
-    "include_control": "`true`: transaction markers as well.",
-    "include_below_log_start": "`true`: also what was deleted and lies in a segment that is still there.",
-    "latest_per_key": "`true`: of each key only the latest committed record, as of a log that is compacted to its end. One "
+    "include_control": "`true`: include transaction markers.",
+    "include_below_log_start": "`true`: include deleted records in segments that still exist.",
+    "latest_per_key": "`true`: only the latest committed record of each key, as in a log that is compacted to its end. One "
     "task per partition.",
-    "map_bytes": "Memory of a task for the keys of `latest_per_key`; what does not fit goes to a temporary file. Default: "
+    "map_bytes": "Memory of a task for the keys of `latest_per_key`; further keys are written to a temporary file. Default: "
     "256 MiB.",
-    "containing": "A text: batches in which its bytes do not occur are left out before their records are looked at. The other "
-    "records of a batch that has it come along.",
-    "mode": "`FAILFAST` (default) ends the job at a corrupt batch, `PERMISSIVE` makes a row of it, with the column `_corrupt`.",
-    "split_bytes": "Larger segments are split into tasks of about so many bytes. 0: never. Default: 128 MiB.",
-    "trust_indexes": "`false`: look at every batch header instead of index files and producer snapshots, which may be damaged.",
-    "counters": "A directory in which each task leaves a file with what it read and decoded.",
+    "containing": "A text: skip batches in which its bytes do not occur, without decoding their records. All records of the "
+    "other batches are returned.",
+    "mode": "`FAILFAST` (default) fails the job at a corrupt batch; `PERMISSIVE` returns a row for it, with `_corrupt` set.",
+    "split_bytes": "Split larger segments into tasks of about this size. 0: never. Default: 128 MiB.",
+    "trust_indexes": "`false`: read all batch headers instead of index files and producer snapshots, which may be damaged.",
+    "counters": "A directory for one file per task, with the amounts read and decoded.",
 }
 """Help texts of the options, for the documentation."""
 
