@@ -1,4 +1,4 @@
-"""What storage tests share: an environment with a clock that stands still until it is moved."""
+"""Shared fixtures of storage tests: environments with a frozen clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ START_MS = 1_700_000_000_000
 
 @pytest.fixture
 def clock() -> SettableClock:
-    """A clock that moves when a test says so."""
+    """A clock that only tests move."""
     return SettableClock(START_MS)
 
 

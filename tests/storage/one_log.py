@@ -1,4 +1,4 @@
-"""One partition, created and opened with what most tests do not care about."""
+"""One partition, created and opened with defaults for most tests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def load_one(
     expiration_ms: int = EXPIRATION_MS,
     **fields: Any,
 ) -> Log:
-    """The log as a start opens it, after a crash unless `is_clean`."""
+    """Open the log like a start, after a crash unless `is_clean`."""
     topic, _, partition = path.rpartition("/")[2].rpartition("-")
     return load_log(
         env, path, topic, int(partition), TOPIC_ID, config or LogConfig(), Validation(), recovery_point=recovery_point,

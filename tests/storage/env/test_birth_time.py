@@ -1,4 +1,4 @@
-"""When files were created."""
+"""Birth times of files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLACK_MS = 60_000
 
 
 def test_a_birth_outlives_writes_renames_and_file_times(tmp_path: Path) -> None:
-    """It is about now, and nothing but a new file changes it."""
+    """The birth time is about now, and only a new file has another one."""
     env = RealEnv()
     path = str(tmp_path / "file")
     env.create_new(path).close()
@@ -35,13 +35,13 @@ def test_a_birth_outlives_writes_renames_and_file_times(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("env", [RealEnv(), MemoryEnv()], ids=["real", "memory"])
 def test_a_file_that_is_not_there_has_no_birth(env: Env) -> None:
-    """As any question about it, this one is an error."""
+    """A missing file raises FileNotFoundError, as in any other call."""
     with pytest.raises(FileNotFoundError):
         env.birth_ms("/nowhere/at/all")
 
 
 def test_where_nobody_knows_there_is_none(tmp_path: Path) -> None:
-    """A system without the call, a file system without the time."""
+    """The birth time is None on a system without the call, or a file system without birth times."""
     assert birth_ms("/proc/self/stat") is None
     path = tmp_path / "file"
     path.touch()
@@ -50,7 +50,7 @@ def test_where_nobody_knows_there_is_none(tmp_path: Path) -> None:
 
 
 def test_files_in_memory_have_births() -> None:
-    """By the clock, unless they are told not to."""
+    """Birth times in memory come from the clock, and can be switched off."""
     clock = SettableClock(1000)
     env = MemoryEnv(clock)
     env.create_new("/a")

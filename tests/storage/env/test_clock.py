@@ -16,7 +16,7 @@ def test_system_clock_gives_milliseconds() -> None:
 
 
 def test_a_settable_clock_stands_still_until_it_is_moved() -> None:
-    """A frozen clock moves by exactly what it is told, and tells who asked for it."""
+    """A frozen clock moves by exactly the given amount, and calls its callbacks."""
     clock = SettableClock(1000)
     seen: list[int] = []
     clock.on_change.append(lambda: seen.append(clock.now_ms()))
@@ -27,13 +27,13 @@ def test_a_settable_clock_stands_still_until_it_is_moved() -> None:
 
 
 def test_a_clock_is_not_advanced_backwards() -> None:
-    """Advancing by a negative time is an error; going back is done by name."""
+    """Advancing by a negative time is an error; only `set_ms` moves back."""
     with pytest.raises(ValueError, match="0 ms or more"):
         SettableClock(0).advance_ms(-1)
 
 
 def test_a_running_clock_follows_real_time_from_where_it_is_set() -> None:
-    """A running clock never falls behind what it was set or advanced to."""
+    """A running clock never falls behind the time it was set or advanced to."""
     clock = SettableClock(5000, is_running=True)
     assert clock.advance_ms(10_000) >= 15_000
     assert 100 <= clock.set_ms(100) < 15_000

@@ -1,4 +1,4 @@
-"""What the real file system and the one in memory have in common, and what is special to the real one."""
+"""Common behaviour of the real and the in-memory file system, and behaviour of the real one."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_rename(any_env: Env, root: str) -> None:
 
 
 def test_a_removed_file_can_still_be_read(any_env: Env, root: str) -> None:
-    """Readers of a segment that is deleted meanwhile are not disturbed."""
+    """Readers are not affected if their segment is deleted."""
     any_env.open(f"{root}/a", create=True).append(b"abc")
     file = any_env.open(f"{root}/a", read_only=True)
     any_env.remove(f"{root}/a")
@@ -156,7 +156,7 @@ def test_atomic_writes(any_env: Env, root: str) -> None:
 
 
 def test_maps_follow_changes(any_env: Env, root: str) -> None:
-    """A view is of the file as it is now, after it was written, replaced or renamed, small or large."""
+    """A view shows the current file after a write, replacement or rename, whether small or large."""
     for size in (10, 100_000):
         path = f"{root}/f{size}"
         any_env.open(path, create=True).append(b"a" * size)
@@ -185,7 +185,7 @@ def test_maps_follow_changes(any_env: Env, root: str) -> None:
 
 @pytest.mark.slow
 def test_maps_follow_a_directory_above(any_env: Env, root: str) -> None:
-    """After a directory was renamed or removed the old paths give what is there now, also when views had been given up."""
+    """After a directory is renamed or removed, old paths give current contents, even if views were evicted."""
     names = [f"{name}/{index}" for name in ("d", "e") for index in range(192)]
     for content in (b"a", b"b", b"c"):
         for name in names:
@@ -196,7 +196,7 @@ def test_maps_follow_a_directory_above(any_env: Env, root: str) -> None:
         elif content == b"c":
             any_env.remove_tree(f"{root}/top")
         any_env.rename(f"{root}/new", f"{root}/top")
-        # Those mapped last are still kept at the next turn, the others were given up.
+        # The latest views are still cached at the next iteration, the others were evicted.
         assert {content_of(any_env.view_file(f"{root}/top/{name}")) for name in reversed(names)} == {content}
         names.reverse()
 
@@ -209,7 +209,7 @@ def test_times(any_env: Env, root: str) -> None:
 
 
 def test_syncs_and_space(any_env: Env, root: str) -> None:
-    """Files can be synced open and closed; the file system tells its size and what is free of it."""
+    """Files can be synced open and closed; the file system reports its total and free space."""
     file = any_env.open(f"{root}/f", create=True)
     file.append(b"x")
     file.sync()
@@ -221,7 +221,7 @@ def test_syncs_and_space(any_env: Env, root: str) -> None:
 
 
 def test_lock(any_env: Env, root: str) -> None:
-    """A directory is locked once, by a file that goes with the lock."""
+    """A directory can be locked once, by a file that is removed with the lock."""
     lock = any_env.lock(f"{root}/.lock")
     assert any_env.list_dir(root) == [".lock"]
     with pytest.raises(StorageError, match="in use"):
@@ -233,7 +233,7 @@ def test_lock(any_env: Env, root: str) -> None:
 
 
 def test_parent() -> None:
-    """The directory of a path without one is the present one."""
+    """The parent of a path without a directory is the current directory."""
     assert parent("/a/b") == "/a"
     assert parent("b") == "."
 
@@ -277,7 +277,7 @@ def test_a_failed_append_leaves_the_size(tmp_path: Path) -> None:
 
 
 def test_a_held_lock_file_may_be_read(tmp_path: Path) -> None:
-    """As a scan of a whole directory does: to open and close it does not drop the lock, as the system would do."""
+    """Opening and closing a held lock file, as a scan does, does not drop the lock, although the system would."""
     path = tmp_path / ".lock"
     path.write_bytes(b"something")
     lock = RealEnv().lock(str(path))
@@ -295,7 +295,7 @@ def test_a_held_lock_file_may_be_read(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_lock_excludes_other_processes(tmp_path: Path) -> None:
-    """The lock is one that another process sees, as Java's `tryLock` does, and that dies with its process."""
+    """Another process sees the lock, as Java's `tryLock` would; the lock ends with its process."""
     code = (
         "import sys\n"
         "from diamant.storage.env.env import RealEnv\n"
@@ -317,7 +317,7 @@ def test_the_lock_excludes_other_processes(tmp_path: Path) -> None:
 
 
 def test_only_so_many_maps_are_kept(tmp_path: Path) -> None:
-    """The cache of views is bounded; the least recently used goes first."""
+    """The cache of views is bounded; the least recently used view is evicted first."""
     env = RealEnv(max_cached_views=3)
     paths = [str(tmp_path / str(number)) for number in range(5)]
     for path in paths:
@@ -359,7 +359,7 @@ def exchange_directory(env: RealEnv, path: str) -> None:
 def test_a_view_made_while_its_file_is_replaced_is_not_kept(
     size: int, change: Callable[[RealEnv, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread that has opened the old file when the owner replaces it must not leave its view to those who come later."""
+    """A thread that opened the old file before its replacement must not cache that view."""
     env = RealEnv()
     (tmp_path / "d").mkdir()
     path = str(tmp_path / "d" / "f")
@@ -380,7 +380,7 @@ def test_a_view_made_while_its_file_is_replaced_is_not_kept(
 
 @pytest.mark.slow
 def test_maps_from_several_threads(tmp_path: Path) -> None:
-    """Views may be asked for while files are written and renamed."""
+    """Views may be requested while files are written and renamed."""
     env = RealEnv()
     path = str(tmp_path / "f")
     env.write_atomically(path, b"a" * 1000, sync=False)
@@ -417,7 +417,7 @@ def test_read_only_files(tmp_path: Path) -> None:
 
 
 def test_a_dropped_file_gives_its_descriptor_back(tmp_path: Path) -> None:
-    """A file that nobody refers to any more is closed, without a warning."""
+    """The last reference to a file closes it, without a warning."""
     file = RealEnv().open(str(tmp_path / "f"), create=True)
     fd = file.fileno()
     assert fd is not None
@@ -428,7 +428,7 @@ def test_a_dropped_file_gives_its_descriptor_back(tmp_path: Path) -> None:
 
 
 def test_a_file_that_another_process_renames_is_found_under_both_names(tmp_path: Path) -> None:
-    """While that may happen at any moment; afterwards the old name leads nowhere, and no view of it is left."""
+    """During the renames both names find the file; afterwards the old name finds nothing, and has no view."""
     env = RealEnv()
     old, new = f"{tmp_path}/old", f"{tmp_path}/new"
     Path(old).write_bytes(b"content")

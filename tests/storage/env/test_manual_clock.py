@@ -1,4 +1,4 @@
-"""The clock that a broker's users move, and the file that keeps where it is."""
+"""The clock that a broker's users move, and its state file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def env() -> MemoryEnv:
 
 
 def test_it_moves_forward_only() -> None:
-    """Back is refused, and it stays; whoever follows it is told of each move."""
+    """A move back is refused without effect; callbacks run at each move."""
     clock = ManualClock(1_000, is_frozen=True)
     told: list[int] = []
     clock.on_change.append(lambda: told.append(clock.now_ms()))
@@ -43,7 +43,7 @@ def test_it_moves_forward_only() -> None:
 
 
 def test_it_runs_and_stands() -> None:
-    """Running it never falls behind where it was; frozen it shows the same time; resumed it goes on from there."""
+    """A running clock never goes back; a frozen one stops; a resumed one continues from there."""
     clock = ManualClock(1_000)
     stood = clock.freeze()
     assert clock.now_ms() == clock.now_ms() == stood >= 1_000
@@ -55,7 +55,7 @@ def test_it_runs_and_stands() -> None:
 
 
 def test_bounds_count_from_the_later_clock() -> None:
-    """Of a manual clock and the real one; other clocks count as they are."""
+    """Bounds use the later of a manual clock and real time; other clocks are used unchanged."""
     real_ms = SystemClock().now_ms()
     assert bounds_now_ms(ManualClock(5, is_frozen=True)) >= real_ms
     assert bounds_now_ms(ManualClock(real_ms + DAY_MS, is_frozen=True)) == real_ms + DAY_MS
@@ -65,7 +65,7 @@ def test_bounds_count_from_the_later_clock() -> None:
 
 @pytest.mark.parametrize("is_frozen", [True, False])
 def test_the_file_says_what_was_written(env: MemoryEnv, is_frozen: bool) -> None:
-    """Also of a clock that is behind."""
+    """The state file round-trips, even for a clock behind real time."""
     state = ClockState(1_767_225_600_000, -5, is_frozen)
     assert read_clock_file(env, DIRECTORY) is None
     write_clock_file(env, DIRECTORY, state)
@@ -75,7 +75,7 @@ def test_the_file_says_what_was_written(env: MemoryEnv, is_frozen: bool) -> None
 
 
 def test_a_running_clock_goes_on_as_if_it_had_run() -> None:
-    """As far ahead as it was; where the system's clock was set back meanwhile, at least where it was."""
+    """It is as far ahead as before; if the system's clock was set back, at least at its stored time."""
     state = ClockState(now_ms=1_000_000, ahead_ms=400_000, is_frozen=False)
     assert state.clock(real_now_ms=700_000).now_ms() >= 1_100_000
     assert state.clock(real_now_ms=5_000).now_ms() >= 1_000_000
@@ -83,7 +83,7 @@ def test_a_running_clock_goes_on_as_if_it_had_run() -> None:
 
 
 def test_opening_notes_that_there_is_a_manual_clock(env: MemoryEnv) -> None:
-    """From the first start on; a clock that a test brought is taken, and set forward if the file is ahead of it."""
+    """The first start writes the state file; a test's own clock is used, and moved forward to the file's time."""
     opened = open_clock(env, DIRECTORY)
     assert env.clock is opened
     assert isinstance(opened, ManualClock)
@@ -109,7 +109,7 @@ def test_opening_notes_that_there_is_a_manual_clock(env: MemoryEnv) -> None:
     ],
 )
 def test_a_file_that_makes_no_sense_is_an_error(env: MemoryEnv, text: bytes) -> None:
-    """It says where and what was expected: guessing could take time back."""
+    """The error names the file and the expected contents; a guess could move time back."""
     env.write_atomically(f"{DIRECTORY}/diamant-clock", text)
     with pytest.raises(StorageError, match="/data/diamant-clock: expected version=0"):
         open_clock(env, DIRECTORY)

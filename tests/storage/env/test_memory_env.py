@@ -1,4 +1,4 @@
-"""The file system in memory: what a crash keeps, and faults on demand."""
+"""The file system in memory: data that a crash keeps, and injected faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_unsynced_content_is_lost() -> None:
 
 
 def test_a_truncation_is_durable_after_sync() -> None:
-    """Cut, written anew and synced, a file keeps the new content."""
+    """A file that is truncated, rewritten and synced keeps the new content."""
     env = MemoryEnv()
     file = env.open("/f", create=True)
     file.append(b"0123456789")
@@ -62,7 +62,7 @@ def test_unsynced_names_are_lost() -> None:
 
 
 def test_every_directory_above_must_be_durable() -> None:
-    """A synced directory below one whose own name was not synced is gone."""
+    """A synced directory is lost if its parent's name was not synced."""
     env = MemoryEnv()
     env.make_dirs("/a/b")
     env.open("/a/b/f", create=True).sync()
@@ -99,7 +99,7 @@ def test_a_renamed_file_keeps_its_content_under_the_old_name() -> None:
     ],
 )
 def test_a_loss_keeps_a_given_part(loss: Loss, content: bytes, names: list[str]) -> None:
-    """Names and content each as far as told; of what was rewritten the old up to less than half, else the new."""
+    """Names and content survive by the given shares; rewritten files keep the old content below one half, else the new."""
     env = MemoryEnv()
     for name in ("f", "g"):
         file = env.open(f"/{name}", create=True)
@@ -116,7 +116,7 @@ def test_a_loss_keeps_a_given_part(loss: Loss, content: bytes, names: list[str])
 
 
 def test_every_moment_of_a_run_can_be_kept() -> None:
-    """`before_change` comes before each change and sync has its effect, and a copy taken there goes its own way."""
+    """`before_change` runs before each change and sync takes effect; a copy taken there is independent."""
     env = MemoryEnv()
     copies: list[MemoryEnv] = []
     env.before_change = lambda: copies.append(env.copy())
@@ -133,7 +133,7 @@ def test_every_moment_of_a_run_can_be_kept() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_random_crash_keeps_some_beginning(seed: int) -> None:
-    """Of unsynced appends a beginning may survive, perhaps with zeros after it; of other changes all or nothing."""
+    """A prefix of unsynced appends may survive, perhaps followed by zeros; other changes survive completely or not at all."""
     chance = random.Random(seed)
     print(f"seed {seed}")
     env = MemoryEnv()
@@ -161,7 +161,7 @@ def test_a_random_crash_keeps_some_beginning(seed: int) -> None:
 
 
 def test_random_crashes_differ() -> None:
-    """Over some seeds every length of a torn write comes up."""
+    """Over several seeds every length of a torn write occurs."""
     lengths = set()
     for seed in range(100):
         env = MemoryEnv()
@@ -175,7 +175,7 @@ def test_random_crashes_differ() -> None:
 
 
 def test_nothing_of_before_a_crash_works() -> None:
-    """Open files of before are dead, and locks are free."""
+    """Files opened before a crash are dead, and locks are released."""
     env = MemoryEnv()
     file = env.open("/f", create=True)
     lock = env.lock("/.lock")
@@ -227,7 +227,7 @@ def test_power_goes_off_at_any_change() -> None:
 
 
 def test_faults() -> None:
-    """Chosen calls on chosen paths fail, after some that succeed, as often as asked; others do not."""
+    """Selected calls on selected paths fail, after a given number of successes and as often as given; others succeed."""
     env = MemoryEnv()
     file, other = env.open("/a.log", create=True), env.open("/b.index", create=True)
     fault = env.fail("append", "*.log", errno.ENOSPC, after=1, times=2)
@@ -257,7 +257,7 @@ def test_faults() -> None:
 
 
 def test_a_failing_append_may_leave_a_part() -> None:
-    """The part lies beyond the counted size, as with a real disk that ran full."""
+    """The partial bytes are beyond the counted size, as on a real disk that is full."""
     env = MemoryEnv()
     file = env.open("/f", create=True)
     file.append(b"abc")
@@ -298,7 +298,7 @@ def test_read_only() -> None:
 
 
 def test_kinds_are_told_apart() -> None:
-    """A directory is no file and the other way round."""
+    """A directory cannot be used as a file, nor a file as a directory."""
     env = MemoryEnv()
     env.make_dirs("/d/e")
     env.open("/f", create=True)

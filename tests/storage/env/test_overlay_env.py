@@ -1,4 +1,4 @@
-"""An overlay shows the files below, keeps changes to itself, and lets go of what nobody has any more."""
+"""An overlay shows the lower files, keeps changes to itself, and removes unused content."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Below:
         return f"{self.directory}/{name}"
 
     def content(self) -> dict[str, tuple[bytes, int]]:
-        """What is below."""
+        """Contents of the lower directory."""
         env = self.env
         names = [name for name in env.list_dir(self.directory) if not env.is_dir(self.path(name))]
         return {name: (env.read_bytes(self.path(name)), env.mtime_ms(self.path(name))) for name in names}
@@ -48,7 +48,7 @@ class Below:
 
 @pytest.fixture(params=["real", "memory"])
 def below(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Below]:
-    # What was there before is nobody's garbage: so `scratch_files` has little to look through.
+    # Exclude earlier garbage from the collector, so that `scratch_files` examines few objects.
     gc.freeze()
     if request.param == "real":
         yield Below(RealEnv(SettableClock(1000)), str(tmp_path))
@@ -64,7 +64,7 @@ def write(env: Env, path: str, data: bytes) -> None:
 
 
 def test_the_files_below_are_shown(below: Below) -> None:
-    """With their sizes and times; directories in the directory are not, nor is anything else."""
+    """Files are shown with sizes and times; subdirectories and all other files are hidden."""
     overlay = below.overlay
     assert overlay.list_dir(below.directory) == ["a", "b", "empty"]
     assert overlay.read_bytes(below.path("a")) == content_of(overlay.view_file(below.path("a"))) == b"alpha"
@@ -79,7 +79,7 @@ def test_the_files_below_are_shown(below: Below) -> None:
 
 
 def test_changes_stay_above(below: Below) -> None:
-    """Written, cut, renamed, removed, made: below nothing is different."""
+    """Writes, cuts, renames, removals and new files do not change the lower directory."""
     overlay, before = below.overlay, below.content()
     file = overlay.open(below.path("a"))
     file.append(b"!", b"?")
@@ -109,7 +109,7 @@ def test_changes_stay_above(below: Below) -> None:
 
 
 def test_opening_for_writing_copies_nothing(below: Below) -> None:
-    """Only a change does; cutting to the same size is none."""
+    """Only a change copies content; truncation to the same size is not a change."""
     file = below.overlay.open(below.path("a"))
     file.truncate(5)
     assert file.pread(5, 0) == b"alpha"
@@ -119,7 +119,7 @@ def test_opening_for_writing_copies_nothing(below: Below) -> None:
 
 
 def test_a_file_open_for_reading_only_refuses_changes(below: Below) -> None:
-    """Whatever is below."""
+    """A file opened read-only refuses changes, whatever its content is."""
     file = below.overlay.open(below.path("a"), read_only=True)
     with pytest.raises(OSError, match="reading only"):
         file.append(b"x")
@@ -129,7 +129,7 @@ def test_a_file_open_for_reading_only_refuses_changes(below: Below) -> None:
 
 
 def test_forks_go_their_own_ways(below: Below) -> None:
-    """What is changed in one is not changed in the other, not even through a file that was open before."""
+    """Changes in one fork do not affect the other, not even through a file opened before the fork."""
     overlay = below.overlay
     file = overlay.open(below.path("a"))
     file.append(b"1")
@@ -146,14 +146,14 @@ def test_forks_go_their_own_ways(below: Below) -> None:
 
 
 def test_births_outlive_changes(below: Below) -> None:
-    """A file that is changed is the file that it was."""
+    """A change keeps the file's birth time."""
     birth_ms = below.env.birth_ms(below.path("a"))
     write(below.overlay, below.path("a"), b"x")
     assert below.overlay.birth_ms(below.path("a")) == birth_ms
 
 
 def test_open_files_see_changes_by_others(below: Below) -> None:
-    """As two descriptors of one file do; a removed file can still be read."""
+    """Two open files of one name behave like two descriptors; a removed file stays readable."""
     reader = below.overlay.open(below.path("a"), read_only=True)
     writer = below.overlay.open(below.path("a"))
     writer.pwrite(b"A", 0)
@@ -167,7 +167,7 @@ def test_open_files_see_changes_by_others(below: Below) -> None:
 
 
 def test_scratch_files_go_with_the_last_fork(below: Below) -> None:
-    """Not before."""
+    """Scratch files are removed with the last fork, not before."""
     write(below.overlay, below.path("a"), b"x")
     fork = below.overlay.fork()
     assert len(below.scratch_files()) == 1
@@ -179,7 +179,7 @@ def test_scratch_files_go_with_the_last_fork(below: Below) -> None:
 
 
 def test_directories(below: Below) -> None:
-    """They are made and removed with what is in them; a file needs one."""
+    """Directories can be created, and removed with their contents; a new file needs an existing directory."""
     overlay = below.overlay
     deeper = below.path("made/deeper")
     with pytest.raises(FileNotFoundError):
@@ -193,7 +193,7 @@ def test_directories(below: Below) -> None:
 
 
 def test_locks_and_space(below: Below) -> None:
-    """There is nobody to keep out; room is that of the scratch directory."""
+    """Locks have no effect; free space is that of the scratch directory."""
     below.overlay.lock(below.path(".lock")).release()
     assert below.overlay.lock_for_reading(below.path(".lock")) is None
     # Others use the same disk meanwhile.

@@ -28,14 +28,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Env, str]:
 
 
 def test_without_a_file_there_is_nothing_to_lock(place: tuple[Env, str]) -> None:
-    """And none is made."""
+    """Without a lock file there is no lock, and no file is created."""
     env, path = place
     assert env.lock_for_reading(path) is None
     assert not env.exists(path)
 
 
 def test_readers_share_and_keep_writers_away(place: tuple[Env, str]) -> None:
-    """Also within the process; the file stays when the last reader has gone."""
+    """Readers share the lock and exclude writers, even within one process; the file outlives the last reader."""
     env, path = place
     env.open(path, create=True).close()
     first = env.lock_for_reading(path)
@@ -52,7 +52,7 @@ def test_readers_share_and_keep_writers_away(place: tuple[Env, str]) -> None:
 
 
 def test_a_file_made_for_readers_goes_with_the_last_of_them(place: tuple[Env, str]) -> None:
-    """A directory that was stopped in order has none; while it is read no broker gets it, and afterwards it is as it was."""
+    """After an orderly stop there is no lock file; while readers create one no broker can start, and the last removes it."""
     env, path = place
     first = env.lock_for_reading(path, create=True)
     second = env.lock_for_reading(path, create=True)
@@ -72,7 +72,7 @@ def test_a_file_made_for_readers_goes_with_the_last_of_them(place: tuple[Env, st
 
 
 def test_a_file_made_for_readers_stays_for_those_of_other_processes(tmp_path: Path) -> None:
-    """A lock on a file without a name would guard nothing."""
+    """The file stays while other processes read: a lock on a removed file would guard nothing."""
     path = str(tmp_path / ".lock")
     held = RealEnv().lock_for_reading(path, create=True)
     assert held is not None
@@ -89,7 +89,7 @@ def test_a_file_made_for_readers_stays_for_those_of_other_processes(tmp_path: Pa
 
 
 def test_a_directory_that_cannot_be_written_to() -> None:
-    """Nothing can be made there, not even by root: who asks for it hears of it."""
+    """If the lock file cannot be created, the caller gets an error."""
     with pytest.raises(OSError, match=r"Permission denied|Read-only"):
         RealEnv().lock_for_reading("/sys/.lock", create=True)
     assert RealEnv().lock_for_reading("/sys/.lock") is None
@@ -97,7 +97,7 @@ def test_a_directory_that_cannot_be_written_to() -> None:
 
 @pytest.mark.parametrize("take", [RealEnv().lock_for_reading, RealEnv().lock], ids=["reader", "writer"])
 def test_reading_the_file_does_not_drop_its_lock(tmp_path: Path, take: Callable[[str], Any]) -> None:
-    """A scan reads all files of a directory, the lock's among them, and may be at it when the lock is given up."""
+    """A scan reads all files of a directory, including the lock file, and may still read when the lock is released."""
     path = str(tmp_path / ".lock")
     Path(path).write_bytes(b"lock")
     held = take(path)
@@ -136,7 +136,7 @@ def test_a_reader_that_is_still_at_it_does_not_drop_the_next_lock(tmp_path: Path
 
 
 def test_a_writer_of_this_process_is_not_disturbed(place: tuple[Env, str]) -> None:
-    """The reader is refused before it opens the file, which would drop the writer's lock."""
+    """A reader is refused before it opens the file, since closing it would drop the writer's lock."""
     env, path = place
     lock = env.lock(path)
     with pytest.raises(StorageError, match="in use by this process"):
@@ -149,7 +149,7 @@ def test_a_writer_of_this_process_is_not_disturbed(place: tuple[Env, str]) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("take", [RealEnv().lock_for_reading, RealEnv().lock], ids=["reader", "writer"])
 def test_other_processes_are_kept_away(tmp_path: Path, take: Callable[[str], object]) -> None:
-    """A writer excludes all, a reader only writers."""
+    """A writer excludes readers and writers, a reader only writers."""
     path = str(tmp_path / ".lock")
     (tmp_path / ".lock").touch()
     held = take(path)
@@ -165,7 +165,7 @@ def test_other_processes_are_kept_away(tmp_path: Path, take: Callable[[str], obj
 def test_a_file_system_without_locks(
     take: Callable[[RealEnv, str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the file, which the system's call does not."""
+    """The error names the file, although the system's error does not."""
     path = f"{tmp_path}/.lock"
     Path(path).touch()
 
@@ -179,7 +179,7 @@ def test_a_file_system_without_locks(
 
 
 def in_another_process(method: str, path: str) -> str:
-    """Take a lock in another process; return what that says on standard error."""
+    """Take a lock in another process; return its standard error."""
     program = f"from diamant.storage.env.env import RealEnv; RealEnv().{method}({path!r})"
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False).stderr
 

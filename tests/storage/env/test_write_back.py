@@ -1,4 +1,4 @@
-"""Files that begin their way to the disk before they are synced."""
+"""Early write-back of files before their sync."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from diamant.storage.env.write_back import begin_write_back, load_sync_file_rang
 
 
 def test_a_file_keeps_its_bytes_and_takes_more(tmp_path: Path) -> None:
-    """Whatever the disk has of it by then."""
+    """Write-back changes neither content nor further appends, whatever has reached the disk."""
     env, path = RealEnv(), str(tmp_path / "file")
     file = env.create_new(path)
     file.append(b"first ")
@@ -24,7 +24,7 @@ def test_a_file_keeps_its_bytes_and_takes_more(tmp_path: Path) -> None:
 
 
 def test_the_whole_file_is_asked_for(tmp_path: Path) -> None:
-    """From its first byte to its end, and nothing is waited for."""
+    """The call covers the file from its first byte to its end, and does not wait."""
     asked: list[tuple[int, ...]] = []
 
     def begin(*arguments: int) -> int:
@@ -38,7 +38,7 @@ def test_the_whole_file_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_where_it_cannot_be_had_nothing_happens() -> None:
-    """Files in memory have no descriptor, other systems no such call, and a descriptor that is closed is no error here."""
+    """Files without a descriptor, systems without the call, and closed descriptors are no errors."""
     begin_write_back(MemoryEnv().create_new("/file").fileno())
     begin_write_back(1, lambda: None)
     begin_write_back(1 << 20)
@@ -46,5 +46,5 @@ def test_where_it_cannot_be_had_nothing_happens() -> None:
 
 @pytest.mark.skipif(load_sync_file_range() is None, reason="this system has no such call")
 def test_linux_has_it() -> None:
-    """It is looked up once."""
+    """On Linux the function exists, and is looked up once."""
     assert load_sync_file_range() is load_sync_file_range()

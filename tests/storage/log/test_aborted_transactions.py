@@ -1,8 +1,8 @@
-"""No aborted transaction is ever shown as committed: the marker and its index entry go together, whatever fails in between.
+"""Aborted transactions never appear as committed: a marker and its index entry exist together, whatever fails in between.
 
 Strategy: fail the n-th call of one operation on the partition's files while transactions are aborted and committed, once or
-from then on, with bytes half-written; try each marker again until it is in. And: copy the disk before every change, as a
-SIGKILL leaves it, and open the log from the copy.
+from then on, with partial writes; retry each marker until it is written. Also copy the disk before every change, as a SIGKILL
+leaves it, and open the log from the copy.
 Invariants: each aborted transaction that wrote data is indexed exactly once, no other is, and the last stable offset is where
 the oldest open transaction begins.
 """
@@ -41,12 +41,12 @@ def new_log(env: MemoryEnv) -> Log:
 
 
 def load(env: MemoryEnv, *, is_clean: bool) -> Log:
-    """The log as the next start has it."""
+    """Open the log as the next start does."""
     return load_one(env, CONFIG, expiration_ms=EXPIRATION_MS, is_clean=is_clean)
 
 
 def write(log: Log, producer_id: int) -> None:
-    """Two records in one transactional batch; tried again until it is in."""
+    """Append two records in one transactional batch; retry until it is written."""
     batch = build_batch(
         [Record(offset, 1000, None, b"x" * 30) for offset in range(2)],
         base_offset=0,
@@ -59,13 +59,13 @@ def write(log: Log, producer_id: int) -> None:
 
 
 def end(log: Log, producer_id: int, *, commit: bool) -> None:
-    """A marker; tried again until it is in."""
+    """Append a marker; retry until it is written."""
     marker = make_marker(producer_id, is_commit=commit, timestamp=1000)
     append(log, marker)
 
 
 def append(log: Log, batch: bytearray) -> None:
-    """As long as the disk comes back and the log takes appends at all."""
+    """Retry an append while the disk recovers and the log accepts appends."""
     for _ in range(3):
         try:
             log.append_internal(bytearray(batch))
@@ -76,11 +76,11 @@ def append(log: Log, batch: bytearray) -> None:
 
 
 class ClosedLog(Exception):
-    """The disk does not come back, or the log is closed to appends until it was opened anew."""
+    """The disk does not recover, or the log refuses appends until it is reopened."""
 
 
 def transact(log: Log) -> None:
-    """All of OUTCOMES."""
+    """Run all transactions of OUTCOMES."""
     write(log, 5)
     for producer_id, commit in OUTCOMES:
         write(log, producer_id)
@@ -88,7 +88,7 @@ def transact(log: Log) -> None:
 
 
 def check(log: Log) -> int:
-    """Compare what a reader is told with what the log says of itself; the number of aborted transactions."""
+    """Compare the reader's view with the log's own state; return the number of aborted transactions."""
     opened: dict[int, int] = {}
     expected = []
     for segment in log.segments:
@@ -144,7 +144,7 @@ def test_whatever_write_fails(
 
 
 def test_the_disk_fails_twice() -> None:
-    """The marker cannot be written, nor its entry taken back: the log takes no more, and the next start sets it right."""
+    """If neither the marker can be written nor its entry removed, the log refuses appends, and the next start repairs it."""
     env = MemoryEnv()
     log = new_log(env)
     write(log, 7)
@@ -161,7 +161,7 @@ def test_the_disk_fails_twice() -> None:
 
 
 def test_killed_before_every_change() -> None:
-    """SIGKILL anywhere, between entry and marker above all: the next start has both or neither."""
+    """After SIGKILL at any point, even between entry and marker, the next start finds both or neither."""
     env = MemoryEnv()
     log = new_log(env)
     killed: list[MemoryEnv] = []

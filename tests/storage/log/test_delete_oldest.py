@@ -1,4 +1,4 @@
-"""Retention on a disk that does not play along: what has left the log does not come back, and what could not go stays whole."""
+"""Retention on a failing disk: removed segments do not return, and segments that could not be removed stay complete."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def filled(log: Log) -> Log:
 
 @pytest.mark.parametrize("away", [0, 1, 2])
 def test_a_segment_whose_file_is_gone_does_not_keep_the_others(env: RealEnv, tmp_path: Path, away: int) -> None:
-    """It counts as removed, wherever it lies; the log start moves, and what has gone stays gone after a restart."""
+    """A missing file counts as removed; the log start advances, and removed segments do not return after a restart."""
     directory = started(env, str(tmp_path))
     log = filled(directory.logs["t", 0])
     env.rename(log.segments[away].path, f"{tmp_path}/moved-away")
@@ -57,7 +57,7 @@ def test_a_segment_whose_file_is_gone_does_not_keep_the_others(env: RealEnv, tmp
 
 
 def test_a_segment_that_cannot_be_renamed_stays_in_the_log() -> None:
-    """What lies before it is gone, it and what follows are read as before, also after a restart; the next try removes them."""
+    """Earlier segments are removed; it and later ones stay readable, even after a restart, until the next attempt."""
     env = MemoryEnv()
     directory = started(env, "/data")
     log = filled(directory.logs["t", 0])
@@ -78,7 +78,7 @@ def test_a_segment_that_cannot_be_renamed_stays_in_the_log() -> None:
 
 @pytest.mark.parametrize("suffix", [names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX])
 def test_an_index_that_cannot_be_renamed(suffix: str) -> None:
-    """Its segment is gone all the same, as it has no records any more; the next start removes the index."""
+    """Its segment counts as removed, since it has no records left; the next start removes the index."""
     env = MemoryEnv()
     directory = started(env, "/data")
     log = filled(directory.logs["t", 0])
@@ -97,7 +97,7 @@ def test_an_index_that_cannot_be_renamed(suffix: str) -> None:
 
 
 def test_a_full_disk_keeps_no_segment() -> None:
-    """To remove one nothing is written, not even index entries that are only in memory."""
+    """Removing a segment writes nothing, not even buffered index entries."""
     env = MemoryEnv()
     log = filled(started(env, "/data").logs["t", 0])
     env.fail("pwrite", "*index*", errno.ENOSPC)
@@ -107,7 +107,7 @@ def test_a_full_disk_keeps_no_segment() -> None:
 
 
 def test_a_source_of_a_clean_whose_file_is_gone(env: RealEnv, tmp_path: Path) -> None:
-    """It was to go anyway: the swap comes to its end, and the log takes appends."""
+    """A missing source does not matter: the swap completes, and the log accepts appends."""
     log = filled(make_log(env, tmp_path, index_interval_bytes=100))
     bases = bases_of(log)[:3]
     write_cleaned(log, bases, is_even)
@@ -118,7 +118,7 @@ def test_a_source_of_a_clean_whose_file_is_gone(env: RealEnv, tmp_path: Path) ->
 
 
 def test_a_full_disk_on_which_everything_is_due() -> None:
-    """No new segment can be begun, so the active one stays; those before it make room, and the next look takes it, too."""
+    """The active segment stays, since no new one can be created; earlier ones make room, and the next check removes it."""
     env = MemoryEnv()
     log = filled(started(env, "/data").logs["t", 0])
     total, free = env.disk_usage("/")
@@ -132,7 +132,7 @@ def test_a_full_disk_on_which_everything_is_due() -> None:
 
 
 def test_a_flush_passes_over_nothing_that_stays() -> None:
-    """Its thread comes to segments that are being removed, and they cannot be: what it has left out does not count as synced."""
+    """A flush skips a segment that is being removed; if the removal fails, the segment does not count as synced."""
     env = MemoryEnv()
     log = started(env, "/data").logs["t", 0]
     for number in range(20):

@@ -1,11 +1,11 @@
-"""What a log keeps when the machine loses power at any point.
+"""Durability of a log when the machine loses power at any point.
 
-Strategy: one random history of appends, rolls and flushes is run again and again on `MemoryEnv`; each run loses power at
-another change or sync, with a random part of what was not synced reaching the disk, and is then recovered.
+Strategy: one random history of appends, rolls and flushes runs repeatedly on `MemoryEnv`. Each run loses power at another change
+or sync, with a random part of the unsynced data reaching the disk, and is then recovered.
 
-Invariants: recovery succeeds; every record below the last flush that was completed is there; whatever else is read is what
-was written, in order; appending goes on, and is read. (As in Kafka there may be a gap above the last flush: when the end of
-a segment was lost but the name of the next one was not.)
+Invariants: recovery succeeds; every record below the last completed flush exists; all other records read are those written, in
+order; appends continue and are readable. (As in Kafka there may be a gap above the last flush, if the end of a segment was lost
+but the name of the next one was not.)
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _records(data: bytes) -> list[Record]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_power_lost_at_any_point(seed: int) -> None:
-    """Nothing that was flushed is ever lost, and nothing that was not is ever read wrong."""
+    """Flushed records are never lost, and unflushed ones never read wrong."""
     print(f"seed {seed}")
     whole = MemoryEnv(SettableClock(START_MS))
     run(whole, seed, [])
@@ -121,7 +121,7 @@ def test_power_lost_at_any_point(seed: int) -> None:
 
 
 def test_a_torn_tail_does_not_come_back() -> None:
-    """What a start has cut off is gone for good: once the segment is rolled, no later start would look at its end again."""
+    """A tail cut off at a start never returns: after a roll, no later start would examine the segment's end."""
     env = MemoryEnv()
     log = start(env)
     append(log, 3)
@@ -140,7 +140,7 @@ def test_a_torn_tail_does_not_come_back() -> None:
 
 @pytest.mark.parametrize("recovery_point", [0, 6])
 def test_deleted_segments_that_come_back_with_holes(recovery_point: int) -> None:
-    """The names of segments below the log start may be back after a loss of power: no damage in them hinders the others."""
+    """Segments below the log start may return after a loss of power; damage in them does not affect the others."""
     env = MemoryEnv(SettableClock(START_MS))
     log = start(env)
     for _ in range(3):
@@ -158,7 +158,7 @@ def test_deleted_segments_that_come_back_with_holes(recovery_point: int) -> None
 
 
 def test_a_roll_that_a_loss_of_power_left_half_done() -> None:
-    """The segment was synced to its end before: what its time index got when it was rolled is made anew by the next start."""
+    """The segment's data were synced; the next start rebuilds the time index entries that the roll added."""
     env = MemoryEnv(SettableClock(START_MS))
     log = start(env)
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""Batches of this broker's coordinators: no checks for what others send, and all that has to do with offsets and disks."""
+"""Batches of this broker's coordinators: they skip the checks of clients' batches, but not the handling of offsets and disks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def files(env: MemoryEnv, log: Log) -> dict[str, bytes]:
 
 
 def test_they_lie_there_as_those_of_clients() -> None:
-    """The same offsets, epochs, rolls, indexes and bytes; who waits for appends is told of each."""
+    """Offsets, epochs, rolls, indexes and bytes equal those of clients' batches; listeners are notified of each append."""
     env = MemoryEnv()
     internal, from_clients = make_log(env), make_log(env, "u-0")
     told: list[int] = []
@@ -60,7 +60,7 @@ def test_they_lie_there_as_those_of_clients() -> None:
 
 
 def test_those_with_a_producer_count_in_its_state() -> None:
-    """They begin a transaction, and go on with sequence 0, which a client's may not."""
+    """They may begin a transaction and repeat sequence 0, which a client's may not."""
     log = make_log(MemoryEnv())
     for _ in range(2):
         log.append_internal(make_batch(0, producer_id=5, producer_epoch=1, base_sequence=0, is_transactional=True))
@@ -72,7 +72,7 @@ def test_those_with_a_producer_count_in_its_state() -> None:
 
 @pytest.mark.parametrize("operation", ["append", "create", "truncate"])
 def test_a_failed_write_leaves_nothing(operation: str) -> None:
-    """Whichever call of a disk fails: a refused batch is not there, and what comes next has its offsets."""
+    """Whichever disk call fails, a refused batch leaves no trace, and the next one gets its offsets."""
     for calls in range(20):
         env = MemoryEnv()
         log = make_log(env)

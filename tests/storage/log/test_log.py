@@ -175,7 +175,7 @@ def test_compacted_topic_refuses_records_without_key(env: RealEnv, tmp_path: Pat
 
 
 def test_wrong_max_timestamp_in_the_header_is_corrected(env: RealEnv, tmp_path: Path) -> None:
-    """Kafka computes the maximum itself; a header that lies is rewritten with a new CRC."""
+    """Like Kafka, the log computes the maximum; a wrong header is rewritten with a new CRC."""
     log = make_log(env, tmp_path)
     from diamant.protocol.batches.batch import crc_is_valid, set_timestamps
 
@@ -266,7 +266,7 @@ def test_transactions_hold_the_last_stable_offset_and_aborts_are_indexed(env: Re
 
 
 def test_rolls_by_size_and_by_record_time(env: RealEnv, tmp_path: Path) -> None:
-    """A segment rolls before an append would pass segment.bytes, and when record time has moved on by segment.ms."""
+    """A segment rolls before an append would exceed segment.bytes, and when record time has advanced by segment.ms."""
     size = len(batch(b"a"))
     log = make_log(env, tmp_path, segment_bytes=2 * size, segment_ms=1000)
     for _ in range(2):

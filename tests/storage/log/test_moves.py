@@ -1,4 +1,4 @@
-"""Moves are carried out in their order, and again after a process has died in the middle of them."""
+"""Moves run in order, and can be repeated after a process has died in the middle of them."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ AFTER = {
 
 
 class Died(Exception):
-    """The process that carries out moves is no more."""
+    """The process that carries out moves has died."""
 
 
 class MortalPlace(EnvDirectory):
-    """Dies at the change that follows so many others."""
+    """Dies after a given number of changes."""
 
     def __init__(self, path: Path, changes: int) -> None:
         super().__init__(RealEnv(), str(path))
@@ -65,7 +65,7 @@ class MortalPlace(EnvDirectory):
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory in which each file holds its first name."""
+    """A directory in which each file contains its original name."""
     for name in BEFORE:
         (tmp_path / name).write_text(name)
     return tmp_path
@@ -77,7 +77,7 @@ def content(place: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("changes", range(11))
 def test_a_step_that_was_interrupted_is_carried_out_again(place: Path, changes: int) -> None:
-    """After whatever change it stopped: nothing is moved twice, although a source and the new segment have the same name."""
+    """Whichever change came last, nothing is moved twice, although a source and the new segment have the same name."""
     with pytest.raises(Died):
         carry_out(MortalPlace(place, changes), STEP)
     carry_out(EnvDirectory(RealEnv(), str(place)), STEP)
@@ -85,14 +85,14 @@ def test_a_step_that_was_interrupted_is_carried_out_again(place: Path, changes: 
 
 
 def test_a_step_that_was_over_changes_nothing(place: Path) -> None:
-    """Its answer may have been lost, and nothing else."""
+    """A completed step may run again, since only its response may have been lost."""
     for _ in range(2):
         carry_out(EnvDirectory(RealEnv(), str(place)), STEP)
         assert content(place) == AFTER
 
 
 def test_files_of_another_partition_stay(tmp_path: Path) -> None:
-    """The directory was deleted, and another one has its name: files that are called like sources are not touched there."""
+    """If another directory has taken the deleted one's name, its files with the names of sources are not touched."""
     for name in ("5.log", "9.log"):
         (tmp_path / name).write_text("another")
     carry_out(EnvDirectory(RealEnv(), str(tmp_path)), STEP._replace(outdated=()))
@@ -100,7 +100,7 @@ def test_files_of_another_partition_stay(tmp_path: Path) -> None:
 
 
 def test_a_log_file_must_be_there(tmp_path: Path) -> None:
-    """Without it there is no segment; its indexes may be missing."""
+    """A missing `.log` file is an error; indexes may be missing."""
     place = EnvDirectory(RealEnv(), str(tmp_path))
     moves = Moves("/none", arriving=(("5.log.cleaned", "5.log.swap"), ("5.index.cleaned", "5.index.swap")))
     with pytest.raises(FileNotFoundError):
@@ -111,5 +111,5 @@ def test_a_log_file_must_be_there(tmp_path: Path) -> None:
 
 
 def test_moves_are_sent_as_json() -> None:
-    """The other process gets the same values."""
+    """Moves survive the conversion to JSON and back."""
     assert moves_from(json.loads(json.dumps(STEP))) == STEP

@@ -1,4 +1,4 @@
-"""A cleaned segment takes the place of its sources: what is on disk, what readers see, what is refused."""
+"""Replacement of source segments by a cleaned one: files on disk, the readers' view, refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def batches(log: Log, segment: Segment) -> list[bytes]:
 
 
 def write_cleaned(log: Log, bases: Iterable[int], keep: Callable[[int], bool], *, keep_aborted: bool = True) -> int:
-    """Write the `.cleaned` segment of those batches whose base offset `keep` likes; its size."""
+    """Write a `.cleaned` segment of the batches whose base offsets `keep` accepts; return its size."""
     sources = [segment for segment in log.segments if segment.base_offset in set(bases)]
     suffix = names.CLEANED_SUFFIX
     cleaned = Segment(log.env, log.path, sources[0].base_offset, log.config, suffix=suffix, create=True)
@@ -97,7 +97,7 @@ def test_a_group_becomes_one_segment(log: Log) -> None:
 
 
 def test_nothing_but_the_new_files_and_deleted_ones_is_left(log: Log) -> None:
-    """Old files await their removal as `.deleted`, snapshots of bases that are no more too; others are untouched."""
+    """Old files and snapshots of removed base offsets await removal as `.deleted`; other files are untouched."""
     removed: list[tuple[list[str], int]] = []
     log.on_files_removed = lambda paths, delay_ms: removed.append((paths, delay_ms))
     bases = bases_of(log)[:3]
@@ -131,7 +131,7 @@ def test_one_segment_is_replaced_by_itself(log: Log) -> None:
 
 
 def test_a_segment_may_be_replaced_again_before_the_old_files_are_gone(log: Log) -> None:
-    """Files of two rounds want the same `.deleted` names; the later ones win."""
+    """Files of two rounds get the same `.deleted` names; the later ones replace the earlier ones."""
     log.on_files_removed = lambda paths, delay_ms: None
     bases = bases_of(log)[:2]
     write_cleaned(log, bases, is_even)
@@ -160,7 +160,7 @@ def test_indexes_are_taken_over_and_not_built(log: Log) -> None:
 
 
 def test_answers_under_way_keep_their_bytes(log: Log) -> None:
-    """A range handed out before the swap gives the same bytes afterwards, though its file is renamed and removed."""
+    """A range returned before the swap reads the same bytes afterwards, although its file was renamed and removed."""
     bases = bases_of(log)[:3]
     slices = [
         log.read(base, 1 << 20, isolation_level=0, min_one_message=True).slices[0] for base in bases
@@ -174,7 +174,7 @@ def test_answers_under_way_keep_their_bytes(log: Log) -> None:
 
 
 def test_a_consumer_that_goes_on_is_not_sent_into_the_old_file(log: Log) -> None:
-    """The remembered ends of reads in replaced segments are forgotten."""
+    """Cached read ends in replaced segments are dropped."""
     bases = bases_of(log)[:3]
     log.read(0, 200, isolation_level=0, min_one_message=True)
     result = log.read(0, 300, isolation_level=0, min_one_message=True)
@@ -186,7 +186,7 @@ def test_a_consumer_that_goes_on_is_not_sent_into_the_old_file(log: Log) -> None
 
 
 def test_an_emptied_group_leaves_an_empty_segment(log: Log) -> None:
-    """Nothing survived: the segment is there with no bytes, and readers pass over it."""
+    """If no record survives, the segment exists with no bytes, and readers skip it."""
     bases = bases_of(log)[:3]
     end = bases_of(log)[3]
     write_cleaned(log, bases, lambda offset: False)
@@ -200,7 +200,7 @@ def test_an_emptied_group_leaves_an_empty_segment(log: Log) -> None:
 
 
 def test_sources_that_retention_removed_are_left_out(log: Log) -> None:
-    """Retention took the first two of three sources: the third is replaced, nothing is deleted twice."""
+    """If retention removed two of three sources, the third is replaced and nothing is deleted twice."""
     log.on_files_removed = lambda paths, delay_ms: None
     bases = bases_of(log)[:3]
     end = bases_of(log)[3]
@@ -218,7 +218,7 @@ def test_sources_that_retention_removed_are_left_out(log: Log) -> None:
 
 
 def test_what_retention_deleted_does_not_come_back(log: Log) -> None:
-    """All sources are gone: the new segment's files are removed, and the log is as retention left it."""
+    """If retention removed all sources, the new segment's files are removed and the log does not change."""
     bases = bases_of(log)[:2]
     write_cleaned(log, bases, is_even)
     replacement = Replacement(log, 0, bases)
@@ -232,7 +232,7 @@ def test_what_retention_deleted_does_not_come_back(log: Log) -> None:
 
 
 def replace_second(log: Log) -> None:
-    """Another round has replaced one of the sources, and the files of this one are there again."""
+    """Let another round replace one of the sources, and restore the files of this round."""
     base = bases_of(log)[1]
     write_cleaned(log, [base], is_even)
     replace_segments(log, base, [base])
@@ -248,7 +248,7 @@ def break_disk(log: Log) -> None:
 
 @pytest.mark.parametrize("change", [replace_second, delete_partition, break_disk])
 def test_a_plan_that_does_not_hold_any_more_is_refused(log: Log, change: Callable[[Log], None]) -> None:
-    """Sources replaced, partition deleted or disk broken in the meantime: an error, no change, no files left."""
+    """After sources were replaced, the partition deleted or the disk broken: an error, no change, no files left."""
     bases = bases_of(log)[:3]
     write_cleaned(log, bases, is_even)
     replacement = Replacement(log, 0, bases)
@@ -314,7 +314,7 @@ def test_between_the_turns_of_a_swap_no_segment_is_removed(log: Log) -> None:
 
 
 def test_a_partition_deleted_between_the_turns_of_a_swap(log: Log) -> None:
-    """What is left of the swap is not done: nothing is renamed in a directory that is to go, and nothing fails."""
+    """The rest of the swap is skipped without an error: nothing is renamed in a directory to be removed."""
     replacement, turns = begun(log)
     Path(log.path).rename(log.path + "-gone")
     log.is_deleted = True
@@ -325,7 +325,7 @@ def test_a_partition_deleted_between_the_turns_of_a_swap(log: Log) -> None:
 
 
 def test_sources_of_another_size_are_refused(log: Log) -> None:
-    """The plan knew a source with another number of bytes: it was made from something else."""
+    """A source whose size differs from the plan's was replaced since."""
     bases = bases_of(log)[:2]
     sizes = [segment.size for segment in log.segments[:2]]
     write_cleaned(log, bases, is_even)
@@ -336,7 +336,7 @@ def test_sources_of_another_size_are_refused(log: Log) -> None:
 
 
 def test_the_active_segment_and_gaps_are_refused(log: Log) -> None:
-    """A group must not skip a segment, and must not take the one that is appended to."""
+    """A group must not skip a segment or contain the active one."""
     bases = bases_of(log)
     with pytest.raises(SourcesChanged, match="active"):
         Replacement(log, bases[-2], bases[-2:])
@@ -347,7 +347,7 @@ def test_the_active_segment_and_gaps_are_refused(log: Log) -> None:
 
 
 def test_an_output_of_another_size_is_refused(log: Log) -> None:
-    """The `.cleaned` file is not what its writer announced: nothing happens, and it is removed."""
+    """A `.cleaned` file of unexpected size is removed; the log does not change."""
     bases = bases_of(log)[:2]
     size = write_cleaned(log, bases, is_even)
     with pytest.raises(StorageError, match=f"expected {size + 1} bytes, got {size}"):
@@ -357,7 +357,7 @@ def test_an_output_of_another_size_is_refused(log: Log) -> None:
 
 
 def test_appends_flushes_and_rolls_go_on_between_the_steps(log: Log) -> None:
-    """A flush that was planned before the swap may run after it, and the log takes appends all the time."""
+    """A flush planned before the swap may run after it, and the log always accepts appends."""
     bases = bases_of(log)[:3]
     end = bases_of(log)[3]
     write_cleaned(log, bases, is_even)

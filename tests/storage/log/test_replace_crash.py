@@ -1,13 +1,11 @@
-"""What is left when the machine stops in the middle of replacing segments.
+"""Consistency after the machine stops in the middle of a segment replacement.
 
-Strategy: one history is run again and again on `MemoryEnv`, each time stopped at another change or sync: while the `.cleaned`
-files are written, during the swap, between two groups. Then the process is gone and nothing else (`kill`), or everything
-that was not synced is lost (`strict`), or a random part of it (`seed ...`). The directory is opened again, and the opening is
-itself stopped at every change and done once more.
+Strategy: one history runs repeatedly on `MemoryEnv`, each time stopped at another change or sync: while the `.cleaned` files are
+written, during the swap, between two groups. Then only the process is lost (`kill`), or all unsynced data (`strict`), or a random
+part of them (`seed ...`). The directory is opened again, and the opening itself is stopped at every change and repeated.
 
-Invariants: each group holds exactly what it held before, or exactly what the cleaner wrote, and so does its index of aborted
-transactions; if a group is new, so are all before it; all other segments are as they were; no temporary file is left; the log
-takes appends and reads them back.
+Invariants: each group and its index of aborted transactions hold exactly the old or exactly the new content; if a group is new,
+so are all earlier ones; all other segments are unchanged; no temporary file is left; the log accepts appends and reads them back.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ PATH = "/data/t-0"
 
 
 class KeepAll(random.Random):
-    """The chance that keeps everything that was written: the process was killed, the machine went on."""
+    """A chance that keeps all written data: the process was killed, the machine kept running."""
 
     def randint(self, a: int, b: int) -> int:
         return b
@@ -53,7 +51,7 @@ MODES = {"kill": KeepAll(), "strict": None, "seed 1": random.Random(1), "seed 2"
 
 
 class Group(NamedTuple):
-    """Sources, as numbers of segments, and which of their batches the cleaner keeps."""
+    """Sources, as numbers of segments, and the batches that the cleaner keeps."""
 
     first: int
     last: int
@@ -72,7 +70,7 @@ SCENARIOS = {
 
 
 class Content(NamedTuple):
-    """What a range of segments holds: base offsets, bytes of the `.log` files, aborted transactions."""
+    """Contents of a range of segments: base offsets, bytes of the `.log` files, aborted transactions."""
 
     bases: tuple[int, ...]
     data: bytes
@@ -138,13 +136,13 @@ def recover(env: MemoryEnv, recovery_point: int) -> Log:
 
 
 class Expected(NamedTuple):
-    """Ranges of offsets with what they may hold: one content, or the old and the new one."""
+    """Allowed contents of offset ranges: one content, or the old and the new one."""
 
     ranges: list[tuple[int, int, list[Content]]]
     recovery_point: int
 
     def check(self, log: Log) -> list[bool]:
-        """Check what is in `log`; for each group whether it is the new content."""
+        """Check the contents of `log`; return for each group if its content is new."""
         is_new = []
         for start, end, allowed in self.ranges:
             found = content(log, start, end)
@@ -162,7 +160,7 @@ class Expected(NamedTuple):
 
 
 def expect(groups: list[Group]) -> tuple[Expected, int, int]:
-    """The contents before and after an undisturbed run, and how many changes and syncs it makes."""
+    """Return the contents before and after an undisturbed run, and its numbers of changes and syncs."""
     log = start()
     env = machine(log)
     bounds = [segment.base_offset for segment in log.segments]
@@ -185,7 +183,7 @@ def expect(groups: list[Group]) -> tuple[Expected, int, int]:
 
 
 def stopped(groups: list[Group], **stop: int) -> MemoryEnv:
-    """The machine as it was stopped in the middle of the round."""
+    """Return the machine stopped in the middle of the round."""
     log = start()
     env = machine(log)
     env.power_off_after(**stop)
@@ -202,7 +200,7 @@ def copy_of(env: MemoryEnv) -> MemoryEnv:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_stopped_at_any_point(scenario: str, mode: str) -> None:
-    """Every group is old or new, whatever was lost."""
+    """Every group is old or new, whatever data were lost."""
     groups = SCENARIOS[scenario]
     expected, changes, syncs = expect(groups)
     seen = set()
@@ -218,7 +216,7 @@ def test_stopped_at_any_point(scenario: str, mode: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["merged", "end emptied", "emptied", "one emptied"])
 def test_stopped_again_while_recovering(scenario: str) -> None:
-    """The steps of recovery can be interrupted as well: at each of their changes, and done from the start."""
+    """Recovery may be interrupted at each of its changes and repeated from the start."""
     groups = SCENARIOS[scenario]
     expected, changes, _ = expect(groups)
     seen = set()
@@ -242,7 +240,7 @@ def test_stopped_again_while_recovering(scenario: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_flush_does_not_vouch_for_what_was_replaced_before_its_fsync(mode: str) -> None:
-    """The recovery point moves past a segment whose fsync was skipped, as it was replaced: the old bytes are safe too."""
+    """If a flush skips a segment because it was replaced, the recovery point passes it, yet the old bytes are safe."""
     log = start()
     env = machine(log)
     end = log.segments[1].base_offset
@@ -264,7 +262,7 @@ def test_a_flush_does_not_vouch_for_what_was_replaced_before_its_fsync(mode: str
 
 
 def _forget_sync(env: MemoryEnv, path: str) -> None:
-    """Make a file's content as one that was written and never synced."""
+    """Mark a file's content as never synced."""
     data = env.read_bytes(path)
     env.remove(path)
     file = env.create_new(path)
@@ -274,7 +272,7 @@ def _forget_sync(env: MemoryEnv, path: str) -> None:
 
 @pytest.mark.parametrize("scenario", ["merged", "end emptied"])
 def test_a_rename_that_fails_leaves_a_log_that_works(scenario: str) -> None:
-    """The disk refuses one rename: nothing has changed, or the log reads the new content and appends are refused."""
+    """After a failed rename the log is unchanged, or it reads the new content and refuses appends."""
     groups = SCENARIOS[scenario]
     expected, _, _ = expect(groups)
     outcomes = set()
@@ -297,7 +295,7 @@ def test_a_rename_that_fails_leaves_a_log_that_works(scenario: str) -> None:
 
 
 def torn(env: MemoryEnv) -> None:
-    """A `.swap` file with zeros for its last bytes, as a file system may leave it that was not synced."""
+    """Make a `.swap` file that ends in zeros, as a file system may leave an unsynced file."""
     path = names.log_file(PATH, 0) + names.SWAP_SUFFIX
     data = env.read_bytes(path)
     file = env.open(path)
@@ -306,13 +304,13 @@ def torn(env: MemoryEnv) -> None:
 
 
 def emptied(env: MemoryEnv) -> None:
-    """A `.swap` file of no bytes."""
+    """Make an empty `.swap` file."""
     env.open(names.log_file(PATH, 0) + names.SWAP_SUFFIX).truncate(0)
 
 
 @pytest.mark.parametrize("damage", [torn, emptied])
 def test_a_swap_file_that_is_not_whole_replaces_nothing(damage: Callable[[MemoryEnv], None]) -> None:
-    """While the old segments are there, a torn or empty `.swap` file, of a Kafka say, is dropped."""
+    """A torn or empty `.swap` file, for example of Kafka's, is dropped while the old segments exist."""
     groups = SCENARIOS["merged"]
     expected, changes, _ = expect(groups)
     for number in range(changes):

@@ -1,4 +1,4 @@
-"""Records found by their time where segments promise times that none of their records has."""
+"""Searches by time in segments whose largest timestamp belongs to no record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCHES = 40
 
 
 def emptied(data: bytes) -> bytes:
-    """The batch as the cleaner leaves it of which no record stays but the header is needed."""
+    """Return a batch that the cleaner has emptied but keeps for its header."""
     header = bytearray(data[:HEADER_SIZE])
     header[8:12] = (HEADER_SIZE - 12).to_bytes(4, "big")
     header[57:61] = bytes(4)
@@ -33,7 +33,7 @@ def emptied(data: bytes) -> bytes:
 
 
 def empty_batches(log: Log, offsets: set[int]) -> None:
-    """Take the records out of the batches that begin at `offsets`, by segments that replace those they are in."""
+    """Empty the batches that begin at `offsets`, by replacing their segments."""
     for source in list(log.segments):
         found = batches(log, source)
         bases = [parse_header(data).base_offset for data in found]
@@ -75,7 +75,7 @@ def last_of(segment: Segment) -> int:
 
 
 def test_the_search_goes_on_behind_a_segment_without_its_last_records(log: Log) -> None:
-    """A segment that says it has the time in a batch without records does not end the search (Kafka's does)."""
+    """The search continues after a segment whose only match is a batch without records (Kafka's ends)."""
     first_end = last_of(log.segments[0])
     empty_batches(log, {first_end - 1, first_end})
     assert log.segments[0].largest_timestamp == at(first_end)[0]
@@ -86,7 +86,7 @@ def test_the_search_goes_on_behind_a_segment_without_its_last_records(log: Log) 
 
 
 def test_the_search_goes_on_over_several_segments(log: Log) -> None:
-    """Whole segments of batches without records are passed over; there is none where all are."""
+    """Segments without records are skipped; if no segment has records, the search finds none."""
     end = log.segments[3].base_offset
     empty_batches(log, set(range(1, end)))
     assert offset_for_timestamp(log, 0) == at(0)
@@ -96,7 +96,7 @@ def test_the_search_goes_on_over_several_segments(log: Log) -> None:
 
 
 def test_what_lies_below_the_log_start_does_not_end_the_search(env: RealEnv, tmp_path: Path) -> None:
-    """A segment whose late record was deleted does not hide a later record of that time."""
+    """A segment whose matching record was deleted does not hide a later match."""
     timestamps = [START_MS] * BATCHES
     timestamps[1] = timestamps[30] = START_MS + 1000
     log = filled(env, tmp_path, timestamps)
@@ -106,7 +106,7 @@ def test_what_lies_below_the_log_start_does_not_end_the_search(env: RealEnv, tmp
 
 
 def test_the_largest_timestamp_is_one_that_a_record_has(env: RealEnv, tmp_path: Path) -> None:
-    """Batches without records do not count, wherever they are; of several records the first is found."""
+    """Batches without records are ignored; of several records with the timestamp, the first is found."""
     timestamps = [START_MS] * BATCHES
     timestamps[5], timestamps[20], timestamps[30] = START_MS + 900, START_MS + 500, START_MS + 500
     timestamps[21] = START_MS + 1000
@@ -122,7 +122,7 @@ def test_the_largest_timestamp_is_one_that_a_record_has(env: RealEnv, tmp_path: 
 
 
 def test_an_exchange_of_segments_between_two_steps_hides_nothing(log: Log) -> None:
-    """The search goes on at an offset: a segment that has become part of an earlier one is looked at all the same."""
+    """The search continues at an offset, so it includes a segment that was merged into an earlier one."""
     bases = [log.segments[1].base_offset, log.segments[2].base_offset]
     empty_batches(log, set(range(1, bases[1])))
     steps = time_search.at_or_after(log, at(1)[0])
@@ -140,7 +140,7 @@ def test_an_exchange_of_segments_between_two_steps_hides_nothing(log: Log) -> No
 
 
 def test_long_stretches_are_not_passed_over_on_the_loop(env: RealEnv, tmp_path: Path) -> None:
-    """What has to be scanned beyond a few hundred headers, or in a further segment, is a step for a thread."""
+    """A scan of more than a few hundred headers, or of a further segment, is a step for a thread."""
     log = make_log(env, tmp_path, index_interval_bytes=1 << 20)
     count = time_search.LIGHT_HEADERS + 10
     for number in range(count):

@@ -1,9 +1,9 @@
-"""A log on a disk that fails: whatever call fails, and when, what was acknowledged is there, once, at its offset.
+"""A log on a failing disk: whichever call fails, every acknowledged record exists once, at its offset.
 
-Strategy: fail the n-th call of one operation while records are appended, for every n up to where it is not reached any
-more, once or from then on; then let the disk work again, and at last open the log as after a crash.
-Invariants: a refused batch leaves nothing behind, an acknowledged one stays; offsets have no gaps; appends work again at
-once, unless the log says that it is closed to them.
+Strategy: fail the n-th call of one operation while records are appended, once or from then on, for every n that is reached;
+then let the disk work again, and finally open the log as after a crash.
+Invariants: a refused batch leaves no trace, an acknowledged one stays; offsets have no gaps; appends work again at once, unless
+the log reports that it refuses them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MAX_CALLS = 200
 
 
 class Workload:
-    """One idempotent producer of single records, and what was acknowledged to it."""
+    """One idempotent producer of single records, and its acknowledged records."""
 
     def __init__(self) -> None:
         self.acknowledged: list[bytes] = []
         self._serial = itertools.count()
 
     def append(self, log: Log, count: int) -> None:
-        """Append records; a refused one is not sent again, the next takes its sequence."""
+        """Append records; a refused one is not resent, the next one gets its sequence."""
         for _ in range(count):
             value = b"%d" % next(self._serial) + b"x" * 50
             sequence = len(self.acknowledged)
@@ -56,7 +56,7 @@ class Workload:
                 self.acknowledged.append(value)
 
     def check(self, log: Log) -> None:
-        """The log holds what was acknowledged and nothing else."""
+        """Check that the log holds exactly the acknowledged records."""
         assert read_all(log) == list(enumerate(self.acknowledged))
 
 

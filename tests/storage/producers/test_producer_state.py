@@ -246,7 +246,7 @@ def test_plain_batch_inside_a_transaction() -> None:
 
 
 def test_first_unstable_offset() -> None:
-    """The earliest open transaction holds it, then the earliest finished one until the high watermark has passed."""
+    """The earliest open transaction holds back the LSO, then the earliest completed one until the high watermark passes."""
     state = make()
     assert state.transactions.first_unstable_offset is None
     append(state, 0, 100, producer_id=1, is_transactional=True)
@@ -263,7 +263,7 @@ def test_first_unstable_offset() -> None:
 
 
 def test_last_stable_offset_of_a_completed_transaction() -> None:
-    """It is the first offset of another open transaction, else the offset after the marker."""
+    """The LSO is the first offset of another open transaction, else the offset after the marker."""
     state = make()
     append(state, 0, 0, producer_id=1, is_transactional=True)
     append(state, 0, 5, producer_id=2, is_transactional=True)
@@ -332,7 +332,7 @@ def test_expiration() -> None:
 
 
 def test_snapshot_and_load() -> None:
-    """Of each producer the last batch survives, and open transactions do."""
+    """A snapshot keeps the last batch of each producer, and open transactions."""
     env = MemoryEnv()
     state = make(env)
     append(state, 0, 0)
@@ -364,7 +364,7 @@ def test_no_snapshot_at_offset_0() -> None:
 
 
 def test_loading_forgets_the_expired() -> None:
-    """Producers whose records are old are not taken over, unless a transaction is open."""
+    """Expired producers are not loaded from a snapshot, unless a transaction is open."""
     env = MemoryEnv()
     state = make(env)
     append(state, 0, 0, timestamp=NOW)
@@ -380,7 +380,7 @@ def snapshots(env: MemoryEnv) -> list[int]:
 
 
 def test_load_removes_what_is_out_of_range() -> None:
-    """Snapshots at or below the log start and above the log end go; the newest left is loaded."""
+    """Snapshots at or below the log start and above the log end are removed; the newest remaining one is loaded."""
     env = MemoryEnv()
     state = make(env)
     for sequence in range(5):
@@ -394,7 +394,7 @@ def test_load_removes_what_is_out_of_range() -> None:
 
 @pytest.mark.parametrize("damage", ["empty", "short", "garbled"])
 def test_a_broken_snapshot_gives_way_to_an_older_one(damage: str) -> None:
-    """A corrupt snapshot is removed, and what it lost is to be replayed from the log."""
+    """A corrupt snapshot is removed, and the log must be replayed instead."""
     env = MemoryEnv()
     state = make(env)
     append(state, 0, 0)
@@ -425,7 +425,7 @@ def test_nothing_to_load() -> None:
 
 
 def test_a_snapshot_that_is_gone_is_passed_over() -> None:
-    """Files that somebody else has removed meanwhile are no error."""
+    """Files already removed by another caller are not an error."""
     env = MemoryEnv()
     state = make(env)
     append(state, 0, 0)
@@ -449,7 +449,7 @@ def test_a_snapshot_that_is_gone_is_passed_over() -> None:
     ],
 )
 def test_stray_snapshots(present: list[int], bases: list[int], left: list[int]) -> None:
-    """Snapshots of no segment go, but the newest one stays if it is at or above the last segment."""
+    """Snapshots of no segment are removed, except the newest if it is at or above the last segment."""
     env = MemoryEnv()
     env.make_dirs(DIR)
     for offset in present:
@@ -459,7 +459,7 @@ def test_stray_snapshots(present: list[int], bases: list[int], left: list[int]) 
 
 
 def test_a_longer_file_of_the_same_name_is_replaced() -> None:
-    """A snapshot does not keep the tail of a file that was there before."""
+    """A snapshot does not keep the tail of an earlier file of the same name."""
     env = MemoryEnv()
     env.make_dirs(DIR)
     state = make(env)

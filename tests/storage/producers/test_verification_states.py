@@ -1,4 +1,4 @@
-"""Producers that wait to be let in: sequences above a refused one, epochs, versions, markers, expiry and the bound."""
+"""Producers that await verification: sequences above a refused one, epochs, versions, markers, expiry and the bound."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lowest(states: VerificationStates) -> list[tuple[int, int, int]]:
 
 
 def test_nothing_gets_in_before_a_batch_that_was_announced() -> None:
-    """Neither transactional nor other batches of that producer; those of another one and of our own coordinators do."""
+    """An entry blocks transactional and other batches of its producer, but not those of others or of our coordinators."""
     state = make()
     assert announce(state, 3)
     refused(state, OUT_OF_ORDER, 4)
@@ -34,7 +34,7 @@ def test_nothing_gets_in_before_a_batch_that_was_announced() -> None:
 
 
 def test_a_batch_outside_of_the_transaction_leaves_the_entry() -> None:
-    """Only what is written to the transaction takes it away; a batch that comes again is still recognised."""
+    """Only a batch of the transaction removes the entry; resent batches are still recognised."""
     state = make()
     assert announce(state, 0)
     append(state, 0, 0)
@@ -45,7 +45,7 @@ def test_a_batch_outside_of_the_transaction_leaves_the_entry() -> None:
 
 
 def test_an_open_transaction_is_not_announced() -> None:
-    """The producer's own of that epoch; one of a newer epoch is, and an older one is refused."""
+    """An open transaction of the same epoch needs no entry; a newer epoch gets one, an older one is refused."""
     state = make()
     append(state, 0, 0, epoch=1, is_transactional=True)
     assert not announce(state, 1, epoch=1)
@@ -57,7 +57,7 @@ def test_an_open_transaction_is_not_announced() -> None:
 
 
 def test_version_2_begins_with_0() -> None:
-    """Without batches of that producer, if the first request was one of version 2; whatever later ones are."""
+    """If the first request used version 2 and the producer has no batches, sequence 0 must come first, whatever follows."""
     state = make()
     assert announce(state, 5, is_tv2=True)
     assert announce(state, 5)
@@ -71,7 +71,7 @@ def test_version_2_begins_with_0() -> None:
 
 @pytest.mark.parametrize(("is_tv2", "epoch", "is_kept"), [(True, 1, True), (True, 0, False), (False, 1, False)])
 def test_markers(is_tv2: bool, epoch: int, is_kept: bool) -> None:
-    """A marker ends the wait, unless it carries the epoch of the next transaction, as under version 2, and that waits."""
+    """A marker removes the entry, unless its epoch is that of the next transaction, as under version 2."""
     state = make()
     append(state, 0, 0, is_transactional=True)
     assert announce(state, 0, epoch=1, is_tv2=is_tv2)
@@ -84,7 +84,7 @@ def test_markers(is_tv2: bool, epoch: int, is_kept: bool) -> None:
 
 
 def test_the_lowest_sequence_of_the_newest_epoch_counts() -> None:
-    """A newer epoch starts over, an older one is ignored; beyond the bound the oldest entry goes."""
+    """A newer epoch resets the entry, an older one is ignored; beyond the bound the oldest entry is dropped."""
     states = VerificationStates(most=3)
     for sequence, epoch in ((7, 0), (5, 0), (6, 0), (8, 1), (1, 0)):
         states.start(1, sequence, epoch, NOW, supports_epoch_bump=False)
@@ -95,7 +95,7 @@ def test_the_lowest_sequence_of_the_newest_epoch_counts() -> None:
 
 
 def test_entries_expire() -> None:
-    """With the producers, counted from the first request."""
+    """Entries expire with the producers, counted from the first request."""
     state = make(MemoryEnv())
     assert announce(state, 0)
     state.expire(NOW + 999, 1000)

@@ -1,12 +1,11 @@
-"""A log directory that lives on a machine which may lose power at any moment, and the plain truth about it.
+"""A log directory on a machine that may lose power at any moment, and a plain model of its contents.
 
-`Machine` runs a life (open, append, flush, roll, retention, checkpoints, a cleaner's swap, stop and start) on a `MemoryEnv`. It
-keeps the truth as lists of batches: what was appended, what a flush has vouched for, how far the log start may have moved. At
-every change and every sync, before it has any effect, the machine's files are copied with the truth as of that moment: a `Cut`.
+`Machine` runs a life (open, append, flush, roll, retention, checkpoints, a cleaner's swap, stop and start) on a `MemoryEnv`. Its
+model, the truth, is lists of batches: all appended ones, those covered by a flush, the range of possible log starts. Before every
+change and sync the machine's files are copied together with the truth at that moment: a `Cut`.
 
-`check` then takes a copy that has lost power, opens the directory, and compares it with that truth. It shares no code with
-what it checks beyond reading headers, checksums and records: producers and aborted transactions are computed by replaying
-plain tuples.
+`check` opens a copy that has lost power and compares it with that truth. With the code under test it shares only the parsing of
+headers, checksums and records; it computes producers and aborted transactions by replaying plain tuples.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ TopicPartition = tuple[str, int]
 
 
 class Written(NamedTuple):
-    """A batch as it lies in a log."""
+    """A batch stored in a log."""
 
     base: int
     next: int
@@ -52,20 +51,20 @@ class Written(NamedTuple):
 
 @dataclass(slots=True)
 class Truth:
-    """What is known of one partition, by plain bookkeeping."""
+    """The expected state of one partition."""
 
     history: list[Written] = field(default_factory=list)
-    """Everything that was appended, also what was compacted or deleted since."""
+    """All appended batches, including those compacted or deleted since."""
     batches: list[Written] = field(default_factory=list)
-    """The same after compaction."""
+    """The batches after compaction."""
     cleaned: list[Written] | None = None
-    """While a swap is under way: the batches if it counts."""
+    """During a swap: the batches if it takes effect."""
     flushed: int = 0
-    """A flush that was completed vouches for everything below."""
+    """A completed flush covers all offsets below this."""
     min_start: int = 0
-    """A checkpoint that was written vouches for this log start."""
+    """The log start in a written checkpoint."""
     max_start: int = 0
-    """How far the log start may have moved."""
+    """Highest possible log start."""
     epochs_from: int = 0
     """The leader epochs of what lies before may be unknown: it was deleted, and came back since no checkpoint said so.
 
@@ -73,13 +72,13 @@ class Truth:
     """
 
     def frozen(self) -> Truth:
-        """As of now."""
+        """Return a copy of the current truth."""
         cleaned = None if self.cleaned is None else list(self.cleaned)
         return replace(self, history=list(self.history), batches=list(self.batches), cleaned=cleaned)
 
 
 class Cut(NamedTuple):
-    """The machine just before one of its changes or syncs."""
+    """A copy of the machine before one of its changes or syncs."""
 
     env: MemoryEnv
     truths: dict[TopicPartition, Truth]
@@ -88,7 +87,7 @@ class Cut(NamedTuple):
 
 
 class Machine:
-    """See the module. With `is_flushing` what is due for a flush is flushed when a step is over, as the broker's flusher does."""
+    """See the module. With `is_flushing`, due flushes run after each step, as in the broker's flusher."""
 
     def __init__(self, on_cut: Callable[[Cut], None], **config: Any) -> None:
         self.clock = SettableClock(START_MS)
@@ -109,7 +108,7 @@ class Machine:
         self.open()
 
     def cut(self) -> None:
-        """Hand out what there is at this moment."""
+        """Report a cut of the current moment."""
         truths = {key: truth.frozen() for key, truth in self.truths.items()}
         env = self.env.copy(SettableClock(self.clock.now_ms()))
         self._on_cut(Cut(env, truths, dict(self.sources), self.leader_epoch))
@@ -125,7 +124,7 @@ class Machine:
             log.on_flush_due = self._due.append
 
     def create(self, topic: str) -> None:
-        """Put a topic into the metadata; the next `open` makes it."""
+        """Add a topic to the metadata; the next `open` creates it."""
         self._topics += 1
         self.sources[topic, 0] = PartitionSource(UUID(int=self._topics), self.config)
         self.truths[topic, 0] = Truth()
@@ -144,7 +143,7 @@ class Machine:
         self.directory.deletions.remove(self.directory.deletions.take_due())
 
     def lose_power(self, loss: Loss | random.Random) -> None:
-        """Stop and start again; with NOTHING_LOST it is the process that was killed. What was lost is not history any more."""
+        """Crash and start again; NOTHING_LOST means a killed process. The truth drops the lost batches."""
         self._due.clear()
         self.env.crash(loss)
         self.open()
@@ -252,7 +251,7 @@ class Machine:
         self.log().delete_records(before)
 
     def clean(self, first: int, last: int, keep: Callable[[int], bool], between: Callable[[], None]) -> None:
-        """Have the cleaner merge segments, leaving out batches that belong to no producer and that `keep` does not want.
+        """Let the cleaner merge segments and drop batches without a producer that `keep` rejects.
 
         `between` is called between the steps of the swap, and between the turns in which its files are renamed.
         """
@@ -284,7 +283,7 @@ class Machine:
 def open_directory(
     env: MemoryEnv, sources: dict[TopicPartition, PartitionSource], leader_epoch: int | None = None
 ) -> LogDirectory:
-    """Open the directory with everything in it, as a broker does; as its leader, if an epoch is given."""
+    """Open the directory and all its partitions like a broker; become leader if an epoch is given."""
     directory = LogDirectory.open(env, ROOT, producer_expiration_ms=EXPIRATION_MS)
     directory.load_logs(sources, threads=1)
     if leader_epoch is not None:
@@ -297,7 +296,7 @@ def open_directory(
 
 
 def read_stored(log: Log) -> list[tuple[int, int, Written]]:
-    """Base offset of the segment, position and bytes of every batch; each is whole, and offsets ascend."""
+    """Return segment base offset, position and bytes of every batch; check that each is whole and offsets ascend."""
     found = []
     next_offset = 0
     for segment in log.segments:
@@ -319,7 +318,7 @@ def read_stored(log: Log) -> list[tuple[int, int, Written]]:
 
 
 class Producer(NamedTuple):
-    """A producer after a replay of plain batches."""
+    """A producer's state after a replay of plain batches."""
 
     epoch: int
     last_sequence: int
@@ -340,7 +339,7 @@ class Replayed(NamedTuple):
 
 
 def replay(batches: Iterable[Written]) -> Replayed:
-    """What batches add up to, by the slowest way there is."""
+    """Compute the state after some batches, in the simplest way."""
     result = Replayed({}, {}, {})
     for batch in batches:
         header = parse_header(batch.data)
@@ -382,7 +381,7 @@ def replay(batches: Iterable[Written]) -> Replayed:
 
 
 def state_of(env: MemoryEnv, cut: Cut, truths: Mapping[TopicPartition, Truth]) -> tuple[object, ...]:
-    """All that opening the directory and comparing it with `truths` depends on."""
+    """Return all inputs of opening the directory and comparing it with `truths`."""
     promised = tuple(
         (key, tuple(truth.history), tuple(truth.batches), truth.cleaned and tuple(truth.cleaned), truth.flushed,
          truth.min_start, truth.max_start, truth.epochs_from)
@@ -392,9 +391,9 @@ def state_of(env: MemoryEnv, cut: Cut, truths: Mapping[TopicPartition, Truth]) -
 
 
 def check(cut: Cut, env: MemoryEnv, seen: set[int]) -> None:
-    """Open what a loss of power has left of `cut`, twice, go on, lose power once more: see the invariants of the test.
+    """Lose power at `cut`, open the directory twice, continue, and lose power once more; check the test's invariants.
 
-    `seen` has hashes of what first openings have made of it. What follows depends on nothing else, and most come to the same.
+    `seen` holds hashes of the states after first openings. The later steps depend on nothing else, and most states are equal.
     """
     recovery_points = read_offset_checkpoint(env, f"{ROOT}/{names.RECOVERY_POINT_CHECKPOINT}")
     starts = read_offset_checkpoint(env, f"{ROOT}/{names.LOG_START_OFFSET_CHECKPOINT}")
@@ -424,7 +423,7 @@ def check(cut: Cut, env: MemoryEnv, seen: set[int]) -> None:
 
 
 def check_log(log: Log, truth: Truth) -> Truth:
-    """Compare an opened log with the truth; the truth of what has survived."""
+    """Compare an opened log with the truth; return the truth about the surviving batches."""
     stored = read_stored(log)
     candidates = [truth.batches] if truth.cleaned is None else [truth.batches, truth.cleaned]
     problems = [problem_of(log, stored, candidate, truth) for candidate in candidates]
@@ -451,7 +450,7 @@ def check_log(log: Log, truth: Truth) -> Truth:
 def problem_of(
     log: Log, stored: Sequence[tuple[int, int, Written]], expected: Sequence[Written], truth: Truth
 ) -> str | None:
-    """Why the batches stored are not the expected ones without some that nobody has vouched for; None if they are.
+    """Return why the stored batches are not the expected ones, apart from batches that no flush covers; None if they are.
 
     What is missing is missing up to the end of a segment: of the end of a segment the bytes may be lost and the name of the
     next one not, in Kafka as here.
@@ -474,7 +473,7 @@ def problem_of(
 
 
 def check_producers(log: Log, history: Sequence[Written]) -> None:
-    """Producers and aborted transactions are those of a replay: of all that was, or of what the segments hold."""
+    """Compare producers and aborted transactions with a replay of all batches, or of those in the segments."""
     first = log.segments[0].base_offset
     whole, rest = replay(history), replay(batch for batch in history if batch.base >= first)
     actual = {
@@ -506,7 +505,7 @@ def check_producers(log: Log, history: Sequence[Written]) -> None:
 
 
 def check_indexes(log: Log, stored: Sequence[tuple[int, int, Written]]) -> None:
-    """Every index passes its own check, and what it says is what a scan finds."""
+    """Check that every index passes its own check and agrees with a scan."""
     for segment in log.segments:
         batches = [(position, batch) for base, position, batch in stored if base == segment.base_offset]
         starts = {position: batch.next - 1 for position, batch in batches}
@@ -530,7 +529,7 @@ def check_indexes(log: Log, stored: Sequence[tuple[int, int, Written]]) -> None:
 
 
 def dump(directory: LogDirectory) -> tuple[object, ...]:
-    """Everything that counts, to be compared."""
+    """Return all relevant state, for comparison."""
     return tuple(
         (
             key,
@@ -552,7 +551,7 @@ def _content(env: Any, path: str) -> bytes:
 
 
 def go_on(directory: LogDirectory, truths: dict[TopicPartition, Truth], leader_epoch: int) -> None:
-    """Append to every log, flush, write the checkpoints: the truth is told of it."""
+    """Append to every log, flush, write the checkpoints, and update the truth."""
     for key, truth in truths.items():
         log = directory.logs[key]
         log.become_leader(leader_epoch)

@@ -1,4 +1,4 @@
-"""Offset indexes that were damaged while the broker was down after an orderly stop: no read passes over a record.
+"""Offset indexes damaged between an orderly stop and the next start: no read skips a record.
 
 Kafka believes an index, and goes on behind the records that a wrong entry passes over.
 """
@@ -39,7 +39,7 @@ def index_file(log: Log, segment: int) -> Path:
 
 
 def load(log: Log) -> tuple[Log, list[str]]:
-    """Start after an orderly stop, with nothing in memory of the files of before."""
+    """Start after an orderly stop, without any cached state."""
     log.env = RealEnv(log.env.clock)
     return test_loader.load(log, is_clean=True)
 
@@ -59,7 +59,7 @@ def change(log: Log, segment: int, entry: int, *, offset: int | None = None, pos
 
 
 def check_reads(log: Log, count: int = COUNT) -> None:
-    """Every offset is found, in its own batch, whatever the limit of bytes."""
+    """Check that every offset is found in its batch, whatever the size limit."""
     assert log.log_end_offset == 2 * count
     for offset in range(0, 2 * count, 2):
         for max_bytes in (1, 500):
@@ -74,13 +74,13 @@ def check_reads(log: Log, count: int = COUNT) -> None:
 @pytest.mark.parametrize("entry", [0, -1])
 @pytest.mark.parametrize("position", [-7, 1, 777, 2**31 - 1])
 def test_a_position_where_no_batch_begins(log: Log, segment: int, entry: int, position: int) -> None:
-    """Inside of a batch, beyond the end, below zero: an entry before it serves."""
+    """For a position inside a batch, beyond the end or below zero, an earlier entry is used."""
     check_reads(change(log, segment, entry, position=position))
 
 
 @pytest.mark.parametrize("segment", [1, 3], ids=["middle", "active"])
 def test_a_position_of_another_batch(log: Log, segment: int) -> None:
-    """One before costs time; one behind would pass over what is between."""
+    """The position of an earlier batch only costs time; that of a later one would skip records."""
     positions = [at for at, _ in iter_headers(Path(log.segments[segment].path).read_bytes())]
     for position in positions[::3]:
         log = change(log, segment, 4, position=position)
@@ -90,7 +90,7 @@ def test_a_position_of_another_batch(log: Log, segment: int) -> None:
 @pytest.mark.parametrize("offset", [-1, 0, 3, 40, 2**31 - 1])
 @pytest.mark.parametrize("segment", [1, 3], ids=["middle", "active"])
 def test_another_offset(log: Log, segment: int, offset: int) -> None:
-    """Whatever the order of the entries is then."""
+    """Reads are right after a change of an entry's offset, even if entries are out of order."""
     for entry in (0, 4, -1):
         log = change(log, segment, entry, offset=offset)
     check_reads(log)
@@ -98,7 +98,7 @@ def test_another_offset(log: Log, segment: int, offset: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_any_bytes(log: Log, seed: int) -> None:
-    """Garbage in all of it."""
+    """Reads are right even if the whole index is garbage."""
     log.close()
     rng = random.Random(seed)
     for segment in range(len(log.segments)):
@@ -111,7 +111,7 @@ def test_any_bytes(log: Log, seed: int) -> None:
 
 
 def test_it_is_told_once_for_each_segment(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    """With the file, the entry, and what to do."""
+    """One warning per segment names the file, the entry and the remedy."""
     log = change(log, 1, 4, position=777)
     with caplog.at_level(logging.WARNING):
         check_reads(log)
@@ -121,7 +121,7 @@ def test_it_is_told_once_for_each_segment(log: Log, caplog: pytest.LogCaptureFix
 
 
 def test_a_whole_index_is_never_told_of(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is looked at twice."""
+    """A whole index causes no warning and no second scan."""
     with caplog.at_level(logging.WARNING):
         check_reads(log)
         check_reads(reopen(log))
@@ -129,7 +129,7 @@ def test_a_whole_index_is_never_told_of(log: Log, caplog: pytest.LogCaptureFixtu
 
 
 def test_a_damaged_log_file_is_not_blamed_on_its_index(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    """The error names the `.log` file, and the position where it stops making sense."""
+    """The error names the `.log` file and its first invalid position."""
     _, position = log.segments[1].offset_index.entry(4)
     offset, _ = log.segments[1].offset_index.entry(5)
     path = Path(log.segments[1].path)
@@ -143,7 +143,7 @@ def test_a_damaged_log_file_is_not_blamed_on_its_index(log: Log, caplog: pytest.
 
 
 def test_appends_go_on_behind_a_damaged_index(log: Log) -> None:
-    """A last entry far above the end would refuse them: the active segment's indexes are made anew at the start."""
+    """A last entry far above the end would refuse appends: the start rebuilds the active segment's indexes."""
     for suffix in (".index", ".timeindex"):
         log.active.flush_indexes()
         log.close()
@@ -159,7 +159,7 @@ def test_appends_go_on_behind_a_damaged_index(log: Log) -> None:
 
 
 def test_gaps_of_compaction_are_no_damage(caplog: pytest.LogCaptureFixture) -> None:
-    """Who asks for an offset that is gone gets the next one, from whole indexes and from damaged ones."""
+    """A read at a compacted offset gets the next one, with whole and with damaged indexes."""
     log = CleanerLog(index_interval_bytes=0)
     for number in range(60):
         log.data(f"k{number % 40 if number % 3 else number}", "same")
@@ -190,7 +190,7 @@ def test_gaps_of_compaction_are_no_damage(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_entries_of_several_batches_are_none_either(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    """Older versions of Kafka write the position of the first batch and the last offset of the last one."""
+    """Entries of older Kafka versions, with position of the first and offset of the last of several batches, are valid."""
     positions = [at for at, _ in iter_headers(Path(log.segments[1].path).read_bytes())]
     before = positions[positions.index(log.segments[1].offset_index.entry(4)[1]) - 2]
     log = change(log, 1, 4, position=before)
@@ -200,7 +200,7 @@ def test_entries_of_several_batches_are_none_either(log: Log, caplog: pytest.Log
 
 
 def test_a_round_that_begins_inside_of_a_segment_misses_no_key() -> None:
-    """Its map would begin behind the first dirty offset, and older records of the keys between would stay."""
+    """The map must not start behind the first dirty offset, or older records of the skipped keys would stay."""
     log = CleanerLog(index_interval_bytes=0)
     for number in range(20):
         log.data(f"k{number % 10}")

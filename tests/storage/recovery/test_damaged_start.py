@@ -1,4 +1,4 @@
-"""A `.log` file that was damaged where it had been synced: no start removes a byte of it, and the error says what to do.
+"""A `.log` file damaged in its synced part: no start removes a byte of it, and the error states the remedy.
 
 Kafka cuts such a log at the damage, whether its index was missing after an orderly stop or it was scanned after a crash.
 """
@@ -29,7 +29,7 @@ from tests.storage.recovery import test_loader
 from tests.storage.recovery.test_log_directory import COUNT, fill, source, start
 
 LENGTH, BASE_OFFSET, CRC, RECORDS = 8, 2, 17, 70
-"""Bytes of a batch, from its beginning."""
+"""Byte positions within a batch."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def log(env: RealEnv, tmp_path: Path) -> Log:
 
 
 def contents(log: Log, suffix: str = "") -> dict[str, bytes]:
-    """What is in the files of a log."""
+    """Return the contents of a log's files."""
     return {path.name: path.read_bytes() for path in Path(log.path).iterdir() if path.name.endswith(suffix)}
 
 
@@ -57,18 +57,18 @@ def flip(path: str | Path, position: int, bit: int = 0x40) -> None:
 
 
 def positions(path: str) -> list[int]:
-    """Where the batches of a `.log` file begin."""
+    """Return the positions of the batches in a `.log` file."""
     return [position for position, _ in iter_headers(Path(path).read_bytes())]
 
 
 def load(log: Log, *, is_clean: bool = True, recovery_point: int = 100) -> tuple[Log, list[str]]:
-    """Start, with nothing in memory of the files of before."""
+    """Start without any cached state."""
     log.env = RealEnv(log.env.clock)
     return test_loader.load(log, is_clean=is_clean, recovery_point=recovery_point)
 
 
 def check_refused(log: Log, segment: int, position: int) -> None:
-    """Starts of either kind refuse the log, name file and position, and leave every file as it is.
+    """Check that starts after a stop and after a crash refuse the log, name file and position, and change no file.
 
     Then: with the recovery point that the error names the log is cut off at the damage, as it says.
     """
@@ -88,14 +88,14 @@ def check_refused(log: Log, segment: int, position: int) -> None:
 
 @pytest.mark.parametrize("byte", [LENGTH, BASE_OFFSET], ids=["length", "base offset"])
 def test_the_last_indexed_batch(log: Log, byte: int) -> None:
-    """After an orderly stop it is not taken for a damage of the index, which is whole."""
+    """After an orderly stop a damaged batch is not mistaken for a damaged index."""
     _, position = log.active.offset_index.last_entry
     flip(log.active.path, position + byte)
     check_refused(log, 3, position)
 
 
 def test_a_batch_behind_the_last_index_entry(log: Log) -> None:
-    """What cannot be framed hides where the log ends: appends would go behind it, where nobody finds them."""
+    """Invalid framing hides the end of the log: appends behind it would never be found."""
     _, indexed = log.active.offset_index.last_entry
     position = next(at for at in positions(log.active.path) if at > indexed)
     flip(log.active.path, position + LENGTH + 2)
@@ -104,7 +104,7 @@ def test_a_batch_behind_the_last_index_entry(log: Log) -> None:
 
 @pytest.mark.parametrize("byte", [CRC, RECORDS, LENGTH], ids=["CRC", "records", "length"])
 def test_a_damaged_index_beside_a_damaged_log(log: Log, byte: int) -> None:
-    """The index would be made anew, and the `.log` file is looked at for that: its damage is told, before any file changes."""
+    """The rebuild of the index scans the `.log` file and reports its damage before any file changes."""
     flip(log.active.offset_index.file.path, -1, 1)
     position = positions(log.active.path)[7]
     flip(log.active.path, position + byte)
@@ -112,7 +112,7 @@ def test_a_damaged_index_beside_a_damaged_log(log: Log, byte: int) -> None:
 
 
 def test_an_old_segment_without_index(log: Log) -> None:
-    """A damage in it is no reason to remove those behind it."""
+    """Damage in an old segment does not remove later segments."""
     Path(log.segments[0].offset_index.file.path).unlink()
     position = positions(log.segments[0].path)[13]
     flip(log.segments[0].path, position + RECORDS)
@@ -120,7 +120,7 @@ def test_an_old_segment_without_index(log: Log) -> None:
 
 
 def test_a_damage_that_nothing_has_to_look_at(log: Log) -> None:
-    """With whole indexes an orderly start serves what is there, and so does a recovery that has no need of that segment."""
+    """With whole indexes an orderly start opens the log, and so does a recovery that does not scan the segment."""
     flip(log.segments[0].path, positions(log.segments[0].path)[13] + RECORDS)
     before = contents(log, ".log")
     for is_clean in (True, False):
@@ -132,7 +132,7 @@ def test_a_damage_that_nothing_has_to_look_at(log: Log) -> None:
 
 @pytest.mark.parametrize("byte", [CRC, RECORDS, LENGTH, BASE_OFFSET], ids=["CRC", "records", "length", "base offset"])
 def test_after_a_crash_the_recovery_point_decides(log: Log, byte: int) -> None:
-    """A batch behind it may be torn and goes, with what follows; one that was synced stays."""
+    """A damaged batch above the recovery point is cut off with all that follows; below it nothing is removed."""
     position = positions(log.active.path)[10]
     flip(log.active.path, position + byte)
     before = contents(log, ".log")
@@ -175,9 +175,9 @@ def test_an_orderly_start_never_shortens_a_log(log: Log, seed: int) -> None:
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_refused_log_is_refused_until_somebody_decides(is_killed: bool) -> None:
-    """In a whole directory: the others are served, a refused log keeps its recovery point, and does what the error says.
+    """Other logs are served; a refused log keeps its recovery point, and the remedy of the error text works.
 
-    Also if the broker that refused it was killed before it wrote any checkpoints.
+    This holds even if the broker that refused it was killed before it wrote any checkpoints.
     """
     env = MemoryEnv()
     expected = {("bad", 0): source(1, index_interval_bytes=0), ("good", 0): source(2)}
@@ -206,9 +206,9 @@ def test_a_refused_log_is_refused_until_somebody_decides(is_killed: bool) -> Non
 @pytest.mark.parametrize("what", ["no offset index", "a damaged index of aborted transactions"])
 @pytest.mark.parametrize("loss", [None, Loss(0, 1), Loss(1, 0), Loss(1, 0.5)])
 def test_a_loss_of_power_while_indexes_are_made_anew(what: str, loss: Loss | None) -> None:
-    """An orderly start makes the indexes of an old segment anew; the next one has all of them, whenever the power went.
+    """A start rebuilds the indexes of an old segment; whenever the power fails, the next start has all of them.
 
-    Above all that of aborted transactions: without its entries aborted records would be served as committed ones.
+    The index of aborted transactions matters most: without it aborted records would be served as committed ones.
     """
     env = MemoryEnv()
     log = transactions.new_log(env)
@@ -234,14 +234,14 @@ def test_a_loss_of_power_while_indexes_are_made_anew(what: str, loss: Loss | Non
         again = load_with(machine, log.log_end_offset, is_clean=False)
         assert again is not None
         assert [segment.txn_index.all() for segment in again.segments] == expected
-        # What was written of an offset index and not synced may be lost, as ever: reads are right without it.
+        # Unsynced parts of an offset index may be lost, as always: reads are right without them.
         assert again.segments[1].offset_index.file.entries > 0 or (loss is not None and loss.content < 1)
         if is_over:
             return
 
 
 def load_with(env: MemoryEnv, recovery_point: int, *, is_clean: bool) -> Log | None:
-    """Start; None if the power goes meanwhile."""
+    """Start; None if the power fails during the start."""
     try:
         return load_one(
             env,

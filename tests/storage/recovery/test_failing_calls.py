@@ -1,12 +1,12 @@
-"""A log whose calls to the disk fail at random, whose broker is killed and loses power, and that goes on all the same.
+"""A log that survives random failures of disk calls, kills of its broker and losses of power.
 
-Strategy: a random life of appends (of producers, too), rolls, flushes and retention on `MemoryEnv`. In one step of seven some
-calls to the disk fail, with some bytes written, for a while or until the step is over. Now and then the log is stopped in order
-and started, or a copy of the machine is killed or loses power, and some lives go on there.
+Strategy: a random life of appends (also by producers), rolls, flushes and retention on `MemoryEnv`. In one step of seven some
+disk calls fail, with partial writes, for a while or until the end of the step. At random the log is stopped in order and started,
+or a copy of the machine is killed or loses power, and some lives continue on the copy.
 
-Invariants: what was refused is never read, and what was acknowledged always, whichever call failed: now, after an orderly stop,
-and after a kill. After a loss of power what a flush has vouched for is there, and the rest has nothing but gaps. Every start
-opens the log; after an orderly stop producers are known as before.
+Invariants: whichever call failed, refused records are never read and acknowledged ones always: now, after an orderly stop, and
+after a kill. After a loss of power all flushed records exist; the others may only have gaps. Every start opens the log; after an
+orderly stop the producer state is unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OPERATIONS: tuple[Operation, ...] = (
 
 
 class Life:
-    """One log, and what is known of it by plain bookkeeping."""
+    """One log, and its expected state."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -55,7 +55,7 @@ class Life:
         self.number = 0
 
     def expected(self, log: Log, end: int | None = None) -> list[bytes]:
-        """What readers of `log` should get, of the offsets below `end`."""
+        """Return the records that readers of `log` should get below offset `end`."""
         return [
             value
             for offset, value in sorted(self.acknowledged.items())
@@ -63,7 +63,7 @@ class Life:
         ]
 
     def step(self) -> None:
-        """Do something, which may fail."""
+        """Run one random action, which may fail."""
         chance, log = self.chance, self.log
         fault = None
         if chance.random() < 0.15:
@@ -97,7 +97,7 @@ class Life:
         self.sequences[producer_id] += 1
 
     def flush(self) -> None:
-        """As the flusher does."""
+        """Flush like the flusher."""
         if self.log.write_failure is None:
             try:
                 self.log.flush()
@@ -131,7 +131,7 @@ class Life:
         self.flushed, self.checkpoint = self.log.log_end_offset, self.log.recovery_point
 
     def crash(self, *, is_power_lost: bool) -> None:
-        """Start on a copy of the machine, after a kill or a loss of power; go on there, or not."""
+        """Start on a copy of the machine, after a kill or a loss of power; perhaps continue there."""
         chance, log = self.chance, self.log
         machine = self.env.copy(SettableClock(START_MS))
         if is_power_lost:
@@ -159,7 +159,7 @@ class Life:
 
 
 def sequences(log: Log) -> dict[int, int]:
-    """The last sequence of each producer; -1 if it is not known."""
+    """Return the last sequence of each producer; -1 if unknown."""
     states = {producer_id: log.producers.state_of(producer_id) for producer_id in PRODUCERS}
     return {producer_id: -1 if state is None else state.last_sequence for producer_id, state in states.items()}
 

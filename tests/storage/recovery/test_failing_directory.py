@@ -1,12 +1,12 @@
-"""A whole log directory whose calls fail at random: topics come and go, and starts come to no end.
+"""A log directory with random failures of disk calls: topics are created and deleted, and starts fail half-way.
 
-Strategy: a random life of two topics on `MemoryEnv`: made, deleted, made anew under the old name, appended to, flushed,
-shortened; checkpoints are written, some of them of a moment ago. In one step of five some calls to the disk fail. Now and then
-the directory is stopped in order, killed, or loses power; up to two starts fail or lose power half-way before one succeeds.
+Strategy: a random life of two topics on `MemoryEnv`: created, deleted, created again under the old name, appended to, flushed,
+shortened; checkpoints are written, some of them outdated. In one step of five some disk calls fail. At random the directory is
+stopped in order, killed, or loses power; up to two starts fail or lose power half-way before one succeeds.
 
-Invariants: that start opens every topic of the metadata, with records of its own only, never of one that had its name before: all
-that were acknowledged, or those that a flush has vouched for if power was lost. The log start is not below what a checkpoint
-that was written said, nor above what deletions allow.
+Invariants: that start opens every topic of the metadata, with its own records only, never those of an earlier topic of the same
+name: all acknowledged ones, or after a loss of power all flushed ones. The log start is not below that of a written checkpoint,
+nor above the deleted offsets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PATHS = ("*", "/data", "/data/*checkpoint*", "/data/a-0*", "*.log")
 
 @dataclass
 class Truth:
-    """What is known of a topic by plain bookkeeping."""
+    """The expected state of a topic."""
 
     acknowledged: dict[int, bytes] = field(default_factory=dict)
     flushed: int = 0
@@ -67,7 +67,7 @@ class Life:
         self.directory = start(self.env, self.sources)
 
     def fail(self, env: MemoryEnv) -> InjectedFault:
-        """Have some calls fail from now on."""
+        """Make some calls fail from now on."""
         chance = self.chance
         return env.fail(
             chance.choice(OPERATIONS),
@@ -79,7 +79,7 @@ class Life:
         )
 
     def step(self) -> None:
-        """Do something, which may fail."""
+        """Run one random action, which may fail."""
         fault = self.fail(self.env) if self.chance.random() < 0.2 else None
         key = (self.chance.choice("ab"), 0)
         log = self.directory.logs.get(key)
@@ -103,7 +103,7 @@ class Life:
             fault.clear()
 
     def delete(self, key: tuple[str, int], log: Log | None) -> None:
-        """As `delete_topics` does."""
+        """Delete topics like `delete_topics`."""
         del self.sources[key], self.truths[key]
         try:
             if log is not None:
@@ -137,7 +137,7 @@ class Life:
                 log.delete_records(before)
 
     def write_checkpoints(self) -> None:
-        """Write what is now, or what was a moment ago, or take note of what is now for then."""
+        """Write the current checkpoint state or an outdated one, or keep the current one for later."""
         if self.pending is None and self.chance.random() < 0.5:
             self.pending = self.directory.checkpoint_state()
             return
@@ -150,7 +150,7 @@ class Life:
     # -- stops and starts ----------------------------------------------------------------------------------------
 
     def restart(self) -> None:
-        """Stop in one way or another, and start as often as it takes; go on there."""
+        """Stop in a random way, start until a start succeeds, and continue there."""
         chance = self.chance
         has_failed = any(log.write_failure is not None for log in self.directory.logs.values())
         how = chance.choice(["stopped", "killed", "power lost"])
@@ -170,7 +170,7 @@ class Life:
             self.take_over(key, self.directory.logs[key])
 
     def start_in_vain(self, machine: MemoryEnv) -> tuple[MemoryEnv, bool]:
-        """Start while calls fail, and be killed, or lose power meanwhile; the machine afterwards, and whether it did."""
+        """Start while calls fail, then be killed or lose power; return the machine, and True if power was lost."""
         is_power_lost = self.chance.random() < 0.5
         if is_power_lost:
             machine.power_off_after(changes=self.chance.randrange(25))
@@ -184,7 +184,7 @@ class Life:
         return machine.copy(SettableClock(machine.clock.now_ms())), False
 
     def check(self, key: tuple[str, int], source: PartitionSource, *, is_power_lost: bool) -> None:
-        """See the invariants."""
+        """Check the invariants."""
         assert not self.directory.failures
         log, truth = self.directory.logs[key], self.truths[key]
         assert log.topic_id == source.topic_id
@@ -200,7 +200,7 @@ class Life:
         assert is_power_lost or len(found) == len(sure)
 
     def take_over(self, key: tuple[str, int], log: Log) -> None:
-        """Go on with what a start has found."""
+        """Continue with the state found by a start."""
         truth, found = self.truths[key], set(read_all(log, log.log_start_offset))
         for offset, value in list(truth.acknowledged.items()):
             if offset >= log.log_end_offset or (offset >= log.log_start_offset and value not in found):

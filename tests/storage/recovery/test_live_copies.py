@@ -1,6 +1,6 @@
-"""Copies of a log directory that were made while a broker ran: their files are of different moments.
+"""Copies of a log directory made while a broker ran: their files are of different moments.
 
-Kafka opens most of them. So does Diamant, unless whole batches would have to be cut off: what is taken out of such a log is kept.
+Kafka opens most of them. So does Diamant, unless whole batches would have to be cut off; data taken out of such a log are kept.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tests.storage.recovery.test_damaged_start import CRC, LENGTH, contents, fli
 from tests.storage.recovery.test_log_directory import COUNT, fill, source, start
 
 END = 30
-"""Of the log of the fixture; its active segment begins at 20."""
+"""Numbers of the fixture's log; its active segment begins at 20."""
 
 
 @pytest.fixture
 def log(env: RealEnv, tmp_path: Path) -> Log:
-    """A log of two segments, whose broker was killed."""
+    """A log of two segments after a kill of its broker."""
     log = make_log(env, tmp_path, index_interval_bytes=300)
     for number in range(END):
         if number == 20:
@@ -48,13 +48,13 @@ def log(env: RealEnv, tmp_path: Path) -> Log:
 
 
 def load(log: Log, recovery_point: int | None) -> tuple[Log, list[str]]:
-    """Open it as after a crash, with nothing in memory of the files of before."""
+    """Open the log as after a crash, without any cached state."""
     log.env = RealEnv(log.env.clock)
     return test_loader.load(log, recovery_point=recovery_point)  # type: ignore[arg-type]
 
 
 def torn(path: str, damage: str) -> int:
-    """Damage the last three batches, in a way that leaves none of them whole; return where it begins."""
+    """Damage each of the last three batches; return the position of the damage."""
     data = Path(path).read_bytes()
     position = positions(path)[-3]
     pieces = {
@@ -72,7 +72,7 @@ def torn(path: str, damage: str) -> int:
 @pytest.mark.parametrize("recovery_point", [28, END, 5000, None])
 @pytest.mark.parametrize("damage", ["short", "no header", "zeros", "half zeros", "noise", "boundary"])
 def test_a_log_that_ends_below_its_recovery_point(log: Log, damage: str, recovery_point: int | None) -> None:
-    """It opens, tells how much is missing, and what was cut off is kept, unless it is all zero."""
+    """The log opens and reports the number of missing records; the cut-off bytes are kept, unless all are zero."""
     before = Path(log.active.path).read_bytes()
     position = torn(log.active.path, damage)
     cut = Path(log.active.path).read_bytes()[position:]
@@ -91,7 +91,7 @@ def test_a_log_that_ends_below_its_recovery_point(log: Log, damage: str, recover
 
 
 def test_what_is_kept_is_never_overwritten(log: Log) -> None:
-    """A log that is torn at the same offset twice has two files with what was cut off."""
+    """A log that is torn twice at the same offset has two files of cut-off bytes."""
     for piece in (b"first", b"second"):
         with Path(log.active.path).open("ab") as file:
             file.write(piece)
@@ -110,7 +110,7 @@ def test_what_is_kept_is_never_overwritten(log: Log) -> None:
     ],
 )
 def test_a_start_that_ends_while_it_sets_aside(operation: Operation, path: str) -> None:
-    """The disk is full, or the broker is killed there: nothing is cut before it is kept, once; the next start does the rest."""
+    """With a full disk or after a kill, bytes are cut off only once they are kept; the next start makes no second copy."""
     env = MemoryEnv()
     log = make_log(env, Path("/c"), index_interval_bytes=300)  # type: ignore[arg-type]
     for number in range(END):
@@ -140,7 +140,7 @@ def test_a_start_that_ends_while_it_sets_aside(operation: Operation, path: str) 
 @pytest.mark.parametrize("byte", [CRC, LENGTH, LENGTH + 3], ids=["CRC", "length", "short length"])
 @pytest.mark.parametrize("recovery_point", [END, None])
 def test_whole_batches_behind_a_damage(log: Log, byte: int, recovery_point: int | None) -> None:
-    """No start destroys them, below the recovery point or without one: the log is refused, and every file as it was."""
+    """No start removes whole batches behind damage, below the recovery point or without one: the log is refused unchanged."""
     flip(log.active.path, positions(log.active.path)[4] + byte, 4)
     before = contents(log)
     for _ in range(2):
@@ -150,7 +150,7 @@ def test_whole_batches_behind_a_damage(log: Log, byte: int, recovery_point: int 
 
 
 def test_a_damage_in_an_old_segment_without_a_recovery_point(log: Log) -> None:
-    """All segments are looked at; a damage at the end of one is not the end of the log."""
+    """All segments are checked; damage at the end of one is not the end of the log."""
     with Path(log.segments[0].path).open("r+b") as file:
         file.truncate(positions(log.segments[0].path)[-1] + 30)
     before = contents(log)
@@ -161,7 +161,7 @@ def test_a_damage_in_an_old_segment_without_a_recovery_point(log: Log) -> None:
 
 @pytest.mark.parametrize("loss", ["missing", "damaged"])
 def test_a_lost_file_of_recovery_points_is_no_leave_to_cut(loss: str) -> None:
-    """A log with a damage in its middle stays refused at all further starts, though these find a file again."""
+    """A log with damage in its middle stays refused at later starts, although these find a checkpoint file."""
     env = MemoryEnv()
     expected = {("bad", 0): source(1), ("good", 0): source(2)}
     fill(env, expected)
@@ -189,7 +189,7 @@ def test_a_lost_file_of_recovery_points_is_no_leave_to_cut(loss: str) -> None:
 
 
 def test_a_log_that_was_checked_without_a_recovery_point() -> None:
-    """What was found to be whole is synced, and counts as that from then on: a later damage there is no leave to cut either."""
+    """Data found whole are synced and count as synced from then on: later damage in them does not permit a cut."""
     env = MemoryEnv()
     expected = {("t", 0): source(1, segment_bytes=1000)}
     fill(env, expected)
@@ -208,7 +208,7 @@ def test_a_log_that_was_checked_without_a_recovery_point() -> None:
 
 
 def test_a_log_that_lost_its_end_and_then_the_power() -> None:
-    """What was appended since, and was not synced, may be torn anywhere: the recovery point is not that of before any more."""
+    """Unsynced appends after the loss may be torn anywhere, since the old recovery point no longer applies."""
     env = MemoryEnv()
     expected = {("t", 0): source(1)}
     fill(env, expected)
@@ -229,7 +229,7 @@ def test_a_log_that_lost_its_end_and_then_the_power() -> None:
 
 
 def test_what_a_start_has_found_on_a_full_disk() -> None:
-    """It cannot be noted at once; the broker starts all the same, so that something can be deleted."""
+    """The recovery points cannot be written at once; the broker starts nevertheless, so that data can be deleted."""
     env = MemoryEnv()
     expected = {("t", 0): source(1)}
     fill(env, expected)
@@ -241,7 +241,7 @@ def test_what_a_start_has_found_on_a_full_disk() -> None:
     assert "No space left" in message
 
 
-# -- segments from before a round of the cleaner, beside what they were cleaned into -----------------------------------
+# -- segments from before a cleaning round, beside the segments they were cleaned into ---------------------------------
 
 
 @pytest.fixture
@@ -257,14 +257,14 @@ def compacted(env: RealEnv, tmp_path: Path) -> Log:
 
 
 def clean(log: Log) -> None:
-    """Do a round on the files."""
+    """Run a cleaning round on the files."""
     clean_partition(
         RealEnv(log.env.clock), log.path, log.config, CleanerSettings(), producer_expiration_ms=1, is_forced=True
     )
 
 
 def take(log: Log, before: Path, *bases: int) -> None:
-    """Have files of before the round again, as a copy has that came to them earlier."""
+    """Restore files from before the round, like a copy that read them earlier."""
     for base in bases:
         for path in before.glob(f"{base:020d}.*"):
             shutil.copy2(path, log.path)
@@ -275,7 +275,7 @@ def take(log: Log, before: Path, *bases: int) -> None:
 def test_segments_that_were_cleaned_into_another(
     compacted: Log, tmp_path: Path, taken: tuple[int, ...], has_active: bool
 ) -> None:
-    """They are set aside; readers get what the cleaned segment has, from whichever offset, and the log ends behind it."""
+    """Stale segments are set aside; reads from any offset get the cleaned segment, at which the log ends."""
     before = tmp_path / "before"
     shutil.copytree(compacted.path, before)
     clean(compacted)
@@ -296,7 +296,7 @@ def test_segments_that_were_cleaned_into_another(
 
 @pytest.mark.parametrize("loss", [Loss(1, 1), Loss(0.5, 1), Loss(0, 0)])
 def test_a_loss_of_power_while_old_segments_are_set_aside(loss: Loss) -> None:
-    """Whichever of them have gone, those that stay are found again, though few batches of the cleaned segment lie behind them."""
+    """Whichever segments were set aside, the rest are found to be stale again."""
     env = MemoryEnv()
     config = {"cleanup_policy": frozenset({"compact"}), "index_interval_bytes": 300, "segment_bytes": 5500}
     log = make_log(env, Path("/c"), **config)  # type: ignore[arg-type]
@@ -335,7 +335,7 @@ def test_a_loss_of_power_while_old_segments_are_set_aside(loss: Loss) -> None:
 
 @pytest.mark.parametrize("is_last", [False, True])
 def test_an_old_segment_whose_last_records_are_not_in_the_cleaned_one(compacted: Log, is_last: bool) -> None:
-    """It was cleaned as a whole and goes; but not if the log would end earlier without it."""
+    """A segment that was cleaned as a whole is set aside, unless the log would end earlier without it."""
     first, second = (Path(segment.path) for segment in compacted.segments[:2])
     whole, batches = second.read_bytes(), positions(str(second))
     first.write_bytes(first.read_bytes()[: positions(str(first))[2]] + whole[batches[3] : batches[-4]])
@@ -351,7 +351,7 @@ def test_an_old_segment_whose_last_records_are_not_in_the_cleaned_one(compacted:
 
 
 def test_an_end_mark_without_the_segment_that_it_belongs_to(compacted: Log) -> None:
-    """The copying program came to the one and not to the other any more. An empty segment amid another one hides its records."""
+    """A copy may hold only the end mark. An empty segment within the offsets of another one would hide its records."""
     (Path(compacted.path) / f"{39:020d}.log.swap").touch()
     loaded, _ = load(compacted, 100)
     assert [segment.base_offset for segment in loaded.segments] == [0, 20, 40, 60, 80, 100]
@@ -360,7 +360,7 @@ def test_an_end_mark_without_the_segment_that_it_belongs_to(compacted: Log) -> N
 
 
 def load_values(log: Log, offset: int) -> list[bytes | None]:
-    """What a reader gets from an offset on; the files stay as they are."""
+    """Return the records from an offset on; the files do not change."""
     copy = Path(log.path).parent / "read" / "t-0"
     shutil.copytree(log.path, copy)
     there = test_loader.load(make_like(log, RealEnv(log.env.clock), str(copy)), recovery_point=100)[0]
@@ -370,14 +370,14 @@ def load_values(log: Log, offset: int) -> list[bytes | None]:
 
 
 def make_like(log: Log, env: RealEnv | MemoryEnv, path: str | None = None) -> Log:
-    """The same log on another machine or at another place, for `load`."""
+    """Copy the log to another machine or path, for `load`."""
     other = object.__new__(type(log))
     other.env, other.path, other.config = env, path or log.path, log.config
     return other
 
 
 def test_an_index_of_another_moment_than_its_segment(compacted: Log, tmp_path: Path) -> None:
-    """Of a cleaned segment with the indexes of the old one all indexes are made anew at the start, not entry by entry later."""
+    """If a cleaned segment has the old one's indexes, the start rebuilds all of them, instead of later reads entry by entry."""
     before = tmp_path / "before"
     shutil.copytree(compacted.path, before)
     clean(compacted)
@@ -393,7 +393,7 @@ def test_an_index_of_another_moment_than_its_segment(compacted: Log, tmp_path: P
 
 
 def test_a_damaged_offset_makes_no_segment_stale(compacted: Log) -> None:
-    """A segment whose last batch claims to lie behind others covers them by that alone: they stay."""
+    """A segment that covers others only by the damaged offset of its last batch does not make them stale."""
     position = positions(compacted.segments[0].path)[-1]
     flip(compacted.segments[0].path, position + 7, 64)
     before = contents(compacted, ".log")
@@ -403,21 +403,21 @@ def test_a_damaged_offset_makes_no_segment_stale(compacted: Log) -> None:
 
 
 def test_an_index_without_its_segment_is_told(log: Log) -> None:
-    """The copying program found the index and not the `.log` file: what that held is missing."""
+    """If a copy has an index without its `.log` file, the message says that records may be missing."""
     Path(log.segments[0].path).unlink()
     _, messages = load(log, 20)
     assert any(f"there is no {0:020d}.log" in one for one in messages)
 
 
 def test_config_without_compaction_compares_no_segments(log: Log) -> None:
-    """Nothing is cleaned there: a start opens no more segments than recovery needs."""
+    """Without compaction there are no cleaned segments, so a start opens only the segments that recovery needs."""
     assert LogConfig().is_compacted is False
     loaded, _ = load(log, 25)
     assert loaded.segments[0]._file is None
 
 
 def test_a_clean_of_a_copy_merges_no_segments_of_different_moments(compacted: Log, tmp_path: Path) -> None:
-    """`diamant log clean` and `whatif` take such files for what they are, though no recovery was asked for."""
+    """`diamant log clean` and `whatif` recognise stale segments even without recovery."""
     before = tmp_path / "before"
     shutil.copytree(compacted.path, before)
     clean(compacted)
@@ -431,12 +431,12 @@ def test_a_clean_of_a_copy_merges_no_segments_of_different_moments(compacted: Lo
 
 
 def headers(log: Log) -> list[BatchHeader]:
-    """Those of all batches, in the order of the files."""
+    """Return the headers of all batches, in order of the files."""
     return [header for one in log.segments for _, header in iter_headers(Path(one.path).read_bytes())]
 
 
 def test_a_clean_of_a_partition_whose_recovery_point_nobody_knows(compacted: Log) -> None:
-    """`diamant log clean --unclean` of a copy of one partition cuts off no whole batches either, nor does it before it fails."""
+    """`diamant log clean --unclean` of one copied partition cuts off no whole batches, not even before it fails."""
     path = compacted.segments[1].path
     flip(path, positions(path)[3] + CRC)
     before = contents(compacted)

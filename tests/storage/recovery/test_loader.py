@@ -87,7 +87,7 @@ def test_everything_but_the_log_files_may_be_gone(log: Log) -> None:
 
 @pytest.mark.parametrize("tail", [b"\x00" * 100, b"\x07" * 9, bytes(range(200)), b""])
 def test_torn_and_garbage_tails_are_cut_off(log: Log, tail: bytes) -> None:
-    """After a crash, whatever follows the last whole valid batch goes, and every record before it stays."""
+    """After a crash all bytes after the last whole valid batch are cut off, and all records before stay."""
     expected = fill(log)
     log.close(is_clean=False)
     last = files(log, ".log")[-1]
@@ -119,7 +119,7 @@ def test_corruption_anywhere_leaves_a_prefix(log: Log, seed: int) -> None:
 
 
 def test_segments_below_the_recovery_point_are_not_scanned(log: Log) -> None:
-    """Corruption below the recovery point is not looked for: those segments were synced before the crash."""
+    """Segments below the recovery point are not checked: they were synced before the crash."""
     fill(log)
     log.close(is_clean=False)
     first = files(log, ".log")[0]
@@ -132,7 +132,7 @@ def test_segments_below_the_recovery_point_are_not_scanned(log: Log) -> None:
 
 
 def test_leftovers_of_crashes_are_removed(log: Log) -> None:
-    """`.deleted`, `.cleaned` and orphaned index files go; unknown files stay."""
+    """`.deleted`, `.cleaned` and orphaned index files are removed; unknown files stay."""
     fill(log)
     log.close()
     directory = Path(log.path)
@@ -146,7 +146,7 @@ def test_leftovers_of_crashes_are_removed(log: Log) -> None:
 
 
 def test_a_complete_swap_is_finished(log: Log) -> None:
-    """A `.swap` set without `.cleaned` files replaces what it covers."""
+    """A `.swap` set without `.cleaned` files replaces the segments that it covers."""
     expected = fill(log)
     log.close()
     first, second = files(log, ".log")[:2]
@@ -159,7 +159,7 @@ def test_a_complete_swap_is_finished(log: Log) -> None:
 
 
 def test_an_incomplete_swap_is_dropped(log: Log) -> None:
-    """A `.cleaned` file below a `.swap` means the renames were not all done: the old segments stay."""
+    """A `.cleaned` file below a `.swap` means that the renames were incomplete: the old segments stay."""
     expected = fill(log)
     log.close()
     first, second = files(log, ".log")[:2]
@@ -171,7 +171,7 @@ def test_an_incomplete_swap_is_dropped(log: Log) -> None:
 
 
 def test_log_end_below_log_start_starts_empty_at_the_log_start(log: Log) -> None:
-    """If less survived than was deleted, the log is empty and begins at its start offset."""
+    """If the log ends below its start offset, it is emptied and begins there."""
     fill(log)
     log.close(is_clean=False)
     loaded, messages = load(log, log_start=100)
@@ -181,7 +181,7 @@ def test_log_end_below_log_start_starts_empty_at_the_log_start(log: Log) -> None
 
 
 def test_clean_restarts_keep_all_state(log: Log) -> None:
-    """Closing and opening changes nothing that a client sees, however often."""
+    """Repeated closing and opening changes nothing visible to clients."""
     expected = fill(log)
     for _ in range(3):
         log = reopen(log)
@@ -202,7 +202,7 @@ def test_a_copied_directory_opens_elsewhere(log: Log, tmp_path: Path) -> None:
 
 
 def test_recovery_forgets_producers_that_expired(log: Log) -> None:
-    """As a load from a snapshot does: the cleaner would keep their last batches otherwise."""
+    """Like a load from a snapshot, recovery forgets expired producers, whose last batches the cleaner would otherwise keep."""
     log.append_as_leader(batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0))
     log.append_as_leader(batch(b"b", producer_id=2, producer_epoch=0, base_sequence=0, timestamp=START_MS + 1))
     log.close(is_clean=False)
@@ -213,7 +213,7 @@ def test_recovery_forgets_producers_that_expired(log: Log) -> None:
 
 
 def test_recovery_trusts_no_snapshot_of_before(log: Log) -> None:
-    """What lies above the recovered part is made anew from the batches: a snapshot may tell of what is not there any more."""
+    """State above the recovery point is rebuilt from batches: a snapshot may describe batches that no longer exist."""
     fill(log)
     log.close(is_clean=False)
     snapshots = files(log, ".snapshot")
@@ -227,7 +227,7 @@ def test_recovery_trusts_no_snapshot_of_before(log: Log) -> None:
 
 
 def test_recovery_goes_on_across_a_gap_between_segments(log: Log) -> None:
-    """Where the end of a segment was compacted away: all of a producer's last batches stay known, and a snapshot is taken."""
+    """If a segment's end was compacted away, all last batches of a producer stay known, and a snapshot is taken."""
     log.append_as_leader(batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0))
     log.append_as_leader(batch(b"b", producer_id=1, producer_epoch=0, base_sequence=1))
     size = log.active.size

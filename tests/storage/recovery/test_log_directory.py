@@ -1,4 +1,4 @@
-"""A whole log directory: one partition that cannot be opened does not keep the others down."""
+"""A log directory: one partition that cannot be opened does not affect the others."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Expected = dict[tuple[str, int], PartitionSource]
 
 
 def source(number: int, **config: int) -> PartitionSource:
-    """What the metadata say of a partition."""
+    """Return a partition's metadata."""
     return PartitionSource(UUID(int=number), LogConfig(**config))  # type: ignore[arg-type]
 
 
 def fill(env: MemoryEnv, expected: Expected) -> None:
-    """Make the partitions, put records into each, and leave them as a crash does."""
+    """Create the partitions, append records to each, and leave them as after a crash."""
     directory = LogDirectory.open(env, "/data", producer_expiration_ms=DAY_MS)
     directory.load_logs(expected, threads=1)
     for log in directory.logs.values():
@@ -46,18 +46,18 @@ def start(env: MemoryEnv, expected: Expected) -> LogDirectory:
 
 
 def offsets(env: MemoryEnv, name: str) -> dict[tuple[str, int], int]:
-    """What a checkpoint of the directory says."""
+    """Return the contents of a checkpoint file."""
     return checkpoints.read_offset_checkpoint(env, f"/data/{name}")
 
 
 def refuse(env: MemoryEnv, topic: str) -> InjectedFault:
-    """Have the logs of a topic not open, as for want of descriptors."""
+    """Make the logs of a topic fail to open, as without free descriptors."""
     return env.fail("open", f"/data/{topic}-*", errno.EMFILE)
 
 
 @pytest.mark.parametrize("index_bytes", [4, 12, 24, 96, 400])
 def test_a_smaller_index_is_made_anew_after_a_crash(index_bytes: int) -> None:
-    """With `segment.index.bytes` lowered recovery leaves entries out: all is read, and the next append starts a segment."""
+    """With a lower `segment.index.bytes` recovery omits entries: all records are readable, and the next append rolls."""
     env = MemoryEnv()
     expected = {("t", 0): source(1, index_interval_bytes=0)}
     fill(env, expected)
@@ -74,7 +74,7 @@ def test_a_smaller_index_is_made_anew_after_a_crash(index_bytes: int) -> None:
 
 
 def test_a_bug_in_the_loading_of_one_log_is_a_failure_of_that_one() -> None:
-    """Whatever is raised: the others come up, and the stop leaves no mark of a clean one."""
+    """After any exception the other logs open, and the stop does not count as clean."""
     env = MemoryEnv()
     expected = {("bad", 0): source(1), ("good", 0): source(2)}
     fill(env, expected)
@@ -119,7 +119,7 @@ def test_a_log_that_does_not_open_keeps_its_checkpoints() -> None:
 
 @pytest.mark.parametrize("is_running", [False, True], ids=["before it runs", "while it runs"])
 def test_a_flush_of_a_deleted_log_leaves_the_next_one_of_its_name_alone(is_running: bool) -> None:
-    """Its thread may come when the topic is gone and there is a new one: the leader epochs there are the new one's."""
+    """A late flush of a deleted log must not overwrite the leader epochs of a new topic of the same name."""
     env = MemoryEnv()
     directory = start(env, {})
     old = directory.create_log("t", 0, UUID(int=1), LogConfig())
@@ -147,7 +147,7 @@ def test_a_flush_of_a_deleted_log_leaves_the_next_one_of_its_name_alone(is_runni
 
 @pytest.mark.parametrize("is_writing", [False, True], ids=["in time", "while checkpoints are written"])
 def test_checkpoints_of_a_deleted_log_are_not_those_of_the_next_one_of_its_name(is_writing: bool) -> None:
-    """The broker is killed before the next checkpoint: what was acknowledged since is there, from offset 0 on."""
+    """After a kill before the next checkpoint, the new log has all acknowledged records, from offset 0 on."""
     env = MemoryEnv()
     expected = {("t", 0): source(1), ("other", 0): source(3)}
     fill(env, expected)
@@ -171,7 +171,7 @@ def test_checkpoints_of_a_deleted_log_are_not_those_of_the_next_one_of_its_name(
 
 
 def test_old_rot_outlives_a_start_that_fails() -> None:
-    """The recovery that follows begins at the recovery point of before, not at the first segment."""
+    """The next recovery begins at the old recovery point, not at the first segment."""
     env = MemoryEnv()
     expected = {("bad", 0): source(1, segment_bytes=1000)}
     fill(env, expected)
@@ -190,7 +190,7 @@ def test_old_rot_outlives_a_start_that_fails() -> None:
 
 
 def test_the_mark_of_an_orderly_stop_does_not_come_back() -> None:
-    """Not even if the start that removed it ended there: what the next one appends is no orderly stop's."""
+    """A removed mark does not return, even if the start was aborted right after: later appends had no orderly stop."""
     env = MemoryEnv()
     env.make_dirs("/data")
     env.sync_dir("/")
@@ -208,7 +208,7 @@ def test_the_mark_of_an_orderly_stop_does_not_come_back() -> None:
 
 
 def test_a_log_that_does_not_open_can_be_deleted() -> None:
-    """With its checkpoints: a new one of its name begins empty, and has the stop be a clean one again."""
+    """It is deleted with its checkpoints: a new topic of the same name begins empty, and the next stop is clean again."""
     env = MemoryEnv()
     expected = {("bad", 0): source(1), ("good", 0): source(2)}
     fill(env, expected)
@@ -234,7 +234,7 @@ def test_a_log_that_does_not_open_can_be_deleted() -> None:
 
 @pytest.mark.parametrize("name", CHECKPOINTS[1:])
 def test_checkpoints_that_were_written_in_part(name: str) -> None:
-    """What a file says since a write that failed later on is not taken for the next log's of that name either."""
+    """Files replaced by a partly failed write do not apply to the next log of the same name."""
     env = MemoryEnv()
     expected = {("t", 0): source(1), ("other", 0): source(3)}
     fill(env, expected)
@@ -261,7 +261,7 @@ def test_checkpoints_that_were_written_in_part(name: str) -> None:
 
 
 def test_a_deleted_log_whose_directory_keeps_its_name() -> None:
-    """A new one of that name is made once the directory has gone, and never has the old records."""
+    """A new topic of that name is created after the directory is removed, and never has the old records."""
     env = MemoryEnv()
     directory = start(env, {})
     old = directory.create_log("t", 0, UUID(int=1), LogConfig())
@@ -280,7 +280,7 @@ def test_a_deleted_log_whose_directory_keeps_its_name() -> None:
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["keeps its name", "is gone"])
 def test_the_directory_of_a_log_that_does_not_open(is_gone: bool) -> None:
-    """Deleted, it is nobody's, whatever comes of its directory: the next one of its name starts at 0, now and after a crash."""
+    """Even if a deleted log's directory stays, the next topic of its name starts at 0, now and after a crash."""
     env = MemoryEnv()
     expected = {("bad", 0): source(1), ("bad", 1): source(1)}
     fill(env, expected)
@@ -309,7 +309,7 @@ def test_the_directory_of_a_log_that_does_not_open(is_gone: bool) -> None:
 
 
 def test_what_cannot_be_removed_does_not_keep_the_rest() -> None:
-    """All other files of deleted logs go, and it is told which did not; that one can have another turn."""
+    """All other files of deleted logs are removed; the result names the one that failed, which can be retried."""
     env = MemoryEnv()
     directory = start(env, {})
     for partition in range(4):

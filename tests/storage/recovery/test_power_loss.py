@@ -1,23 +1,22 @@
-"""What a whole log directory keeps when the machine loses power after any one of its file operations.
+"""Durability of a log directory when the machine loses power after any of its file operations.
 
-Strategy: short lives of a directory (`LIVES`) are run once each on `MemoryEnv`. Before every call that changes a file or
-directory or makes it durable, the machine is copied, and each copy loses power in each of the ways of `LOSSES`. What is left is
-opened.
+Strategy: short lives of a directory (`LIVES`) run once each on `MemoryEnv`. The machine is copied before every call that changes
+or syncs a file or directory. Each copy loses power in each way of `LOSSES`, and is then opened.
 
 Invariants:
 
-* every partition that the metadata know opens; its batches are byte for byte those that were written, their checksums
-  are right, and they are a beginning of what was written (of a segment that no flush has covered the end may be lost while the
-  next one's name is not, as in Kafka: then the loss ends with the segment);
-* no flush or checkpoint that was completed has promised too much: below the flushed offset nothing is missing, the log start
-  is not before the one in the checkpoint, and neither checkpoint lies behind the end of the log;
+* every partition of the metadata opens; its batches are byte for byte those written, have valid checksums, and are a prefix of
+  all written ones (as in Kafka, the end of an unflushed segment may be lost while the next segment's name survives: the gap then
+  ends with the segment);
+* completed flushes and checkpoints hold: below the flushed offset nothing is missing, the log start is not before that in the
+  checkpoint, and no checkpoint is beyond the end of the log;
 * producers, the last stable offset, the indexes of aborted transactions and the leader epochs are those of a replay of the
   batches; offset and time indexes agree with a scan;
-* opening once more changes nothing; appends go on, and what is flushed then survives a second, strict loss of power.
+* opening once more changes nothing; appends continue, and flushed ones survive a second, strict loss of power.
 
-Bound: one loss of power, which hits all files and directories alike, and a second one after a recovery, some appends and a flush;
-up to six segments, two partitions and two producers. What was not synced is kept from its beginning on, per directory and
-per file, in the parts that `LOSSES` names, and never reordered within either.
+Bound: one loss of power, which affects all files and directories alike, and a second one after a recovery, some appends and a
+flush; up to six segments, two partitions and two producers. Of unsynced data a prefix survives per directory and per file, in the
+shares of `LOSSES`; writes are never reordered.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ LOSSES = {
 
 
 def rolls(machine: Machine) -> None:
-    """Segments roll by size, and are flushed when they have."""
+    """Segments roll by size, and are flushed after each roll."""
     for _ in range(9):
         machine.append(2)
     machine.checkpoint()
@@ -65,7 +64,7 @@ def rolls_without_flush(machine: Machine) -> None:
 
 
 def rolls_by_time(machine: Machine) -> None:
-    """Segments roll since an hour has passed, or in the background."""
+    """Segments roll after an hour, or in the background."""
     for _ in range(3):
         machine.append(1, producer=1)
         machine.clock.advance_ms(HOUR_MS + 1)
@@ -102,7 +101,7 @@ def flush_messages(machine: Machine) -> None:
 
 
 def retention(machine: Machine) -> None:
-    """The oldest segments go, then all of them, then the log goes on."""
+    """The oldest segments are removed, then all of them; then the log continues."""
     for _ in range(8):
         machine.append(2, producer=1)
     machine.checkpoint()
@@ -137,7 +136,7 @@ def delete_records(machine: Machine) -> None:
 
 
 def topics(machine: Machine) -> None:
-    """Topics come and go, one under the name of another."""
+    """Topics are created and deleted, one under the name of another."""
     machine.create_now("u")
     machine.append(2, topic="u")
     machine.append(2)
@@ -166,7 +165,7 @@ def stops(machine: Machine) -> None:
 
 
 def recoveries(machine: Machine) -> None:
-    """The process is killed, and power is lost, while it goes on."""
+    """The process is killed and power is lost during a continuing life."""
     for _ in range(3):
         machine.append(2, producer=1)
     machine.checkpoint()
@@ -190,7 +189,7 @@ def recoveries(machine: Machine) -> None:
 
 
 def corrupt_tails(machine: Machine, seed: int) -> None:
-    """Power is lost again and again; recovery cuts off what is torn, with the segments behind it, and the log grows over that."""
+    """Power is lost repeatedly; recovery cuts off torn ends and later segments, and the log grows again from there."""
     chance = random.Random(seed)
     machine.append(2, producer=1)
     machine.flush()
@@ -206,7 +205,7 @@ def corrupt_tails(machine: Machine, seed: int) -> None:
 
 
 def cleaning(machine: Machine) -> None:
-    """A cleaner's swap of three segments, whose end it has emptied, while appends, rolls, flushes and retention go on."""
+    """A cleaner's swap of three segments with an emptied end, during appends, rolls, flushes and retention."""
     for number in range(10):
         machine.append(2, producer=1 if number == 3 else -1)
     machine.checkpoint()
@@ -226,9 +225,9 @@ def cleaning(machine: Machine) -> None:
 
 
 def exchanges(machine: Machine) -> None:
-    """What a broker does while segments are exchanged: between two turns one thing of all that there is, in turn.
+    """A broker's actions during an exchange of segments: one of all possible ones between two turns.
 
-    No flush has covered the last source, nor what is rolled later, until it is asked for.
+    No flush covers the last source, or segments rolled later, before it is requested.
     """
     for number in range(4):
         machine.is_flushing = number < 2
@@ -278,13 +277,13 @@ TORN_LIVES: dict[str, tuple[Callable[[Machine], None], dict[str, int]]] = {
 
 
 LEFT: set[int] = set()
-"""Hashes of what losses of power have left, with what was promised, in all tests of this process."""
+"""Hashes of the states after losses of power, with their promises, of all tests in this process."""
 OPENED: set[int] = set()
-"""The same of what first openings have made of it."""
+"""Hashes of the states after first openings."""
 
 
 def cuts_of(life: str) -> list[Cut]:
-    """Every moment of a life, from its very beginning to its end."""
+    """Return all cuts of a life, from its start to its end."""
     run, config = (LIVES | TORN_LIVES)[life]
     cuts: list[Cut] = []
     machine = Machine(cuts.append, **config)
@@ -296,9 +295,9 @@ def cuts_of(life: str) -> list[Cut]:
 def different(
     cuts: Sequence[Cut], losses: Mapping[str, Loss | int], *, every: int, seen: set[int]
 ) -> Iterator[tuple[str, Cut, MemoryEnv]]:
-    """What is left after each cut and loss, with a name for it. A number stands for the seed of a random loss.
+    """Yield the state after each cut and loss, with its name. A number is the seed of a random loss.
 
-    Many a change makes no difference to what is left: what was `seen` (by its hash) with the same promises is left out.
+    Many changes do not affect that state: states already `seen` (by hash) with the same promises are omitted.
     """
     for loss_number, (lost, loss) in enumerate(losses.items()):
         for number in some(range(len(cuts)), every=every, seed=loss_number):
@@ -326,7 +325,7 @@ def test_power_lost_after_any_operation(life: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("life", LIVES | TORN_LIVES)
 def test_power_lost_at_random(life: str) -> None:
-    """The same after any operation, with a random beginning of what each directory and file held."""
+    """The invariants hold after any operation, with a random surviving prefix per directory and file."""
     cuts = cuts_of(life)
     seeds = range(1, 2)
     checked = 0
@@ -340,7 +339,7 @@ def test_power_lost_at_random(life: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("life", LIVES | TORN_LIVES)
 def test_power_lost_again_while_recovering(life: str) -> None:
-    """Power is lost a second time after any operation of the recovery itself; of the states it begins with, one in 240."""
+    """The invariants hold after a second loss of power at any operation of recovery, for one in 240 initial states."""
     points = checked = 0
     for number, (name, cut, env) in enumerate(different(cuts_of(life), LOSSES, every=1, seen=set())):
         if number % 240:
@@ -362,7 +361,7 @@ def test_power_lost_again_while_recovering(life: str) -> None:
 
 @contextmanager
 def told(name: str) -> Iterator[None]:
-    """Have a failure tell where."""
+    """Add the location to a failure."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Two that remove the same files at once, the broker from time to time and an erasure: neither fails, and nothing is left."""
+"""Concurrent removal of the same files by the broker's queue and an erasure: neither fails, and no file is left."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from diamant.storage.recovery.log_directory import LogDirectory
 
 
 class Overtaken(RealEnv):
-    """Somebody else is always a moment ahead at removing a file."""
+    """An environment in which another caller always removes a file first."""
 
     def remove(self, path: str, *, missing_ok: bool = False) -> None:
         """Remove it twice."""
@@ -22,7 +22,7 @@ class Overtaken(RealEnv):
 
 
 def test_a_file_that_somebody_else_removes_is_gone(tmp_path: Path) -> None:
-    """No error: that it is gone is all that was wanted."""
+    """A file already removed is not an error."""
     directory = LogDirectory.open(Overtaken(), str(tmp_path / "data"), producer_expiration_ms=1)
     path = tmp_path / "data" / "00000000000000000000.index.deleted"
     path.touch()
@@ -32,7 +32,7 @@ def test_a_file_that_somebody_else_removes_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_tree_that_somebody_else_removes_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what they had not come to yet."""
+    """The rest of a partly removed tree is removed."""
     tree = tmp_path / "t-0.0123-delete"
     tree.mkdir()
     for name in "abc":

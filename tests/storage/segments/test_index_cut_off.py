@@ -1,6 +1,6 @@
-"""Large index files that are read in place, and that another program cuts off meanwhile.
+"""Large index files read in place while another program truncates them.
 
-A map of the file would end this process, and with it the tests.
+A memory map of the file would kill this process, and with it the tests.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def times(tmp_path: Path) -> TimeIndex:
 
 
 def test_a_search_in_place_finds_what_one_in_memory_does(offsets: OffsetIndex, times: TimeIndex) -> None:
-    """At the edges of blocks, and beyond both ends."""
+    """A search in place equals one in memory, at the edges of blocks and beyond both ends."""
     at = [10 * number for number in range(1, ENTRIES + 1)]
     edges = [0, 1, BLOCK_ENTRIES - 1, BLOCK_ENTRIES, BLOCK_ENTRIES + 1, 3 * BLOCK_ENTRIES, ENTRIES, ENTRIES + 1]
     for target in [10 * edge + step for edge in edges for step in (-1, 0, 1)]:
@@ -59,7 +59,7 @@ def test_a_search_in_place_finds_what_one_in_memory_does(offsets: OffsetIndex, t
 
 @pytest.mark.parametrize("left", [0, 3, 4096, 20_000])
 def test_what_was_cut_off_leads_to_the_beginning(offsets: OffsetIndex, times: TimeIndex, left: int) -> None:
-    """Of the segment, or to an entry that is there: a scan from either comes to what is looked for."""
+    """A lookup of a lost entry returns the segment's start or an existing entry; a scan from there finds the target."""
     last = BASE + 10 * ENTRIES
     assert offsets.lookup(last) == (last, 100 * ENTRIES)
     assert times.lookup(10 * ENTRIES) == (10 * ENTRIES, BASE + ENTRIES)
@@ -75,7 +75,7 @@ def test_what_was_cut_off_leads_to_the_beginning(offsets: OffsetIndex, times: Ti
 
 
 def test_aborted_transactions_that_were_cut_off_are_not_known(tmp_path: Path) -> None:
-    """Those that are left are."""
+    """Only the remaining aborted transactions are known."""
     index = TransactionIndex(RealEnv(), str(tmp_path / "00000000000000001000.txnindex"), BASE)
     for number in range(1000):
         index.append(AbortedTxn(7, BASE + 2 * number, BASE + 2 * number + 1, BASE))

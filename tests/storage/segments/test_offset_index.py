@@ -68,7 +68,7 @@ def test_entry(is_closed: bool) -> None:
 
 
 def test_append_too_many() -> None:
-    """A full index says so and takes no more."""
+    """A full index reports it and refuses entries."""
     index = make_index(max_bytes=3 * 8 + 7)
     for number in range(3):
         assert not index.is_full
@@ -81,7 +81,7 @@ def test_append_too_many() -> None:
 
 @pytest.mark.parametrize("offset", [BASE + 50, BASE + 51, BASE - 1, BASE + 2**31])
 def test_append_out_of_order(offset: int) -> None:
-    """Offsets must rise and stay within 31 bits of the base; what is refused leaves no trace."""
+    """Offsets must ascend and stay within 31 bits of the base; a refused entry leaves no trace."""
     index = make_index()
     index.append(BASE + 51, 0)
     with pytest.raises(ValueError, match=str(offset)):
@@ -122,7 +122,7 @@ def test_bytes_on_disk() -> None:
 
 
 def test_reopen_and_go_on() -> None:
-    """What was flushed is there for the next life, which appends after it."""
+    """Flushed entries are found by the next process, which appends after them."""
     env = MemoryEnv()
     index = make_index(env)
     index.append(BASE + 1, 10)
