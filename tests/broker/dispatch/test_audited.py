@@ -1,4 +1,4 @@
-"""The audit log of Kafka's requests: which APIs leave a line, and what it says."""
+"""The audit log of Kafka's requests: the audited APIs and their lines."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ async def audited_broker(path: Path, **settings: str) -> AsyncIterator[Broker]:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """What the log says, without times."""
+    """The lines of the log, without times."""
     found = [json.loads(line) for line in (path / "audit.log").read_text().splitlines()]
     return [{name: value for name, value in line.items() if name != "time"} for line in found]
 
 
 def test_apis_that_change_something_are_audited() -> None:
-    """Those whose row of needs has CREATE, DELETE, ALTER or ALTER_CONFIGS, so a new one cannot be forgotten."""
+    """All APIs that need CREATE, DELETE, ALTER or ALTER_CONFIGS, so a new one cannot be forgotten."""
     changing = {
         key for key in TABLE if key != CREATES_BY_ASKING and {need.operation for need in API_NEEDS[key].needs} & CHANGES
     }
@@ -70,7 +70,7 @@ def test_apis_that_change_something_are_audited() -> None:
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The lines of every question to an audited API, asked by alice, who has no ACL, and by a super user."""
+    """The lines of every question to an audited API, sent by alice, who has no ACL, and by a super user."""
     import asyncio
 
     async def run(path: Path) -> None:
@@ -90,7 +90,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("key", AUDITED)
 def test_every_audited_api_leaves_a_line(asked: list[dict[str, Any]], key: int) -> None:
-    """Of what was done, or tried, and of what was denied, with the names of what it was about."""
+    """For done, attempted and denied changes, with the names of their subjects."""
     found = [line for line in asked if line["what"] == API_NAMES[key]]
     assert "denied" in {line["outcome"] for line in found if line["who"] == f"User:{ALICE}"}
     assert {line["outcome"] for line in found if line["who"] == f"User:{ADMIN}"} - {"denied"}
@@ -99,12 +99,12 @@ def test_every_audited_api_leaves_a_line(asked: list[dict[str, Any]], key: int) 
 
 
 def test_all_denials_are_told(asked: list[dict[str, Any]]) -> None:
-    """Those of the questions are fewer than a minute has room for, so none can be missing above."""
+    """The questions have fewer denials than the limit per minute, so no line can be missing above."""
     assert sum(line["outcome"] == "denied" for line in asked) < audit_log.DENIALS_PER_MINUTE
 
 
 async def test_a_line_for_each_outcome_of_a_request(tmp_path: Path) -> None:
-    """Topics that were made, one that was denied, and one that was there before."""
+    """Created topics, a denied one, and an existing one."""
     async with audited_broker(tmp_path) as broker:
         handed = HandedPrincipals(broker)
         asker = Asker(handed.connect)
@@ -132,7 +132,7 @@ async def test_a_line_for_each_outcome_of_a_request(tmp_path: Path) -> None:
 
 
 async def changes(wire: WireClient) -> None:
-    """Requests whose lines name other things than topics."""
+    """Requests whose lines name subjects other than topics."""
     await wire.create("users", cleanup_policy="compact")
     changed = alteration(2, "users", ("min.cleanable.dirty.ratio", SET, "0.123"), ("diamant.compact", SET, "now"))
     changed["resources"] += alteration(4, "", ("log.cleaner.threads", SET, "2"))["resources"]
@@ -156,7 +156,7 @@ async def changes(wire: WireClient) -> None:
 
 
 async def test_lines_name_what_was_changed_and_no_value(tmp_path: Path) -> None:
-    """Without an authorizer, too. Neither a password nor what a configuration was set to is written down."""
+    """Without an authorizer, too. Neither passwords nor values of configurations are logged."""
     async with audited_broker(tmp_path, authorizer_class_name="") as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             await changes(wire)
@@ -184,7 +184,7 @@ async def test_lines_name_what_was_changed_and_no_value(tmp_path: Path) -> None:
 
 
 async def test_acls_in_their_short_form(tmp_path: Path) -> None:
-    """What was allowed to whom, and by which filter it was taken back."""
+    """The granted permission and principal, and the filter of the removal."""
     async with audited_broker(tmp_path) as broker:
         handed = HandedPrincipals(broker)
         asker = Asker(handed.connect)
@@ -197,7 +197,7 @@ async def test_acls_in_their_short_form(tmp_path: Path) -> None:
 
 
 async def test_reading_and_writing_records_leaves_no_line(tmp_path: Path) -> None:
-    """But the topic that is made by asking for it does, once."""
+    """Only the automatic creation of a topic does, once."""
     async with audited_broker(tmp_path, authorizer_class_name="") as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             for _ in range(2):

@@ -1,4 +1,4 @@
-"""Brokers with a group coordinator, at a time that the test sets."""
+"""Brokers with a group coordinator, on a manual clock."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ START_MS = 1_700_000_000_000
 
 @pytest.fixture
 def clock() -> SettableClock:
-    """Stands still until it is moved."""
+    """A frozen clock."""
     return SettableClock(START_MS)
 
 
 @pytest.fixture
 def groups_env(clock: SettableClock) -> MemoryEnv:
-    """The disk of these brokers."""
+    """The file system of these brokers."""
     return MemoryEnv(clock)
 
 
 @pytest.fixture
 def make_broker(groups_env: MemoryEnv) -> Callable[..., Broker]:
-    """Brokers on one directory, one after the other; with properties by their names, underscores for dots."""
+    """Start brokers on one directory, one after the other; properties have underscores for dots."""
 
     def make(**properties: Any) -> Broker:
         settings = {"offsets_topic_num_partitions": 3, **properties}
@@ -42,14 +42,14 @@ def make_broker(groups_env: MemoryEnv) -> Callable[..., Broker]:
 
 @pytest.fixture
 async def groups_broker(make_broker: Callable[..., Broker]) -> AsyncIterator[Broker]:
-    """A broker whose clock stands still."""
+    """A broker with a frozen clock."""
     async with make_broker() as broker:
         yield broker
 
 
 @pytest.fixture
 async def client(groups_broker: Broker) -> AsyncIterator[WireClient]:
-    """A connection to `groups_broker`, which has `__consumer_offsets`, and topics "t" (3 partitions) and "u" (1)."""
+    """A connection to `groups_broker`, with `__consumer_offsets` and topics "t" (3 partitions) and "u" (1)."""
     async with WireClient(groups_broker.bootstrap_servers) as wire_client:
         await wire_client.create("t", 3)
         await wire_client.create("u", 1)

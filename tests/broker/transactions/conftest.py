@@ -1,4 +1,4 @@
-"""A broker on a file system in memory, whose clock moves when told to."""
+"""A broker on a file system in memory, with a manual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applications that read a topic, write what they read to another one, and commit both in one transaction.
+"""Applications that read a topic, write the values to another one, and commit both in one transaction.
 
 Each has topics of its own: `in-NAME` and `out-NAME`. When the broker goes away they go on as soon as it is back: a real
 client by itself; the one that speaks bytes sends the same request again, or, as an application that was killed too, starts
@@ -40,7 +40,7 @@ NOT_NOW = (
 
 
 class Application:
-    """What all have in common. `finish` lets one end once it has read all that there is."""
+    """The common part. `finish` lets it end once it has read all input."""
 
     input_partitions = 1
 
@@ -54,12 +54,12 @@ class Application:
 
     @property
     def input(self) -> str:
-        """The topic that is read."""
+        """The input topic."""
         return f"in-{self.name}"
 
     @property
     def output(self) -> str:
-        """The topic that is written."""
+        """The output topic."""
         return f"out-{self.name}"
 
     @property
@@ -68,15 +68,15 @@ class Application:
         return f"group-{self.name}"
 
     def finish(self) -> None:
-        """No more input comes."""
+        """End the input."""
         self.is_finishing = True
 
     def describe(self) -> str:
-        """How far it is, for messages."""
+        """The progress, for messages."""
         return f"{self.name}: {self.commits} commits, {self.aborts} aborts, input to {self.input_ends}"
 
     async def run(self) -> None:
-        """Go on until all is done."""
+        """Continue until all input is processed."""
         raise NotImplementedError
 
 
@@ -84,7 +84,7 @@ class Application:
 
 
 class WireApplication(Application):
-    """Speaks the protocol by itself, as clients of TV1 or TV2."""
+    """Speaks the protocol itself, like clients of TV1 or TV2."""
 
     def __init__(self, address: str, name: str, rng: random.Random, *, is_tv2: bool) -> None:
         super().__init__(address, name, rng)
@@ -96,13 +96,13 @@ class WireApplication(Application):
         self._sequences = [0] * OUTPUT_PARTITIONS
 
     def describe(self) -> str:
-        """How far it is, for messages."""
+        """The progress, for messages."""
         return (
             f"{super().describe()}, at {self._position}, {len(self._steps)} steps left, last answer {self._last_code}"
         )
 
     async def run(self) -> None:
-        """Go on until all is done, over as many connections as it takes."""
+        """Continue until all input is processed, over any number of connections."""
         while True:
             try:
                 async with WireClient(self.address) as wire:
@@ -216,12 +216,12 @@ class WireApplication(Application):
 
 
 async def wait_a_moment() -> None:
-    """Until a client asks again."""
+    """Wait before a client retries."""
     await asyncio.sleep(POLL_S)
 
 
 def partition_of(value: bytes) -> int:
-    """Where an output belongs."""
+    """The output partition of a value."""
     return int(value) % OUTPUT_PARTITIONS
 
 
@@ -242,12 +242,12 @@ class ConfluentApplication(Application):
         self._done: dict[int, int] = {}
 
     def finish(self) -> None:
-        """No more input comes."""
+        """End the input."""
         super().finish()
         self._is_finishing.set()
 
     async def run(self) -> None:
-        """Go on until every partition is read to its end."""
+        """Continue until every partition is read to its end."""
         seeds = [self._rng.random() for _ in range(self._members)]
         loop, pool = asyncio.get_running_loop(), ThreadPoolExecutor(self._members)
         members = [
@@ -314,7 +314,7 @@ class ConfluentApplication(Application):
         return producer
 
     def _step(self, producer: Any, consumer: Any, rng: random.Random) -> None:
-        """One transaction, if there is something to do."""
+        """Run one transaction if there is input."""
         messages = [each for each in consumer.consume(rng.randint(1, MAX_RECORDS), 0.1) if each.error() is None]
         if not messages:
             return
@@ -338,7 +338,7 @@ class ConfluentApplication(Application):
                 self._done[partition] = max(self._done.get(partition, 0), offset)
 
     def _again(self, call: Callable[[], None]) -> None:
-        """Do what may be tried again until it is done."""
+        """Retry a retriable operation until it succeeds."""
         from confluent_kafka import KafkaException
 
         while True:
@@ -353,7 +353,7 @@ class ConfluentApplication(Application):
                     raise
 
     def _rewind(self, consumer: Any) -> None:
-        """Go back to what is committed."""
+        """Seek to the committed offsets."""
         for place in self._committed(consumer):
             if place.offset < 0:
                 place.offset = 0

@@ -1,4 +1,4 @@
-"""Exactly once under SIGKILL: applications read, write and commit in transactions while the broker is killed and started."""
+"""Exactly once under SIGKILL: applications read, write and commit in transactions while the broker is killed and restarted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PROGRESS_TIMEOUT_S = 90
 
 
 class Load:
-    """The applications, and what they are given."""
+    """The applications and their input."""
 
     def __init__(self, applications: list[Application]) -> None:
         self.applications = applications
@@ -58,7 +58,7 @@ class Load:
             )
 
     async def feed(self, wire: WireClient) -> None:
-        """Write input for one run."""
+        """Write the input of one run."""
         for application in self.applications:
             for partition in range(application.input_partitions):
                 values = [b"%d" % (self._serial + number) for number in range(RECORDS_PER_RUN)]
@@ -70,16 +70,16 @@ class Load:
                 application.input_ends[partition] = len(written)
 
     def start(self) -> None:
-        """Let all begin."""
+        """Start all applications."""
         self.tasks = [asyncio.create_task(application.run()) for application in self.applications]
 
     @property
     def commits(self) -> int:
-        """Of all, so far."""
+        """The number of commits of all applications so far."""
         return sum(application.commits for application in self.applications)
 
     async def wait_for_commits(self, count: int) -> None:
-        """Return when so many more transactions were committed."""
+        """Return when this many more transactions were committed."""
         goal = self.commits + count
         deadline_s = time.monotonic() + PROGRESS_TIMEOUT_S
         while self.commits < goal:
@@ -89,7 +89,7 @@ class Load:
             await asyncio.sleep(0.002)
 
     async def wait_for_end(self) -> None:
-        """Return when all is processed; how much that is depends on how far they have come between the kills."""
+        """Return when all input is processed; its amount depends on the progress between the kills."""
         for application in self.applications:
             application.finish()
         pending = set(self.tasks)
@@ -102,7 +102,7 @@ class Load:
             assert is_going_on, [application.describe() for application in self.applications]
 
     async def check(self, wire: WireClient) -> None:
-        """Each input is there once, in order; what is committed is the inputs' end; nothing is open."""
+        """Check that each input is there once, in order, that committed offsets are at the end, and that nothing is open."""
         for application in self.applications:
             stored = await asyncio.to_thread(read_committed, application.address, application.output)
             for index, values in enumerate(stored):
@@ -129,7 +129,7 @@ class Load:
 
 
 def read_committed(address: str, topic: str) -> list[list[bytes]]:
-    """The values of each partition that a real client delivers."""
+    """The values of each partition as delivered to a real client."""
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(
@@ -174,7 +174,7 @@ async def ends(wire: WireClient, topic: str, partition: int) -> bool:
 
 
 async def run(directory: Path, applications: str, kills: int, rng: random.Random) -> None:
-    """Kill the broker so often in the middle of the applications' work, and look at the outcome."""
+    """Kill the broker this number of times during the applications' work, and check the outcome."""
     started_s = time.monotonic()
     with RestartedBroker(directory, *SETTINGS) as broker:
         load = Load(make_applications(applications, broker.address, rng))
@@ -233,7 +233,7 @@ def make_applications(kinds: str, address: str, rng: random.Random) -> list[Appl
 )
 @pytest.mark.slow
 async def test_each_input_is_processed_once(tmp_path: Path, kinds: str, kills: int) -> None:
-    """However often the broker is killed: each input is in the output once, offsets are at the end, nothing stays open."""
+    """After any number of kills: each input is in the output once, offsets are at the end, nothing stays open."""
     seed = int(os.environ.get("DIAMANT_SIGKILL_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"DIAMANT_SIGKILL_SEED={seed}")
     await run(tmp_path, kinds, kills, random.Random(seed))

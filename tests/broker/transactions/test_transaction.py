@@ -1,4 +1,4 @@
-"""The states of a transactional id as pure values: what follows from what, and what is refused."""
+"""The states of a transactional id as pure values: valid transitions and refusals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def in_state(state: TransactionState, *, epoch: int = 3) -> Transaction:
 
 
 def code_of(call: object) -> str:
-    """The error that a call raises, by name; NONE if none."""
+    """The name of the error that a call raises; NONE if none."""
     try:
         call()  # type: ignore[operator]
     except KafkaError as error:
@@ -82,7 +82,7 @@ ENDED_TV2 = {
 
 
 def end(txn: Transaction, *, commit: bool, version: int, epoch: int | None = None) -> Transaction | None:
-    """EndTxn at `epoch`, by default the present one, at 1000 ms."""
+    """Send EndTxn at `epoch`, by default the present one, at 1000 ms."""
     producer = ProducerIdAndEpoch(txn.producer_id, txn.producer_epoch if epoch is None else epoch)
     return ended(txn, producer, is_commit=commit, client_version=version, now_ms=1000, new_producer_id=None)
 
@@ -106,7 +106,7 @@ def test_end_by_tv1(state: TransactionState) -> None:
 
 @pytest.mark.parametrize("state", ENDED_TV2, ids=lambda state: state.label)
 def test_end_by_tv2(state: TransactionState) -> None:
-    """Every state with commit and abort, asked for the first time and again; no other epoch is let in."""
+    """Every state with commit and abort, first and retried; all other epochs are refused."""
     txn = in_state(state)
     assert (
         tuple(
@@ -130,7 +130,7 @@ def test_a_commit_by_tv1_keeps_the_epoch() -> None:
 
 
 def test_an_end_by_tv2_raises_the_epoch() -> None:
-    """The markers carry the raised epoch already; the next transaction begins with it."""
+    """The markers already have the raised epoch; the next transaction begins with it."""
     prepared = end(in_state(ONGOING), commit=False, version=2)
     assert prepared is not None
     assert (prepared.state, prepared.producer_epoch, prepared.last_producer_epoch) == (PREPARE_ABORT, 4, 3)
@@ -138,14 +138,14 @@ def test_an_end_by_tv2_raises_the_epoch() -> None:
 
 
 def test_an_abort_of_nothing_by_tv2() -> None:
-    """Begins and ends in one: its start is the time of the request."""
+    """It begins and ends a transaction; the start is the time of the request."""
     prepared = end(in_state(COMPLETE_COMMIT), commit=False, version=2)
     assert prepared is not None
     assert (prepared.state, prepared.producer_epoch, prepared.start_ms) == (PREPARE_ABORT, 4, 1000)
 
 
 def test_the_last_epoch_by_tv2() -> None:
-    """The markers have the epoch that no client gets; then another producer id takes over, and a repetition is known."""
+    """The markers have the epoch that no client gets; then another producer id follows, and a retry is recognised."""
     txn = in_state(ONGOING, epoch=LAST_CLIENT_EPOCH)
     with pytest.raises(NewProducerIdNeeded):
         end(txn, commit=True, version=2)
@@ -165,21 +165,21 @@ def test_the_last_epoch_by_tv2() -> None:
 def introduce(
     txn: Transaction, *, expected: tuple[int, int] | None = None, new_producer_id: int | None = None, server: int = 2
 ) -> Transaction:
-    """InitProducerId at 5000 ms with another timeout."""
+    """Send InitProducerId at 5000 ms with another timeout."""
     as_who = None if expected is None else ProducerIdAndEpoch(*expected)
     return initialized(txn, as_who, 30_000, 5000, new_producer_id=new_producer_id, server_version=server)
 
 
 @pytest.mark.parametrize("state", sorted(IDLE), ids=lambda state: state.label)
 def test_a_producer_that_starts_gets_the_next_epoch(state: TransactionState) -> None:
-    """And its own timeout; whoever had the epoch before is nobody now."""
+    """With its own timeout; the producer with the previous epoch is fenced."""
     txn = introduce(in_state(state))
     assert (txn.state, txn.identity, txn.last_producer_epoch, txn.timeout_ms) == (EMPTY, (10, 4), -1, 30_000)
     assert code_of(lambda: introduce(txn, expected=(10, 3))) == "PRODUCER_FENCED"
 
 
 def test_a_producer_that_raises_its_own_epoch() -> None:
-    """May ask again if the answer was lost, but not with an older epoch (KIP-360)."""
+    """It may retry after a lost answer, but not with an older epoch (KIP-360)."""
     txn = introduce(in_state(EMPTY), expected=(10, 3))
     assert (txn.identity, txn.last_producer_epoch) == ((10, 4), 3)
     assert introduce(txn, expected=(10, 3)).identity == (10, 4)
@@ -190,7 +190,7 @@ def test_a_producer_that_raises_its_own_epoch() -> None:
 
 @pytest.mark.parametrize("state", sorted(ENDING), ids=lambda state: state.label)
 def test_a_producer_waits_for_markers(state: TransactionState) -> None:
-    """Neither a new producer nor new partitions are let in while a transaction ends."""
+    """While a transaction ends, new producers and new partitions are refused."""
     txn = in_state(state)
     assert code_of(lambda: introduce(txn)) == "CONCURRENT_TRANSACTIONS"
     assert code_of(lambda: introduce(txn, expected=(10, 3))) == "CONCURRENT_TRANSACTIONS"
@@ -203,7 +203,7 @@ def test_a_producer_waits_for_markers(state: TransactionState) -> None:
 
 
 def test_used_up_epochs() -> None:
-    """Another id with epoch 0, for one that starts as for one that goes on, who may then ask again."""
+    """A starting or continuing producer gets another id with epoch 0, and may retry."""
     txn = in_state(COMPLETE_ABORT, epoch=LAST_CLIENT_EPOCH)
     with pytest.raises(NewProducerIdNeeded):
         introduce(txn)
@@ -214,7 +214,7 @@ def test_used_up_epochs() -> None:
 
 @pytest.mark.parametrize(("server", "last_epoch"), [(0, -1), (1, -1), (2, 3)])
 def test_fencing(server: int, last_epoch: int) -> None:
-    """An open transaction is aborted in the next epoch; by TV2 its producer may introduce itself with the old one."""
+    """An open transaction is aborted in the next epoch; with TV2 its producer may initialize with the old one."""
     txn = introduce(in_state(ONGOING), server=server)
     assert (txn.state, txn.identity, txn.partitions, txn.last_producer_epoch) == (
         PREPARE_ABORT, (10, 4), PARTITIONS, last_epoch,
@@ -222,7 +222,7 @@ def test_fencing(server: int, last_epoch: int) -> None:
 
 
 def test_fencing_at_the_last_epoch() -> None:
-    """By TV1 the epoch that no client gets fences, and the next producer gets another id; TV2 takes that at once."""
+    """With TV1 the reserved epoch fences, and the next producer gets another id; TV2 changes the id at once."""
     txn = in_state(ONGOING, epoch=LAST_CLIENT_EPOCH)
     by_tv1 = completed(fenced(txn, 1, server_version=1, new_producer_id=None), 2)
     assert by_tv1.identity == (10, 32_767)
@@ -233,7 +233,7 @@ def test_fencing_at_the_last_epoch() -> None:
 
 
 def test_partitions_are_collected() -> None:
-    """The first begins the transaction, known ones change nothing, and nobody else may add."""
+    """The first begins the transaction, known ones change nothing, and no other producer may add any."""
     begun = with_partitions(in_state(COMPLETE_COMMIT), ProducerIdAndEpoch(10, 3), [("t", 0)], 700, client_version=2)
     assert (begun.state, begun.start_ms, begun.client_version) == (ONGOING, 700, 2)
     more = with_partitions(begun, begun.identity, [("t", 0), ("t", 1)], 800, client_version=0)
@@ -247,7 +247,7 @@ def test_partitions_are_collected() -> None:
 
 
 def test_time() -> None:
-    """A transaction is timed out after its timeout, an id expired when nobody used it; never the one for the other."""
+    """A transaction times out after its timeout, an unused id expires; the two are independent."""
     ongoing, idle = in_state(ONGOING), in_state(COMPLETE_COMMIT)
     assert not ongoing.is_timed_out(60_100)
     assert ongoing.is_timed_out(60_101)
@@ -258,7 +258,7 @@ def test_time() -> None:
 
 
 def test_labels() -> None:
-    """States have the names that Kafka's tools show and filter by."""
+    """States have the names in Kafka's tools and filters."""
     assert [state.label for state in TransactionState] == [
         "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
         "PrepareEpochFence",
@@ -267,14 +267,14 @@ def test_labels() -> None:
 
 @pytest.mark.parametrize("state", sorted(VALID_PREVIOUS), ids=lambda state: state.label)
 def test_records(state: TransactionState) -> None:
-    """What is stored comes back, but for the last epoch, which Kafka does not store either."""
+    """The stored value is restored, except for the last epoch, which Kafka does not store either."""
     txn = in_state(state)._replace(previous_producer_id=9, next_producer_id=12, client_version=2, last_producer_epoch=2)
     assert from_value("id", to_value(txn)) == txn._replace(last_producer_epoch=-1)
     assert (to_value(txn).partitions is None) == (state is EMPTY)
 
 
 def test_records_of_states_that_are_not_stored() -> None:
-    """A dead id is none; a fence, should a Kafka ever have written it, goes on to its abort; other numbers are refused."""
+    """A dead id is None; a stored fence, if Kafka ever wrote one, continues with its abort; others are refused."""
     value = to_value(in_state(ONGOING))
     assert from_value("id", value._replace(status=6)) is None
     fence = from_value("id", value._replace(status=7))
@@ -296,7 +296,7 @@ REQUESTS = st.lists(
 
 @given(requests=REQUESTS)
 def test_any_order_of_requests(requests: list[tuple[str, int, int]]) -> None:
-    """Only Kafka's transitions happen, epochs never go back, partitions are kept until the markers are written."""
+    """Only Kafka's transitions occur, epochs never decrease, partitions are kept until the markers are written."""
     history = [created("id", 10, 60_000, 0)]
     for now_ms, (request, version, shift) in enumerate(requests, start=1):
         txn = history[-1]

@@ -1,4 +1,4 @@
-"""Transactions of real clients: commit, abort, offsets in a transaction, fencing, and readers that see what is committed."""
+"""Transactions of real clients: commit, abort, offsets in a transaction, fencing, and readers of committed records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_S = 60
 
 @pytest.fixture
 def new_id() -> str:
-    """A transactional id, or a group, that nobody else has."""
+    """A unique transactional id or group id."""
     return uuid.uuid4().hex
 
 
@@ -27,7 +27,7 @@ def new_id() -> str:
 
 
 def confluent_producer(broker: Broker, transactional_id: str) -> Any:
-    """A producer that has introduced itself."""
+    """An initialized producer."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": transactional_id})
@@ -36,7 +36,7 @@ def confluent_producer(broker: Broker, transactional_id: str) -> Any:
 
 
 def confluent_read(broker: Broker, topic: str, count: int, *, isolation: str = "read_committed") -> list[bytes]:
-    """So many values from the beginning of partition 0."""
+    """Return this many values from the beginning of partition 0."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -60,7 +60,7 @@ def confluent_read(broker: Broker, topic: str, count: int, *, isolation: str = "
 
 @pytest.mark.slow
 def test_confluent_kafka(diamant_broker: Broker, diamant_topic: str, new_id: str) -> None:
-    """Librdkafka commits, aborts, and goes on; read_committed readers get committed values only, others get all."""
+    """Librdkafka commits, aborts, and continues; read_committed readers get committed values only, others get all."""
     producer = confluent_producer(diamant_broker, new_id)
     for number in range(4):
         producer.begin_transaction()
@@ -77,7 +77,7 @@ def test_confluent_kafka(diamant_broker: Broker, diamant_topic: str, new_id: str
 
 @pytest.mark.slow
 def test_confluent_kafka_is_fenced(diamant_broker: Broker, diamant_topic: str, new_id: str) -> None:
-    """A second producer with the id fences the first, whose open transaction disappears."""
+    """A second producer with the id fences the first, whose open transaction is aborted."""
     from confluent_kafka import KafkaException
 
     first = confluent_producer(diamant_broker, new_id)
@@ -96,7 +96,7 @@ def test_confluent_kafka_is_fenced(diamant_broker: Broker, diamant_topic: str, n
 
 @pytest.mark.slow
 def test_confluent_kafka_reads_processes_and_writes(diamant_broker: Broker, diamant_topic: str, new_id: str) -> None:
-    """Offsets sent to a transaction count with its records: not after an abort, all after a commit."""
+    """Offsets of a transaction follow its records: dropped by an abort, effective after a commit."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     source = f"{diamant_topic}-source"
@@ -135,7 +135,7 @@ def test_confluent_kafka_reads_processes_and_writes(diamant_broker: Broker, diam
 
 
 async def test_aiokafka(diamant_broker: Broker, diamant_topic: str, new_id: str) -> None:
-    """Commits, aborts and sends offsets; its reader sees what was committed."""
+    """It commits, aborts and sends offsets; its reader gets committed values."""
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
     servers = diamant_broker.bootstrap_servers
@@ -158,7 +158,7 @@ async def test_aiokafka(diamant_broker: Broker, diamant_topic: str, new_id: str)
 
 
 async def test_aiokafka_is_fenced(diamant_broker: Broker, diamant_topic: str, new_id: str) -> None:
-    """The first of two producers with one id hears that it is fenced, whatever it does."""
+    """The first of two producers with one id gets a fencing error on every call."""
     from aiokafka import AIOKafkaProducer
     from aiokafka.errors import KafkaError, ProducerFenced
 
@@ -186,7 +186,7 @@ async def test_aiokafka_is_fenced(diamant_broker: Broker, diamant_topic: str, ne
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own making
 @pytest.mark.slow
 def test_kafka_python(diamant_broker: Broker, diamant_topic: str, new_id: str) -> None:
-    """Commits, aborts and sends offsets; its reader sees what was committed."""
+    """It commits, aborts and sends offsets; its reader gets committed values."""
     from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
     from kafka.consumer.group import ConsumerGroupMetadata
 
@@ -215,12 +215,12 @@ def test_kafka_python(diamant_broker: Broker, diamant_topic: str, new_id: str) -
 
 
 def read_some(consumer: Any) -> list[bytes]:
-    """What comes within 100 ms."""
+    """Return the records that arrive within 100 ms."""
     return [record.value for records in consumer.poll(100).values() for record in records]
 
 
 def wait_until(is_true: Callable[[], object]) -> None:
-    """Ask again and again."""
+    """Poll until a condition holds."""
     deadline = time.monotonic() + TIMEOUT_S
     while not is_true():
         assert time.monotonic() < deadline
@@ -229,7 +229,7 @@ def wait_until(is_true: Callable[[], object]) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own making
 @pytest.mark.slow
 def test_kafka_python_is_fenced(diamant_broker: Broker, diamant_topic: str, new_id: str) -> None:
-    """The first of two producers with one id cannot commit any more."""
+    """The first of two producers with one id can no longer commit."""
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
 
@@ -256,7 +256,7 @@ def test_kafka_python_is_fenced(diamant_broker: Broker, diamant_topic: str, new_
 async def test_a_tv1_client_takes_over_from_a_tv2_client(
     diamant_broker: Broker, diamant_topic: str, new_id: str
 ) -> None:
-    """One id, first used in the way of TV2, then by librdkafka in that of TV1, then again by TV2."""
+    """One id is used by a TV2 client, then by librdkafka with TV1, then by TV2 again."""
     async with WireClient(diamant_broker.bootstrap_servers) as wire:
         txn = TxnProducer(wire, new_id)
         await txn.wait_for_coordinator()

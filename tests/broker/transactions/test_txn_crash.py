@@ -1,4 +1,4 @@
-"""Transactions survive SIGKILL at every step: the disk is copied before each of its changes and a broker started on the copy."""
+"""Transactions survive SIGKILL at every step: a broker starts on a copy of the disk made before each of its changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRANSACTIONAL_ID, TOPIC, GROUP = "id", "t", "g"
 async def transact(
     txn: TxnProducer, *, commit: bool, value: bytes, offset: int, tv2: bool = True, sequence: int = 0
 ) -> None:
-    """One transaction over two partitions and a group's offset; with TV2 each has sequences of its own."""
+    """Run one transaction over two partitions and a group's offset; with TV2 each has its own sequences."""
     produce, end, offsets = (12, 5, 5) if tv2 else (9, 3, 3)
     if not tv2:
         assert await txn.add((TOPIC, 0), (TOPIC, 1)) == ["NONE", "NONE"]
@@ -30,7 +30,7 @@ async def transact(
 
 
 class Cut:
-    """The disk as a SIGKILL leaves it, and what was answered by then."""
+    """The disk as a SIGKILL leaves it, and the answers sent by then."""
 
     def __init__(self, env: MemoryEnv, answered: int) -> None:
         self.env = env
@@ -38,7 +38,7 @@ class Cut:
 
 
 async def cuts_of(*, tv2: bool) -> list[Cut]:
-    """Commit, abort, commit, with a copy of the disk before every change."""
+    """Commit, abort and commit, with a copy of the disk before every change."""
     env = MemoryEnv()
     cuts: list[Cut] = []
     answered = 0
@@ -68,7 +68,7 @@ ALLOWED = {
 
 
 async def check(cut: Cut) -> None:
-    """All or nothing, what was answered stays, nothing is stuck, and the producer can go on."""
+    """Check that transactions are atomic, answers are kept, nothing hangs, and the producer can continue."""
     async with running(cut.env) as (broker, wire):
         txn = TxnProducer(wire, TRANSACTIONAL_ID)
         await txn.wait_for_coordinator(GROUP)
@@ -96,7 +96,7 @@ async def committed_values(wire: WireClient) -> list[bytes]:
 
 @pytest.mark.parametrize("tv2", [pytest.param(False, marks=pytest.mark.slow), True], ids=["tv1", "tv2"])
 async def test_killed_before_every_change(tv2: bool) -> None:
-    """Wherever the broker is killed: a transaction is there with all its parts or with none."""
+    """After any kill, a transaction exists with all its parts or with none."""
     cuts = await cuts_of(tv2=tv2)
     assert len(cuts) > 25
     for cut in effort.some(cuts, every=5):
@@ -105,7 +105,7 @@ async def test_killed_before_every_change(tv2: bool) -> None:
 
 @pytest.mark.slow
 async def test_killed_again_while_it_finishes() -> None:
-    """Killed while the markers of a decided transaction are written, and killed again while the next start does that."""
+    """Killed while the markers of a decided transaction are written, and again while the next start writes them."""
     again: list[Cut] = []
     for cut in (await cuts_of(tv2=True))[:-1:3]:
         env = cut.env

@@ -1,4 +1,4 @@
-"""What goes wrong around transactions: disks, deleted topics, large states, broken records. Nothing is ever stuck."""
+"""Failures around transactions: disks, deleted topics, large states, broken records. Nothing ever hangs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATE_LOG = "/data/__transaction_state-0/*.log"
 
 
 async def started(wire: WireClient, *, partitions: int = 2, transactional_id: str = "id") -> TxnProducer:
-    """A producer that has introduced itself, and a topic "t"."""
+    """An initialized producer, and a topic "t"."""
     txn = TxnProducer(wire, transactional_id)
     await txn.wait_for_coordinator("g")
     await wire.create("t", partitions)
@@ -38,7 +38,7 @@ async def started(wire: WireClient, *, partitions: int = 2, transactional_id: st
 
 
 async def test_a_state_that_cannot_be_written_does_not_count() -> None:
-    """Each request is refused with NOT_COORDINATOR, which clients retry, and does what it should when it is sent again."""
+    """Each request gets NOT_COORDINATOR, which clients retry, and the retry succeeds."""
     env = MemoryEnv()
     async with running(env) as (broker, wire):
         txn = await started(wire)
@@ -59,7 +59,7 @@ async def test_a_state_that_cannot_be_written_does_not_count() -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 async def test_a_marker_that_cannot_be_written_comes_later(commit: bool) -> None:
-    """The end is decided and answered; the partition that fails gets its marker as soon as it can take it."""
+    """The end is decided and answered; the failing partition gets its marker as soon as it can take it."""
     env = MemoryEnv()
     async with running(env) as (broker, wire):
         txn = await started(wire)
@@ -85,12 +85,12 @@ async def test_a_marker_that_cannot_be_written_comes_later(commit: bool) -> None
 
 
 async def wait_for_markers(broker: Broker) -> None:
-    """Until what failed was tried again, without anybody asking."""
+    """Wait until the failed markers were retried, without a request."""
     await wait_until(lambda: not broker.services.transactions().store.open_transactions)
 
 
 async def test_an_abort_whose_index_entry_cannot_be_written() -> None:
-    """The marker waits for the entry: aborted records are never shown, not after a restart either."""
+    """The marker waits for the entry: aborted records are never visible, even after a restart."""
     env = MemoryEnv()
     async with running(env) as (broker, wire):
         txn = await started(wire)
@@ -114,7 +114,7 @@ async def test_an_abort_whose_index_entry_cannot_be_written() -> None:
 
 
 async def test_topics_deleted_in_a_transaction() -> None:
-    """Their markers are left out, all others are written; a topic made anew under the name is not in the way."""
+    """Their markers are skipped, all others are written; a new topic with the name is no obstacle."""
     async with running(MemoryEnv()) as (_, wire):
         txn = await started(wire)
         await wire.create("gone")
@@ -132,7 +132,7 @@ async def test_topics_deleted_in_a_transaction() -> None:
 
 
 async def test_a_topic_that_is_being_made_anew(caplog: pytest.LogCaptureFixture) -> None:
-    """What the transaction has written went with the one that was deleted, so it needs no marker; nothing failed."""
+    """The deleted topic took the transaction's records with it, so no marker is needed; nothing fails."""
     env = MemoryEnv()
     async with running(env) as (broker, wire):
         txn = await started(wire)
@@ -151,7 +151,7 @@ async def test_a_topic_that_is_being_made_anew(caplog: pytest.LogCaptureFixture)
 
 
 async def test_a_partition_that_knows_a_newer_epoch() -> None:
-    """Somebody has ended the transaction there by hand: the coordinator's end does not wait for ever (Kafka's does)."""
+    """The transaction was ended there by hand: the coordinator's end does not wait forever (Kafka's does)."""
     async with running(MemoryEnv()) as (_, wire):
         txn = await started(wire)
         assert await txn.add(("t", 0), ("t", 1)) == ["NONE", "NONE"]
@@ -167,7 +167,7 @@ async def test_a_partition_that_knows_a_newer_epoch() -> None:
 
 
 async def test_the_last_stable_offset_for_clients() -> None:
-    """ListOffsets of read_committed readers stops where the oldest open transaction begins."""
+    """For read_committed readers, ListOffsets stops at the beginning of the oldest open transaction."""
     async with running(MemoryEnv()) as (_, wire):
         txn = await started(wire)
         other = TxnProducer(wire, "other")
@@ -192,7 +192,7 @@ async def latest(wire: WireClient, *, isolation_level: int) -> int:
 
 
 async def test_requests_while_the_state_is_read() -> None:
-    """COORDINATOR_LOAD_IN_PROGRESS for all requests; batches that come one behind the other do not overtake each other."""
+    """COORDINATOR_LOAD_IN_PROGRESS for all requests; consecutive batches do not overtake each other."""
     env = MemoryEnv()
     async with running(env) as (broker, wire):
         txn = await started(wire)
@@ -230,7 +230,7 @@ async def test_requests_while_the_state_is_read() -> None:
 
 
 async def test_records_that_make_no_sense(caplog: pytest.LogCaptureFixture) -> None:
-    """They are reported and left out; all other ids are as they were."""
+    """They are logged and skipped; all other ids are loaded."""
     env = MemoryEnv()
     async with running(env) as (broker, wire):
         await started(wire)
@@ -247,7 +247,7 @@ async def test_records_that_make_no_sense(caplog: pytest.LogCaptureFixture) -> N
 
 
 async def test_a_state_topic_that_is_deleted() -> None:
-    """What was known is forgotten with it, as in Kafka; FindCoordinator makes it again."""
+    """All state is dropped with it, as in Kafka; FindCoordinator creates it again."""
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
         await delete_topics(broker.node.topics, ["__transaction_state"])
@@ -260,7 +260,7 @@ async def test_a_state_topic_that_is_deleted() -> None:
 
 
 async def test_producer_ids_run_out() -> None:
-    """A new block of ids is fetched in the middle of a request, which is answered when it is on disk."""
+    """A new block of ids is fetched during a request, which is answered once it is on disk."""
     async with running(MemoryEnv()) as (broker, wire):
         txn = TxnProducer(wire, "id")
         await txn.wait_for_coordinator()
@@ -297,7 +297,7 @@ async def test_answers_wait_for_the_disk() -> None:
 
 @asynccontextmanager
 async def held_sync(env: MemoryEnv, path_glob: str) -> AsyncIterator[threading.Event]:
-    """Have the next fsync of a file wait in its thread; the event says that it has begun."""
+    """Hold the next fsync of a file in its thread; the event signals that it has begun."""
     begun, may_end = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -312,7 +312,7 @@ async def held_sync(env: MemoryEnv, path_glob: str) -> AsyncIterator[threading.E
 
 
 async def test_a_state_too_large_for_a_record() -> None:
-    """Partitions beyond what a record takes are refused with UNKNOWN_SERVER_ERROR, the transaction goes on."""
+    """Partitions beyond a record's limit get UNKNOWN_SERVER_ERROR; the transaction continues."""
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
         assert await txn.add(("t", 0)) == ["NONE"]
@@ -347,7 +347,7 @@ async def test_list_transactions() -> None:
 
 
 async def test_a_partition_of_the_state_that_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
-    """Its ids are refused with NOT_COORDINATOR; those of all other partitions are served, and can be listed."""
+    """Its ids get NOT_COORDINATOR; those of all other partitions are served, and can be listed."""
     env = MemoryEnv()
     names = {partition_of(name, 3): name for name in map("id{}".format, range(99))}
     async with running(env, transaction_state_log_num_partitions=3) as (_, wire):
@@ -363,7 +363,7 @@ async def test_a_partition_of_the_state_that_cannot_be_read(caplog: pytest.LogCa
 
 
 def fail_loading(env: MemoryEnv, error: Exception) -> InjectedFault:
-    """Have a small partition of the state fail to be read: on the loop, after a thread has opened its log."""
+    """Make the read of a small state partition fail: on the loop, after a thread has opened its log."""
 
     def fail() -> None:
         if threading.current_thread() is threading.main_thread():
@@ -411,7 +411,7 @@ async def test_a_disk_that_does_not_give_the_state(caplog: pytest.LogCaptureFixt
 
 
 async def test_a_state_topic_that_was_given_more_partitions(caplog: pytest.LogCaptureFixture) -> None:
-    """A transaction is what its partition says as of now: the state that another has from before does not come back."""
+    """Only an id's present partition counts: its older state in another one does not reappear."""
     env = MemoryEnv()
     moved = next(
         name for name in map("id{}".format, range(99)) if (partition_of(name, 2), partition_of(name, 3)) == (1, 0)
@@ -430,7 +430,7 @@ async def test_a_state_topic_that_was_given_more_partitions(caplog: pytest.LogCa
 
 
 async def test_a_state_topic_that_is_deleted_while_markers_are_missing() -> None:
-    """There is nothing left to be finished: the next try says so, and is the last."""
+    """Nothing is left to finish: the next retry logs that, and is the last."""
     env = MemoryEnv()
     async with running(env) as (broker, wire):
         txn = await started(wire)
@@ -444,7 +444,7 @@ async def test_a_state_topic_that_is_deleted_while_markers_are_missing() -> None
 
 
 async def test_a_producer_id_that_cannot_be_recorded() -> None:
-    """An idempotent producer is told to try again, as a transactional one is."""
+    """Idempotent and transactional producers get a retriable error."""
     env = MemoryEnv()
     async with running(env) as (broker, wire):
         txn = await started(wire)

@@ -1,4 +1,4 @@
-"""What the clock does: transactions that are left open are aborted, ids that nobody uses are forgotten."""
+"""Effects of the clock: open transactions time out and are aborted, unused ids expire."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ DAY_MS = 24 * 3600 * 1000
 
 @pytest.fixture
 def clock() -> SettableClock:
-    """A clock that stands still."""
+    """A frozen clock."""
     return SettableClock()
 
 
 async def wait_for(broker: Broker, state: str, transactional_id: str = "id") -> None:
-    """Until the jobs that are due have brought a transaction to `state`."""
+    """Wait until the due jobs have brought a transaction to `state`."""
     await wait_until(lambda: broker.services.transactions().store.transactions[transactional_id].state.label == state)
 
 
 @pytest.mark.parametrize("version", [9, 12], ids=["tv1", "tv2"])
 async def test_a_transaction_left_open_is_aborted(clock: SettableClock, version: int) -> None:
-    """After its timeout, at the next look: readers go on, offsets are dropped, and its producer is fenced everywhere."""
+    """At the check after its timeout: readers continue, offsets are dropped, and its producer is fenced everywhere."""
     async with running(MemoryEnv(clock)) as (broker, wire):
         txn = TxnProducer(wire, "id")
         await txn.wait_for_coordinator("g")
@@ -64,7 +64,7 @@ async def test_a_transaction_left_open_is_aborted(clock: SettableClock, version:
 
 
 async def test_a_timeout_wakes_waiting_readers(clock: SettableClock) -> None:
-    """A read_committed fetch that waits behind an open transaction is answered when that is aborted."""
+    """A read_committed fetch that waits for an open transaction is answered when it is aborted."""
     async with running(MemoryEnv(clock)) as (_, wire):
         txn = TxnProducer(wire, "id")
         await txn.wait_for_coordinator()
@@ -87,7 +87,7 @@ async def test_a_timeout_wakes_waiting_readers(clock: SettableClock) -> None:
 
 
 async def test_a_timeout_counts_over_a_restart(clock: SettableClock) -> None:
-    """A transaction that was open when the broker was killed is aborted after its timeout, without anybody asking."""
+    """A transaction open at a kill is aborted after its timeout, without a request."""
     env = MemoryEnv(clock)
     async with running(env) as (_, wire):
         txn = TxnProducer(wire, "id")
@@ -107,7 +107,7 @@ async def test_a_timeout_counts_over_a_restart(clock: SettableClock) -> None:
 
 @pytest.mark.parametrize("server_version", [2, 1])
 async def test_a_timeout_at_the_last_epoch(clock: SettableClock, server_version: int) -> None:
-    """The epoch that no client gets ends the transaction; the producer goes on with another id."""
+    """The reserved epoch ends the transaction; the producer continues with another id."""
     async with running(MemoryEnv(clock)) as (broker, wire):
         txn = TxnProducer(wire, "id")
         await txn.wait_for_coordinator()
@@ -129,7 +129,7 @@ async def test_a_timeout_at_the_last_epoch(clock: SettableClock, server_version:
 
 
 async def test_ids_that_nobody_uses_are_forgotten(clock: SettableClock) -> None:
-    """After transactional.id.expiration.ms a tombstone is written; open transactions and ids in use stay."""
+    """A tombstone is written after transactional.id.expiration.ms; open transactions and ids in use stay."""
     env = MemoryEnv(clock)
     async with running(env, transaction_max_timeout_ms=2**31 - 2) as (broker, wire):
         txns = [TxnProducer(wire, name) for name in ("empty", "done", "open", "used")]

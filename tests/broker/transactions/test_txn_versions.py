@@ -1,4 +1,4 @@
-"""`transaction.version`: what a directory has finalized rules how transactions are written and ended."""
+"""`transaction.version`: the finalized level of a directory decides how transactions are written and ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.broker.wire import API_VERSIONS, WireClient
 
 
 def directory(level: int) -> MemoryEnv:
-    """A directory that was formatted with this `transaction.version`."""
+    """A directory formatted with this `transaction.version`."""
     env = MemoryEnv()
     features = {"metadata.version": 25, "group.version": 1, "transaction.version": level}
     format_directory(env, "/data", features=features)
@@ -26,7 +26,7 @@ def directory(level: int) -> MemoryEnv:
 
 
 async def finalized(wire: WireClient) -> dict[str, int]:
-    """What ApiVersions says that clients may use."""
+    """The level that ApiVersions reports."""
     response = await wire.call(API_VERSIONS, 3, {"client_software_name": "test", "client_software_version": "1"})
     assert response.finalized_features_epoch > 0
     return {feature.name: feature.max_version_level for feature in response.finalized_features}
@@ -34,7 +34,7 @@ async def finalized(wire: WireClient) -> dict[str, int]:
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 async def test_transactions_at_every_level(level: int) -> None:
-    """Clients are told the level; values are of version 0 or 1; TV1 works always, TV2 from level 1 on, as in Kafka."""
+    """Clients get the level; values have version 0 or 1; TV1 always works, TV2 from level 1 on, as in Kafka."""
     env = directory(level)
     async with running(env) as (broker, wire):
         assert (await finalized(wire)).get("transaction.version", 0) == level
@@ -66,7 +66,7 @@ async def test_transactions_at_every_level(level: int) -> None:
 
 @pytest.mark.parametrize(("level", "code"), [(0, "PRODUCER_FENCED"), (1, "PRODUCER_FENCED"), (2, "NONE")])
 async def test_a_fenced_producer_that_comes_back(level: int, code: str) -> None:
-    """After its transaction was aborted by another: from level 2 on it may go on with the epoch it had, as in Kafka."""
+    """After an abort by another producer: from level 2 on it may use its old epoch, as in Kafka."""
     async with running(directory(level)) as (_, wire):
         txn = TxnProducer(wire, "id")
         await txn.wait_for_coordinator()
@@ -79,7 +79,7 @@ async def test_a_fenced_producer_that_comes_back(level: int, code: str) -> None:
 
 
 async def test_an_old_directory_has_no_transaction_version() -> None:
-    """One that an earlier version of this broker made: TV1 for all clients."""
+    """A directory of an earlier version of this broker: TV1 for all clients."""
     env = MemoryEnv()
     format_directory(env, "/data", features={"metadata.version": 25, "group.version": 1})
     async with running(env) as (broker, wire):
@@ -89,6 +89,6 @@ async def test_an_old_directory_has_no_transaction_version() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 async def test_case(diamant_broker: Broker, name: str) -> None:
-    """Every step gets the error code, and every transaction the state and epoch, that Kafka gives."""
+    """Every step gets Kafka's error code, and every transaction Kafka's state and epoch."""
     run_name = f"{name}-{uuid.uuid4().hex[:8]}"
     assert await run_case(diamant_broker.bootstrap_servers, name, run_name=run_name) == []

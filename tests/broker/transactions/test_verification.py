@@ -1,4 +1,4 @@
-"""Who may write transactional records: whole requests, several producers, heavy batches, verification switched off."""
+"""Permission to write transactional records: whole requests, several producers, heavy batches, disabled verification."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 
 async def started(wire: WireClient) -> TxnProducer:
-    """A producer that has introduced itself, and a topic "t" of three partitions."""
+    """An initialized producer, and a topic "t" of three partitions."""
     txn = TxnProducer(wire, "id")
     await txn.wait_for_coordinator()
     await wire.create("t", 3)
@@ -30,7 +30,7 @@ async def started(wire: WireClient) -> TxnProducer:
 async def produce(
     wire: WireClient, transactional_id: str | None, *batches: bytes, version: int = 12, topic: str = "t"
 ) -> list[str]:
-    """One request with a batch for each partition from 0 on; the codes."""
+    """Send one request with a batch for each partition from 0 on; return the codes."""
     data = [{"index": index, "records": batch} for index, batch in enumerate(batches)]
     request: dict[str, Any] = {
         "transactional_id": transactional_id,
@@ -55,7 +55,7 @@ def batch(txn: TxnProducer, sequence: int = 0, *, epoch_shift: int = 0, **fields
 
 
 async def test_a_request_is_judged_as_a_whole() -> None:
-    """Two producers in it, or transactional batches without an id: refused for all its partitions; nothing is stored."""
+    """With two producers, or transactional batches without an id, all partitions are refused; nothing is stored."""
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
         mixed = [batch(txn), batch_of([b"plain"])]
@@ -69,7 +69,7 @@ async def test_a_request_is_judged_as_a_whole() -> None:
 
 
 async def test_partitions_are_added_by_one_record() -> None:
-    """TV2: a request to three partitions, one of them unknown, adds the others at once."""
+    """TV2: a request to three partitions, one of them unknown, adds the other two."""
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
         state = broker.node.topics.log("__transaction_state", 0)
@@ -82,7 +82,7 @@ async def test_partitions_are_added_by_one_record() -> None:
 
 
 async def test_internal_topics_are_not_added() -> None:
-    """A client that writes to one is refused, and its transaction is as it was."""
+    """A client's write to one is refused, and its transaction is unchanged."""
     async with running(MemoryEnv()) as (_, wire):
         txn = await started(wire)
         assert await produce(wire, "id", batch(txn), topic="__transaction_state") == ["INVALID_TOPIC_EXCEPTION"]
@@ -90,7 +90,7 @@ async def test_internal_topics_are_not_added() -> None:
 
 
 async def test_a_batch_that_is_checked_in_a_thread() -> None:
-    """A heavy batch is verified again when it is appended: a transaction that ended meanwhile does not get it."""
+    """A heavy batch is verified again before its append: a transaction that has ended does not get it."""
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
         log = broker.node.topics.log("t", 0)
@@ -111,7 +111,7 @@ async def test_a_batch_that_is_checked_in_a_thread() -> None:
 
 
 async def test_without_verification() -> None:
-    """transaction.partition.verification.enable=false: TV1 batches are taken unasked, TV2 still adds partitions."""
+    """transaction.partition.verification.enable=false: TV1 batches are not checked, TV2 still adds partitions."""
     async with running(MemoryEnv(), transaction_partition_verification_enable=False) as (_, wire):
         txn = await started(wire)
         assert await txn.produce("t", 0, version=9) == "NONE"
@@ -123,7 +123,7 @@ async def test_without_verification() -> None:
 
 
 async def test_a_refused_batch_blocks_those_behind_it() -> None:
-    """Whatever the refusal was: until the refused batch is there no later one of its producer gets in, of either kind."""
+    """After any refusal, no later batch of the producer, of either kind, is appended before the refused one."""
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
         assert await txn.produce("t", 0, version=9) == "INVALID_TXN_STATE"
@@ -136,7 +136,7 @@ async def test_a_refused_batch_blocks_those_behind_it() -> None:
 
 
 async def test_a_refused_batch_of_one_version_and_a_batch_of_the_other() -> None:
-    """What the first request supported counts: after one of TV1 a TV2 batch may begin above 0, otherwise it may not."""
+    """The first request's version decides: after TV1, a TV2 batch may begin above 0, otherwise not."""
     async with running(MemoryEnv()) as (_, wire):
         txn = await started(wire)
         assert await txn.produce("t", 5, version=9) == "INVALID_TXN_STATE"
@@ -145,7 +145,7 @@ async def test_a_refused_batch_of_one_version_and_a_batch_of_the_other() -> None
 
 
 async def test_a_batch_of_an_old_epoch_is_refused_by_its_partition() -> None:
-    """The coordinator is not asked, not even for a transactional id that it does not know."""
+    """Without the coordinator, even for a transactional id that it does not know."""
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
         assert await txn.produce("t", 0, version=12) == "NONE"

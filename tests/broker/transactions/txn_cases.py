@@ -1,4 +1,4 @@
-"""A table of odd requests about transactions and the codes that Kafka 4.3.1 answers, for any broker.
+"""A table of unusual requests about transactions and the codes of Kafka 4.3.1, for any broker.
 
 `python -m tests.broker.transactions.txn_cases HOST:PORT` asks a broker, a real Kafka for example, and prints where it
 differs from the table; test_txn_cases.py asks ours. Each case has a transactional id and a topic of three partitions of its
@@ -26,7 +26,7 @@ Step = Callable[["CaseRun"], Awaitable[str]]
 
 
 class CaseRun:
-    """What the steps of a case share."""
+    """The shared state of a case's steps."""
 
     def __init__(self, wire: WireClient, name: str) -> None:
         self.wire = wire
@@ -37,7 +37,7 @@ class CaseRun:
         self.first_epoch = 0
 
     async def wait_for_topic(self) -> None:
-        """The coordinators' topics and the case's own, ready to be used."""
+        """Wait until the coordinators' topics and the case's own can be used."""
         await self.txn.wait_for_coordinator(self.group)
         await self.wire.create(self.topic, 3)
         async with asyncio.timeout(60):
@@ -56,7 +56,7 @@ class CaseRun:
 
 
 def init(*, as_epoch: int | None = None, id_shift: int = 0, **request: Any) -> Step:
-    """InitProducerId; `as_epoch` names the expected producer, its epoch counted from the first."""
+    """Send InitProducerId; `as_epoch` names the expected producer, its epoch counted from the first."""
 
     async def step(run: CaseRun) -> str:
         expected = {}
@@ -71,7 +71,7 @@ def init(*, as_epoch: int | None = None, id_shift: int = 0, **request: Any) -> S
 
 
 def produce(sequence: int, *, at: int | None = None, id_shift: int = 0, **request: Any) -> Step:
-    """A batch in epoch `at`, counted from the first; by default in the present one."""
+    """Send a batch in epoch `at`, counted from the first; by default the present one."""
 
     async def step(run: CaseRun) -> str:
         epoch = run.txn.epoch if at is None else run.first_epoch + at
@@ -83,7 +83,7 @@ def produce(sequence: int, *, at: int | None = None, id_shift: int = 0, **reques
 
 
 def add(*partitions: int, topic: str | None = None, at: int | None = None, id_shift: int = 0, **request: Any) -> Step:
-    """AddPartitionsToTxn; the codes of all partitions, in one word if they are the same."""
+    """Send AddPartitionsToTxn; return the codes of all partitions, as one word if they are equal."""
 
     async def step(run: CaseRun) -> str:
         epoch = run.txn.epoch if at is None else run.first_epoch + at
@@ -95,12 +95,12 @@ def add(*partitions: int, topic: str | None = None, at: int | None = None, id_sh
 
 
 def verify(*partitions: int, **request: Any) -> Step:
-    """AddPartitionsToTxn that adds nothing."""
+    """Send AddPartitionsToTxn that adds nothing."""
     return add(*partitions, version=4, verify=True, **request)
 
 
 def end(*, commit: bool, at: int | None = None, id_shift: int = 0, version: int = OLD_END, **request: Any) -> Step:
-    """EndTxn, and the wait for the markers; of version 5 the epoch, counted from the first."""
+    """Send EndTxn and wait for the markers; return the epoch for version 5, counted from the first."""
 
     async def step(run: CaseRun) -> str:
         epoch = run.txn.epoch if at is None else run.first_epoch + at
@@ -113,7 +113,7 @@ def end(*, commit: bool, at: int | None = None, id_shift: int = 0, version: int 
 
 
 def commit_offset(*, at: int | None = None, id_shift: int = 0, topic: str | None = None, **request: Any) -> Step:
-    """TxnOffsetCommit in the case's group."""
+    """Send TxnOffsetCommit in the case's group."""
 
     async def step(run: CaseRun) -> str:
         epoch = run.txn.epoch if at is None else run.first_epoch + at
@@ -127,7 +127,7 @@ def commit_offset(*, at: int | None = None, id_shift: int = 0, topic: str | None
 
 
 def add_offsets(*, at: int | None = None, **request: Any) -> Step:
-    """AddOffsetsToTxn for the case's group."""
+    """Send AddOffsetsToTxn for the case's group."""
 
     async def step(run: CaseRun) -> str:
         return await run.txn.add_offsets(run.group, epoch=None if at is None else run.first_epoch + at, **request)
@@ -136,7 +136,7 @@ def add_offsets(*, at: int | None = None, **request: Any) -> Step:
 
 
 def describe(**request: Any) -> Step:
-    """State, epoch from the first, and the number of partitions; the code if it is an error."""
+    """Return state, epoch from the first, and the number of partitions; the code for an error."""
 
     async def step(run: CaseRun) -> str:
         found = await run.txn.wait_for_end() if not request else await run.txn.describe(**request)
@@ -148,7 +148,7 @@ def describe(**request: Any) -> Step:
 
 
 def marker(partition: int, *, at: int, commit: bool = False, topic: str | None = None, **request: Any) -> Step:
-    """WriteTxnMarkers with the coordinator epoch that the partition knows."""
+    """Send WriteTxnMarkers with the coordinator epoch known to the partition."""
 
     async def step(run: CaseRun) -> str:
         known = (await run.txn.producers(run.topic, partition)).get(run.txn.producer_id)
@@ -166,7 +166,7 @@ def marker(partition: int, *, at: int, commit: bool = False, topic: str | None =
 
 
 def active(partition: int = 0) -> Step:
-    """The producer in a partition: its epoch from the first, its last sequence, whether its transaction is open."""
+    """Return the producer in a partition: its epoch from the first, last sequence, and whether its transaction is open."""
 
     async def step(run: CaseRun) -> str:
         known = (await run.txn.producers(run.topic, partition)).get(run.txn.producer_id)
@@ -434,7 +434,7 @@ CASES: dict[str, list[tuple[Step, str]]] = {
 
 
 async def run_case(address: str, name: str, *, run_name: str) -> list[tuple[int, str, str]]:
-    """Steps of a case whose answers differ from the table: number, what was expected, what came."""
+    """Return the steps whose answers differ from the table: number, expected and actual answer."""
     differences = []
     async with WireClient(address) as wire:
         run = CaseRun(wire, run_name)
@@ -447,7 +447,7 @@ async def run_case(address: str, name: str, *, run_name: str) -> list[tuple[int,
 
 
 async def main(address: str) -> None:
-    """Ask a broker about all cases."""
+    """Run all cases against a broker."""
     for name in CASES:
         differences = await run_case(address, name, run_name=f"{name}-{time.time_ns()}")
         print(f"{name}: {'as in the table' if not differences else ''}")

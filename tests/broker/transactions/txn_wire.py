@@ -1,4 +1,4 @@
-"""A transactional producer without cleverness: every request as it is told, answers as the names of their error codes."""
+"""A plain transactional producer: sends each request as told, and returns the names of error codes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def name_of(code: Any) -> str:
 
 
 class TxnProducer:
-    """One transactional id on one connection; `producer_id` and `epoch` are what the broker said last."""
+    """One transactional id on one connection; `producer_id` and `epoch` are the broker's last ones."""
 
     def __init__(self, wire: WireClient, transactional_id: str) -> None:
         self.wire = wire
@@ -60,7 +60,7 @@ class TxnProducer:
     # Finding out who one is
 
     async def wait_for_coordinator(self, group: str | None = None) -> None:
-        """Have the coordinators' topics made, and come back when they answer."""
+        """Create the coordinators' topics, and return once they can be used."""
         keys = [(TRANSACTION_KEY, self.transactional_id)] + ([] if group is None else [(GROUP_KEY, group)])
         async with asyncio.timeout(WAIT_S):
             for key_type, key in keys:
@@ -82,7 +82,7 @@ class TxnProducer:
         version: int = 5,
         transactional_id: str | None = "",
     ) -> str:
-        """InitProducerId; takes over the answer."""
+        """Send InitProducerId; adopt the answer."""
         response = await self.wire.call(
             INIT_PRODUCER_ID,
             version,
@@ -98,7 +98,7 @@ class TxnProducer:
         return name_of(response.error_code)
 
     async def wait_for_init(self, **request: Any) -> None:
-        """Introduce oneself, as often as it takes."""
+        """Initialize, with as many retries as necessary."""
         async with asyncio.timeout(WAIT_S):
             while (code := await self.init(**request)) != "NONE":
                 assert code in ("CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"), code
@@ -115,7 +115,7 @@ class TxnProducer:
         epoch: int | None = None,
         transactional_id: str | None = None,
     ) -> list[str]:
-        """AddPartitionsToTxn; one code per partition, in the order of the request."""
+        """Send AddPartitionsToTxn; return one code per partition, in the order of the request."""
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)
@@ -140,12 +140,12 @@ class TxnProducer:
     async def add_offsets(
         self, group: str, *, version: int = 3, epoch: int | None = None, transactional_id: str | None = None
     ) -> str:
-        """AddOffsetsToTxn."""
+        """Send AddOffsetsToTxn."""
         request = {**self._named(None, epoch, transactional_id), "group_id": group}
         return name_of((await self.wire.call(ADD_OFFSETS, version, request)).error_code)
 
     async def produce(self, topic: str, sequence: int, **options: Any) -> str:
-        """As `produce_result`; the name of the error."""
+        """Produce as `produce_result`; return the name of the error."""
         return name_of((await self.produce_result(topic, sequence, **options)).error_code)
 
     async def produce_result(
@@ -161,7 +161,7 @@ class TxnProducer:
         transactional_id: str | None = "",
         is_transactional: bool = True,
     ) -> Any:
-        """Produce one batch; by default as TV1 clients do. The partition's result."""
+        """Produce one batch, by default like TV1 clients; return the partition's result."""
         batch = batch_of(
             values,
             producer_id=self.producer_id if producer_id is None else producer_id,
@@ -187,7 +187,7 @@ class TxnProducer:
         member_id: str = "",
         generation: int = -1,
     ) -> str:
-        """TxnOffsetCommit of one partition."""
+        """Send TxnOffsetCommit of one partition."""
         entry = {
             "partition_index": partition,
             "committed_offset": offset,
@@ -213,7 +213,7 @@ class TxnProducer:
         epoch: int | None = None,
         transactional_id: str | None = None,
     ) -> str:
-        """EndTxn; takes over the epoch that version 5 gives."""
+        """Send EndTxn; adopt the epoch of version 5."""
         request = {**self._named(producer_id, epoch, transactional_id), "committed": commit}
         response = await self.wire.call(END_TXN, version, request)
         if not response.error_code and version >= 5:
@@ -254,7 +254,7 @@ class TxnProducer:
         return Described(name_of(code), state or "", producer_id, epoch, sorted(partitions), timeout_ms, start_ms)
 
     async def wait_for_end(self) -> Described:
-        """The transaction once it is not ending any more; its epoch becomes the producer's, as nobody else has it."""
+        """Return the transaction once it has ended; the producer adopts its epoch, as no other client has it."""
         async with asyncio.timeout(WAIT_S):
             while (described := await self.describe()).state.startswith("Prepare"):
                 await asyncio.sleep(POLL_S)
@@ -301,7 +301,7 @@ class TxnProducer:
 
 
 async def read_committed(wire: WireClient, topic: str, partition: int = 0) -> list[bytes]:
-    """Values that a consumer with isolation.level=read_committed delivers, as clients filter what is fetched."""
+    """Values delivered to a consumer with isolation.level=read_committed, filtered as clients do."""
     values: list[bytes] = []
     request = fetch_fields(topic, 0, partition=partition, max_bytes=1 << 24, partition_max_bytes=1 << 24)
     request["isolation_level"] = 1
@@ -325,7 +325,7 @@ async def read_committed(wire: WireClient, topic: str, partition: int = 0) -> li
 
 
 async def wait_for_committed_offset(wire: WireClient, group: str, topic: str, partition: int = 0) -> tuple[str, int]:
-    """OffsetFetch that waits for no open transaction: a code, and the offset or -1."""
+    """Send OffsetFetch until no transaction is open; return a code, and the offset or -1."""
     request = {
         "group_id": group,
         "topics": [{"name": topic, "partition_indexes": [partition]}],

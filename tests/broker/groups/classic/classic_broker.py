@@ -1,4 +1,4 @@
-"""A broker for classic groups: as `classic_cases` wants it, in a thread of its own."""
+"""A broker for the stories of `classic_cases`, in its own thread."""
 
 from __future__ import annotations
 

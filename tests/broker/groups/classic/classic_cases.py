@@ -33,26 +33,26 @@ BROKER_CONFIGS = {
 
 
 class Save(NamedTuple):
-    """In an expectation: anything, to be remembered under a name."""
+    """In an expectation: any value, saved under a name."""
 
     name: str
 
 
 class Ref(NamedTuple):
-    """In a request or an expectation: what was remembered."""
+    """In a request or an expectation: a saved value."""
 
     name: str
 
 
 class Differs(NamedTuple):
-    """What Apache Kafka answers, and what we do on purpose: in an expectation, or lists of steps."""
+    """Apache Kafka's answer, and our deliberate deviation: in an expectation, or as lists of steps."""
 
     kafka: Any
     ours: Any
 
 
 class Send(NamedTuple):
-    """A request on a connection of its own name."""
+    """A request on a connection with its own name."""
 
     connection: str
     key: int
@@ -61,7 +61,7 @@ class Send(NamedTuple):
 
 
 class Expect(NamedTuple):
-    """The answer to the last request of a connection; fields that are not named do not matter."""
+    """The answer to the last request of a connection; unnamed fields are ignored."""
 
     connection: str
     error: ErrorCode | Differs
@@ -76,7 +76,7 @@ class Ask(NamedTuple):
 
 
 class Until(NamedTuple):
-    """The same request again and again until the answer has this error."""
+    """The same request, repeated until the answer has this error."""
 
     send: Send
     error: ErrorCode
@@ -185,7 +185,7 @@ def left(*members: tuple[str | Ref, str | None, ErrorCode]) -> Expect:
 
 
 def new_id(connection: str, name: str, **more: Any) -> list[Step]:
-    """A dynamic member gets its id."""
+    """Return the steps in which a dynamic member gets its id."""
     return [
         join(connection, **more),
         fails(ErrorCode.MEMBER_ID_REQUIRED, connection, member_id=Save(name), generation_id=-1, leader="", members=[]),
@@ -804,7 +804,7 @@ class CaseRun:
 
 
 async def wait_for_coordinator(address: str) -> None:
-    """Wait until the broker coordinates groups: the first to ask has it make its topic."""
+    """Wait until the broker coordinates groups: the first request creates its topic."""
     async with WireClient(address) as client, asyncio.timeout(60):
         while True:
             answer = await client.call(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})

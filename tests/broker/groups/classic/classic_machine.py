@@ -1,4 +1,4 @@
-"""A classic group with timers on a clock of its own: what `ClassicGroups` does, without loop, log and sockets."""
+"""A classic group with timers on its own clock: `ClassicGroups` without loop, log and sockets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RANGE = (GroupProtocol("range", b"r"),)
 
 
 class Machine:
-    """Runs a group. `answers` by ticket; `records` as written; `write_error` is the outcome of the next writes."""
+    """Runs a group. `answers`: by ticket. `records`: as written. `write_error`: the outcome of the next writes."""
 
     def __init__(self, *, delay_ms: int = 0, max_size: int = 1000, now_ms: int = 1_000_000) -> None:
         self.now_ms = now_ms
@@ -61,7 +61,7 @@ class Machine:
         rebalance_ms: int = REBALANCE_MS,
         version: int = 9,
     ) -> int:
-        """A ticket for the answer."""
+        """Join; return a ticket for the answer."""
         ticket = next(self.tickets)
         fresh_id = f"{instance_id or 'm'}{next(self.fresh)}"
         request = JoinRequest(
@@ -82,7 +82,7 @@ class Machine:
         protocol_type: str | None = None,
         protocol_name: str | None = None,
     ) -> int:
-        """A ticket for the answer."""
+        """Sync; return a ticket for the answer."""
         ticket = next(self.tickets)
         generation = self.group.generation_id if generation is None else generation
         given = tuple((assignments or {}).items())
@@ -108,7 +108,7 @@ class Machine:
     # Time
 
     def pass_ms(self, duration_ms: int) -> None:
-        """Let time pass and timers fire in order."""
+        """Advance the clock and fire timers in order."""
         end_ms = self.now_ms + duration_ms
         fired = 0
         while self.timers and min(self.timers.values()) <= end_ms:
@@ -130,7 +130,7 @@ class Machine:
         self.run(turn.effects)
 
     def turn(self) -> GroupTurn:
-        """An event that happens now."""
+        """Begin an event at the present time."""
         return GroupTurn(self.group, self.limits, self.now_ms)
 
     # Effects
@@ -170,7 +170,7 @@ class Machine:
     # Stories
 
     def give_id(self, **join: object) -> str:
-        """A new dynamic member's id, given out and not joined yet."""
+        """Return a new dynamic member's assigned id, which has not joined yet."""
         answer = self.joined(self.join(**join))  # type: ignore[arg-type]
         assert answer.error is ErrorCode.MEMBER_ID_REQUIRED
         return answer.member_id
@@ -183,7 +183,7 @@ class Machine:
         return [self.group.leader_id or "", *(each for each in ids if each != self.group.leader_id)]
 
     def join_all(self, ids: Iterable[str], **join: object) -> list[JoinAnswer]:
-        """All join (again), and the join phase ends."""
+        """Let all members (re)join, which ends the join phase."""
         tickets = [self.join(each, **join) for each in ids]  # type: ignore[arg-type]
         self.pass_ms(0)
         answers = [self.joined(ticket) for ticket in tickets]
@@ -191,7 +191,7 @@ class Machine:
         return answers
 
     def sync_all(self) -> dict[str, bytes]:
-        """All sync; the leader gives everybody its name. The assignments."""
+        """Let all members sync; the leader assigns each its name. Return the assignments."""
         members = list(self.group.members)
         given = {each: f"for {each}".encode() for each in members}
         leader_id = self.group.leader_id

@@ -1,4 +1,4 @@
-"""Real consumers in classic groups: they share partitions, take over from who leaves, come back, and rebalance in steps."""
+"""Real consumers in classic groups share partitions, take over from leaving members, rejoin, and rebalance cooperatively."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def create_topic(broker: Broker, topic: str, partitions: int = PARTITIONS)
 
 
 async def produce(broker: Broker, topic: str, text: str) -> None:
-    """One record into each partition."""
+    """Write one record to each partition."""
     async with WireClient(broker.bootstrap_servers) as wire:
         for partition in range(PARTITIONS):
             result = await wire.produce(topic, [f"{text} {partition}".encode()], partition=partition)
@@ -40,7 +40,7 @@ async def produce(broker: Broker, topic: str, text: str) -> None:
 
 
 def classic_group(broker: Broker, group_id: str) -> ClassicGroup | None:
-    """The broker's view; read from another thread, so only for looking at simple fields."""
+    """The broker's view, read from another thread: only for simple fields."""
     group = broker.services.groups().group(group_id)
     return None if group is None else group.classic
 
@@ -90,7 +90,7 @@ async def wait_for_texts(consumer: Any, count: int) -> list[str]:
 
 @pytest.mark.slow
 async def test_aiokafka_shares_and_takes_over(diamant_broker: Broker, diamant_topic: str) -> None:
-    """Two consumers share the partitions; one leaves, the other takes over and goes on from the committed offsets."""
+    """Two consumers share the partitions; after one leaves, the other continues from the committed offsets."""
     await create_topic(diamant_broker, diamant_topic)
     await produce(diamant_broker, diamant_topic, "first")
     async with AsyncExitStack() as stack:
@@ -117,7 +117,7 @@ async def test_aiokafka_shares_and_takes_over(diamant_broker: Broker, diamant_to
 
 @pytest.mark.slow
 async def test_aiokafka_members_vanish(group_broker: Broker, diamant_topic: str) -> None:
-    """A member that is not heard of again once its join is parked is out after its session, and the other has everything."""
+    """A member that disconnects while its join is parked is removed after its session, and the other gets all partitions."""
     broker = group_broker
     await create_topic(broker, diamant_topic)
     async with aiokafka_consumer(broker, diamant_topic, diamant_topic) as one:
@@ -185,7 +185,7 @@ class KafkaPython:
         self.close = self._consumer.close
 
     def turn(self) -> None:
-        """Read and commit what there is."""
+        """Read and commit the available records."""
         # Version 3.0.12 loses a join that ends between two polls, with Apache Kafka as well: so they are long.
         for messages in self._consumer.poll(timeout_ms=1000).values():
             self.texts += [message.value.decode() for message in messages]
@@ -198,7 +198,7 @@ AnyConsumer = TypeVar("AnyConsumer", Librdkafka, KafkaPython)
 
 @contextmanager
 def alive(consumer: AnyConsumer) -> Iterator[AnyConsumer]:
-    """Keep a consumer alive in a thread of its own; at the end it leaves its group."""
+    """Keep a consumer running in its own thread; at the end it leaves its group."""
     is_leaving = False
 
     def run() -> None:
@@ -225,7 +225,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def check_empty(broker: Broker, group_id: str) -> None:
-    """The group is there, and nobody in it."""
+    """Check that the group exists and is empty."""
     state = state_of(broker, group_id)
     assert state is not None
     assert state[0] is GroupState.EMPTY
@@ -260,7 +260,7 @@ def test_confluent_kafka_shares_and_takes_over(diamant_broker: Broker, diamant_t
 
 @pytest.mark.slow
 def test_confluent_kafka_static_members_restart(diamant_broker: Broker, diamant_topic: str) -> None:
-    """Static members that go and come back within their session get what they had, without a rebalance."""
+    """Static members that restart within their session keep their partitions, without a rebalance."""
     broker = diamant_broker
     asyncio.run(create_topic(broker, diamant_topic))
     with ExitStack() as stack:
@@ -282,7 +282,7 @@ def test_confluent_kafka_static_members_restart(diamant_broker: Broker, diamant_
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own making
 @pytest.mark.slow
 def test_kafka_python_shares_and_takes_over(diamant_broker: Broker, diamant_topic: str) -> None:
-    """Two consumers share the partitions; one leaves, the other takes over from the committed offsets."""
+    """Two consumers share the partitions; after one leaves, the other continues from the committed offsets."""
     broker = diamant_broker
     asyncio.run(create_topic(broker, diamant_topic))
     asyncio.run(produce(broker, diamant_topic, "first"))

@@ -1,4 +1,4 @@
-"""Classic groups, event by event, on a clock of its own."""
+"""Classic groups, event by event, on their own clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def subscription(*topics: str) -> tuple[GroupProtocol, ...]:
 
 
 def start_rebalance(machine: Machine, leader_id: str) -> int:
-    """The leader joins again; its ticket."""
+    """Let the leader rejoin; return its ticket."""
     ticket = machine.join(leader_id)
     assert machine.group.state is GroupState.PREPARING_REBALANCE
     return ticket
@@ -35,7 +35,7 @@ def start_rebalance(machine: Machine, leader_id: str) -> int:
 
 
 def test_the_first_generation_waits_for_more_members() -> None:
-    """An empty group waits for the initial delay, even if all ids that were given out have joined."""
+    """An empty group waits for the initial delay, even if all assigned ids have joined."""
     machine = Machine(delay_ms=3000)
     one = machine.give_id()
     ticket = machine.join(one)
@@ -46,7 +46,7 @@ def test_the_first_generation_waits_for_more_members() -> None:
 
 
 def test_newcomers_extend_the_initial_delay() -> None:
-    """Each step in which somebody new came is followed by another, up to the rebalance timeout."""
+    """Each step with a new member is followed by another one, up to the rebalance timeout."""
     machine = Machine(delay_ms=3000)
     tickets = [machine.join(version=3, rebalance_ms=10_000)]
     for _ in range(5):
@@ -63,7 +63,7 @@ def test_newcomers_extend_the_initial_delay() -> None:
 
 
 def test_nobody_new_nothing_to_wait_for() -> None:
-    """A step without a newcomer is the last one."""
+    """A step without a new member is the last one."""
     machine = Machine(delay_ms=3000)
     machine.join(version=3)
     machine.pass_ms(1000)
@@ -75,7 +75,7 @@ def test_nobody_new_nothing_to_wait_for() -> None:
 
 
 def test_the_leader_is_answered_last() -> None:
-    """When the join phase ends, and when the leader has synced: the others' next requests get a head start."""
+    """At the end of the join phase, and after the leader's sync: the others' next requests get a head start."""
     machine = Machine()
     leader, *others = machine.form(3)
     machine.answers.clear()
@@ -103,7 +103,7 @@ def test_the_delay_is_for_empty_groups_only() -> None:
 
 
 def test_heartbeats_keep_a_member() -> None:
-    """A member stays as long as it sends heartbeats in time, and for one session timeout more."""
+    """A member stays while it sends heartbeats in time, and for one more session timeout."""
     machine = Machine()
     (leader,) = machine.form(1)
     for _ in range(10):
@@ -117,7 +117,7 @@ def test_heartbeats_keep_a_member() -> None:
 
 
 def test_a_parked_member_need_not_send_heartbeats() -> None:
-    """While a join or a sync is parked the session does not end; it starts anew with the answer."""
+    """While a join or a sync is parked the session does not expire; the answer restarts it."""
     machine = Machine()
     leader, follower = machine.form(2)
     ticket = start_rebalance(machine, leader)
@@ -142,7 +142,7 @@ def test_a_parked_member_need_not_send_heartbeats() -> None:
 
 
 def test_a_new_member_may_wait_five_minutes() -> None:
-    """A new member's parked join has a time of its own: it does not know its id, so it could not send heartbeats."""
+    """A new member's parked join has its own timeout: without its id, the member cannot send heartbeats."""
     machine = Machine()
     leader, follower = machine.form(2, rebalance_ms=2 * NEW_MEMBER_JOIN_TIMEOUT_MS)
     ticket = machine.join(version=3, rebalance_ms=2 * NEW_MEMBER_JOIN_TIMEOUT_MS)
@@ -159,7 +159,7 @@ def test_a_new_member_may_wait_five_minutes() -> None:
 
 
 def test_an_id_that_does_not_come_back() -> None:
-    """It holds the join phase up for its session timeout, and is forgotten then."""
+    """It delays the join phase for its session timeout, and is then dropped."""
     machine = Machine()
     (leader,) = machine.form(1)
     pending = machine.give_id(session_ms=SESSION_MS)
@@ -172,7 +172,7 @@ def test_an_id_that_does_not_come_back() -> None:
 
 
 def test_who_does_not_join_in_time_is_left_behind() -> None:
-    """Dynamic members that have not joined within the rebalance timeout are out; a leader among them loses the lead."""
+    """Dynamic members that do not rejoin within the rebalance timeout are removed; a removed leader is replaced."""
     machine = Machine()
     leader, follower, third = machine.form(3, session_ms=30 * 60_000)
     ticket = machine.join(follower, protocols=protocols("range", "news"))
@@ -187,7 +187,7 @@ def test_who_does_not_join_in_time_is_left_behind() -> None:
 
 
 def test_who_does_not_sync_in_time_is_out() -> None:
-    """Without the leader's sync the followers are told to join again after the rebalance timeout."""
+    """Without the leader's sync, the followers have to rejoin after the rebalance timeout."""
     machine = Machine()
     leader, follower = machine.form(2, session_ms=30 * 60_000)
     machine.join_all([leader, follower])
@@ -205,7 +205,7 @@ def test_who_does_not_sync_in_time_is_out() -> None:
 
 
 def test_a_join_phase_that_no_static_member_comes_to() -> None:
-    """It is tried again until their sessions end, and not without a pause."""
+    """It is retried with a pause until the members' sessions expire."""
     machine = Machine()
     for name in ("s", "t"):
         machine.join(instance_id=name, rebalance_ms=1, session_ms=SESSION_MS)
@@ -226,7 +226,7 @@ def test_a_join_phase_that_no_static_member_comes_to() -> None:
 
 
 def test_what_the_leader_and_the_others_hear() -> None:
-    """The leader gets all members with their metadata for the chosen protocol, the others nobody."""
+    """The leader gets all members with their metadata for the chosen protocol, the others get none."""
     machine = Machine()
     one = machine.give_id()
     two = machine.give_id()
@@ -245,7 +245,7 @@ def test_what_the_leader_and_the_others_hear() -> None:
 
 @pytest.mark.parametrize(("protocol_type", "left_out"), [("consumer", empty_assignment()), ("connect", b"")])
 def test_whom_the_leader_left_out(protocol_type: str, left_out: bytes) -> None:
-    """A consumer gets an assignment that it can read, members of other types no bytes; the record says the same."""
+    """A consumer gets a readable assignment, members of other types no bytes; the record has the same."""
     machine = Machine()
     leader, follower = machine.form(2, protocol_type=protocol_type)
     machine.join_all([leader, follower], protocol_type=protocol_type)
@@ -260,7 +260,7 @@ def test_whom_the_leader_left_out(protocol_type: str, left_out: bytes) -> None:
 
 
 def test_a_repeated_request_takes_the_place_of_the_first() -> None:
-    """The parked join or sync of a member that asks again is answered, so that no request stays without an answer."""
+    """A repeated join or sync answers the parked one, so that no request stays unanswered."""
     machine = Machine()
     leader, follower = machine.form(2)
     first = start_rebalance(machine, leader)
@@ -276,7 +276,7 @@ def test_a_repeated_request_takes_the_place_of_the_first() -> None:
 
 
 def test_leaving_with_parked_requests() -> None:
-    """Whoever is removed while it waits is told that it is unknown."""
+    """The parked request of a removed member is answered UNKNOWN_MEMBER_ID."""
     machine = Machine()
     leader, follower = machine.form(2)
     join = start_rebalance(machine, leader)
@@ -292,7 +292,7 @@ def test_leaving_with_parked_requests() -> None:
 
 
 def test_a_draw_is_decided_as_in_kafka() -> None:
-    """The same number of votes: the order of Java's hash map decides, not who came first."""
+    """A tie of votes is decided by the order of Java's hash map, not by the order of joins."""
     for one, two in ((("range", "roundrobin"), ("roundrobin", "range")), (("cooperative-sticky", "range"),) * 2):
         machine = Machine()
         machine.join(version=3, protocols=protocols(*one))
@@ -305,7 +305,7 @@ def test_a_draw_is_decided_as_in_kafka() -> None:
 
 
 def test_ids_given_out_are_bounded() -> None:
-    """Beyond MAX_PENDING_MEMBERS ids that have not come back new members are refused."""
+    """Beyond MAX_PENDING_MEMBERS ids that have not rejoined, new members are refused."""
     machine = Machine()
     group = machine.group
     group.roster.pending.update(dict.fromkeys(f"x{number}" for number in range(MAX_PENDING_MEMBERS)))
@@ -315,7 +315,7 @@ def test_ids_given_out_are_bounded() -> None:
 
 
 def test_a_lowered_maximum() -> None:
-    """The last members to join again have to go, and the phase ends without them."""
+    """The last members to rejoin are refused, and the phase ends without them."""
     machine = Machine()
     leader, second, third = machine.form(3)
     machine.limits = machine.limits._replace(max_size=2)
@@ -332,7 +332,7 @@ def test_a_lowered_maximum() -> None:
 
 
 def test_records() -> None:
-    """With the leader's sync all members are written, with the last one's leaving none; both with Kafka's fields."""
+    """The leader's sync writes all members, the last departure writes none; both with Kafka's fields."""
     machine = Machine()
     machine.pass_ms(500)
     (leader,) = machine.form(1)
@@ -346,7 +346,7 @@ def test_records() -> None:
 
 
 def test_restored_from_a_record() -> None:
-    """A group comes back Stable with fresh sessions, and goes on where it was; an empty one keeps its generation."""
+    """A group is restored as Stable with new sessions; an empty one keeps its generation."""
     machine = Machine()
     leader, follower = machine.form(2)
     value = machine.records[-1]
@@ -372,7 +372,7 @@ def test_restored_from_a_record() -> None:
 
 
 def test_an_assignment_that_cannot_be_written() -> None:
-    """All who wait hear the error, nobody has an assignment, and the group starts again."""
+    """All parked requests get the error, no member has an assignment, and the group rebalances."""
     machine = Machine()
     leader, follower = machine.form(2)
     machine.join_all([leader, follower])
@@ -388,7 +388,7 @@ def test_an_assignment_that_cannot_be_written() -> None:
 
 
 def test_a_static_member_that_cannot_be_written() -> None:
-    """Its successor hears the error and nothing has changed; the old member goes on."""
+    """Its successor gets the error and nothing changes; the old member continues."""
     machine = Machine()
     ticket = machine.join(instance_id="s")
     machine.pass_ms(0)
@@ -404,7 +404,7 @@ def test_a_static_member_that_cannot_be_written() -> None:
 
 
 def test_an_empty_group_that_cannot_be_written() -> None:
-    """It is empty all the same: with a restart the old generation would come back, and time out."""
+    """It is empty all the same: a restart would restore the old generation, which then times out."""
     machine = Machine()
     (leader,) = machine.form(1)
     machine.write_error = ErrorCode.NOT_COORDINATOR
@@ -413,7 +413,7 @@ def test_an_empty_group_that_cannot_be_written() -> None:
 
 
 def test_made_of_members_of_another_protocol() -> None:
-    """Members that come from a consumer group keep their assignments, the first leads."""
+    """Members of a former consumer group keep their assignments; the first is the leader."""
     members = [
         ClassicMember(
             name, None, "c", "/h", session_timeout_ms=1, rebalance_timeout_ms=2, protocols=RANGE, assignment=b"a"
@@ -430,7 +430,7 @@ def test_made_of_members_of_another_protocol() -> None:
 
 
 def test_subscriptions() -> None:
-    """The topics of the generation are known for consumers whose metadata can be read."""
+    """The topics of a generation are known for consumers with readable metadata."""
     machine = Machine()
     assert not machine.group.is_subscribed("a")
     one, two = machine.give_id(), machine.give_id()
@@ -447,7 +447,7 @@ def test_subscriptions() -> None:
 
 
 def test_subscriptions_that_cannot_be_read() -> None:
-    """A consumer group with garbage may read everything, a group of another type nothing."""
+    """A consumer group with unreadable metadata may read every topic, a group of another type none."""
     machine = Machine()
     machine.form(1)
     assert machine.group.subscriptions.topics is None
@@ -466,7 +466,7 @@ def refusal(group: ClassicGroup, member_id: str, instance_id: str | None, genera
 
 
 def test_who_may_commit() -> None:
-    """Members of the generation, and anybody without one while the group is empty."""
+    """Members of the generation, and any client without one while the group is empty."""
     machine = Machine()
     group = machine.group
     assert refusal(group, "", None, -1) is ErrorCode.NONE
@@ -491,7 +491,7 @@ def test_who_may_commit() -> None:
 
 
 def test_a_fenced_commit() -> None:
-    """The old id of a static member may not commit any more."""
+    """The old id of a static member may no longer commit."""
     machine = Machine()
     ticket = machine.join(instance_id="s")
     machine.pass_ms(0)
@@ -503,7 +503,7 @@ def test_a_fenced_commit() -> None:
 
 
 def test_the_end() -> None:
-    """A group that is dissolved answers everybody and leaves no timer; what comes later is refused."""
+    """A dissolved group answers all parked requests and leaves no timer; later requests are refused."""
     machine = Machine()
     leader, follower = machine.form(2)
     machine.give_id()
@@ -520,7 +520,7 @@ def test_the_end() -> None:
 
 
 def test_a_thousand_members() -> None:
-    """The join phase of a large group is linear: each join but the last leads to a handful of effects."""
+    """The join phase of a large group is linear: each join but the last has only a few effects."""
     machine = Machine(max_size=5000)
     ids = machine.form(1000)
     assert len(machine.group.members) == 1000

@@ -1,4 +1,4 @@
-"""Classic groups under any order of events.
+"""Classic groups under any sequence of events.
 
 Strategy: a handful of dynamic and static members join (in all versions, with all protocols), join again, sync, send heartbeats
 and leave, with right and wrong ids and generations, while time passes in steps of all sizes and the log fails now and then.
@@ -92,7 +92,7 @@ class ClassicGroupRules(RuleBasedStateMachine):
 
     @rule(join=st.fixed_dictionaries(JOIN))
     def clients_behave(self, join: dict[str, object]) -> None:
-        """Everybody does what is expected next: ids come back, members join again, then sync."""
+        """Every client sends the expected next request: ids rejoin, members rejoin, then sync."""
         machine, group = self.machine, self.machine.group
         for member_id in self._pending():
             machine.join(member_id, **join)  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ class ClassicGroupRules(RuleBasedStateMachine):
 
     @rule()
     def broker_restarts(self) -> None:
-        """Nothing if the log does not have the state of now."""
+        """Restart from the log; no effect if the log lacks the present state."""
         machine = self.machine
         if machine.group.state is GroupState.STABLE and machine.records and machine.records[-1].members:
             value = machine.group.value()
@@ -197,7 +197,7 @@ class ClassicGroupRules(RuleBasedStateMachine):
         assert set(machine.answers) == set(range(len(machine.answers)))
 
     def _any_id(self, pick: int) -> str:
-        """Mostly a member or an id that is to come back, sometimes one of the past."""
+        """Usually a member or an assigned id, sometimes a former one."""
         present = [*self.machine.group.members, *self._pending()]
         if present and pick % 5:
             return present[pick % len(present)]

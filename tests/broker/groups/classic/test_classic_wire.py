@@ -1,4 +1,4 @@
-"""Classic groups over the wire: the stories of `classic_cases`, which Apache Kafka 4.3.1 passes as well."""
+"""Classic groups over the wire: the stories of `classic_cases`, which Apache Kafka 4.3.1 also passes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["group_broker"]
 
 @pytest.mark.parametrize("name", CASES)
 async def test_story(group_broker: Broker, name: str) -> None:
-    """Every request of the story gets the answer that it gets from Kafka."""
+    """Every request of the story gets Kafka's answer."""
     await CaseRun(group_broker.bootstrap_servers, is_kafka=False).run(CASES[name])
 
 
 @pytest.mark.slow
 async def test_stories_at_once(group_broker: Broker) -> None:
-    """Groups do not touch each other: many stories at the same time, on one broker."""
+    """Groups are independent: many stories run concurrently on one broker."""
     names = [name for name in CASES if "megabyte" not in name]
     runs = [CaseRun(group_broker.bootstrap_servers, is_kafka=False) for _ in names]
     await asyncio.gather(*(run.run(CASES[name]) for run, name in zip(runs, names, strict=True)))

@@ -1,4 +1,4 @@
-"""What the tests of consumer groups share: topics, groups that only live in memory, and members that keep to the protocol."""
+"""Shared parts of the tests of consumer groups: topics, groups in memory, and members that follow the protocol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = GroupSettings("uniform", 1_000)
 
 
 class Topics:
-    """A cluster's topics, and whether they have changed since somebody last asked."""
+    """A cluster's topics, and whether they have changed since the last check."""
 
     def __init__(self, **counts: int) -> None:
         self.image = MetadataImage()
@@ -68,7 +68,7 @@ def request(
     owned: Mapping[UUID, Sequence[int]] | None = None,
     **fields: Any,
 ) -> MemberRequest:
-    """A heartbeat; one that joins if the epoch is 0."""
+    """A heartbeat; epoch 0 joins."""
     if epoch == 0:
         owned, names = {}, names if names is not None else ()
     return MemberRequest(
@@ -108,7 +108,7 @@ class MemoryGroup:
         )
 
     def heartbeat(self, sent: MemberRequest, *, may_assign: bool = True) -> ConsumerGroupMember:
-        """The member as its answer shows it. KafkaError as a client would be answered."""
+        """Return the member as in its answer. KafkaError as for a client."""
         change = self.change(may_assign=may_assign)
         member = heartbeat(change, sent, check_pattern)
         self.commit(change)
@@ -129,7 +129,7 @@ class MemoryGroup:
             self._parts = self.task.run_in_parts()
 
     def assign_some(self) -> None:
-        """Take in a part of what a heavy task has come to; after the last one the task is over."""
+        """Apply a part of a heavy task's result; the last part ends the task."""
         if self.task is None:
             return
         change = self.change()
@@ -142,7 +142,7 @@ class MemoryGroup:
 
 
 def replayed(records: Sequence[GroupRecord], *, is_compacted: bool) -> ConsumerGroup:
-    """The group that a restart finds; with `is_compacted` of each key the last record only, and no tombstones."""
+    """Return the group as restored by a restart; `is_compacted`: only the last record of each key, without tombstones."""
     group = ConsumerGroup("group")
     latest = {(type(key), key): value for key, value in records}
     for (_, key), value in latest.items() if is_compacted else (((type(key), key), value) for key, value in records):
@@ -152,7 +152,7 @@ def replayed(records: Sequence[GroupRecord], *, is_compacted: bool) -> ConsumerG
 
 
 def state_of(group: ConsumerGroup) -> dict[str, Any]:
-    """All that a group is made of, for comparisons."""
+    """The complete state of a group, for comparisons."""
     state = dict(vars(group))
     state["holders"] = {topic_id: dict(sorted(held.items())) for topic_id, held in group.holders.epochs.items()}
     return state

@@ -1,4 +1,4 @@
-"""Members of consumer groups on the wire, for the tests that talk to a broker."""
+"""Members of consumer groups on the wire, for tests with a broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T1, T2 = {"t1": [0, 1, 2, 3]}, {"t2": [0, 1]}
 
 
 class Members:
-    """Talks for members of consumer groups; partitions are {topic name: [numbers]}."""
+    """Sends requests of members of consumer groups; partitions are {topic name: [numbers]}."""
 
     def __init__(self, wire: WireClient, broker: Broker) -> None:
         self.wire = wire
@@ -68,7 +68,7 @@ class Members:
         )
 
     async def beat(self, group: str, member: str, epoch: int, **fields: Any) -> tuple[int, dict[str, list[int]] | None]:
-        """A heartbeat that must succeed: the member's epoch, and its assignment if the answer has one."""
+        """Send a heartbeat that must succeed; return the member's epoch, and its assignment if the answer has one."""
         answer = await self.heartbeat(group, member, epoch, **fields)
         assert answer.error_code == ErrorCode.NONE, answer
         return answer.member_epoch, None if answer.assignment is None else self.named(answer.assignment)
@@ -84,7 +84,7 @@ class Members:
         return answer.groups[0]
 
     async def state(self, group: str) -> tuple[str, int, int]:
-        """State, group epoch and assignment epoch."""
+        """Return state, group epoch and assignment epoch."""
         described = await self.describe(group)
         assert described.error_code == ErrorCode.NONE
         return described.group_state, described.group_epoch, described.assignment_epoch

@@ -1,4 +1,4 @@
-"""The assignors against what Kafka's own give, and what must hold of any assignment."""
+"""The assignors compared with Kafka's results, and the invariants of any assignment."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _specs(case: dict[str, Any]) -> dict[str, MemberSpec]:
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{number}-{case['assignor']}" for number, case in enumerate(CASES)])
 def test_same_as_kafka(case: dict[str, Any]) -> None:
-    """Every member gets exactly the partitions that it gets from Kafka."""
+    """Every member gets exactly the same partitions as from Kafka."""
     names = {UUID(topic_id): name for name, topic_id, _ in case["topics"]}
     counts = {UUID(topic_id): count for _, topic_id, count in case["topics"]}
     found = assign(case["assignor"], _specs(case), counts, case["is_homogeneous"])
@@ -58,7 +58,7 @@ def test_same_as_kafka(case: dict[str, Any]) -> None:
 
 
 def test_java_order() -> None:
-    """Strings and ids in the order in which a Java program has listed them, with the sizes of its tables."""
+    """Strings and ids are in the order recorded from a Java program, with its table sizes."""
     assert strings_in_java_order(["range", "uniform"]) == ["uniform", "range"]
     assert strings_in_java_order([f"member-{number}" for number in range(5)]) == [
         "member-1",
@@ -122,7 +122,7 @@ def test_assignments_are_whole_and_fair(
 
 @given(members_strategy, counts_strategy)
 def test_uniform_is_stable(members: dict[str, tuple[set[UUID], str | None]], counts: dict[UUID, int]) -> None:
-    """An assignment that is balanced is what comes out when it is put in again."""
+    """A balanced assignment is unchanged if computed again."""
     is_homogeneous = len({frozenset(topic_ids) for topic_ids, _ in members.values()}) == 1
     specs = {member_id: MemberSpec(sorted(topic_ids)) for member_id, (topic_ids, _) in members.items()}
     first = assign("uniform", specs, counts, is_homogeneous)
@@ -131,7 +131,7 @@ def test_uniform_is_stable(members: dict[str, tuple[set[UUID], str | None]], cou
 
 
 class CountedId(UUID):
-    """A topic id that counts how often any of them is hashed, which in Python takes as long as a small function."""
+    """A topic id that counts its hashes, which are expensive in Python."""
 
     hash_count = 0
 
@@ -178,7 +178,7 @@ def test_uniform_of_many_members_with_different_subscriptions() -> None:
     st.lists(st.tuples(st.sets(st.integers(0, 5), min_size=1), st.integers(0, 12)), max_size=5),
 )
 def test_the_least_loaded_as_if_sorted_for_each_topic(sizes: list[int], topics: list[tuple[set[int], int]]) -> None:
-    """Subscribers that share a queue over many topics are given the same as by a ladder that is made anew for each."""
+    """A queue shared over many topics gives the same result as a new ladder for each topic."""
     queues: dict[tuple[int, ...], _LoadQueue] = {}
     for some, count in topics:
         subscribers = tuple(sorted(index for index in some if index < len(sizes))) or (0,)
@@ -192,7 +192,7 @@ def test_the_least_loaded_as_if_sorted_for_each_topic(sizes: list[int], topics: 
 
 
 def test_no_members() -> None:
-    """Nobody gets nothing."""
+    """Without members the assignment is empty."""
     assert assign("uniform", {}, {}, True) == {}
 
 

@@ -1,4 +1,4 @@
-"""Real consumers with the consumer protocol (KIP-848): librdkafka shares partitions, hands over, and changes from classic."""
+"""Real consumers with the consumer protocol (KIP-848): librdkafka shares partitions, hands over, and converts from classic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROPERTIES = {
 
 @pytest.fixture(scope="module")
 def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
-    """A broker whose consumer groups converge quickly."""
+    """A broker with short intervals, so that its consumer groups converge quickly."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("groups"), properties=PROPERTIES)
     with Broker(config) as broker:
         yield broker
@@ -32,7 +32,7 @@ def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingB
 
 @pytest.fixture
 def topic(group_broker: BlockingBroker, request: pytest.FixtureRequest) -> str:
-    """A topic of the test's own, with one record in each partition."""
+    """A topic for one test, with one record in each partition."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -79,7 +79,7 @@ def wait_until(condition: Callable[[], bool], *consumers: Any) -> None:
 
 
 def share(*consumers: Any) -> bool:
-    """Whether each of them has an equal part, and together they have all."""
+    """Whether each of them has an equal share, and together they have all."""
     parts = [partitions(consumer) for consumer in consumers]
     size = PARTITIONS // len(parts)
     return all(len(part) == size for part in parts) and set().union(*parts) == ALL
@@ -88,7 +88,7 @@ def share(*consumers: Any) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_share_and_take_over(group_broker: BlockingBroker, topic: str, assignor: str) -> None:
-    """One has all, two share, and who is left takes over where the other has committed."""
+    """One has all, two share, and the remaining one continues from the other's committed offsets."""
     first, second = (new_consumer(group_broker, topic, **{"group.remote.assignor": assignor}) for _ in range(2))
     first.subscribe([topic])
     wait_until(lambda: partitions(first) == ALL, first)
@@ -105,7 +105,7 @@ def test_share_and_take_over(group_broker: BlockingBroker, topic: str, assignor:
 
 
 def test_admin_sees_the_group(group_broker: BlockingBroker, topic: str) -> None:
-    """The admin client lists and describes it as a consumer group, with its members and what they have."""
+    """The admin client lists and describes it as a consumer group, with its members and their partitions."""
     from confluent_kafka import ConsumerGroupState, ConsumerGroupType
     from confluent_kafka.admin import AdminClient
 
@@ -124,7 +124,7 @@ def test_admin_sees_the_group(group_broker: BlockingBroker, topic: str) -> None:
 
 
 def test_regular_expressions(group_broker: BlockingBroker, topic: str) -> None:
-    """The pattern goes to the broker, which finds the topic."""
+    """The broker gets the pattern and finds the topic."""
     consumer = new_consumer(group_broker, topic)
     consumer.subscribe([f"^{topic[:-1]}.$"])
     wait_until(lambda: partitions(consumer) == ALL, consumer)
@@ -133,7 +133,7 @@ def test_regular_expressions(group_broker: BlockingBroker, topic: str) -> None:
 
 @pytest.mark.slow
 def test_static_member_comes_back(group_broker: BlockingBroker, topic: str) -> None:
-    """A static member that is closed and started again has what it had, and the other was not disturbed."""
+    """A restarted static member keeps its partitions, and the other is not disturbed."""
     first = new_consumer(group_broker, topic, **{"group.instance.id": "one"})
     second = new_consumer(group_broker, topic, **{"group.instance.id": "two"})
     changes: list[str] = []
@@ -159,7 +159,7 @@ def test_static_member_comes_back(group_broker: BlockingBroker, topic: str) -> N
 
 @pytest.mark.slow
 def test_from_classic_to_consumer_and_back(group_broker: BlockingBroker, topic: str) -> None:
-    """A group of classic members takes one with the consumer protocol in, and becomes classic again without it."""
+    """A group of classic members admits one with the consumer protocol, and becomes classic again without it."""
     strategy = {"partition.assignment.strategy": "range"}
     classic = new_consumer(group_broker, topic, "classic", **strategy)
     classic.subscribe([topic])

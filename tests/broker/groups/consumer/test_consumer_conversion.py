@@ -1,4 +1,4 @@
-"""Groups that change between the classic and the consumer protocol, empty or with members in them.
+"""Groups that convert between the classic and the consumer protocol, empty or with members.
 
 The flows and what they answer are those of Kafka 4.3.1, asked the same questions.
 """
@@ -35,7 +35,7 @@ MOST_THREADS = 32
 
 
 class ClassicMembers(Members):
-    """Talks for classic members, too."""
+    """Sends requests of classic members, too."""
 
     async def join(
         self,
@@ -67,7 +67,7 @@ class ClassicMembers(Members):
         )
 
     async def join_twice(self, group: str, **fields: Any) -> Any:
-        """A dynamic member joins with the id that it was given the first time."""
+        """Join a dynamic member, the second time with its assigned id."""
         first = await self.join(group, "", **fields)
         assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return await self.join(group, first.member_id, **fields)
@@ -97,7 +97,7 @@ class ClassicMembers(Members):
         )
 
     async def synced(self, group: str, member: str, generation: int, **fields: Any) -> dict[str, list[int]]:
-        """The assignment that a SyncGroup brings."""
+        """Return the assignment of a SyncGroup answer."""
         answer = await self.sync(group, member, generation, **fields)
         assert answer.error_code == ErrorCode.NONE
         return {
@@ -124,7 +124,7 @@ class ClassicMembers(Members):
         return str(answer.groups[0].group_state)
 
     async def classic_group(self, group: str, assignment: bytes | None = None) -> str:
-        """A Stable classic group of one member, whose id is returned; it has t1 by default."""
+        """Create a Stable classic group of one member, by default with t1; return the member's id."""
         joined = await self.join_twice(group)
         assignment = encode_assignment(T1) if assignment is None else assignment
         await self.sync(group, joined.member_id, joined.generation_id, assignments={joined.member_id: assignment})
@@ -133,7 +133,7 @@ class ClassicMembers(Members):
 
 @pytest.fixture
 async def members(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[ClassicMembers]:
-    """Members of a broker with the migration policy that the test asks for; bidirectional by default."""
+    """Members of a broker with the test's migration policy; the default is bidirectional."""
     policy = getattr(request, "param", "bidirectional")
     properties = {**PROPERTIES, "group.consumer.migration.policy": policy}
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties=properties)
@@ -144,7 +144,7 @@ async def members(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
 
 @pytest.mark.parametrize("members", ["bidirectional", "disabled"], indirect=True)
 async def test_empty_groups_convert_whatever_the_policy(members: ClassicMembers) -> None:
-    """There and back again, as soon as the last member is gone."""
+    """In both directions, as soon as the last member has left."""
     member = await members.classic_group("g")
     assert await members.leave("g", member) == [ErrorCode.NONE]
     assert await members.beat("g", A, 0, names=["t1"]) == (2, T1)
@@ -156,7 +156,7 @@ async def test_empty_groups_convert_whatever_the_policy(members: ClassicMembers)
 
 
 async def test_a_resolution_does_not_outlive_its_group(members: ClassicMembers) -> None:
-    """Classic members have taken over the group when its regular expressions are resolved: that is theirs now."""
+    """Its regular expressions are resolved after the conversion to classic, without effect on that group."""
     may_end = threading.Event()
     for _ in range(MOST_THREADS):  # what else is for a thread waits
         asyncio.get_running_loop().run_in_executor(None, may_end.wait, 20)
@@ -206,7 +206,7 @@ async def test_upgrade_and_downgrade_with_members(members: ClassicMembers) -> No
 
 
 async def test_classic_member_joins_a_consumer_group(members: ClassicMembers) -> None:
-    """It gets what is free at once, and hears with a heartbeat when to come for the rest."""
+    """It gets the free partitions at once, and a heartbeat tells it to rejoin for the rest."""
     await members.beat("g", A, 0, names=["t1"])
     joined = await members.join_twice("g")
     member, generation = joined.member_id, joined.generation_id
@@ -230,7 +230,7 @@ async def test_classic_member_joins_a_consumer_group(members: ClassicMembers) ->
 
 
 async def test_classic_requests_to_a_consumer_group_are_checked(members: ClassicMembers) -> None:
-    """Generation, protocol, membership, and which protocol the member speaks."""
+    """Generation, protocol, membership, and the member's own protocol."""
     await members.beat("g", A, 0, names=["t1"])
     joined = await members.join_twice("g")
     member, generation = joined.member_id, joined.generation_id
@@ -254,7 +254,7 @@ async def test_classic_requests_to_a_consumer_group_are_checked(members: Classic
 
 
 async def test_a_refused_join_removes_an_empty_consumer_group(members: ClassicMembers) -> None:
-    """An unknown member is refused, by its id, and the group is not there any more, neither in memory nor in the log."""
+    """The unknown member id is refused, and the group no longer exists in memory or in the log."""
     await members.beat("g", A, 0, names=["t1"])
     assert (await members.heartbeat("g", A, -1)).error_code == ErrorCode.NONE
     assert (await members.state("g"))[0] == "Empty"
@@ -292,7 +292,7 @@ async def test_static_members_change_the_protocol(members: ClassicMembers) -> No
 
 @pytest.mark.parametrize("members", ["upgrade"], indirect=True)
 async def test_no_downgrade(members: ClassicMembers) -> None:
-    """Where the way back is barred the group stays a consumer group with classic members only."""
+    """If the policy forbids downgrades, the group stays a consumer group with classic members only."""
     member = await members.classic_group("g")
     await members.beat("g", A, 0, names=["t1"])
     await members.beat("g", A, -1)
@@ -303,7 +303,7 @@ async def test_no_downgrade(members: ClassicMembers) -> None:
 
 @pytest.mark.parametrize("members", ["downgrade"], indirect=True)
 async def test_no_upgrade(members: ClassicMembers) -> None:
-    """Where upgrades are barred a classic group with members has none with the consumer protocol."""
+    """If the policy forbids upgrades, a classic group with members admits none with the consumer protocol."""
     await members.classic_group("g")
     assert await members.error("g", A, 0, names=["t1"]) is ErrorCode.GROUP_ID_NOT_FOUND
     assert await members.classic_state("g") == "Stable"
@@ -311,7 +311,7 @@ async def test_no_upgrade(members: ClassicMembers) -> None:
 
 @pytest.mark.parametrize("members", ["disabled"], indirect=True)
 async def test_no_classic_members(members: ClassicMembers) -> None:
-    """Where nothing may change a consumer group with members takes no classic ones."""
+    """If the policy forbids conversions, a consumer group with members admits no classic ones."""
     await members.beat("g", A, 0, names=["t1"])
     assert (await members.join("g", "")).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -327,7 +327,7 @@ async def test_no_classic_members(members: ClassicMembers) -> None:
     ids=["no consumers", "malformed subscription", "user data", "malformed assignment"],
 )
 async def test_what_cannot_be_upgraded(members: ClassicMembers, fields: dict[str, Any], assignment: bytes) -> None:
-    """A group whose members are no consumers, cannot be read, or would lose what their assignor wrote, stays as it is."""
+    """A group without consumers, with unreadable metadata or with custom assignor data stays classic."""
     joined = await members.join_twice("g", **fields)
     if "protocol_type" not in fields:
         await members.sync("g", joined.member_id, 1, assignments={joined.member_id: assignment})
@@ -337,7 +337,7 @@ async def test_what_cannot_be_upgraded(members: ClassicMembers, fields: dict[str
 
 
 async def test_upgrade_in_the_middle_of_a_rebalance(members: ClassicMembers) -> None:
-    """Members that wait for the others are sent to join again, and find a consumer group."""
+    """Parked members are told to rejoin, and find a consumer group."""
     joined = await members.join_twice("g")
     member = joined.member_id
     assert await members.beat("g", A, 0, names=["t1"]) == (2, {"t1": [2, 3]})
@@ -347,7 +347,7 @@ async def test_upgrade_in_the_middle_of_a_rebalance(members: ClassicMembers) -> 
 
 
 async def test_members_of_both_protocols_survive_a_restart(tmp_path: Path) -> None:
-    """The group is read back with its classic member, who goes on as if nothing had happened."""
+    """The restored group includes its classic member, which continues normally."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties=PROPERTIES)
     async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
         await prepare(wire)

@@ -1,4 +1,4 @@
-"""Consumer groups under any sequence of events: nobody shares a partition, epochs only grow, everybody arrives."""
+"""Consumer groups under any sequence of events: no partition is shared, epochs only grow, all members converge."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Place = tuple[UUID, int]
 
 
 class Client:
-    """A member as a client plays it: it uses what it owns until it has given that up, and then says so."""
+    """A member as a client implements it: it uses its partitions until it has revoked them, and then reports that."""
 
     def __init__(self, member_id: str, names: list[str], instance_id: str | None) -> None:
         self.member_id = member_id
@@ -45,7 +45,7 @@ class Client:
 
 
 class ConsumerGroupMachine(RuleBasedStateMachine):
-    """Clients join, go on, lose answers, leave, fall silent, change their minds; topics come, grow and go."""
+    """Clients join, continue, lose answers, leave, fall silent, resubscribe; topics are created, grown and deleted."""
 
     clients: Bundle[Client] = Bundle("clients")
 
@@ -72,7 +72,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule(client=clients)
     def revoke(self, client: Client) -> None:
-        """The application has let go of what was taken away."""
+        """The application releases the revoked partitions."""
         client.owned &= client.told
 
     @rule(client=clients, names=st.lists(st.sampled_from(NAMES), unique=True))
@@ -88,14 +88,14 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule(client=clients)
     def expire(self, client: Client) -> None:
-        """Its session is over; it has noticed and uses nothing any more."""
+        """The client's session expires; the client has noticed and uses nothing any more."""
         if client.member_id in self.memory.group.members:
             self.memory.fence(client.member_id)
         client.owned = set()
 
     @rule(target=clients, client=consumes(clients))
     def restart_static(self, client: Client) -> Client:
-        """A static member goes for a while and comes back under another id."""
+        """A static member leaves temporarily and rejoins under another id."""
         if client.instance_id is None or client.member_id not in self.memory.group.members:
             return client
         change = self.memory.change()
@@ -150,7 +150,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_shares_a_partition(self) -> None:
-        """Neither in the group's books nor among the clients."""
+        """Neither in the group's state nor among the clients."""
         for holders in (
             [
                 [
@@ -168,7 +168,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def epochs_only_grow(self) -> None:
-        """The group's, which its assignment and its members do not overtake."""
+        """The group epoch grows; assignment and member epochs never exceed it."""
         group = self.memory.group
         assert group.group_epoch >= self.last_group_epoch
         self.last_group_epoch = group.group_epoch
@@ -176,7 +176,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert all(member.member_epoch <= group.assignment_epoch for member in group.members.values())
 
     def teardown(self) -> None:
-        """Left alone, all arrive: each partition of a topic that somebody reads is with one who does."""
+        """Without further events all converge: each partition of a read topic is with one subscriber."""
         for _ in range(6):
             for client in self.alive:
                 self._heartbeat(client)
@@ -197,7 +197,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
 
 class LargeGroupMachine(ConsumerGroupMachine):
-    """The same, but target assignments are computed in a thread and taken in a member at a time, whatever happens meanwhile."""
+    """The same, with target assignments computed in a thread and applied one member at a time, between other events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ class LargeGroupMachine(ConsumerGroupMachine):
             self.memory.assign_some()
 
     def teardown(self) -> None:
-        """When all is computed where it is asked for, all arrive."""
+        """With inline computation all converge."""
         self.assign_all()
         self.patch.undo()
         super().teardown()

@@ -36,20 +36,20 @@ from tests.broker.wire import CREATE_PARTITIONS, DELETE_TOPICS, WireClient
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker whose groups may have short sessions and three members."""
+    """A broker whose groups may have short sessions and at most three members."""
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties=PROPERTIES)) as running:
         yield running
 
 
 @pytest.fixture
 async def members(broker: Broker, wire: WireClient) -> Members:
-    """Members to be, with two topics to read."""
+    """Prospective members, and two topics."""
     await prepare(wire)
     return Members(wire, broker)
 
 
 async def test_two_members_share(members: Members) -> None:
-    """The second waits until the first has given up its half, and said so; answers have what is new only."""
+    """The second waits until the first has revoked its half and reported that; answers contain only changes."""
     assert await members.beat("g", A, 0, names=["t1"]) == (2, T1)
     assert await members.beat("g", A, 2) == (2, None)
     assert await members.beat("g", A, 2, names=["t1"], owned=T1, rebalance_timeout_ms=5_000) == (2, T1)
@@ -68,7 +68,7 @@ async def test_two_members_share(members: Members) -> None:
 
 
 async def test_describe(members: Members) -> None:
-    """A member that gives something up is still responsible for it; the target is what it will have."""
+    """A revoking member is still responsible for the partition; the target is its future assignment."""
     await members.beat("g", A, 0, names=["t1"], rack_id="rack", server_assignor="range")
     await members.beat("g", B, 0, names=["t1", "t2"], instance_id="instance")
     await members.beat("g", A, 2)
@@ -87,7 +87,7 @@ async def test_describe(members: Members) -> None:
 
 
 async def test_describe_what_is_no_consumer_group(members: Members) -> None:
-    """Unknown groups and simple groups are not found, which sends clients to DescribeGroups."""
+    """Unknown and simple groups are not found, so clients send DescribeGroups."""
     assert await commit(members, "simple", "", -1) is ErrorCode.NONE
     for group, reason in (("unknown", "Group unknown not found."), ("simple", "Group simple is not a consumer group.")):
         described = await members.describe(group)
@@ -115,21 +115,21 @@ async def test_describe_what_is_no_consumer_group(members: Members) -> None:
     ],
 )
 async def test_refused_requests(members: Members, fields: dict[str, Any], code: ErrorCode) -> None:
-    """A request that makes no sense changes nothing: there is no group afterwards."""
+    """An invalid request changes nothing: no group exists afterwards."""
     asked = {"group": "g", "member": A, "epoch": 0, "names": ["t1"], **fields}
     assert await members.error(asked.pop("group"), asked.pop("member"), asked.pop("epoch"), **asked) is code
     assert (await members.describe("g")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 async def test_version_0_gives_out_member_ids(members: Members) -> None:
-    """Only in version 0 may a member come without an id: it gets one of 22 characters."""
+    """Only in version 0 may a member join without an id: it gets one of 22 characters."""
     answer = await members.heartbeat("g", "", 0, names=["t1"], version=0)
     assert (answer.error_code, answer.member_epoch, len(answer.member_id)) == (ErrorCode.NONE, 2, 22)
     assert await members.beat("g", answer.member_id, 2, version=0) == (2, None)
 
 
 async def test_member_epochs(members: Members) -> None:
-    """The last epoch is taken as long as the member owns no more than it was given then; all others are fenced."""
+    """The previous epoch is accepted if the member owns only partitions assigned then; all others are fenced."""
     await members.beat("g", A, 0, names=["t1"])
     assert await members.error("g", B, 2) is ErrorCode.UNKNOWN_MEMBER_ID
     assert await members.error("g", A, 3) is ErrorCode.FENCED_MEMBER_EPOCH
@@ -145,7 +145,7 @@ async def test_member_epochs(members: Members) -> None:
 
 
 async def test_maximum_size(members: Members) -> None:
-    """The fourth member is refused, those who are there are not."""
+    """The fourth member is refused; the present ones are not."""
     for member in (A, B, C):
         await members.beat("g", member, 0, names=["t1"])
     assert await members.error("g", "d" * 22, 0, names=["t1"]) is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -153,7 +153,7 @@ async def test_maximum_size(members: Members) -> None:
 
 
 async def test_static_members(members: Members) -> None:
-    """One that leaves for a while keeps its partitions, and whoever comes with its instance id takes them over."""
+    """One that leaves temporarily keeps its partitions, and a member with its instance id gets them."""
     assert await members.beat("g", A, 0, names=["t2"], instance_id="i") == (2, T2)
     join: dict[str, Any] = {"names": ["t2"], "instance_id": "i"}
     assert await members.error("g", B, 0, **join) is ErrorCode.UNRELEASED_INSTANCE_ID
@@ -170,7 +170,7 @@ async def test_static_members(members: Members) -> None:
 
 
 async def test_topics_change(members: Members) -> None:
-    """Topics that appear, grow and go make the group epoch grow with the next heartbeat."""
+    """Created, grown and deleted topics increase the group epoch at the next heartbeat."""
     assert await members.beat("g", A, 0, names=["new", "t2"]) == (2, T2)
     await members.wire.create("new", 2)
     assert await members.beat("g", A, 2) == (3, {"new": [0, 1], **T2})
@@ -184,7 +184,7 @@ async def test_topics_change(members: Members) -> None:
 
 
 async def test_regular_expressions(members: Members) -> None:
-    """Resolved behind the heartbeat that brings them; a topic that comes later is found, too."""
+    """They are resolved after the heartbeat; a later topic is found, too."""
     assert await members.beat("g", A, 0, subscribed_topic_regex="t[12]") == (1, {})
     await members.wait_for_epoch("g", 2)
     assert await members.beat("g", A, 1) == (2, {**T1, **T2})
@@ -205,7 +205,7 @@ async def test_regular_expressions(members: Members) -> None:
 
 
 async def test_commits_and_fetches_check_the_epoch(members: Members) -> None:
-    """The member's epoch, or an older one for partitions that it has had since then (KIP-1251)."""
+    """The member's epoch, or an older one for partitions assigned since then (KIP-1251)."""
     await members.beat("g", A, 0, names=["t1"])
     await members.beat("g", A, 2, names=["t1", "t2"])
     assert await commit(members, "g", A, 3) is ErrorCode.NONE
@@ -225,7 +225,7 @@ async def test_commits_and_fetches_check_the_epoch(members: Members) -> None:
 
 
 async def test_session_timeout(members: Members) -> None:
-    """A member that is silent for longer than its group allows is removed; the group's own limit counts."""
+    """A member that is silent for longer than its group's timeout is removed."""
     configure(members.broker, "g", "consumer.session.timeout.ms", "100")
     configure(members.broker, "g", "consumer.heartbeat.interval.ms", "50")
     answer = await members.heartbeat("g", A, 0, names=["t1"])
@@ -236,7 +236,7 @@ async def test_session_timeout(members: Members) -> None:
 
 
 async def test_rebalance_timeout(members: Members) -> None:
-    """A member that goes on but does not give up what it must within its rebalance timeout is removed."""
+    """A member that sends heartbeats but does not revoke within its rebalance timeout is removed."""
     await members.beat("g", A, 0, names=["t1"], rebalance_timeout_ms=50)
     await members.beat("g", B, 0, names=["t1"])
     assert await members.beat("g", A, 2) == (2, {"t1": [0, 1]})
@@ -245,14 +245,14 @@ async def test_rebalance_timeout(members: Members) -> None:
 
 
 async def test_group_configs_are_held_within_the_brokers(members: Members) -> None:
-    """A group's own interval beyond what the broker allows counts as the limit."""
+    """A group's own interval is clamped to the broker's limits."""
     configure(members.broker, "g", "consumer.heartbeat.interval.ms", "1000000")
     answer = await members.heartbeat("g", A, 0, names=["t1"])
     assert answer.heartbeat_interval.total_seconds() == 15
 
 
 async def test_assignment_interval(tmp_path: Path) -> None:
-    """A member that joins right after an assignment was made waits for the next one (KIP-1263)."""
+    """A member that joins right after an assignment waits for the next one (KIP-1263)."""
     properties = {**PROPERTIES, "group.consumer.assignment.interval.ms": "15000"}
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties=properties)
     async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
@@ -267,7 +267,7 @@ async def test_assignment_interval(tmp_path: Path) -> None:
 
 
 async def test_protocol_that_is_switched_off(tmp_path: Path) -> None:
-    """Without `consumer` among the broker's protocols its requests are not supported, as clients then see."""
+    """Without `consumer` among the broker's protocols, its requests are unsupported."""
     config = BrokerConfig(
         listen="127.0.0.1:0", data_dir=tmp_path, properties={"group.coordinator.rebalance.protocols": "classic"}
     )
@@ -279,7 +279,7 @@ async def test_protocol_that_is_switched_off(tmp_path: Path) -> None:
 
 
 async def test_groups_survive_a_restart(tmp_path: Path) -> None:
-    """Members, epochs, assignments and regular expressions are there again; who was giving something up still is."""
+    """Members, epochs, assignments and regular expressions are restored; a revocation in progress continues."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties=PROPERTIES)
     async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
         await prepare(wire)
@@ -305,7 +305,7 @@ async def test_groups_survive_a_restart(tmp_path: Path) -> None:
 
 
 async def test_handlers_name_no_unknown_fields(members: Members) -> None:
-    """What the handlers fill in are fields of the protocol."""
+    """The handlers' fields all exist in the protocol."""
     await members.beat("g", A, 0, names=["t1"])
     consumer = members.broker.services.groups().consumer
     assert unknown_fields(DESCRIBE, "response", {"groups": [consumer.describe("g")]}) == []

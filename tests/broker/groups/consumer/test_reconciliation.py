@@ -1,4 +1,4 @@
-"""Steps of members, which assignor their group takes, and target assignments that are computed in a thread."""
+"""Steps of members, the group's assignor, and target assignments computed in a thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOPIC = UUID(int=1)
 
 
 def step(member: ConsumerGroupMember, *, subscribed: set[UUID], owned: Owned | None = None) -> ConsumerGroupMember:
-    """The step of a member whose subscription has just become `subscribed`, with a target of its own epoch."""
+    """Return the step of a member that has just subscribed to `subscribed`, with a target of its own epoch."""
     return next_step(
         member,
         member.member_epoch,
@@ -41,7 +41,7 @@ def step(member: ConsumerGroupMember, *, subscribed: set[UUID], owned: Owned | N
 
 
 def test_subscribing_to_nothing_is_a_step() -> None:
-    """The epoch before is none that the member may still come with; with another subscription it is."""
+    """The previous epoch becomes invalid; with another subscription it stays valid."""
     member = ConsumerGroupMember(member_id="m", member_epoch=2, previous_member_epoch=1)
     assert step(member, subscribed={TOPIC}) == member
     after = step(member, subscribed=set())
@@ -50,7 +50,7 @@ def test_subscribing_to_nothing_is_a_step() -> None:
 
 
 def test_what_is_subscribed_no_more_is_given_up() -> None:
-    """At once if the member says that it does not own it, otherwise when it says so."""
+    """At once if the member reports that it does not own it, otherwise when it reports that."""
     member = ConsumerGroupMember(member_id="m", member_epoch=2, previous_member_epoch=1, assigned={TOPIC: {0: 2}})
     waiting = step(member, subscribed=set())
     assert (waiting.state, waiting.assigned, waiting.pending_revocation) == (
@@ -73,7 +73,7 @@ def group_of(*assignors: str | None) -> tuple[ConsumerGroup, list[ConsumerGroupM
 
 @pytest.mark.parametrize(("first", "second"), [("uniform", "range"), ("range", "uniform")])
 def test_as_many_members_for_each_assignor(first: str, second: str) -> None:
-    """The assignor of whoever sends the heartbeat, when it is the only one who asks for it; to others it is uniform."""
+    """A tie goes to the assignor of the heartbeat's sender if it alone requests it; for others to uniform."""
     group, (one,) = group_of(first)
     newcomer = ConsumerGroupMember(member_id="new", server_assignor=second)
     assert group.preferred_assignor(newcomer, newcomer) == second
@@ -85,7 +85,7 @@ def test_as_many_members_for_each_assignor(first: str, second: str) -> None:
 
 
 def test_most_members_win() -> None:
-    """Whoever asks; nobody's wish is None."""
+    """Whoever sends the heartbeat; without requests the result is None."""
     group, (one, _, three) = group_of("range", "range", "uniform")
     assert group.preferred_assignor(three, three) == "range"
     assert group.preferred_assignor(one, one.changed(server_assignor="uniform")) == "uniform"
@@ -94,7 +94,7 @@ def test_most_members_win() -> None:
 
 
 def test_order_of_kafkas_own_maps() -> None:
-    """Slots by the highest bits of a multiplied hash code; copies of hash maps are as small as they can be."""
+    """Slots use the highest bits of a multiplied hash code; copies of hash maps are as small as possible."""
     assert strings_in_timeline_order(["range", "uniform"]) == ["uniform", "range"]
     assert [copied_map_capacity(count) for count in (0, 1, 2, 3, 6)] == [16, 2, 4, 8, 16]
 
@@ -103,7 +103,7 @@ WAIT_S = 60
 
 
 class Thread:
-    """Computes what it is given, when it is let."""
+    """Computes its tasks when released."""
 
     def __init__(self) -> None:
         self.may_go_on = threading.Event()
@@ -125,7 +125,7 @@ COMPUTE = TargetTask.run_in_parts
 
 @pytest.fixture
 def thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[Thread]:
-    """All groups are large ones, whose members are told one at a time."""
+    """Treat all groups as large ones, whose targets are applied one member at a time."""
     thread = Thread()
     monkeypatch.setattr(target_assignment, "LIGHT_WEIGHT", -1)
     monkeypatch.setattr(target_assignment, "PARTITIONS_PER_PART", 1)
@@ -154,7 +154,7 @@ async def wait_until_assigned(members: Members, epoch: int) -> None:
 
 
 async def test_members_are_told_a_heartbeat_later(members: Members, thread: Thread) -> None:
-    """Nobody waits for the thread: a join is answered with nothing, and the next heartbeat has the partitions."""
+    """No request waits for the thread: a join is answered without partitions, the next heartbeat has them."""
     thread.may_go_on.clear()
     assert await members.beat("g", A, 0, names=["t1"]) == (1, {})
     assert await members.state("g") == ("Assigning", 2, 1)
@@ -168,7 +168,7 @@ async def test_members_are_told_a_heartbeat_later(members: Members, thread: Thre
 
 
 async def test_a_member_that_joins_meanwhile(members: Members, thread: Thread) -> None:
-    """What was computed counts for the epoch that it was computed for; the newer member is looked at by the next heartbeat."""
+    """The result belongs to the epoch of its task; the next heartbeat handles the new member."""
     thread.may_go_on.clear()
     await members.beat("g", A, 0, names=["t1"])
     assert await members.beat("g", B, 0, names=["t1"]) == (1, {})
@@ -185,7 +185,7 @@ async def test_a_member_that_joins_meanwhile(members: Members, thread: Thread) -
 
 
 async def test_a_member_that_leaves_meanwhile(members: Members, thread: Thread) -> None:
-    """It gets nothing any more, and what it would have had goes to the others."""
+    """It gets nothing, and its share goes to the others."""
     await members.beat("g", A, 0, names=["t1"])
     await wait_until_assigned(members, 2)
     thread.may_go_on.clear()
@@ -200,7 +200,7 @@ async def test_a_member_that_leaves_meanwhile(members: Members, thread: Thread) 
 
 
 async def test_a_group_that_is_deleted_meanwhile(members: Members, thread: Thread) -> None:
-    """What the thread comes to makes no group of it again."""
+    """The thread's result does not create the group again."""
     thread.may_go_on.clear()
     await members.beat("g", A, 0, names=["t1"])
     await wait_until(lambda: len(thread.names) == 1)

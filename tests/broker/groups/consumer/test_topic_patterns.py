@@ -1,4 +1,4 @@
-"""What a group subscribes to: regular expressions in RE2's syntax, and the hash of its topics as Kafka 4.3.1 has written it."""
+"""Subscriptions by regular expression in RE2's syntax, and the hash of a group's topics as written by Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_matches(pattern: str, matched: list[str]) -> None:
     ],
 )
 def test_refused(pattern: str, reason: str) -> None:
-    """What RE2/J does not understand, with its words, and what would cost too much."""
+    """Patterns that RE2/J does not accept, with its texts, and patterns that are too expensive."""
     with pytest.raises(KafkaError) as refused:
         TopicPattern(pattern)
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -118,13 +118,13 @@ def test_refused(pattern: str, reason: str) -> None:
     ],
 )
 def test_time_is_linear(pattern: str, matched: list[bool]) -> None:
-    """Patterns that keep a backtracking engine busy for hours are done at once."""
+    """Patterns that block a backtracking engine for hours complete at once."""
     names = ["a" * 249, "a" * 248 + "-", "ab" * 124]
     assert [TopicPattern(pattern).matches(name) for name in names] == matched
 
 
 def test_matching_topics() -> None:
-    """Each pattern by itself; one that is broken matches nothing."""
+    """Each pattern separately; an invalid one matches nothing."""
     found = matching_topics(["orders.*", "(", "nothing"], NAMES)
     assert found == {"orders.*": {"orders", "orders-dlq"}, "(": frozenset(), "nothing": frozenset()}
 
@@ -135,7 +135,7 @@ XXH3 = {0: 3244421341483603138, 16: 3159599325006435930, 240: 447303431618916509
 
 @pytest.mark.parametrize("size", XXH3)
 def test_xxh3(size: int) -> None:
-    """The library gives what Kafka's gives."""
+    """The library returns Kafka's values."""
     data = bytes((number * 7 + size) & 0xFF for number in range(size))
     assert xxh3_64_intdigest(data) == XXH3[size] & (1 << 64) - 1
 
@@ -160,7 +160,7 @@ def image_of(*topics: tuple[str, str, int]) -> MetadataImage:
 
 
 def test_same_as_kafka() -> None:
-    """The numbers in the epoch records of groups that read these topics, in any order; what does not exist has no part."""
+    """The hashes equal those in Kafka's epoch records of the same topics, in any order; missing topics are excluded."""
     image = image_of(
         ("t1", "602fc2c7-19b0-4afc-9a6c-627deab48da6", 6), ("t2", "4a6077b3-0bb5-4798-bd71-118044fc2f1f", 3)
     )
@@ -170,7 +170,7 @@ def test_same_as_kafka() -> None:
 
 
 def test_racks_and_partitions_count() -> None:
-    """Another rack of a broker, or one more partition, is another number."""
+    """Another rack of a broker, or one more partition, changes the hash."""
     topic = ("t1", "602fc2c7-19b0-4afc-9a6c-627deab48da6", 6)
     image = image_of(topic)
     before = metadata_hash(["t1"], image)
@@ -207,7 +207,7 @@ def test_hashes_of_topics_are_remembered() -> None:
 
 
 def test_hashes_of_deleted_topics_are_forgotten() -> None:
-    """What is remembered stays within twice the topics that there are, and some."""
+    """The cache stays within twice the existing topics, plus a constant."""
     remembered: dict[UUID, tuple[int, int]] = {}
     for number in range(5 * SPARE_HASHES):
         image = image_of(("t", str(UUID(int=number + 1)), 1))

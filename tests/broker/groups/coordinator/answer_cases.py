@@ -1,4 +1,4 @@
-"""Requests about groups whose answers are compared with a real Kafka's in every value, the order of lists included.
+"""Requests about groups whose answers are compared with a real Kafka's in every value, including the order of lists.
 
 `python -m tests.broker.groups.coordinator.answer_cases ADDRESS` sends them to a fresh broker with
 `offsets.topic.num.partitions=3` and prints the answers: that is how tests/golden/groups/answers_4.3.1.json was made, with
@@ -27,7 +27,7 @@ ASKED = ("group-3", "no such", "group-1", "", "group-2", "group-3", "group-9")
 
 
 async def ask(address: str) -> dict[str, Any]:
-    """Make groups, ask for them, and return the answers as JSON values."""
+    """Create groups, request their state, and return the answers as JSON values."""
     answers: dict[str, Any] = {}
     async with WireClient(address) as wire:
         await _make_groups(wire)
@@ -60,7 +60,7 @@ async def ask(address: str) -> dict[str, Any]:
 
 
 async def ask_classic(address: str) -> dict[str, Any]:
-    """What a broker says to consumer groups if it has the classic protocol only."""
+    """Return the answers about consumer groups of a broker with the classic protocol only."""
     async with WireClient(address) as wire:
         await _make_groups(wire, consumers=())
         joined = await wire.call(CONSUMER_GROUP_HEARTBEAT, 1, _join("consumers-1", "member-1"))
@@ -104,7 +104,7 @@ async def _make_groups(wire: WireClient, consumers: tuple[str, ...] = ("consumer
 
 
 async def _retried(wire: WireClient, api_key: int, version: int, fields: Any) -> None:
-    """Until there is no error: a real Kafka needs a moment for its coordinator's topic, and to hear of topics."""
+    """Retry until there is no error: a real Kafka needs a moment for its coordinator's topic, and for new topics."""
     async with asyncio.timeout(60):
         while True:
             answer = await wire.call(api_key, version, fields)

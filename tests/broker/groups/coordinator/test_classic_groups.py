@@ -1,4 +1,4 @@
-"""Classic groups in a running broker: restarts, a log that fails, requests that wait when it stops, many members and groups."""
+"""Classic groups in a running broker: restarts, a failing log, parked requests at a stop, many members and groups."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def join_request(member_id: str = "", *, version: int = 3, metadata: bytes = b"m
 
 
 class Direct:
-    """Requests without sockets: `answers` in the order in which they come, by name."""
+    """Requests without sockets. `answers`: by name, in the order of their arrival."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -80,7 +80,7 @@ class Direct:
 
 
 def config(data_dir: Path, **properties: str) -> BrokerConfig:
-    """Few partitions: a thousand groups fit into two as well, and brokers start and stop sooner."""
+    """Few partitions: a thousand groups fit into two, and brokers start and stop faster."""
     more = {name.replace("_", "."): value for name, value in properties.items()}
     return BrokerConfig(
         listen="127.0.0.1:0", data_dir=data_dir, properties={"offsets.topic.num.partitions": "2", **more}
@@ -89,14 +89,14 @@ def config(data_dir: Path, **properties: str) -> BrokerConfig:
 
 @pytest.fixture
 async def direct(tmp_path: Path) -> AsyncIterator[Direct]:
-    """Requests to a fresh broker."""
+    """Requests to a new broker."""
     async with Broker(config(tmp_path)) as broker:
         await wait_for_coordinator(broker.bootstrap_servers)
         yield Direct(broker)
 
 
 async def test_signs_of_life_start_a_session_again(direct: Direct) -> None:
-    """A heartbeat and a commit; not a heartbeat that is refused, and not one of a stranger."""
+    """A heartbeat and a commit; not a refused heartbeat, and not one of an unknown member."""
     groups, timers = direct.groups, direct.groups.timers
     direct.join("g", "a", join_request(fresh_id="a"))
     await wait_until(lambda: "a" in direct.joins)
@@ -143,7 +143,7 @@ async def heartbeat(wire: WireClient, group_id: str, member_id: str, generation:
 
 
 def copy_of_a_running_broker(source: Path, target: Path) -> None:
-    """The directory as a crash leaves it; temporary files may go while it is copied."""
+    """The directory as a crash leaves it; temporary files may disappear during the copy."""
 
     def copy(path: str, to: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -182,7 +182,7 @@ async def test_members_survive(tmp_path: Path, is_crash: bool) -> None:
 
 @pytest.mark.slow
 async def test_silent_members_are_gone_after_a_restart(tmp_path: Path) -> None:
-    """A restored member that does not come back is out after its session; the generation has grown."""
+    """A restored member that stays silent is removed after its session; the generation has grown."""
     short_sessions = config(tmp_path, group_min_session_timeout_ms="1")
     async with Broker(short_sessions) as broker:
         await wait_for_coordinator(broker.bootstrap_servers)
@@ -200,7 +200,7 @@ async def test_silent_members_are_gone_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_maximum_lowered_by_a_restart(tmp_path: Path) -> None:
-    """A restored group above group.max.size rebalances, so that its consumers can commit before some have to go."""
+    """A restored group above group.max.size rebalances, so that consumers can commit before some are removed."""
     async with Broker(config(tmp_path)) as broker:
         await wait_for_coordinator(broker.bootstrap_servers)
         direct = Direct(broker)
@@ -219,7 +219,7 @@ async def test_a_maximum_lowered_by_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
-    """Parked joins and syncs get NOT_COORDINATOR, so that their clients look for the coordinator again."""
+    """Parked joins and syncs get NOT_COORDINATOR, so that clients look for the coordinator again."""
     async with Broker(config(tmp_path)) as broker:
         await wait_for_coordinator(broker.bootstrap_servers)
         async with WireClient(broker.bootstrap_servers) as one, WireClient(broker.bootstrap_servers) as two:
@@ -251,7 +251,7 @@ async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
 async def test_errors_of_the_log(
     direct: Direct, monkeypatch: pytest.MonkeyPatch, raised: ErrorCode, answered: ErrorCode
 ) -> None:
-    """A join that cannot make its group leaves none; a sync that cannot be written starts the group again."""
+    """A join that cannot write its group leaves none; after a sync that cannot be written the group rebalances."""
     await direct.join("old", "a", join_request(fresh_id="a"))  # type: ignore[misc]
 
     def fail(*args: object, **more: object) -> int:
@@ -272,7 +272,7 @@ async def test_errors_of_the_log(
 
 
 async def test_an_answer_that_cannot_be_encoded(direct: Direct) -> None:
-    """It fails for the one whose answer it is; the others get theirs."""
+    """Only the affected member's request fails; the others get their answers."""
 
     def broken(answer: JoinAnswer) -> bytes:
         raise OverflowError("too large")
@@ -308,7 +308,7 @@ async def test_who_ends_a_phase_is_answered_after_the_others(direct: Direct) -> 
 
 
 async def test_a_client_that_goes_while_it_waits(direct: Direct) -> None:
-    """Its future is cancelled; the rebalance goes on with it as a member."""
+    """Its future is cancelled; the rebalance continues with it as a member."""
     gone = direct.join("g", "a", join_request(fresh_id="a"))
     stays = direct.join("g", "b", join_request(fresh_id="b"))
     assert not isinstance(gone, bytes)
@@ -319,7 +319,7 @@ async def test_a_client_that_goes_while_it_waits(direct: Direct) -> None:
 
 
 async def test_while_loading(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody leaves because a group is being loaded: heartbeats are answered NONE, all else COORDINATOR_LOAD_IN_PROGRESS."""
+    """Loading a group makes no member leave: heartbeats get NONE, all other requests COORDINATOR_LOAD_IN_PROGRESS."""
 
     def loading(group_id: str, **more: object) -> None:
         raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, group_id)
@@ -339,7 +339,7 @@ async def test_while_loading(direct: Direct, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 async def test_a_group_of_a_thousand(direct: Direct) -> None:
-    """A thousand members join, get their assignments, send heartbeats and leave; each has one timer."""
+    """A thousand members join, sync, send heartbeats and leave; each has one timer."""
     member_ids = [f"m{number}" for number in range(1000)]
     await asyncio.gather(*(direct.join("g", name, join_request(fresh_id=name)) for name in member_ids))  # type: ignore[arg-type]
     assert {answer.generation_id for answer in direct.joins.values()} == {1}
@@ -362,7 +362,7 @@ async def test_a_group_of_a_thousand(direct: Direct) -> None:
     "count", [pytest.param(1_000, marks=pytest.mark.slow), pytest.param(10_000, marks=pytest.mark.long)]
 )
 async def test_many_groups(direct: Direct, count: int) -> None:
-    """Groups by the thousand, each with its own member."""
+    """Thousands of groups, each with its own member."""
     group_ids = [f"g{number}" for number in range(count)]
     await asyncio.gather(*(direct.join(name, name, join_request(fresh_id=name)) for name in group_ids))  # type: ignore[arg-type]
     for name in group_ids:
@@ -373,7 +373,7 @@ async def test_many_groups(direct: Direct, count: int) -> None:
 
 
 async def test_megabytes_of_metadata(direct: Direct) -> None:
-    """Metadata of 1 MB a member reaches the leader; only what is written is bounded, by the size of a record."""
+    """Metadata of 1 MB per member reaches the leader; only the written record is bounded."""
     metadata = bytes(1 << 20)
     parked = [direct.join("g", name, join_request(fresh_id=name, metadata=metadata)) for name in "abc"]
     await asyncio.gather(*parked)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Answers about groups as a real Kafka 4.3.1 gave them, in every value and in its order."""
+"""Answers about groups equal those of a real Kafka 4.3.1, in every value and in their order."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ ANSWERS = _recorded("answers_4.3.1.json")
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Ours, all from one broker."""
+    """Our answers, all from one broker."""
     return _answers(tmp_path_factory.mktemp("groups"), answer_cases.ask)
 
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_answer_is_as_kafkas(answers: dict[str, Any], name: str) -> None:
-    """Codes, messages, authorized operations and the order of groups, topics and partitions are the recorded ones."""
+    """Codes, messages, authorized operations and the order of groups, topics and partitions equal the recorded ones."""
     assert answers[name] == ANSWERS[name]
 
 
 def test_consumer_groups_that_are_switched_off(tmp_path: Path) -> None:
-    """Without the consumer protocol its requests are UNSUPPORTED_VERSION, without a message."""
+    """Without the consumer protocol, its requests are UNSUPPORTED_VERSION without a message."""
     answers = _answers(tmp_path, answer_cases.ask_classic, group_coordinator_rebalance_protocols="classic")
     assert answers == _recorded("answers_classic_4.3.1.json")

@@ -1,4 +1,4 @@
-"""Real clients and their committed offsets: consumers go on where they were, administrators look and change."""
+"""Real clients and their committed offsets: consumers resume at their position, administrators read and change offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUP_CONFIG: dict[str, Any] = {"enable.auto.commit": False, "auto.offset.reset"
 
 
 def produce(broker: BlockingBroker, topic: str, count: int) -> None:
-    """Records with the values 0, 1, ..."""
+    """Write records with the values 0, 1, ..."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -29,7 +29,7 @@ def produce(broker: BlockingBroker, topic: str, count: int) -> None:
 def read_confluent(
     broker: BlockingBroker, group_id: str, topic: str, count: int, protocol: str = "classic"
 ) -> list[int]:
-    """The values of the next records of a group, committed one by one."""
+    """Return the values of the next records of a group, committed one by one."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(
@@ -52,7 +52,7 @@ def read_confluent(
 
 
 async def read_aiokafka(broker: BlockingBroker, group_id: str, topic: str, count: int) -> list[int]:
-    """The same with aiokafka."""
+    """Read as `read_confluent`, with aiokafka."""
     from aiokafka import AIOKafkaConsumer
 
     values: list[int] = []
@@ -71,7 +71,7 @@ async def read_aiokafka(broker: BlockingBroker, group_id: str, topic: str, count
 
 
 def test_clients_of_one_group_go_on_where_the_others_were(diamant_broker: BlockingBroker, diamant_topic: str) -> None:
-    """Librdkafka by the classic and the consumer protocol, and aiokafka, one after the other: nothing twice, nothing lost."""
+    """Librdkafka by both protocols, then aiokafka: no record is read twice or lost."""
     produce(diamant_broker, diamant_topic, 8)
     values = read_confluent(diamant_broker, "one-group", diamant_topic, 2)
     values += asyncio.run(read_aiokafka(diamant_broker, "one-group", diamant_topic, 2))
@@ -83,7 +83,7 @@ def test_clients_of_one_group_go_on_where_the_others_were(diamant_broker: Blocki
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_goes_on_after_a_restart(tmp_path: Path, protocol: str) -> None:
-    """With the next broker on the directory, without being asked for the coordinator first."""
+    """With the next broker on the directory, without a new FindCoordinator."""
     config = BrokerConfig("127.0.0.1:0", tmp_path, offsets_topic_num_partitions=3, num_partitions=1)
     with Broker(config) as broker:
         produce(broker, "t", 6)
@@ -94,7 +94,7 @@ def test_a_group_goes_on_after_a_restart(tmp_path: Path, protocol: str) -> None:
 
 
 async def committed(broker: BlockingBroker) -> int:
-    """What group "g" has committed for t-0, as soon as that is loaded."""
+    """The committed offset of group "g" for t-0, as soon as it is loaded."""
     request = {"groups": [{"group_id": "g", "topics": None}], "require_stable": False}
     async with WireClient(broker.bootstrap_servers) as client, asyncio.timeout(TIMEOUT_S):
         while (answer := (await client.call(9, 8, request)).groups[0]).error_code != 0:
@@ -106,7 +106,7 @@ async def committed(broker: BlockingBroker) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_administration_with_confluent_kafka(diamant_broker: BlockingBroker, diamant_topic: str, protocol: str) -> None:
-    """Groups are listed and described, their offsets listed, altered and deleted, and in the end the group."""
+    """Groups are listed and described; offsets are listed, altered and deleted; finally the group is deleted."""
     from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient
 
@@ -135,7 +135,7 @@ def test_administration_with_confluent_kafka(diamant_broker: BlockingBroker, dia
 
 @pytest.mark.slow
 def test_offsets_of_a_transaction(diamant_broker: BlockingBroker, diamant_topic: str) -> None:
-    """They count when the transaction is committed, and do not when it is aborted."""
+    """They take effect when the transaction commits, and are dropped when it aborts."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     produce(diamant_broker, diamant_topic, 5)

@@ -1,4 +1,4 @@
-"""Groups and topics that are deleted, and a broker that stops: nothing is left half."""
+"""Deletions of groups and topics, and a stop of the broker, leave no partial state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NONE = ErrorCode.NONE
 
 
 def headers(log: Log, start: int) -> list[BatchHeader]:
-    """The batches from an offset on."""
+    """The batch headers from an offset on."""
     found: list[BatchHeader] = []
     while start < log.log_end_offset:
         for part in log.read(start, 1 << 20, isolation_level=0, min_one_message=True).slices:
@@ -53,14 +53,14 @@ def headers(log: Log, start: int) -> list[BatchHeader]:
 
 
 def log_of(broker: Broker, group_id: str) -> Log:
-    """Where the group's records are."""
+    """The log of the group's records."""
     groups: GroupCoordinator = broker.services.groups()
     return groups.log.log_of(group_id)
 
 
 @pytest.mark.parametrize("kind", ["simple", "classic"])
 async def test_a_group_goes_in_one_batch(groups_broker: Broker, client: WireClient, kind: str) -> None:
-    """The tombstones of its offsets and its own: a crash leaves the whole group, or nothing of it."""
+    """One batch has the tombstones of the group and its offsets: a crash leaves the whole group, or nothing."""
     if kind == "classic":
         member = await join(client, "g", "t")
         await commit(client, "g", {("t", partition): 1 for partition in range(3)}, member=member)
@@ -97,7 +97,7 @@ async def test_a_large_group_goes_in_several_batches(make_broker: Callable[..., 
 
 @pytest.mark.slow
 async def test_a_group_with_a_very_long_name(groups_broker: Broker, client: WireClient) -> None:
-    """Tombstones are counted by their size, too: a name of 32,000 characters in each is no reason to keep a group."""
+    """Batches are limited by bytes, too: a group with a name of 32,000 characters can be deleted."""
     await client.create("large", 40)
     name = "g" * 32_000
     await commit(client, name, {("large", partition): 1 for partition in range(20)})
@@ -108,7 +108,7 @@ async def test_a_group_with_a_very_long_name(groups_broker: Broker, client: Wire
 
 
 async def test_a_group_that_expires_goes_in_one_batch(groups_broker: Broker, client: WireClient) -> None:
-    """As when somebody deletes it."""
+    """As for a deletion on request."""
     await commit(client, "g", {("t", 0): 1, ("u", 0): 1})
     log = log_of(groups_broker, "g")
     end = log.log_end_offset
@@ -120,7 +120,7 @@ async def test_a_group_that_expires_goes_in_one_batch(groups_broker: Broker, cli
 
 @asynccontextmanager
 async def running(env: MemoryEnv) -> AsyncIterator[tuple[Broker, WireClient]]:
-    """A broker with topics "t" and "u", and a group that has committed for both."""
+    """A broker with topics "t" and "u", and a group with commits for both."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=Path("/data"), offsets_topic_num_partitions=1)
     async with Broker(config, env=env) as broker, WireClient(broker.bootstrap_servers) as client:
         await client.create("t", 2)
@@ -136,7 +136,7 @@ async def running(env: MemoryEnv) -> AsyncIterator[tuple[Broker, WireClient]]:
     ids=["a directory cannot be renamed", "the metadata log cannot be synced"],
 )
 async def test_a_deletion_that_fails_half_way(operation: str, path: str) -> None:
-    """The client is told of the error; the topic is gone, and so is what groups had committed for it."""
+    """The client gets the error; the topic is deleted, and so are the groups' offsets for it."""
     env = MemoryEnv()
     async with running(env) as (broker, client):
         env.fail(operation, path, errno.EIO, times=1)  # type: ignore[arg-type]
@@ -147,7 +147,7 @@ async def test_a_deletion_that_fails_half_way(operation: str, path: str) -> None
 
 
 async def test_a_deletion_that_does_not_happen() -> None:
-    """If the metadata log takes no record the topic stays, with what was committed for it."""
+    """If the metadata log refuses the record, the topic stays, with its committed offsets."""
     env = MemoryEnv()
     async with running(env) as (broker, client):
         env.fail("append", "/data/__cluster_metadata-0/*.log", errno.ENOSPC, times=1)
@@ -158,7 +158,7 @@ async def test_a_deletion_that_does_not_happen() -> None:
 
 
 async def test_a_topic_deleted_without_a_request() -> None:
-    """Whoever deletes a topic, groups are told by the topics themselves."""
+    """The topics themselves notify the groups, whatever deletes a topic."""
     async with running(MemoryEnv()) as (broker, client):
         await delete_topics(broker.node.topics, ["t"])
         await wait_until(lambda: "t" not in broker.services.groups().groups["g"].offsets.committed)
@@ -166,7 +166,7 @@ async def test_a_topic_deleted_without_a_request() -> None:
 
 
 async def test_a_broker_killed_before_groups_were_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next start sees that the topic is gone, or is another one of the same name: what was committed for it goes."""
+    """The next start finds the topic deleted or recreated, and removes its offsets."""
     env = MemoryEnv()
     async with running(env) as (broker, client):
         with monkeypatch.context() as patch:
@@ -187,7 +187,7 @@ async def test_a_broker_killed_before_groups_were_told(monkeypatch: pytest.Monke
 
 @asynccontextmanager
 async def restarted(env: MemoryEnv) -> AsyncIterator[tuple[Broker, WireClient]]:
-    """A broker on what a kill has left, with all groups loaded."""
+    """A broker on the directory of a killed one, with all groups loaded."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=Path("/data"), offsets_topic_num_partitions=1)
     async with Broker(config, env=env) as broker, WireClient(broker.bootstrap_servers) as client:
         await wait_until_loaded(broker)
@@ -195,7 +195,7 @@ async def restarted(env: MemoryEnv) -> AsyncIterator[tuple[Broker, WireClient]]:
 
 
 def test_which_offsets_are_pending() -> None:
-    """With any number of producers, commits, ends and removals, `is_pending` is what a look at all of them would say."""
+    """After any commits, ends and removals by any producers, `is_pending` equals a search of all of them."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -236,7 +236,7 @@ BEAT = {
 async def test_requests_that_come_while_the_broker_stops(
     make_broker: Callable[..., Broker], key: int, version: int, request_fields: dict[str, object]
 ) -> None:
-    """What a fault has held until then is refused. It is not parked for its rebalance timeout, and sets no timer."""
+    """A request delayed by a fault until the stop is refused. It is not parked, and sets no timer."""
     async with make_broker() as broker, WireClient(broker.bootstrap_servers) as client:
         await find_coordinator(client)
         with broker.faults.add(api=key, hold=True) as fault:

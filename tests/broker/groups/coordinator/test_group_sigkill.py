@@ -1,4 +1,4 @@
-"""Groups under SIGKILL: the broker is killed while members join, leave and commit, and is started again."""
+"""Groups under SIGKILL: the broker is killed while members join, leave and commit, and is restarted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TIMEOUT_S = 90
 
 
 async def wait_for_commits(groups: list[CommittingGroup], tasks: list[asyncio.Task[None]], count: int) -> None:
-    """Return when all groups together have made so many more commits."""
+    """Return when all groups together have made this many more commits."""
     goal = sum(group.commits for group in groups) + count
     async with asyncio.timeout(TIMEOUT_S):
         while sum(group.commits for group in groups) < goal:
@@ -50,7 +50,7 @@ async def wait_for_commits(groups: list[CommittingGroup], tasks: list[asyncio.Ta
 
 
 async def check_committed(address: str, groups: list[CommittingGroup]) -> None:
-    """What was acknowledged is still committed, or what came after it."""
+    """Check that acknowledged offsets, or later ones, are committed."""
     async with WireClient(address) as wire:
         for group in groups:
             for partition, acknowledged in list(group.acknowledged.items()):
@@ -60,7 +60,7 @@ async def check_committed(address: str, groups: list[CommittingGroup]) -> None:
 
 
 async def run(directory: Path, kills: int, rng: random.Random) -> None:
-    """Kill the broker so often."""
+    """Kill the broker this number of times."""
     started_s = time.monotonic()
     with RestartedBroker(directory, *SETTINGS) as broker:
         groups: list[CommittingGroup] = [
@@ -119,7 +119,7 @@ async def run(directory: Path, kills: int, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("kills", [pytest.param(FEW, marks=pytest.mark.slow), pytest.param(50, marks=pytest.mark.long)])
 async def test_groups_survive_sigkill(tmp_path: Path, kills: int) -> None:
-    """No committed offset goes back below what was acknowledged; after every restart each member has partitions again."""
+    """No committed offset is below an acknowledged one; after every restart each member gets partitions again."""
     seed = int(os.environ.get("DIAMANT_SIGKILL_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"DIAMANT_SIGKILL_SEED={seed}")
     await run(tmp_path, kills, random.Random(seed))

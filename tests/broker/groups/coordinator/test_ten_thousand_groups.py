@@ -18,7 +18,7 @@ HEARTBEAT, LIST_GROUPS = 12, 16
 
 @pytest.mark.long
 async def test_ten_thousand_groups(make_broker: Callable[..., Broker]) -> None:
-    """Each has a member that joins, syncs, commits and goes on; none is stuck, and all are back after a restart."""
+    """Each has a member that joins, syncs, commits and continues; none hangs, and a restart restores all."""
     async with (
         make_broker(group_initial_rebalance_delay_ms=0) as broker,
         WireClient(broker.bootstrap_servers) as client,

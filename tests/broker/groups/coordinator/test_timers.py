@@ -1,4 +1,4 @@
-"""Timers of members: few timers of the loop, whatever heartbeats come."""
+"""Timers of members: few timers of the loop, however many heartbeats arrive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from diamant.broker.groups.membership.timers import Timers
 
 
 class SettableLoop:
-    """A loop's clock that is moved by hand."""
+    """A loop with a manual clock."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -56,7 +56,7 @@ def make() -> tuple[SettableLoop, Timers, list[Any]]:
 
 
 def test_fires_once() -> None:
-    """A timer calls back when its time is over, once, and is gone then."""
+    """A timer calls back once at its deadline, and is then removed."""
     loop, timers, fired = make()
     timers.set("a", 1000, lambda: fired.append("a"))
     loop.pass_s(0.999)
@@ -83,7 +83,7 @@ def test_heartbeats_do_not_make_timers() -> None:
 
 
 def test_a_shorter_time_counts_at_once() -> None:
-    """A deadline that is brought forward, below zero too, does not wait for the old one; the last callback is called."""
+    """A deadline moved forward, even below zero, does not wait for the old one; the last callback is called."""
     loop, timers, fired = make()
     timers.set("a", 10_000, lambda: fired.append("old"))
     timers.set("a", 1000, lambda: fired.append("new"))
@@ -97,7 +97,7 @@ def test_a_shorter_time_counts_at_once() -> None:
 
 
 def test_cancel_and_close() -> None:
-    """What is cancelled does not fire; cancelling what is not set is harmless."""
+    """A cancelled timer does not fire; cancelling a missing one is harmless."""
     loop, timers, fired = make()
     timers.set("a", 1000, lambda: fired.append("a"))
     timers.set("b", 1000, lambda: fired.append("b"))

@@ -1,4 +1,4 @@
-"""Tombstones that wait for groups: which stay past their horizon, for whom, and for how long at most."""
+"""Tombstones that wait for groups: those that stay past their horizon, the groups behind, and the longest wait."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ DAY_MS = 86_400_000
 
 
 class Held:
-    """A broker whose clock stands, and topic `t` with two values and then tombstones of both."""
+    """A broker with a frozen clock, and topic `t` with two values and then tombstones of both."""
 
     def __init__(self, broker: Broker, wire: WireClient) -> None:
         self.broker = broker
         self._wire = wire
 
     async def fill(self, *batches: tuple[str, ...], **configs: str) -> None:
-        """The topic, with these batches, cleaned once: so each tombstone has a horizon, a day ahead."""
+        """Create the topic with these batches, and clean it once: each tombstone has a horizon, a day ahead."""
         created = await self._wire.create("t", cleanup_policy="compact", **configs)
         assert created.error_code == ErrorCode.NONE, created.error_message
         for batch in (("a=1", "b=1"), *batches, ("end=1",)):
@@ -40,17 +40,17 @@ class Held:
         await self.broker.compact("t")
 
     async def commit(self, offset: int, group_id: str = "g") -> None:
-        """A group commits."""
+        """Commit an offset of a group."""
         assert await commit(self._wire, group_id, {("t", 0): offset}) == [ErrorCode.NONE]
 
     async def tombstones(self) -> list[int]:
-        """The offsets of those that are there, once all that is due has happened."""
+        """Return the offsets of the remaining tombstones, once all due work is done."""
         await self.broker.clock.advance("1m")
         await self.broker.compact("t")
         return [one.offset async for _, one in self.broker.latest("t", with_tombstones=True) if one.value is None]
 
     async def gate(self, offset: int) -> explanation.Gate | None:
-        """What is said to hold a record for groups."""
+        """Return the gate that holds a record for groups."""
         found = await self.broker.explain("t", partition=0, offset=offset)
         gates = [gate for one in found.partitions[0].records for gate in one.gates]
         return next((gate for gate in gates if gate.kind == explanation.HELD), None)
@@ -58,7 +58,7 @@ class Held:
 
 @asynccontextmanager
 async def held(mode: str = "prompt") -> AsyncIterator[Held]:
-    """Such a broker, in memory."""
+    """The broker of `Held`, in memory."""
     config = BrokerConfig(
         listen="127.0.0.1:0", data_dir="/data", offsets_topic_num_partitions=1, diamant_cleaner_mode=mode
     )
@@ -72,7 +72,7 @@ GROUPS = {"diamant_tombstone_hold": "groups"}
 
 @pytest.mark.parametrize("mode", ["prompt", "kafka"])
 async def test_a_tombstone_waits_for_the_slowest_group(mode: str) -> None:
-    """What all groups have passed goes at its horizon; the rest once the last group has passed it, not sooner."""
+    """Tombstones passed by all groups are removed at their horizon; the rest once the last group has passed."""
     async with held(mode) as at:
         await at.fill(("a=",), ("b=",), **GROUPS)
         await at.commit(3)
@@ -84,7 +84,7 @@ async def test_a_tombstone_waits_for_the_slowest_group(mode: str) -> None:
 
 
 async def test_explain_names_the_group() -> None:
-    """With its offset, and the time at which the tombstone goes even so."""
+    """With its offset, and the latest time of the tombstone's removal."""
     async with held() as at:
         await at.fill(("a=",), ("b=",), **GROUPS)
         await at.commit(3)
@@ -106,7 +106,7 @@ async def test_a_batch_that_is_passed_in_part_is_held() -> None:
 
 
 async def test_no_group_holds_for_ever() -> None:
-    """`diamant.tombstone.hold.max.ms` after its horizon a tombstone goes: by itself, without traffic."""
+    """`diamant.tombstone.hold.max.ms` after its horizon a tombstone is removed, without traffic."""
     async with held() as at:
         await at.fill(("a=",), diamant_tombstone_hold_max_ms=str(2 * DAY_MS), **GROUPS)
         await at.commit(0)
@@ -117,7 +117,7 @@ async def test_no_group_holds_for_ever() -> None:
 
 
 async def test_by_default_nothing_waits() -> None:
-    """As in Kafka: the horizon alone counts. Nor does anything wait for groups that there are not."""
+    """As in Kafka, the horizon alone decides. Missing groups hold nothing, either."""
     async with held() as at:
         await at.fill(("a=",))
         await at.commit(0)
@@ -130,7 +130,7 @@ async def test_by_default_nothing_waits() -> None:
 
 
 class StillLoading:
-    """Groups of which some are not read yet."""
+    """Groups that are partly not loaded yet."""
 
     def __init__(self) -> None:
         self.loading = self
@@ -155,7 +155,7 @@ async def test_all_is_held_while_groups_are_not_known() -> None:
 
 
 async def test_a_commit_counts_from_the_next_turn_of_the_loop_on() -> None:
-    """Also one that goes back: no hold is remembered for longer."""
+    """Including one that moves back: a hold is cached for one turn only."""
     async with held() as at:
         await at.fill(("a=",), **GROUPS)
         log = at.broker.node.topics.log("t", 0)

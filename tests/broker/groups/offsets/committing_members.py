@@ -1,4 +1,4 @@
-"""Members of groups that commit ever higher offsets, and come and go: what was acknowledged is remembered, to be compared."""
+"""Members of groups that commit ever higher offsets, and leave and rejoin; acknowledged offsets are recorded for comparison."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class CommittingGroup(ABC):
 
     @abstractmethod
     async def _run_member(self, number: int, rng: random.Random) -> None:
-        """One member after the other in this place, until `is_stopped`."""
+        """Run one member after the other in this place, until `is_stopped`."""
 
     async def run(self) -> None:
         """Run all members until `is_stopped`."""
@@ -86,7 +86,7 @@ class CommittingGroup(ABC):
             self.is_stopped = True
 
     def forget_progress(self) -> None:
-        """From now on `has_recovered` counts."""
+        """Reset the progress for `has_recovered`."""
         with self._lock:
             for owned in self._owned:
                 for partition in owned:
@@ -94,7 +94,7 @@ class CommittingGroup(ABC):
 
     @property
     def has_recovered(self) -> bool:
-        """Whether each member has partitions, each partition one member, and there was a commit for each of them."""
+        """Whether each member has partitions, each partition one member, and each partition a new commit."""
         with self._lock:
             partitions = sorted(partition for owned in self._owned for partition in owned)
             return (
@@ -104,12 +104,12 @@ class CommittingGroup(ABC):
             )
 
     def describe(self) -> str:
-        """Who has what, for messages."""
+        """The owners of partitions, for messages."""
         with self._lock:
             return f"{self.name}: {self._owned}, {dict(self.errors)}"
 
     def check_committed(self, partition: int, committed: int, before: int) -> None:
-        """`before` was acknowledged before somebody asked and was told `committed`."""
+        """Check the answer `committed` of a request made after `before` was acknowledged."""
         assert committed >= before, f"{self.name}-{partition}: {before} was acknowledged, {committed} is committed"
 
     def _take(self, number: int, committed: dict[int, int]) -> None:
@@ -136,7 +136,7 @@ class CommittingGroup(ABC):
 
 
 class ConfluentGroup(CommittingGroup):
-    """Members are librdkafka's, each in a thread. The first of a classic group is a static one."""
+    """Members of librdkafka, each in a thread. The first of a classic group is a static one."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class ConfluentGroup(CommittingGroup):
                 commits_left -= 1
 
     def _committed(self, consumer: Any) -> dict[int, int] | None:
-        """What is committed for the assigned partitions; None if nobody could say."""
+        """The committed offsets of the assigned partitions; None if unavailable."""
         from confluent_kafka import KafkaException
 
         assigned = consumer.assignment()
@@ -296,7 +296,7 @@ class _WireMember:
         self._generation = -1
 
     async def run(self, wire: WireClient) -> None:
-        """Join, commit, and go again or be told to; once or more often."""
+        """Join, commit, and leave or be told to rejoin; once or repeatedly."""
         group = self._group
         while (await find_coordinator(wire, group.name)) != ErrorCode.NONE:
             await wait_a_moment()
@@ -331,7 +331,7 @@ class _WireMember:
             await wait_a_moment()
 
     async def _join(self, wire: WireClient) -> list[int]:
-        """Join until there is an assignment: its partitions."""
+        """Join until there is an assignment; return its partitions."""
         group = self._group
         while True:
             subscription = encode_subscription(Subscription(topics=(group.topic,)))
@@ -366,7 +366,7 @@ class _WireMember:
                 return list(parse_assignment(synced.assignment).partitions.get(group.topic, ()))
 
     def _is_over(self, code: ErrorCode) -> bool:
-        """Whether the member must join again, and perhaps as another."""
+        """Whether the member must rejoin, perhaps as another one."""
         if code is ErrorCode.NONE:
             return False
         assert code in _JOIN_AGAIN, code.name
@@ -409,7 +409,7 @@ class _WireMember:
         return True
 
     async def _end(self, wire: WireClient) -> None:
-        """Leave, or vanish as a static member does that comes back."""
+        """Leave, or vanish like a restarting static member."""
         if self._instance_id is None and self._rng.random() < 0.7:
             member = {"member_id": self.member_id, "group_instance_id": None, "reason": ""}
             code, _ = await self._call(wire, LEAVE_GROUP, 5, {"members": [member]})
@@ -418,14 +418,14 @@ class _WireMember:
 
 
 async def wait_a_moment() -> None:
-    """Until a client asks again."""
+    """Wait before a client retries."""
     await asyncio.sleep(PAUSE_S)
 
 
 async def wait_until_recovered(
     groups: list[CommittingGroup], tasks: list[asyncio.Task[None]], timeout_s: float
 ) -> dict[str, float]:
-    """Return when all groups have, with the seconds that each took."""
+    """Return when all groups have recovered, with the seconds for each."""
     started_s = time.monotonic()
     taken_s: dict[str, float] = {}
     while len(taken_s) < len(groups):

@@ -1,4 +1,4 @@
-"""Requests about offsets and groups, in few words."""
+"""Requests about offsets and groups, in short form."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Member(NamedTuple):
 
 
 async def wait_until_loaded(broker: Broker) -> None:
-    """Wait until everything is loaded that can be."""
+    """Wait until every readable partition is loaded."""
     async with asyncio.timeout(10):
         await broker.services.groups().loaded()
 
 
 async def find_coordinator(client: WireClient, group_id: str = "g") -> ErrorCode:
-    """Ask for the coordinator, which creates its topic."""
+    """Send FindCoordinator, which creates the topic."""
     answer = await client.call(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group_id]})
     return ErrorCode(answer.coordinators[0].error_code)
 
@@ -49,7 +49,7 @@ async def commit(
     metadata: str | None = None,
     **fields: Any,
 ) -> list[ErrorCode]:
-    """Commit offsets by (topic or its id, partition); their codes, in that order."""
+    """Commit offsets by (topic or its id, partition); return their codes, in that order."""
     topics: dict[str | UUID, list[dict[str, Any]]] = {}
     for (topic, partition), offset in offsets.items():
         topics.setdefault(topic, []).append(
@@ -87,7 +87,7 @@ async def fetch(
     require_stable: bool = False,
     **fields: Any,
 ) -> dict[tuple[str, int], int | ErrorCode]:
-    """Offsets by (topic, partition), or their error."""
+    """Return offsets by (topic, partition), or their error."""
     wanted = None
     if topics is not None:
         wanted = [{"name": name, "partition_indexes": list(partitions)} for name, partitions in topics.items()]
@@ -107,7 +107,7 @@ async def fetch(
 
 
 async def fetch_error(client: WireClient, group_id: str) -> ErrorCode:
-    """The group's error of an OffsetFetch."""
+    """Return the group's error of an OffsetFetch."""
     request = {"groups": [{"group_id": group_id, "topics": None}], "require_stable": False}
     answer = await client.call(OFFSET_FETCH, 8, request)
     return ErrorCode(answer.groups[0].error_code)
@@ -116,14 +116,14 @@ async def fetch_error(client: WireClient, group_id: str) -> ErrorCode:
 async def list_groups(
     client: WireClient, *, states: Sequence[str] = (), types: Sequence[str] = ()
 ) -> dict[str, tuple[str, str, str]]:
-    """Protocol type, state and type of groups."""
+    """Return protocol type, state and type of groups."""
     answer = await client.call(LIST_GROUPS, 5, {"states_filter": states, "types_filter": types})
     assert answer.error_code == NONE
     return {group.group_id: (group.protocol_type, group.group_state, group.group_type) for group in answer.groups}
 
 
 async def delete_groups(client: WireClient, *group_ids: str) -> dict[str, ErrorCode]:
-    """Delete groups; a code for each."""
+    """Delete groups; return a code for each."""
     answer = await client.call(DELETE_GROUPS, 2, {"groups_names": group_ids})
     return {result.group_id: ErrorCode(result.error_code) for result in answer.results}
 
@@ -131,7 +131,7 @@ async def delete_groups(client: WireClient, *group_ids: str) -> dict[str, ErrorC
 async def delete_offsets(
     client: WireClient, group_id: str, *places: tuple[str, int]
 ) -> ErrorCode | dict[tuple[str, int], ErrorCode]:
-    """Delete offsets; the group's error, or codes by place."""
+    """Delete offsets; return the group's error, or codes by place."""
     topics = [{"name": topic, "partitions": [{"partition_index": partition}]} for topic, partition in places]
     answer = await client.call(OFFSET_DELETE, 0, {"group_id": group_id, "topics": topics})
     if answer.error_code != NONE:

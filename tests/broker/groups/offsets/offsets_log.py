@@ -1,4 +1,4 @@
-"""Logs of `__consumer_offsets` for tests, and what they add up to by the plainest means."""
+"""Logs of `__consumer_offsets` for tests, and their contents by the simplest means."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class OffsetsLog:
 
     @property
     def data(self) -> bytes:
-        """All bytes."""
+        """Return all bytes."""
         return b"".join(self.batches)
 
 
@@ -82,7 +82,7 @@ Offsets = dict[tuple[str, str, int], int]
 
 
 def load(batches: Iterable[bytes]) -> LoadedPartition:
-    """What the broker makes of a log."""
+    """Return the broker's reading of a log."""
     scan = PartitionScan("test-0")
     for data in batches:
         scan.feed(data)
@@ -111,7 +111,7 @@ def pending(loaded: LoadedPartition) -> dict[int, Offsets]:
 
 
 def replay(data: bytes) -> tuple[Offsets, dict[int, Offsets], list[Sequence[Any]]]:
-    """Offsets, pending offsets and other records, record by record as the format's documentation says."""
+    """Return offsets, pending offsets and other records, replayed record by record by the documented format."""
     offsets: dict[tuple[str, str, int], tuple[int, int]] = {}
     open_offsets: dict[int, dict[tuple[str, str, int], tuple[int, int]]] = {}
     others: dict[bytes, bytes | None] = {}

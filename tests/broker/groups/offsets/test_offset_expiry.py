@@ -1,4 +1,4 @@
-"""Offsets that nobody needs any more go, by a clock that the tests move (`offsets.retention.minutes`, 7 days)."""
+"""Offsets expire by a clock moved by the tests (`offsets.retention.minutes`, 7 days)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ START_MS = 1_700_000_000_000
 
 
 def stored(commit_timestamp_ms: int, expire_timestamp_ms: int = -1) -> tuple[bytes, int]:
-    """An offset as the group keeps it."""
+    """An offset as stored by the group."""
     return encode_offset_commit_value(5, -1, "", commit_timestamp_ms, expire_timestamp_ms), 0
 
 
@@ -60,7 +60,7 @@ def classic_group(
 
 
 def test_simple_groups_lose_offsets_by_the_commits_time() -> None:
-    """Each for itself; a retention time that came with the commit replaces the broker's."""
+    """Each offset separately; a commit's own retention time replaces the broker's."""
     group = Group("g")
     group.offsets.put("t", 0, stored(1000))
     group.offsets.put("t", 1, stored(1001))
@@ -73,7 +73,7 @@ def test_simple_groups_lose_offsets_by_the_commits_time() -> None:
 
 
 def test_empty_groups_count_from_when_they_became_empty() -> None:
-    """From the commits where that is not known, as with records of before Kafka 2.1."""
+    """From the commits if that time is unknown, as in records from before Kafka 2.1."""
     both = [("t", 0), ("u", 0)]
     group = classic_group(None, state_ms=1000)
     assert expired_offsets(group, 999 + RETENTION_MS, RETENTION_MS) == []
@@ -82,7 +82,7 @@ def test_empty_groups_count_from_when_they_became_empty() -> None:
 
 
 def test_members_keep_the_offsets_of_what_they_read() -> None:
-    """Of other topics they expire by the commit's time; where nobody can tell what is read, nothing does."""
+    """Offsets of other topics expire by commit time; with unknown subscriptions nothing expires."""
     late = 2 * RETENTION_MS
     assert expired_offsets(classic_group(("t",)), late, RETENTION_MS) == [("u", 0)]
     assert expired_offsets(classic_group(()), RETENTION_MS - 1, RETENTION_MS) == []
@@ -91,7 +91,7 @@ def test_members_keep_the_offsets_of_what_they_read() -> None:
 
 
 def test_offsets_of_open_transactions_stay() -> None:
-    """What is pending may be about to count."""
+    """A pending offset may still take effect."""
     group = Group("g")
     group.offsets.put("t", 0, stored(0))
     group.offsets.put("t", 1, stored(0))
@@ -102,7 +102,7 @@ def test_offsets_of_open_transactions_stay() -> None:
 async def test_offsets_and_then_the_group_expire(
     client: WireClient, groups_broker: Broker, clock: SettableClock, make_broker: Callable[..., Broker]
 ) -> None:
-    """At the check after their time; tombstones for offsets and group are in the log, and nothing comes back."""
+    """At the next check; tombstones for offsets and group are in the log, and a restart restores nothing."""
     await commit(client, "g", {("t", 0): 1, ("t", 1): 2})
     clock.advance_ms(DAY_MS)
     await commit(client, "g", {("t", 1): 3})
@@ -134,7 +134,7 @@ async def test_offsets_and_then_the_group_expire(
 
 
 async def test_groups_with_members_stay(client: WireClient, groups_broker: Broker, clock: SettableClock) -> None:
-    """However old their offsets; when the last member leaves their time begins. A group without offsets goes at once."""
+    """However old their offsets; retention begins when the last member leaves. A group without offsets is removed at once."""
     member = await join(client, "g", "t")
     await commit(client, "g", {("t", 0): 1}, member=member)
     idle = await join(client, "idle", "t")
@@ -158,7 +158,7 @@ async def test_groups_with_members_stay(client: WireClient, groups_broker: Broke
 async def test_thousands_of_offsets_expire_in_batches(
     client: WireClient, groups_broker: Broker, clock: SettableClock
 ) -> None:
-    """More tombstones than fit into one batch are written in several."""
+    """Several batches hold the tombstones that do not fit into one."""
     for start in range(0, 2500, 500):
         topic = TopicOffsets("t", None, range(start, start + 500), [1] * 500, [-1] * 500, None)
         groups_broker.services.groups().commits.commit(
@@ -174,7 +174,7 @@ async def test_thousands_of_offsets_expire_in_batches(
 async def test_empty_consumer_groups_go_with_all_their_records(
     client: WireClient, groups_broker: Broker, make_broker: Callable[..., Broker]
 ) -> None:
-    """A group of the consumer protocol without members and offsets leaves nothing behind."""
+    """An expired group of the consumer protocol leaves no records."""
     partition = groups_broker.services.groups().log.topic.partition_of("g")
     record = encode_record(ConsumerGroupMetadataKey("g"), ConsumerGroupMetadataValue(3))
     groups_broker.services.groups().log.topic.append(partition, [record])

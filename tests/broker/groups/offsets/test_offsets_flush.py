@@ -1,4 +1,4 @@
-"""What coordinators write: batches as Kafka's, flushed as `flush.messages` says."""
+"""The coordinators' writes: batches like Kafka's, flushed as `flush.messages` requires."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 
 
 async def test_a_commit_is_on_disk_when_it_is_answered(make_broker: Callable[..., Broker]) -> None:
-    """With `log.flush.interval.messages=1` the answer to an OffsetCommit comes after the sync."""
+    """With `log.flush.interval.messages=1`, OffsetCommit is answered after the sync."""
     async with make_broker(log_flush_interval_messages=1) as broker, WireClient(broker.bootstrap_servers) as client:
         await client.create("t", 1)
         assert await find_coordinator(client) is ErrorCode.NONE
@@ -37,7 +37,7 @@ async def test_a_commit_is_on_disk_when_it_is_answered(make_broker: Callable[...
 
 
 async def test_a_commit_that_cannot_be_synced_is_not_answered(make_broker: Callable[..., Broker]) -> None:
-    """When the sync fails the connection is closed: the client must not believe that its offsets are safe."""
+    """If the sync fails the connection is closed: the client must not take its offsets as safe."""
     async with make_broker(log_flush_interval_messages=1) as broker, WireClient(broker.bootstrap_servers) as client:
         await client.create("t", 1)
         await find_coordinator(client)
@@ -52,7 +52,7 @@ async def _failing(log: object) -> None:
 
 
 class HeldFlush:
-    """Keeps the flusher from syncing a log until it is told to `go_on`, or lets the sync fail."""
+    """Holds the flusher's sync of a log until `go_on`, or makes it fail."""
 
     def __init__(self, broker: Broker, log: Log) -> None:
         self._may_go_on = asyncio.Event()
@@ -70,13 +70,13 @@ class HeldFlush:
         broker.node.flusher._flush = held  # type: ignore[method-assign,assignment]
 
     def go_on(self, error: OSError | None = None) -> None:
-        """Sync, or fail."""
+        """Let the sync proceed, or fail."""
         self._error = error
         self._may_go_on.set()
 
 
 class Members:
-    """A classic group of some members that have joined; their answers as they come."""
+    """A classic group whose members have joined; collects their answers."""
 
     def __init__(self, broker: Broker, names: Iterable[str]) -> None:
         self._groups = broker.services.groups().classic
@@ -84,7 +84,7 @@ class Members:
         self.assigned: dict[str, bytes] = {}
 
     async def join(self) -> None:
-        """Have them all in the first generation."""
+        """Let all join the first generation."""
         answers = [self._join(name) for name in self._names]
         for answer in answers:
             if not isinstance(answer, bytes):
@@ -96,7 +96,7 @@ class Members:
         return self._groups.join("g", request, lambda answer: _checked(answer))
 
     def sync(self, name: str, generation: int = 1) -> bytes | asyncio.Future[bytes]:
-        """A member syncs; the first one, which leads, gives each its name."""
+        """Sync a member; the first one, the leader, assigns each its name."""
         is_leader = name == self._names[0]
         assignments = tuple((name, name.encode()) for name in self._names) if is_leader else ()
 
@@ -140,7 +140,7 @@ async def test_assignments_wait_for_the_disk(make_broker: Callable[..., Broker])
 
 
 async def test_assignments_that_cannot_be_synced(make_broker: Callable[..., Broker]) -> None:
-    """The connections of all who wait for them are closed."""
+    """The connections of all waiting members are closed."""
     properties = {"log_flush_interval_messages": 1, "group_initial_rebalance_delay_ms": 50}
     async with make_broker(**properties) as broker, WireClient(broker.bootstrap_servers) as client:
         await find_coordinator(client)
@@ -158,7 +158,7 @@ async def test_assignments_that_cannot_be_synced(make_broker: Callable[..., Brok
 
 
 async def test_without_flush_messages_nobody_waits(make_broker: Callable[..., Broker]) -> None:
-    """The page cache is enough by default, as in Kafka; a flush that is under way for another reason holds nobody up."""
+    """By default, as in Kafka, the page cache suffices; an unrelated flush delays no answer."""
     async with (
         make_broker(group_initial_rebalance_delay_ms=50) as broker,
         WireClient(broker.bootstrap_servers) as client,
@@ -178,13 +178,13 @@ async def test_without_flush_messages_nobody_waits(make_broker: Callable[..., Br
 
 
 def data_batches(data: bytes) -> Iterator[BatchHeader]:
-    """All but the markers."""
+    """All batches without markers."""
     return (header for _, header in iter_headers(data) if not header.is_control)
 
 
 @pytest.mark.slow
 async def test_sequences_are_those_of_kafka(broker: Broker, wire: WireClient, tmp_path: Path) -> None:
-    """Every batch begins with sequence 0, with a producer and without; Kafka's cleaner fails on one with a producer and -1."""
+    """Every batch begins with sequence 0; Kafka's cleaner fails on one with a producer and -1."""
     txn = TxnProducer(wire, "id")
     await txn.wait_for_coordinator("g")
     await txn.wait_for_init()

@@ -1,4 +1,4 @@
-"""A broker that starts with a `__consumer_offsets`: everything is back, nothing waits, and bad logs are not served."""
+"""A start with an existing `__consumer_offsets` restores everything, blocks nothing, and does not serve corrupt partitions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NONE = ErrorCode.NONE
 
 @asynccontextmanager
 async def started(make_broker: MakeBroker, **properties: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
-    """A broker and a connection to it; topics "t" (3 partitions) and "u" (1) and the coordinator's are made if missing."""
+    """A broker and a connection; topics "t" (3 partitions), "u" (1) and the coordinator's are created if missing."""
     async with make_broker(**properties) as broker, WireClient(broker.bootstrap_servers) as client:
         if "t" not in broker.node.topics.by_name:
             await client.create("t", 3)
@@ -74,7 +74,7 @@ def commit_pending(
 
 
 def end_transaction(broker: Broker, group_id: str, producer_id: int, *, is_commit: bool) -> None:
-    """Write the marker, as the transaction coordinator does."""
+    """Write the marker as the transaction coordinator does."""
     log = broker.services.groups().log.topic.log(broker.services.groups().log.topic.partition_of(group_id))
     write_marker(
         broker.node,
@@ -88,7 +88,7 @@ def end_transaction(broker: Broker, group_id: str, producer_id: int, *, is_commi
 
 
 class HeldLoading:
-    """Keeps threads from scanning logs until it is told to `go_on`."""
+    """Holds the scans of logs in threads until `go_on`."""
 
     def __init__(self, env: MemoryEnv) -> None:
         self.names: list[str] = []
@@ -105,12 +105,12 @@ class HeldLoading:
             self.is_holding = False
 
     def go_on(self) -> None:
-        """Let them scan."""
+        """Let the scans proceed."""
         self._may_go_on.set()
 
 
 async def test_everything_is_back_after_a_restart(make_broker: MakeBroker) -> None:
-    """Offsets with metadata, what was deleted, groups with members; without a FindCoordinator in between."""
+    """Offsets with metadata, deletions, and groups with members, without a new FindCoordinator."""
     async with started(make_broker) as (_, client):
         await commit(client, "simple", {("t", 0): 1, ("t", 1): 2, ("u", 0): 3}, metadata="m")
         await delete_offsets(client, "simple", ("t", 1))
@@ -130,7 +130,7 @@ async def test_everything_is_back_after_a_restart(make_broker: MakeBroker) -> No
 
 
 async def test_a_transaction_goes_on_after_a_restart(make_broker: MakeBroker) -> None:
-    """Its offsets are unstable before and after, and count or go when its marker comes."""
+    """Its offsets are unstable before and after, and are committed or dropped at its marker."""
     async with started(make_broker) as (broker, client):
         await commit(client, "g", {("t", 0): 1, ("t", 1): 1})
         commit_pending(broker.services.groups(), "g", 7, 5)
@@ -155,7 +155,7 @@ async def test_a_transaction_goes_on_after_a_restart(make_broker: MakeBroker) ->
 
 
 async def test_groups_that_are_not_loaded_yet(make_broker: MakeBroker, groups_env: MemoryEnv) -> None:
-    """Every request says so; groups of empty partitions are served meanwhile, and who asks has its partition loaded next."""
+    """Requests get the loading error and move their partition to the front; groups of empty partitions are served."""
     groups = {partition_of(group_id, 5): group_id for group_id in "abcdefghi"}
     empty = groups.pop(3)
     async with started(make_broker, offsets_topic_num_partitions=5) as (_, client):
@@ -219,7 +219,7 @@ async def test_what_happens_while_a_partition_is_loaded(
 async def test_a_partition_that_cannot_be_read_is_not_served(
     make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its groups get NOT_COORDINATOR, and the log says why; those of other partitions do not notice. The broker starts."""
+    """Its groups get NOT_COORDINATOR, and the log states the reason; other partitions are not affected."""
     others = {partition_of(group_id, 3): group_id for group_id in "abcdef"}
     bad = others.pop(0)
     async with started(make_broker) as (broker, client):
@@ -241,7 +241,7 @@ async def test_a_partition_that_cannot_be_read_is_not_served(
 
 @pytest.mark.slow
 async def test_compressed_offsets(make_broker: MakeBroker) -> None:
-    """`offsets.topic.compression.codec` is for what is written from now on; all is read."""
+    """`offsets.topic.compression.codec` applies to new writes; all codecs are read."""
     for codec in range(5):
         async with started(make_broker, offsets_topic_compression_codec=codec) as (broker, client):
             await wait_until_loaded(broker)
@@ -253,7 +253,7 @@ async def test_compressed_offsets(make_broker: MakeBroker) -> None:
 
 
 async def test_stopping_while_loading(make_broker: MakeBroker, groups_env: MemoryEnv) -> None:
-    """The broker does not wait for what nobody needs any more."""
+    """The stop does not wait for the loading."""
     async with started(make_broker) as (_, client):
         await commit(client, "g", {("t", 0): 1})
     held = HeldLoading(groups_env)
@@ -266,7 +266,7 @@ async def test_stopping_while_loading(make_broker: MakeBroker, groups_env: Memor
 async def test_records_of_share_groups_are_left_alone(
     make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A directory that Kafka has used for groups we do not know is no problem."""
+    """Records of unknown group types, written by Kafka, are ignored."""
     async with started(make_broker) as (broker, client):
         await commit(client, "g", {("t", 0): 1})
         broker.services.groups().log.topic.append(0, [(b"\x00\x0b\x00\x05share", b"\x00\x00\x00\x00\x00\x01\x00")])
@@ -279,7 +279,7 @@ async def test_records_of_share_groups_are_left_alone(
 
 
 async def test_the_time_of_a_commit_is_the_clocks(make_broker: MakeBroker, clock: SettableClock) -> None:
-    """Record and value carry the same time."""
+    """Record and value have the same time."""
     async with started(make_broker) as (broker, client):
         clock.advance_ms(12_345)
         await commit(client, "g", {("t", 0): 1})
@@ -290,7 +290,7 @@ async def test_the_time_of_a_commit_is_the_clocks(make_broker: MakeBroker, clock
 
 @pytest.mark.slow
 async def test_loading_imports_nothing_heavy(tmp_path: Path) -> None:
-    """A broker with offsets is as small as one without: no numpy."""
+    """Loading offsets does not import numpy."""
     async with started(partial(Broker, BrokerConfig("127.0.0.1:0", tmp_path / "data"))) as (_, client):
         await commit(client, "g", {("t", 0): 1})
     script = tmp_path / "script.py"
@@ -315,7 +315,7 @@ async def test_loading_imports_nothing_heavy(tmp_path: Path) -> None:
 async def test_a_topic_that_is_deleted_while_it_is_loaded(
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read of it does not come back in the turn after: the groups are gone with it."""
+    """Its read state is dropped with it: the groups do not reappear in the next turn."""
     async with started(make_broker, offsets_topic_num_partitions=1) as (_, client):
         assert await commit(client, "g", {("t", 0): 1}) == [NONE]
     is_read, may_go_on = asyncio.Event(), asyncio.get_running_loop().create_future()
@@ -340,7 +340,7 @@ async def test_a_topic_that_is_deleted_while_it_is_loaded(
 async def test_a_topic_that_was_given_more_partitions(
     make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A group is what is in its partition as of now: what another one has from before does not come back."""
+    """Only a group's present partition counts: its older records in another one do not reappear."""
     moved = next(
         name for name in map("g{}".format, range(99)) if (partition_of(name, 2), partition_of(name, 3)) == (1, 0)
     )
@@ -357,7 +357,7 @@ async def test_a_topic_that_was_given_more_partitions(
 
 
 async def test_deleting_a_topic_of_many_groups(groups_broker: Broker, client: WireClient) -> None:
-    """Their offsets are removed in several turns, so that others get theirs."""
+    """Their offsets are removed over several turns of the loop."""
     groups = groups_broker.services.groups()
     names = [f"g{number}" for number in range(2 * GROUPS_PER_TURN)]
     for name in names:

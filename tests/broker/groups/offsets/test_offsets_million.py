@@ -1,4 +1,4 @@
-"""How long a start takes with a log of a million commits."""
+"""Duration of a start with a log of a million commits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_CPU_S = 3.0
 
 @pytest.mark.long
 async def test_a_million_commits_are_loaded_within_three_seconds(make_broker: Callable[..., Broker]) -> None:
-    """A thousand groups that have committed ten partitions a hundred times each, none of it compacted yet."""
+    """A thousand groups with ten partitions and a hundred commits each, not compacted."""
     async with make_broker(log_cleaner_enable=False) as broker:
         async with WireClient(broker.bootstrap_servers) as client:
             await client.create("t", PARTITIONS)

@@ -1,4 +1,4 @@
-"""What a log of `__consumer_offsets` adds up to: no broker, only bytes."""
+"""The scan of a `__consumer_offsets` log: bytes only, without a broker."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _random_log(rng: random.Random) -> OffsetsLog:
 
 
 def test_scans_are_replays() -> None:
-    """Random logs, in pieces of any size, add up to what replaying them record by record does."""
+    """Random logs, read in pieces of any size, equal their replay record by record."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -95,7 +95,7 @@ def test_what_kafka_wrote_is_loaded() -> None:
 
 
 def test_the_later_commit_in_the_log_wins() -> None:
-    """A transaction that ends late does not bring an older offset back; one that began later counts."""
+    """A late end of a transaction does not restore an older offset; its later offset takes effect."""
     log = OffsetsLog().write_pending(1, commit_record(5)).write(commit_record(9)).end(1, is_commit=True)
     assert committed(load([log.data])) == {("g", "t", 0): 9}
     log = OffsetsLog().write(commit_record(9)).write_pending(1, commit_record(5)).end(1, is_commit=True)
@@ -103,13 +103,13 @@ def test_the_later_commit_in_the_log_wins() -> None:
 
 
 def test_a_tombstone_takes_pending_offsets_along() -> None:
-    """What a transaction has under way for a deleted offset does not come back when it is committed."""
+    """A transaction's pending offset that was deleted does not reappear at its commit."""
     log = OffsetsLog().write_pending(1, commit_record(5)).write(commit_record(None)).end(1, is_commit=True)
     assert committed(load([log.data])) == {}
 
 
 def test_messages_from_before_kafka_0_11_are_read() -> None:
-    """Magic 0 and 1, plain and compressed, may be all that is left of a group for years."""
+    """Magic 0 and 1, plain and compressed, may be all that is left of a group."""
     key, value = commit_record(5)
     plain = make_message(1, 0, b"\x00\x00" + key[2:], value)
     wrapper = make_wrapper(0, compression.GZIP, [Record(1, -1, *commit_record(7, partition=1))])
@@ -118,7 +118,7 @@ def test_messages_from_before_kafka_0_11_are_read() -> None:
 
 
 def test_what_compaction_leaves_is_read() -> None:
-    """Empty batches, gaps and offset deltas that do not begin at 0 are no surprise."""
+    """Empty batches, gaps, and offset deltas that do not begin at 0."""
     log = OffsetsLog().write(commit_record(1), commit_record(2, partition=1))
     (_, header), *_ = iter_headers(log.data)
     second = list(iter_records(log.data))[1]
@@ -132,7 +132,7 @@ def test_what_compaction_leaves_is_read() -> None:
 
 
 def test_unknown_records_are_counted_and_left_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """Share groups, or what a later Kafka has written: one warning, and everything else is there."""
+    """Share groups, or records of a later Kafka: one warning, and everything else is loaded."""
     log = OffsetsLog().write((b"\x00\x0a\x00\x01g", b"\x00\x00"), (b"\x00\x15\x00\x01g", b"\x00\x00"), commit_record(5))
     with caplog.at_level(logging.WARNING):
         assert committed(load([log.data])) == {("g", "t", 0): 5}
@@ -153,7 +153,7 @@ def test_unknown_records_are_counted_and_left_alone(caplog: pytest.LogCaptureFix
     ],
 )
 def test_records_that_cannot_be_read_are_corrupt(record: tuple[bytes, bytes]) -> None:
-    """Keys and values that say nothing: the partition cannot be loaded, and it is known which record is to blame."""
+    """Invalid keys and values: the partition is not loaded, and the error names the record's offset."""
     for log in (OffsetsLog().write(record), OffsetsLog().write(commit_record(1, partition=3), record)):
         with pytest.raises(CorruptBatch, match=f"the record at offset {log.next_offset - 1}") as raised:
             load([log.data])
@@ -163,7 +163,7 @@ def test_records_that_cannot_be_read_are_corrupt(record: tuple[bytes, bytes]) ->
 
 @pytest.mark.parametrize("is_pending", [False, True])
 def test_an_offset_that_cannot_be_read_is_told_by_where_it_is(is_pending: bool) -> None:
-    """The offset leads to it; its group and topic, and what was committed, stand in no text."""
+    """The error has the record's offset, but neither group, topic nor committed value."""
     key, value = commit_record(1, "ada@example.com", "orders", 3)
     assert value is not None
     for record in ((key, value[:-1]), (key + b"more", value)):
@@ -176,7 +176,7 @@ def test_an_offset_that_cannot_be_read_is_told_by_where_it_is(is_pending: bool) 
 
 
 def test_damaged_logs_are_corrupt_or_read() -> None:
-    """Cut or overwritten anywhere: CorruptBatch, or offsets; never another error."""
+    """Truncated or overwritten anywhere: CorruptBatch, or offsets; never another error."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -193,6 +193,6 @@ def test_damaged_logs_are_corrupt_or_read() -> None:
 
 
 def test_a_group_that_was_removed_is_gone() -> None:
-    """A tombstone for a group's record leaves nothing of it, whatever came before."""
+    """A tombstone for a group's record removes the group, whatever came before."""
     log = OffsetsLog().write(GROUP).write((encode_key(GroupMetadataKey("g")), None))
     assert load([log.data]).records == []

@@ -1,4 +1,4 @@
-"""Offsets and the administration of groups over the wire. What is expected was compared with Kafka 4.3.1."""
+"""Offsets and the administration of groups over the wire. The expectations were compared with Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def topic_id(client: WireClient, name: str) -> UUID:
 
 
 async def test_nothing_is_there_before_the_first_coordinator(wire: WireClient) -> None:
-    """Without the topic every request about a group is NOT_COORDINATOR, and no groups are listed."""
+    """Without the topic, every request about a group is NOT_COORDINATOR, and the list is empty."""
     await wire.create("t")
     assert await list_groups(wire) == {}
     assert await fetch_error(wire, "g") == ErrorCode.NOT_COORDINATOR
@@ -68,7 +68,7 @@ async def test_nothing_is_there_before_the_first_coordinator(wire: WireClient) -
 
 
 async def test_the_topic_is_made_as_kafka_makes_it(wire: WireClient, broker: Broker) -> None:
-    """50 partitions, compacted, with segments of 100 MiB; the answer comes when it can be used."""
+    """50 partitions, compacted, with segments of 100 MiB; the answer is sent once it can be used."""
     assert await find_coordinator(wire) == NONE
     assert len(broker.node.topics.by_name["__consumer_offsets"].logs) == 50
     resource = {"resource_type": 2, "resource_name": "__consumer_offsets", "configuration_keys": None}
@@ -82,7 +82,7 @@ async def test_the_topic_is_made_as_kafka_makes_it(wire: WireClient, broker: Bro
 
 @pytest.mark.slow
 async def test_several_clients_ask_for_the_first_coordinator(broker: Broker) -> None:
-    """All get an answer, there is one topic."""
+    """All get an answer, and one topic is created."""
     async with WireClient(broker.bootstrap_servers) as one, WireClient(broker.bootstrap_servers) as other:
         numbers = [
             client.send(10, 4, {"key_type": key_type, "coordinator_keys": ["g", "h"]})
@@ -98,7 +98,7 @@ async def test_several_clients_ask_for_the_first_coordinator(broker: Broker) -> 
 
 @pytest.mark.parametrize("version", range(SERVED[OFFSET_COMMIT].min, SERVED[OFFSET_COMMIT].max))
 async def test_a_commit_can_be_fetched(client: WireClient, version: int) -> None:
-    """In every version with names; leader epoch and metadata come along where versions have them."""
+    """In every version with names; with leader epoch and metadata where the versions have them."""
     assert await commit(client, "g", {("t", 0): 10, ("t", 1): 11}, version=version, metadata="mé") == [NONE, NONE]
     assert await fetch(client, "g") == {("t", 0): 10, ("t", 1): 11}
     answer = await client.call(
@@ -113,7 +113,7 @@ async def test_a_commit_can_be_fetched(client: WireClient, version: int) -> None
 
 @pytest.mark.parametrize("version", range(SERVED[OFFSET_FETCH].min, SERVED[OFFSET_FETCH].max))
 async def test_what_was_never_committed_is_minus_one(client: WireClient, version: int) -> None:
-    """For unknown groups, topics and partitions alike: no error, empty metadata, which some clients insist on."""
+    """For unknown groups, topics and partitions alike: no error, and empty metadata, which some clients require."""
     await commit(client, "g", {("t", 0): 10})
     for group_id in ("g", "unknown"):
         wanted = {"t": [1, 99], "unknown": [0]}
@@ -142,7 +142,7 @@ async def test_topics_by_id(client: WireClient) -> None:
 
 
 async def test_several_groups_in_one_fetch(client: WireClient) -> None:
-    """Each with its own topics and result."""
+    """Each has its own topics and result."""
     await commit(client, "g", {("t", 0): 1})
     await commit(client, "h", {("u", 0): 2})
     groups = [
@@ -159,7 +159,7 @@ async def test_several_groups_in_one_fetch(client: WireClient) -> None:
 
 
 async def test_commits_for_what_does_not_exist(client: WireClient) -> None:
-    """Unknown topics and partitions are refused one by one, the rest is committed."""
+    """Unknown topics and partitions are refused individually, the rest is committed."""
     codes = await commit(client, "g", {("t", 0): 5, ("t", 9): 5, ("t", -1): 5, ("nope", 0): 5})
     assert codes == [NONE, UNKNOWN_TOPIC, UNKNOWN_TOPIC, UNKNOWN_TOPIC]
     assert await fetch(client, "g") == {("t", 0): 5}
@@ -179,12 +179,12 @@ async def test_commits_for_what_does_not_exist(client: WireClient) -> None:
     ids=["ascii", "ascii too long", "two bytes", "surrogates", "surrogates too long"],
 )
 async def test_metadata_has_a_limit(client: WireClient, metadata: str, expected: ErrorCode) -> None:
-    """offset.metadata.max.bytes counts UTF-16 code units, as Java does."""
+    """offset.metadata.max.bytes counts UTF-16 code units, as in Java."""
     assert await commit(client, "g", {("t", 0): 5}, metadata=metadata) == [expected]
 
 
 async def test_each_row_of_a_mixed_request_has_its_own_result(client: WireClient, groups_broker: Broker) -> None:
-    """Several topics, in each some rows that are refused, for three reasons; what remains is in the log, row by row."""
+    """Several topics with refused rows, for three reasons; the other rows are in the log, one by one."""
     long = "m" * 5000
     topics: list[tuple[str, list[tuple[int, int, str | None]]]] = [
         ("nope", [(0, 1, "")]),
@@ -223,7 +223,7 @@ async def test_each_row_of_a_mixed_request_has_its_own_result(client: WireClient
 
 
 async def test_a_commit_that_does_not_fit_into_a_batch(client: WireClient) -> None:
-    """Beyond max.message.bytes it is refused as a whole, and there is no group afterwards."""
+    """Beyond max.message.bytes all of it is refused, and no group exists afterwards."""
     answer = await client.call(OFFSET_COMMIT, 9, offset_commit("g", ("t", [(0, 1, "m" * 4000)] * 300)))
     codes = [found.error_code for found in answer.topics[0].partitions]
     assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR] * 300
@@ -243,7 +243,7 @@ async def test_groups_without_members_take_commits_without_membership_only(clien
 
 
 async def test_the_empty_group_id(client: WireClient) -> None:
-    """Old clients have none: it may commit and fetch, and be described and deleted, but not more."""
+    """It exists for old clients: it may commit, fetch, be described and deleted, but nothing else."""
     assert await commit(client, "", {("t", 0): 1}) == [NONE]
     assert await fetch(client, "") == {("t", 0): 1}
     assert await delete_offsets(client, "", ("t", 0)) == ErrorCode.INVALID_GROUP_ID
@@ -251,7 +251,7 @@ async def test_the_empty_group_id(client: WireClient) -> None:
 
 
 async def test_only_members_of_the_generation_commit(client: WireClient) -> None:
-    """A group with members refuses the others, each with its error."""
+    """A group with members refuses other clients, each with its error."""
     member = await join(client, "g", "t")
     assert await commit(client, "g", {("t", 0): 1}, member=member) == [NONE]
     for wrong, code in (
@@ -268,13 +268,13 @@ async def test_only_members_of_the_generation_commit(client: WireClient) -> None
 
 
 async def test_no_commits_before_the_assignment(client: WireClient) -> None:
-    """Between JoinGroup and SyncGroup a member is told that its group rebalances."""
+    """Between JoinGroup and SyncGroup a member gets REBALANCE_IN_PROGRESS."""
     member = await join(client, "g", "t", sync=False)
     assert await commit(client, "g", {("t", 0): 1}, member=member) == [ErrorCode.REBALANCE_IN_PROGRESS]
 
 
 async def test_a_retention_time_of_any_size(client: WireClient, groups_broker: Broker, clock: SettableClock) -> None:
-    """Versions 2 to 4 may carry one; the record then says when the offset expires."""
+    """Versions 2 to 4 may send one; the record then has the expiry time."""
     for retention_ms in (100_000, 0, 2**62, 2**63 - 1, -(2**63)):
         codes = await commit(client, "g", {("t", 0): 1}, version=4, retention_time_ms=retention_ms)
         assert codes == [NONE], retention_ms
@@ -288,7 +288,7 @@ async def test_a_retention_time_of_any_size(client: WireClient, groups_broker: B
 
 
 async def test_groups_are_listed_by_state_and_type(client: WireClient) -> None:
-    """In any case; filters that name nothing known let nothing through."""
+    """In any case; filters with only unknown names match nothing."""
     await commit(client, "simple", {("t", 0): 1})
     await join(client, "stable", "t")
     stable = ("consumer", "Stable", "classic")
@@ -301,7 +301,7 @@ async def test_groups_are_listed_by_state_and_type(client: WireClient) -> None:
 
 
 async def test_a_simple_group_is_described(client: WireClient) -> None:
-    """Empty, without a protocol. Operations are told to who asks."""
+    """Empty, without a protocol. Operations are included on request."""
     await commit(client, "g", {("t", 0): 1})
     for wants_operations in (False, True):
         request = {"groups": ["g", "none"], "include_authorized_operations": wants_operations}
@@ -317,7 +317,7 @@ async def test_a_simple_group_is_described(client: WireClient) -> None:
 
 
 async def test_a_stable_group_is_described_with_its_members(client: WireClient) -> None:
-    """Subscription and assignment are shown; while the group rebalances they are not."""
+    """With subscription and assignment, which are omitted while the group rebalances."""
     member = await join(client, "g", "t", sync=False)
     before = (await client.call(DESCRIBE_GROUPS, 4, {"groups": ["g"]})).groups[0]
     assert (before.group_state, before.protocol_type, before.protocol_data) == ("CompletingRebalance", "consumer", "")
@@ -350,7 +350,7 @@ async def test_groups_without_members_are_deleted(client: WireClient) -> None:
 
 
 async def test_offsets_are_deleted(client: WireClient) -> None:
-    """One by one; what was not committed is no error, what does not exist is."""
+    """Individually; a missing offset is no error, a missing topic is."""
     await commit(client, "g", {("t", 0): 1, ("t", 1): 2})
     assert await delete_offsets(client, "g", ("t", 0), ("t", 2), ("t", 9), ("nope", 0)) == {
         ("t", 0): NONE,
@@ -363,7 +363,7 @@ async def test_offsets_are_deleted(client: WireClient) -> None:
 
 
 async def test_offsets_of_topics_that_are_read_stay(client: WireClient) -> None:
-    """Members of kind consumer tell what they read; of another kind nobody knows, so nothing may be deleted."""
+    """Consumers have known subscriptions; for other protocol types nothing may be deleted."""
     member = await join(client, "g", "t")
     await commit(client, "g", {("t", 0): 1, ("u", 0): 2}, member=member)
     assert await delete_offsets(client, "g", ("t", 0), ("u", 0)) == {
@@ -376,7 +376,7 @@ async def test_offsets_of_topics_that_are_read_stay(client: WireClient) -> None:
 
 
 async def test_offsets_go_with_their_topic(client: WireClient, groups_broker: Broker) -> None:
-    """And are not there for the next topic of that name; other topics' stay. The tombstones are in the log."""
+    """A new topic with the name has none of them; other topics keep theirs. The tombstones are in the log."""
     await commit(client, "g", {("t", 0): 1, ("u", 0): 2})
     await commit(client, "h", {("t", 1): 3})
     await client.call(20, 4, {"topic_names": ["t"], "timeout_ms": 1000})
@@ -388,7 +388,7 @@ async def test_offsets_go_with_their_topic(client: WireClient, groups_broker: Br
 
 
 async def test_deleting_the_coordinators_topic_forgets_everything(client: WireClient) -> None:
-    """Groups are gone with it, waiting for nobody; the next coordinator begins anew."""
+    """All groups are dropped at once; the next coordinator begins empty."""
     await commit(client, "g", {("t", 0): 1})
     member = await join(client, "classic", "t")
     await client.call(20, 4, {"topic_names": ["__consumer_offsets"], "timeout_ms": 1000})
@@ -403,7 +403,7 @@ async def test_deleting_the_coordinators_topic_forgets_everything(client: WireCl
 async def test_a_full_disk_is_not_coordinator(
     client: WireClient, groups_env: MemoryEnv, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing changes, the client looks for a coordinator and tries again."""
+    """Nothing changes; the client looks for a coordinator and retries."""
     await commit(client, "g", {("t", 0): 1})
     fault = groups_env.fail("append", "/data/__consumer_offsets-*/*.log", errno.ENOSPC)
     with caplog.at_level(logging.CRITICAL):
