@@ -1,4 +1,4 @@
-"""The scans of `explain`, with kernels and without, against what is true of every record."""
+"""The scans of `explain`, with and without kernels, compared with a naive reader."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_the_record_at_an_offset_is_found(history: History, data: st.DataObject)
 @settings(max_examples=examples(150), deadline=None)
 @given(histories(), st.integers(1, 5), st.data())
 def test_the_latest_tombstones_are_found(history: History, most: int, data: st.DataObject) -> None:
-    """Strategy: any partition, room for few tombstones. Invariant: the same with and without kernels; with room in a sound one
-    those that no later committed record follows.
+    """Strategy: any partition, room for few tombstones. Invariant: the same with and without kernels; with room, in a sound
+    partition, exactly those that no later committed record follows.
     """
     env, is_damaged = written(history, data)
 

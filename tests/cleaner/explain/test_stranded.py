@@ -1,4 +1,4 @@
-"""The partitions that keys go to."""
+"""The default partitions of keys."""
 
 from __future__ import annotations
 

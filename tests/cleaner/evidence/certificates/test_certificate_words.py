@@ -1,4 +1,4 @@
-"""What a certificate's fields are called: how much was seen elsewhere."""
+"""Words for the fields of a certificate: the number of findings elsewhere."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def place(offset: int | None, field: str = "value", file: str = "t-0/0.log", top
     ],
 )
 def test_records_are_counted_and_not_the_places_in_them(places: list[dict[str, Any]], unlisted: int, said: str) -> None:
-    """A record in which something is seen in key, value and a header, and in a copy of its file, is one."""
+    """A record with findings in key, value and a header, and in a copy of its file, counts once."""
     assert seen_elsewhere({"elsewhere": places, "elsewhere_not_listed": unlisted}) == said

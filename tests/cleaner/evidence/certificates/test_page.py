@@ -1,4 +1,4 @@
-"""The certificate's page for people: it says what the certificate says, nothing in it is more than text, and nothing is lost."""
+"""The certificate's page for people: it repeats the certificate, all of it is escaped text, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NASTY = """<script>alert("1")</script><img src=x onerror='y'>&amp;\""""
 
 
 def certificate(**changes: Any) -> dict[str, Any]:
-    """A certificate as an erasure in two partitions gives it."""
+    """A certificate like that of an erasure in two partitions."""
     segment = {"file": "users-0/00000000000000000000.log", "size": 1234, "sha256": "ab" * 32}
     place = {"topic": "users", "partition": 0}
     return {
@@ -115,7 +115,7 @@ class Reader(HTMLParser):
 
 
 def text_of(**changes: Any) -> str:
-    """What a reader of the page reads."""
+    """Return the text that a reader of the page sees."""
     return Reader(certificate_page(certificate(**changes))).text
 
 
@@ -159,7 +159,7 @@ def test_the_plain_words_say_what_the_certificate_says() -> None:
 
 
 def test_each_state_has_its_own_words() -> None:
-    """What one state proves is not said of another; a state without words is shown as it is."""
+    """The words of one state are not used for another; a state without words is shown as it is."""
     gone = text_of(state="key-gone", next=None)
     assert "Everything stored under the key is gone" in gone
     assert "neither a value nor a deletion mark" in gone
@@ -210,13 +210,13 @@ SINCE = {"written_since": [{"topic": "users", "partition": 0, "offset": 20}]}
     ],
 )
 def test_what_has_to_be_known_is_said(changes: dict[str, Any], said: str) -> None:
-    """And not said of a certificate where it is not so."""
+    """Warnings appear on the page only if the certificate gives reason for them."""
     assert said in text_of(**changes)
     assert said not in text_of()
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths to everything in a certificate that is no object and no list."""
+    """The paths to all values of a certificate other than objects and lists."""
     if isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         return [leaf for key, one in items for leaf in leaves(one, (*path, key))]
@@ -257,7 +257,7 @@ TEXTS = [path for path in leaves(FULL) if path[-1] not in ADDED_UP]
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: "/".join(map(str, path)))
 def test_every_text_of_a_certificate_is_text(path: tuple[Any, ...]) -> None:
-    """Whatever stands in a certificate where a text may stand, it becomes no tag and no attribute."""
+    """Text in any field of a certificate is escaped: it becomes neither tag nor attribute."""
     page = certificate_page(changed(FULL, path, NASTY))
     plain = Reader(certificate_page(FULL))
     seen = Reader(page)
@@ -267,14 +267,14 @@ def test_every_text_of_a_certificate_is_text(path: tuple[Any, ...]) -> None:
 
 
 def test_names_of_settings_and_of_new_fields_are_text() -> None:
-    """Keys of objects are escaped as their values are."""
+    """Names in objects are escaped like their values."""
     page = certificate_page(certificate(**{NASTY: 1}, configuration={NASTY: {NASTY: NASTY}}))
     assert not {"script", "img"} & Reader(page).tags
     assert page.count("&lt;script&gt;") >= 4
 
 
 def test_the_public_key_is_shown_as_in_its_file(tmp_path: Path) -> None:
-    """So that it can be compared with the file that somebody was given."""
+    """The key has the form of the public key's file, so that the two can be compared."""
     key = SigningKey.load(str(tmp_path / "certificate.key"))
     signature = {"algorithm": "Ed25519", "public_key": key.public_bytes.hex(), "value": ""}
     assert key.public_pem.splitlines()[1] in text_of(signature=signature)
@@ -282,7 +282,7 @@ def test_the_public_key_is_shown_as_in_its_file(tmp_path: Path) -> None:
 
 
 def test_the_page_needs_nothing_else() -> None:
-    """No script, no address, nothing loaded, no link out."""
+    """The page has no script, no address, no external resource and no link."""
     page = certificate_page(FULL)
     seen = Reader(page)
     assert seen.tags.isdisjoint({"script", "img", "link", "iframe", "object", "a", "form", "svg"})
@@ -292,7 +292,7 @@ def test_the_page_needs_nothing_else() -> None:
 
 
 def test_what_the_page_does_not_know_is_shown_as_it_is() -> None:
-    """A newer certificate's fields, kinds and states: none is lost, none is an error."""
+    """Fields, kinds and states of a newer certificate are shown as they are, without an error."""
     coverage = {**certificate()["coverage"], "spill_places": ["/var/spill"], "bytes_at_rest": 7_000}
     text = text_of(
         type="diamant-other-certificate",
@@ -306,13 +306,13 @@ def test_what_the_page_does_not_know_is_shown_as_it_is() -> None:
 
 
 def test_a_certificate_with_little_in_it_is_a_page() -> None:
-    """What `certificate.check_form` accepts can be shown."""
+    """Any certificate that `certificate.check_form` accepts can be shown."""
     least = {"type": "diamant-erasure-certificate", "version": 1, "state": "key-gone", "id": "1"}
     assert "Everything stored under the key is gone" in Reader(certificate_page(least)).text
 
 
 def test_a_redaction_speaks_of_records() -> None:
-    """Not of keys and deletion marks."""
+    """The page of a redaction mentions neither keys nor deletion marks."""
     page = certificate_page(
         certificate(
             type="diamant-redaction-certificate",
@@ -347,7 +347,7 @@ def test_a_redaction_speaks_of_records() -> None:
 
 
 def test_what_was_done_is_not_said_of_what_failed() -> None:
-    """Files are replaced, or were to be; a deletion mark waited for its time, or was not allowed to."""
+    """Failed steps are described as failed: files were to be replaced, a deletion mark could not be written."""
     assert "were replaced by new ones" in text_of()
     assert "were replaced by new ones" not in text_of(state="not-certified")
     step = {"topic": "users", "partition": 0, "tombstone_offset": 12}
@@ -360,7 +360,7 @@ def test_what_was_done_is_not_said_of_what_failed() -> None:
 
 
 def test_long_lists_are_cut_and_say_so() -> None:
-    """The JSON file has the rest."""
+    """Long tables are cut, and refer to the JSON file for the rest."""
     claims = [
         {"topic": "users", "partition": one, "below_offset": 1, "state": "key-gone"} for one in range(MAX_ROWS + 50)
     ]
@@ -371,7 +371,7 @@ def test_long_lists_are_cut_and_say_so() -> None:
 
 
 def test_partitions_in_which_something_was_found_come_first() -> None:
-    """They are what is looked for in the list."""
+    """Partitions with findings are listed before the others."""
     figures = text_of().partition("Figures and digests")[2]
     assert figures.index("users-0") < figures.index("carts-0")
 
@@ -388,7 +388,7 @@ def test_partitions_in_which_something_was_found_come_first() -> None:
     ],
 )
 def test_sizes_for_people(count: int, text: str) -> None:
-    """In the unit that fits."""
+    """Sizes are shown in the largest unit that fits."""
     assert size(count) == text
 
 
@@ -397,5 +397,5 @@ def test_sizes_for_people(count: int, text: str) -> None:
     [(DAY_MS, "1 day"), (90 * 60_000, "90 minutes"), (7 * DAY_MS, "7 days"), (1_500, "1,500 ms"), (0, "0 ms")],
 )
 def test_durations_for_people(time_ms: int, text: str) -> None:
-    """In the greatest unit that divides them."""
+    """Durations are shown in the greatest unit that divides them."""
     assert span(time_ms) == text

@@ -1,4 +1,4 @@
-"""A certificate's signature, checked by other programs as the documentation tells auditors to."""
+"""A certificate's signature, verified by other programs with the documentation's recipe for auditors."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ODD = 'Straße \u00e9 \U0001f600 \u2028 / \\ " \x7f \x1f \b\t\n\f\r \udc80'
 
 
 def recipe() -> str:
-    """What the documentation has for a shell."""
+    """The shell commands in the documentation."""
     (found,) = re.findall(r"```sh\n(python3 .*?)```", DOCUMENT.read_text(), re.DOTALL)
     return str(found)
 
 
 @pytest.fixture(scope="module")
 def key(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
-    """One for all."""
+    """One key for all tests."""
     return SigningKey.load(str(tmp_path_factory.mktemp("keys") / "certificate.key"))
 
 
@@ -42,7 +42,7 @@ def run(directory: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 @pytest.mark.parametrize("layout", [{}, {"indent": 1, "sort_keys": True}, {"indent": 4}])
 def test_openssl_checks_the_signature(tmp_path: Path, key: SigningKey, layout: dict[str, Any]) -> None:
-    """However the file is laid out; a changed letter, or another key, and it says so. None of our code takes part."""
+    """OpenSSL verifies any layout of the file without our code, and rejects a changed letter or another key."""
     fields = sign_certificate(
         {"id": "1", "request": {"reason": ODD, "größe": [2**63 - 1, -1, True, None]}, "claims": []}, key
     )
@@ -57,7 +57,7 @@ def test_openssl_checks_the_signature(tmp_path: Path, key: SigningKey, layout: d
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_a_name_that_is_given_twice_is_no_signed_certificate(tmp_path: Path, key: SigningKey) -> None:
-    """Whoever reads it may take the first one; what a check before has left behind is not checked instead."""
+    """A repeated name is rejected, since programs differ in which value they take; no earlier result is reused."""
     put(tmp_path, key, sign_certificate({"id": "1", "state": "not-certified"}, key))
     assert run(tmp_path).returncode == 0
     path = tmp_path / "erasure.json"
@@ -68,7 +68,7 @@ def test_a_name_that_is_given_twice_is_no_signed_certificate(tmp_path: Path, key
 
 
 def test_the_signed_bytes_are_those_that_the_documentation_describes() -> None:
-    """To the letter: so that a certificate of today can be checked by any version to come."""
+    """The signed bytes follow the documentation to the letter, so that any later version can verify them."""
     fields = {"b": [], "a": {"z": -1, "B": {}, "\u00e9": True}, "text": ODD, "none": None, "n": 2**63 - 1}
     assert canonical(fields) == (
         b'{"a":{"B":{},"z":-1,"\xc3\xa9":true},"b":[],"n":9223372036854775807,"none":null,"text":"Stra\xc3\x9fe \xc3\xa9 '

@@ -1,8 +1,8 @@
-"""A scanner that shares no code with the broker: which files of a directory hold some bytes, as they are or in batches.
+"""A scanner that shares no code with the broker: finds the files that hold some bytes, plain or in batches.
 
-Every file is read, under each of its names, and searched as bytes. Batches of records are looked for at every position of every
-file, whatever its name: those of today's format, and messages of the formats before with others in them. What is compressed in
-one is decompressed, with other packages than the broker's, and searched too. No checksum is looked at: what is found is there.
+Every file is read, under each of its names, and searched as bytes. Record batches are looked for at every position of every
+file, whatever its name: those of today's format, and older messages that contain others. Compressed data are decompressed, with
+other packages than the broker's, and searched too. Checksums are ignored, so that damage hides nothing.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import snappy
 import zstandard
 
 MAX_NESTED = 3
-"""Compressed messages in compressed messages."""
+"""Nesting of compressed messages."""
 XERIAL = b"\x82SNAPPY\x00"
 
 _BATCH = re.compile(rb"(?s)(?=.{8}([\x00-\x07]...).{4}\x02.{4}\x00([\x00-\x7f]).{38})")
-"""Length, magic 2 and attributes, the high byte of which is zero."""
+"""Length, magic 2 and attributes, whose high byte is zero."""
 _MESSAGE = re.compile(rb"(?s)(?=.{8}([\x00-\x07]...).{4}([\x00\x01])([\x00-\x0f]))")
 """Length, magic 0 or 1, attributes."""
 
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
 
 def search(directory: Path, needle: bytes) -> list[Place]:
-    """Return where a directory holds some bytes; one place of each file and codec."""
+    """Return where a directory holds some bytes; one place per file and codec."""
     found = []
     for path in files_of(directory):
         try:
@@ -54,7 +54,7 @@ def search(directory: Path, needle: bytes) -> list[Place]:
 
 
 def files_of(directory: Path) -> list[Path]:
-    """Every file, links to files included; links to directories are not followed."""
+    """Yield every file, including links to files; links to directories are not followed."""
     return sorted(
         path
         for parent, _, names in os.walk(directory, followlinks=False)
@@ -64,7 +64,7 @@ def files_of(directory: Path) -> list[Path]:
 
 
 def search_bytes(data: bytes, needle: bytes) -> Iterator[tuple[int, str]]:
-    """Yield where a file's bytes hold others."""
+    """Yield the positions of some bytes in a file."""
     at = data.find(needle)
     if at >= 0:
         yield at, "raw"
@@ -76,7 +76,7 @@ def search_bytes(data: bytes, needle: bytes) -> Iterator[tuple[int, str]]:
 
 
 def batches_in(data: bytes, depth: int = 0) -> Iterator[tuple[int, str, bytes]]:
-    """Yield position, codec and decompressed records of everything that may be a compressed batch."""
+    """Yield position, codec and decompressed records of every possible compressed batch."""
     for match in _BATCH.finditer(data):
         end = match.start() + 12 + int.from_bytes(match[1], "big")
         codec = match[2][0] & 7
@@ -104,7 +104,7 @@ NAMES = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 
 def unpack(codec: int, data: bytes, *, magic: int) -> bytes | None:
-    """Return what is compressed there; None if that is nothing."""
+    """Return the decompressed data; None if they are not compressed."""
     try:
         if codec == 1:
             return gzip.decompress(data)

@@ -1,4 +1,4 @@
-"""A directory where something happens whenever it is listed, or not all of it is shown."""
+"""A directory that changes whenever it is listed, or shows only a part of its files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ListedEnv(RealEnv):
         *,
         is_shown: Callable[[str], bool] = lambda name: True,
     ) -> None:
-        """`before` is told how often the directory was listed; of this and of what is below only names are shown that are."""
+        """`before` takes the number of listings so far. In and below this directory only allowed names are shown."""
         super().__init__()
         self._directory = str(directory)
         self._before = before
@@ -25,7 +25,7 @@ class ListedEnv(RealEnv):
         self.listings = 0
 
     def list_dir(self, path: str) -> list[str]:
-        """List what is shown."""
+        """Return the names that are shown."""
         if path.rstrip("/") == self._directory:
             self._before(self.listings)
             self.listings += 1

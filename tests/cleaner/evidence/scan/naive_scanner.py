@@ -10,7 +10,7 @@ from tests.cleaner.evidence.scan import independent_scanner
 
 
 class Seen(NamedTuple):
-    """A record, and where it is."""
+    """A record and its place."""
 
     path: Path
     offset: int
@@ -19,14 +19,14 @@ class Seen(NamedTuple):
 
 
 def unpack(codec: int, data: bytes) -> bytes:
-    """Decompress as other implementations do."""
+    """Decompress with other implementations than the broker's."""
     unpacked = independent_scanner.unpack(codec, data, magic=2) if codec else data
     assert unpacked is not None
     return unpacked
 
 
 def records_in(path: Path) -> list[Seen]:
-    """Every record of a segment's file, magic 2."""
+    """Return every record of a segment's file, magic 2."""
     data, at, found = path.read_bytes(), 0, []
     while at + 61 <= len(data):
         size = int.from_bytes(data[at + 8 : at + 12], "big") + 12
@@ -42,7 +42,7 @@ def records_in(path: Path) -> list[Seen]:
 
 
 def log_files(directory: Path, topic: str | None = None) -> list[Path]:
-    """All segments' files, in whatever stage; of one topic, or of all but the metadata."""
+    """Return the files of all segments in any state; of one topic, or of all but the metadata."""
     found = [path for path in directory.rglob("*") if ".log" in path.name and path.is_file()]
     return [
         path
@@ -52,12 +52,12 @@ def log_files(directory: Path, topic: str | None = None) -> list[Path]:
 
 
 def records_of_key(directory: Path, topic: str, key: bytes) -> list[Seen]:
-    """Every record of a key that the topic's files hold."""
+    """Return every record of a key in the topic's files."""
     return [one for path in log_files(directory, topic) for one in records_in(path) if one.key == key]
 
 
 def files_with(directory: Path, needle: bytes) -> list[str]:
-    """Names of the files that hold some bytes as they are, or in the records of a batch."""
+    """Return the names of files that hold some bytes, plain or in the records of a batch."""
     found = [path for path in directory.rglob("*") if path.is_file() and needle in path.read_bytes()]
     for path in log_files(directory):
         if any(needle in (one.value or b"") for one in records_in(path)):

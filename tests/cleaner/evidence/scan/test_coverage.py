@@ -1,4 +1,4 @@
-"""What a scan is held against: a listing and a count of headers that share no code with it."""
+"""The account of a scan: compared with a listing and a count of headers that share no code with it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENV = RealEnv()
 
 
 def subject() -> Subject:
-    """A key that is nowhere."""
+    """A subject whose key is nowhere."""
     return Subject(b"customer-42", frozenset({"users"}), Needles(b"s" * 32))
 
 
@@ -62,7 +62,7 @@ def state(report: ScanReport) -> str:
 
 
 def not_accounted(report: ScanReport) -> list[str]:
-    """The files of the directory; what was written for a scan to find may be missed with them."""
+    """The unaccounted files of the directory, without the known positives, which may be missed with them."""
     return [one.file for one in report.unaccounted if not one.file.startswith(known_positives.TOPIC)]
 
 
@@ -77,12 +77,12 @@ def moved(data: bytes, offset: int) -> bytes:
 
 
 def has_each(*_: object) -> bool:
-    """A log has each file that is called like one of its segments."""
+    """Say that a log has every file with the name of one of its segments."""
     return True
 
 
 def amounts_in(path: Path) -> dict[str, list[int]]:
-    """What the headers declare."""
+    """Return the amounts that the headers declare."""
     file = ENV.open(str(path), read_only=True)
     try:
         return declared(file, path.stat().st_size, MAX_BATCH_BYTES)
@@ -92,7 +92,7 @@ def amounts_in(path: Path) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_what_is_read_is_what_headers_declare_in_random_segments(tmp_path: Path, is_compiled: bool) -> None:
-    """Whatever the codecs, sizes, formats and stages: batches, records and bytes agree, and add up to the file."""
+    """For any codecs, sizes, formats and stages, batches, records and bytes agree and add up to the file."""
     rng = random.Random(4)
     for index in range(20):
         parts = []
@@ -118,14 +118,14 @@ def test_what_is_read_is_what_headers_declare_in_random_segments(tmp_path: Path,
 
 
 def test_headers_at_the_edge_of_a_window_are_read_whole(tmp_path: Path) -> None:
-    """Batches of all sizes around that of what is read at once."""
+    """Batches of all sizes around a window's are counted whole."""
     parts = [batch(1, size=size) for size in range(3900, 4200, 7)] + [batch(1, size=0)] * 200
     found = amounts_in(put(tmp_path, LOG, *parts))
     assert found == {"none": [len(parts), len(parts), sum(map(len, parts))]}
 
 
 def test_what_is_no_batch_counts_as_bytes(tmp_path: Path) -> None:
-    """From where no whole batch begins on."""
+    """From the first position without a whole batch, the rest counts as bytes."""
     whole, torn = batch(2), batch(9)[:-1]
     assert amounts_in(put(tmp_path, LOG, whole, torn)) == {"none": [1, 2, len(whole)], "bytes": [0, 0, len(torn)]}
     assert amounts_in(put(tmp_path, LOG, b"\0" * 10)) == {"bytes": [0, 0, 10]}
@@ -133,7 +133,7 @@ def test_what_is_no_batch_counts_as_bytes(tmp_path: Path) -> None:
 
 
 def without_a_record(real: Any) -> Any:
-    """Look at a batch, and count a record less."""
+    """Search a batch, but count one record less."""
 
     def look_at(self: FileSearch, one: Any) -> None:
         real(self, one)
@@ -143,7 +143,7 @@ def without_a_record(real: Any) -> Any:
 
 
 def nothing_of_zstd(real: Any) -> Any:
-    """Leave a codec out."""
+    """Skip a codec."""
     return lambda self, one: None if one.header.codec == 4 else real(self, one)
 
 
@@ -151,7 +151,7 @@ def nothing_of_zstd(real: Any) -> Any:
 def test_a_plain_search_that_leaves_something_out_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sabotage: Callable[[Any], Any]
 ) -> None:
-    """A codec, or one record."""
+    """A plain search that skips a codec or one record is caught."""
     put(tmp_path, LOG, batch(3), moved(batch(3, codec=4), 3))
     put_in(monkeypatch, Mutant(FileSearch, "look_at", sabotage))
     report = scanned(tmp_path, is_compiled=False)
@@ -160,7 +160,7 @@ def test_a_plain_search_that_leaves_something_out_is_caught(
 
 
 def test_a_compiled_search_that_does_not_decompress_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing in place of the records: the kernel finds fewer than are declared, and the plain search reads them."""
+    """If decompression gives nothing, the kernel finds fewer records than declared, and the plain search reads them."""
     put(tmp_path, LOG, batch(3, codec=3))
     put_in(monkeypatch, Mutant(Unpacker, "unpack", returns((0, 0))))
     report = scanned(tmp_path, is_compiled=True)
@@ -168,7 +168,7 @@ def test_a_compiled_search_that_does_not_decompress_is_caught(tmp_path: Path, mo
 
 
 def test_a_compiled_search_that_ends_early_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes that nobody counts."""
+    """Bytes that the search does not count are caught."""
     first = batch(3)
     put(tmp_path, LOG, first, batch(3))
 
@@ -181,7 +181,7 @@ def test_a_compiled_search_that_ends_early_is_caught(tmp_path: Path, monkeypatch
 
 
 def test_a_file_that_is_not_listed_anywhere_else_is_caught_wherever_it_is(tmp_path: Path) -> None:
-    """In a partition of another topic, too: a scan that passes over a file has not covered the directory."""
+    """A file that a scan skips is caught, also in a partition of another topic."""
     put(tmp_path, LOG, batch(1))
     put(tmp_path, "other-3/00000000000000000000.timeindex", b"x" * 12)
     report = scanned(tmp_path, ListedEnv(tmp_path, is_shown=lambda name: "timeindex" not in name))
@@ -191,7 +191,7 @@ def test_a_file_that_is_not_listed_anywhere_else_is_caught_wherever_it_is(tmp_pa
 
 
 def test_files_that_come_grow_and_go_meanwhile_are_accounted_for(tmp_path: Path) -> None:
-    """What is new is read, what has grown is read again, what is gone needs no account; a renamed file has its new name."""
+    """New files are read, grown ones read again, deleted ones need no account; renamed ones are read under their new names."""
     put(tmp_path, LOG, batch(3))
     put(tmp_path, "large", b"x" * 100_000)
     put(tmp_path, "gone", b"x" * 10)
@@ -220,7 +220,7 @@ def test_files_that_come_grow_and_go_meanwhile_are_accounted_for(tmp_path: Path)
 
 
 def test_a_file_that_is_replaced_between_a_listing_and_a_look_is_not_missed(tmp_path: Path) -> None:
-    """A checkpoint is renamed into its place while the directory is listed, more than once: it is read, nothing is missing."""
+    """A checkpoint that is replaced during each of several listings is read in the end, and nothing is missing."""
     put(tmp_path, LOG, batch(3))
 
     def come(look: int) -> None:
@@ -238,7 +238,7 @@ def test_a_file_that_is_replaced_between_a_listing_and_a_look_is_not_missed(tmp_
 
 
 def test_a_segment_after_the_recorded_end_is_listed_as_such(tmp_path: Path) -> None:
-    """It claims nothing, and is no hole."""
+    """Such a segment is listed, claims nothing, and is not missing from the account."""
     first = batch(1)
     put(tmp_path, LOG, first, batch(1))
 
@@ -255,7 +255,7 @@ def test_a_segment_after_the_recorded_end_is_listed_as_such(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".log.deleted"])
 def test_a_log_that_rolls_all_the_time_is_no_obstacle(tmp_path: Path, suffix: str) -> None:
-    """What was begun after the recorded end is passed over, indexes and snapshots included, also once it is deleted."""
+    """Segments begun after the recorded end are skipped with their indexes and snapshots, also once they are deleted."""
     put(tmp_path, LOG, batch(1))
     put(tmp_path, "busy-0/00000000000000000000.log", batch(1))
     rolls: list[int] = []
@@ -284,7 +284,7 @@ def test_a_log_that_rolls_all_the_time_is_no_obstacle(tmp_path: Path, suffix: st
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".log.deleted"])
 @pytest.mark.parametrize("when", [1, 2])
 def test_a_copy_that_comes_under_the_name_of_a_later_segment_is_read(tmp_path: Path, suffix: str, when: int) -> None:
-    """It is not what the log has by that name, which is passed over: also if it replaces that."""
+    """The log's own file of that name is skipped; a copy under its name is read, also if it replaces that file."""
     put(tmp_path, LOG, batch(1))
     own = f"users-0/{1:020}.log"
     copy = build_batch([Record(0, 1, b"customer-42", b"Anna")], codec=1)
@@ -303,7 +303,7 @@ def test_a_copy_that_comes_under_the_name_of_a_later_segment_is_read(tmp_path: P
 
 @pytest.mark.parametrize("name", ["00000000000000000007.log", "00000000000000000007.log.deleted"])
 def test_an_output_of_the_cleaner_is_no_later_segment(tmp_path: Path, name: str) -> None:
-    """It may begin above the segment that took appends and replace that; what begins below the recorded end is read."""
+    """An output of a round may begin above the active segment's base and replace it; if it begins below the end, it is read."""
     active = put(tmp_path, LOG, batch(9))
     output = moved(batch(1), 7)
 
@@ -320,7 +320,7 @@ def test_an_output_of_the_cleaner_is_no_later_segment(tmp_path: Path, name: str)
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot", ".log.deleted"])
 def test_what_was_there_from_the_beginning_is_read_whatever_its_name_says(tmp_path: Path, suffix: str) -> None:
-    """No roll since can have made it."""
+    """Files from the beginning of the scan are read even if their names are those of later segments."""
     put(tmp_path, LOG, batch(1))
     put(tmp_path, f"users-0/00000000000000000005{suffix}", b"x" * 12)
     report = scanned(tmp_path, ends={TOPIC: LogEnd(1, 0, len(batch(1)))})
@@ -329,7 +329,7 @@ def test_what_was_there_from_the_beginning_is_read_whatever_its_name_says(tmp_pa
 
 @pytest.mark.parametrize("stage", [".cleaned", ".swap", ".deleted"])
 def test_a_half_written_file_that_is_whole_in_the_end_is_read_again(tmp_path: Path, stage: str) -> None:
-    """Nothing is inconclusive because of what it was before, under whichever name."""
+    """A file that was unreadable while it was being written is read again, under any name, and the scan is conclusive."""
     whole = batch(1) + moved(batch(1), 1)
     put(tmp_path, LOG, batch(1))
     output = put(tmp_path, LOG + ".cleaned", whole[:-20])
@@ -346,7 +346,7 @@ def test_a_half_written_file_that_is_whole_in_the_end_is_read_again(tmp_path: Pa
 
 
 def test_a_damaged_file_that_grows_for_ever_is_read_again_a_few_times(tmp_path: Path) -> None:
-    """It stays what it is, keeps nothing else back, and the scan comes to its end."""
+    """Rereads of such a file are limited; the rest is claimed, and the scan ends."""
     put(tmp_path, LOG, batch(1))
     output = put(tmp_path, "other-0/00000000000000000000.log.cleaned", b"damage")
     reads: list[int] = []
@@ -363,7 +363,7 @@ def test_a_damaged_file_that_grows_for_ever_is_read_again_a_few_times(tmp_path: 
 
 
 def test_calling_a_segment_later_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a segment is beyond the recorded end is asked again."""
+    """The account checks again whether a segment is beyond the recorded end."""
     put(tmp_path, LOG, batch(1))
     put_in(
         monkeypatch,
@@ -375,7 +375,7 @@ def test_calling_a_segment_later_does_not_hide_it(tmp_path: Path, monkeypatch: p
 
 
 def test_damage_has_its_own_reason_and_is_no_hole(tmp_path: Path) -> None:
-    """A torn segment of another topic is reported, and keeps no claim back."""
+    """A torn segment of another topic is reported as unreadable, and prevents no claim."""
     put(tmp_path, LOG, batch(1))
     put(tmp_path, "other-0/00000000000000000000.log", batch(3, codec=1)[:-1])
     report = scanned(tmp_path)
@@ -384,13 +384,13 @@ def test_damage_has_its_own_reason_and_is_no_hole(tmp_path: Path) -> None:
 
 
 def certificate_of(report: ScanReport) -> dict[str, Any]:
-    """As much of one as the account is about."""
+    """The parts of a certificate that the account needs."""
     claim = {"topic": "users", "partition": 0, "below_offset": 1, "state": "key-gone"}
     return {"claims": [claim], "coverage": report.coverage(frozenset({"users"}))}
 
 
 def test_many_files_of_other_topics_are_summed_up(tmp_path: Path) -> None:
-    """By directory; the account still adds up, and those of the request's topics stay apart."""
+    """Files of other topics have one row per directory, those of the request's topics one each; the sums agree."""
     put(tmp_path, LOG, batch(1))
     put(tmp_path, "users-0/partition.metadata", b"x")
     for index in range(6):
@@ -411,7 +411,7 @@ def test_many_files_of_other_topics_are_summed_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["files", "bytes", "batches", "records", "codecs", "files_listed"])
 def test_totals_that_do_not_add_up_are_told(tmp_path: Path, name: str) -> None:
-    """Each of them is that of the rows."""
+    """Each total that differs from the sum of its rows is reported."""
     put(tmp_path, LOG, batch(3))
     certificate = certificate_of(scanned(tmp_path))
     assert coverage_problems(certificate) == []
@@ -423,13 +423,13 @@ def test_totals_that_do_not_add_up_are_told(tmp_path: Path, name: str) -> None:
     "nonsense", [None, [], {}, {"ledger": 7}, {"ledger": [{"file": "x", "bytes": -1, "read": {}}]}]
 )
 def test_an_account_of_another_form_does_not_add_up(nonsense: Any) -> None:
-    """Whatever it is; nothing is raised."""
+    """An account of any other form is reported, and raises nothing."""
     assert len(coverage_problems({"claims": [], "coverage": nonsense})) == 1
 
 
 @pytest.mark.parametrize("often", [1, 1000])
 def test_a_file_that_is_written_anew_after_it_was_read_is_read_again(tmp_path: Path, often: int) -> None:
-    """Of the same size, and the same file: what was read of it is not what is there. If it goes on, nothing is claimed."""
+    """A rewrite of the same file with the same size is noticed and read; if it continues, nothing is claimed."""
     put(tmp_path, LOG, batch(2))
     path = put(tmp_path, "backup", b"n" * 60)
     looked_for = subject()
@@ -449,7 +449,7 @@ def test_a_file_that_is_written_anew_after_it_was_read_is_read_again(tmp_path: P
 
 
 def test_a_file_that_only_grows_and_one_of_a_running_log_are_nobodys_business(tmp_path: Path) -> None:
-    """A program may write its log there, and the broker goes on with its segments and indexes."""
+    """Files that only grow, and those of running logs, may change during the scan."""
     put(tmp_path, LOG, batch(2))
     files = [put(tmp_path, name, bytes(60)) for name in ("server.out", "users-0/00000000000000000000.index")]
     size = (tmp_path / LOG).stat().st_size

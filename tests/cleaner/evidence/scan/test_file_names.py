@@ -1,4 +1,4 @@
-"""Names of files: bytes of the data directory like any others, and each stands in the certificate's account."""
+"""Names of files: they are searched like other bytes, and appear in the certificate's account."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECRET = "Anna Schmidt of Bern"
     "name", [f"{KEY}.csv", f"users-0/{KEY}", f"exports/{KEY}/0", f"users-0.{'0' * 32}-stray/{KEY}"]
 )
 def test_a_name_with_the_key_is_a_finding(tmp_path: Path, name: str) -> None:
-    """Wherever it is, also of an empty file; what is told of the file does not repeat it."""
+    """The key in a file's name is a finding, also for an empty file; reports mask it."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, name)
     report = scan(tmp_path, looked_for := subject(KEY.encode()))
@@ -36,7 +36,7 @@ def test_a_name_with_the_key_is_a_finding(tmp_path: Path, name: str) -> None:
 
 
 def test_a_file_that_was_not_read_does_not_give_its_name_away(tmp_path: Path) -> None:
-    """Nor does a link to a directory: the account has neither with the key."""
+    """The account masks the key in the names of unread files and of links to directories."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, f"exports/{KEY}.csv")
     (tmp_path / "exports" / KEY).symlink_to(tmp_path)
@@ -50,7 +50,7 @@ def test_a_file_that_was_not_read_does_not_give_its_name_away(tmp_path: Path) ->
 
 
 def test_a_name_with_a_value_lets_nothing_be_claimed(tmp_path: Path) -> None:
-    """Two of them are told apart, and letters that are no UTF-8 are no obstacle."""
+    """A name with a value prevents claims. Two such files have different masked names; invalid UTF-8 is accepted."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     looked_for = subject(KEY.encode(), SECRET.encode(), b"Bert Schmidt of Rome")
     for name in (f"\udcff{SECRET}.txt", "\udcffBert Schmidt of Rome.txt"):

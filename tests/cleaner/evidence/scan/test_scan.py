@@ -1,4 +1,4 @@
-"""The certifying scan: everything in a data directory, whatever it is called, however it is packed."""
+"""The certifying scan: finds everything in a data directory, under any name and in any encoding of batches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ END = 1 << 40
 
 
 def subject(key: bytes = b"customer-42", *values: bytes) -> Subject:
-    """What is looked for in the topic users."""
+    """The subject of a search in the topic users."""
     needles = Needles(b"s" * 32)
     needles.add(KEY, key)
     for value in values or (PERSON,):
@@ -89,7 +89,7 @@ LOG = "users-0/00000000000000000000.log"
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("stage", ["", ".deleted", ".swap", ".cleaned", ".aside"])
 def test_a_value_is_found_in_every_codec_and_stage(tmp_path: Path, stage: str, codec: int, is_compiled: bool) -> None:
-    """In segments in use, in those that wait to be deleted, and in the cleaner's own."""
+    """A value is found in segments in use, in those that wait to be deleted, and in the cleaner's own."""
     others = [record(b"customer-%d" % number, b"x" * 40, number) for number in range(20)]
     more = [one._replace(offset=one.offset + 20) for one in others]
     batch = build_batch([*more, record(b"customer-42", PERSON, 40)], codec=codec)
@@ -105,7 +105,7 @@ def test_a_value_is_found_in_every_codec_and_stage(tmp_path: Path, stage: str, c
 def test_a_value_does_not_hide_behind_the_first_frame_of_a_batch(
     tmp_path: Path, is_size_declared: bool, is_compiled: bool
 ) -> None:
-    """All frames of zstd that a batch has are read; with more in them than it declares it is damaged, and nothing is claimed."""
+    """All zstd frames of a batch are read; if they hold more than it declares, it is damaged and nothing is claimed."""
     shown = build_batch([record(b"other", b"x" * 40)])
     hidden = build_batch([record(b"customer-42", PERSON)])
     compressor = zstandard.ZstdCompressor(write_content_size=is_size_declared)
@@ -125,7 +125,7 @@ def test_a_value_does_not_hide_behind_the_first_frame_of_a_batch(
 def test_what_consumers_do_not_read_behind_compressed_data_lets_nothing_be_claimed(
     tmp_path: Path, codec: int, is_compiled: bool
 ) -> None:
-    """It may hold anything, compressed once more; the records before it are looked at all the same."""
+    """Bytes behind the compressed records may hold anything, so nothing is claimed; the records are searched as well."""
     shown, hidden = (bytes(build_batch([record(key, PERSON)], codec=codec)) for key in (b"customer-42", b"other"))
     put(tmp_path, LOG, with_payload(shown, shown[61:] + bytes(8) + hidden[61:]))
     report = scan(tmp_path, is_compiled=is_compiled)
@@ -135,7 +135,7 @@ def test_what_consumers_do_not_read_behind_compressed_data_lets_nothing_be_claim
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_the_bytes_of_a_compressed_batch_are_searched_as_they_are(tmp_path: Path, is_compiled: bool) -> None:
-    """A value need not be among the records: a skippable frame of zstd is in none of them."""
+    """A value in a skippable zstd frame, outside the records, is found."""
     shown = bytes(build_batch([record(b"other", b"x" * 400)], codec=ZSTD))
     skippable = b"\x50\x2a\x4d\x18" + len(PERSON).to_bytes(4, "little") + PERSON
     put(tmp_path, LOG, with_payload(shown, skippable + shown[61:]))
@@ -146,7 +146,7 @@ def test_the_bytes_of_a_compressed_batch_are_searched_as_they_are(tmp_path: Path
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [0, 1, 2, 3])
 def test_a_value_is_found_in_the_old_formats(tmp_path: Path, magic: int, codec: int) -> None:
-    """Magic 0 and 1, plain and wrapped."""
+    """Values are found in magic 0 and 1, plain and wrapped."""
     if codec:
         data = make_wrapper(magic, codec, [record(b"a", b"b", 0), record(b"customer-42", PERSON, 1)])
     else:
@@ -157,7 +157,7 @@ def test_a_value_is_found_in_the_old_formats(tmp_path: Path, magic: int, codec: 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_nothing_is_found_where_nothing_is(tmp_path: Path, is_compiled: bool) -> None:
-    """A tombstone of another key, or the key as a part of one, is none."""
+    """A tombstone of another key, or a longer key that contains the key, is no finding."""
     batch = build_batch([record(b"customer-43", None), record(b"customer-421", b"y" * 50, 1), record(None, b"", 2)])
     put(tmp_path, LOG, batch)
     report = scan(tmp_path, is_compiled=is_compiled)
@@ -167,7 +167,7 @@ def test_nothing_is_found_where_nothing_is(tmp_path: Path, is_compiled: bool) ->
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_a_tombstone_names_the_key_still(tmp_path: Path, is_compiled: bool) -> None:
-    """Its horizon is told, from the batch that has one."""
+    """The finding of a tombstone has the horizon of its batch."""
     put(tmp_path, LOG, build_batch([record(b"customer-42", None, 3)], delete_horizon_ms=777))
     report = scan(tmp_path, is_compiled=is_compiled)
     assert whats(report) == [TOMBSTONE]
@@ -177,7 +177,7 @@ def test_a_tombstone_names_the_key_still(tmp_path: Path, is_compiled: bool) -> N
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_the_same_bytes_under_another_key_are_named(tmp_path: Path, is_compiled: bool) -> None:
-    """As a value, within one, in a header; they do not keep the key's own values from being gone."""
+    """The same bytes as a value, within one, or in a header are listed; the key's own values still count as gone."""
     put(
         tmp_path,
         "orders-0/00000000000000000000.log",
@@ -198,7 +198,7 @@ def test_the_same_bytes_under_another_key_are_named(tmp_path: Path, is_compiled:
 
 
 def test_bytes_outside_of_records_are_inconclusive(tmp_path: Path) -> None:
-    """In an index, say: nobody can tell whose they are."""
+    """Bytes in an index, for instance, could belong to any record."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, "users-0/00000000000000000000.index", b"...." + PERSON + b"..")
     report = scan(tmp_path)
@@ -207,7 +207,7 @@ def test_bytes_outside_of_records_are_inconclusive(tmp_path: Path) -> None:
 
 
 def test_a_file_that_belongs_to_nobody_is_searched(tmp_path: Path) -> None:
-    """Also in directories that are no partition's."""
+    """Files of no partition are searched, also in other directories."""
     put(tmp_path, "notes.txt", PERSON)
     put(tmp_path, "some/where/else", b"12345" + PERSON)
     assert sorted(one.file for one in scan(tmp_path).astray) == ["notes.txt", "some/where/else"]
@@ -225,7 +225,7 @@ def test_a_file_that_belongs_to_nobody_is_searched(tmp_path: Path) -> None:
     ids=["cut", "bit", "zeros", "magic"],
 )
 def test_what_cannot_be_read_is_never_clean(tmp_path: Path, spoil: Any, is_compiled: bool) -> None:
-    """A torn, changed or unknown batch: nobody can say what was in it."""
+    """A torn, changed or unknown batch is never clean: its contents are unknown."""
     batch = bytes(build_batch([record(b"customer-%d" % number, b"v" * 30, number) for number in range(9)], codec=1))
     put(tmp_path, LOG, spoil(batch))
     report = scan(tmp_path, is_compiled=is_compiled)
@@ -234,7 +234,7 @@ def test_what_cannot_be_read_is_never_clean(tmp_path: Path, spoil: Any, is_compi
 
 
 def test_holes_are_passed_over_and_what_lies_between_is_not(tmp_path: Path) -> None:
-    """A terabyte of nothing takes no time, whatever the file is called; bytes and batches behind it are found."""
+    """Holes of a terabyte are skipped, whatever the file's name; bytes and batches behind them are found."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     at = (1 << 40) + 12345
     for name in ("hole", "users-0/hole.bak", "users-0/00000000000000000009.log"):
@@ -252,7 +252,7 @@ def test_holes_are_passed_over_and_what_lies_between_is_not(tmp_path: Path) -> N
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    """Reading what is no regular file might never end, and says nothing about the next time: nobody can tell what it holds."""
+    """A pipe is not read, since that might never end; it counts as unreadable."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     os.mkfifo(tmp_path / "users-0" / "pipe")
     report = scan(tmp_path)
@@ -261,7 +261,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_damage_in_another_topic_is_reported_and_no_more(tmp_path: Path) -> None:
-    """It says nothing about the topics of the request."""
+    """Damage in another topic does not affect the topics of the request."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, "other-0/00000000000000000000.log", b"garbage" * 10)
     report = scan(tmp_path)
@@ -269,12 +269,12 @@ def test_damage_in_another_topic_is_reported_and_no_more(tmp_path: Path) -> None
 
 
 def has_each(*_: object) -> bool:
-    """A log has each file that is called like one of its segments."""
+    """Say that a log has every file with the name of one of its segments."""
     return True
 
 
 def test_a_log_in_use_is_scanned_up_to_its_recorded_end(tmp_path: Path) -> None:
-    """What was appended later, and segments begun later, claim nothing."""
+    """Records appended later, and segments begun later, do not count."""
     first = bytes(build_batch([record(b"a", b"b")]))
     log = put(tmp_path, LOG, first, build_batch([record(b"customer-42", PERSON, 1)]))
     written = {0: log.stat().st_size}
@@ -291,7 +291,7 @@ def test_a_log_in_use_is_scanned_up_to_its_recorded_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["00000000000000000009.log", "9.log", "0.log", "0000000000000000000000.log"])
 @pytest.mark.parametrize("is_link", [False, True])
 def test_a_file_that_is_called_like_a_segment_is_read_whole(tmp_path: Path, name: str, is_link: bool) -> None:
-    """The log has no such segment: a copy of one that is gone by now, or another name of one that is read to its end only."""
+    """A file that the log does not have is read whole: a copy of a deleted segment, or another name of the active one."""
     first = bytes(build_batch([record(b"a", b"b")]))
     log = put(tmp_path, LOG, first)
     other = put(tmp_path, f"users-0/{name}", first, build_batch([record(b"customer-42", PERSON, 1)], codec=1))
@@ -310,7 +310,7 @@ def test_a_file_that_is_called_like_a_segment_is_read_whole(tmp_path: Path, name
 
 @pytest.mark.parametrize("stage", ["", ".deleted"])
 def test_a_file_that_gets_a_later_name_while_the_scan_runs_is_read(tmp_path: Path, stage: str) -> None:
-    """A copy whose source is gone before its turn comes, or a file that was there under another name."""
+    """A copy whose source disappears before it is read is read; so is an old file under a new name."""
     first = bytes(build_batch([record(b"a", b"b")]))
     put(tmp_path, LOG, first)
     copy = put(tmp_path, "users-0/copy", build_batch([record(b"customer-42", PERSON, 1)], codec=1))
@@ -328,7 +328,7 @@ def test_a_file_that_gets_a_later_name_while_the_scan_runs_is_read(tmp_path: Pat
 
 
 def test_what_is_behind_the_recorded_end_and_not_of_the_log_is_read(tmp_path: Path) -> None:
-    """Bytes that somebody has put behind the active segment's own."""
+    """Bytes that another program appended to the active segment are read."""
     first = bytes(build_batch([record(b"a", b"b")]))
     put(tmp_path, LOG, first, build_batch([record(b"customer-42", PERSON, 1)], codec=1))
     assert state(scan(tmp_path, ends={TOPIC: LogEnd(2, 0, len(first), {0: len(first)}.get)}), end=2) == VALUES_PRESENT
@@ -336,7 +336,7 @@ def test_what_is_behind_the_recorded_end_and_not_of_the_log_is_read(tmp_path: Pa
 
 @pytest.mark.parametrize("names", [("0.log", "1.log"), ("a.index", "b.log"), ("users.log", "users.bin")])
 def test_a_second_name_of_a_file_hides_nothing(tmp_path: Path, names: tuple[str, str]) -> None:
-    """What a file is read as goes by its name, and whose it is by its directory: it is read under each, and listed under each."""
+    """A file is read and listed under each name: the name decides how it is read, the directory decides its owner."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     stray = f"users-0.{'0' * 32}-stray"
     hidden = build_batch([record(b"customer-42", PERSON, 7)], codec=1)
@@ -356,7 +356,7 @@ def test_a_second_name_of_a_file_hides_nothing(tmp_path: Path, names: tuple[str,
 
 
 def test_the_offsets_of_what_is_no_segment_of_the_log_mean_nothing(tmp_path: Path) -> None:
-    """A copy of an earlier log in the partition's directory was not written since, however high its offsets are."""
+    """A copy of an earlier log in the partition's directory does not count as written since, however high its offsets."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, "users-0/backup/00000000000000000050.log", build_batch([record(b"customer-42", PERSON, 50)]))
     report = scan(tmp_path)
@@ -364,7 +364,7 @@ def test_the_offsets_of_what_is_no_segment_of_the_log_mean_nothing(tmp_path: Pat
 
 
 def test_a_write_behind_the_claim_is_named(tmp_path: Path) -> None:
-    """It does not make the claim false, and is not hidden."""
+    """A write above the claim's end is listed, and does not break the claim."""
     put(tmp_path, LOG, build_batch([record(b"customer-42", None, 5), record(b"customer-42", PERSON, 6)]))
     report = scan(tmp_path)
     assert state(report, end=6) == VALUES_GONE
@@ -374,7 +374,7 @@ def test_a_write_behind_the_claim_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_a_value_in_a_header_of_the_keys_own_tombstone_is_one(tmp_path: Path, is_compiled: bool) -> None:
-    """It is not gone, and under no other key; what else a tombstone has in its headers may say what it has deleted."""
+    """A value in a header of the key's tombstone counts as present, and so may any other header of it."""
     said = [Header("reason", b"asked for"), Header("last", PERSON)]
     put(tmp_path, LOG, build_batch([record(b"customer-42", None, 0, *said)], codec=4))
     report = scan(tmp_path, is_compiled=is_compiled)
@@ -392,7 +392,7 @@ def test_a_value_in_a_header_of_the_keys_own_tombstone_is_one(tmp_path: Path, is
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_what_a_record_of_the_key_says_more_is_under_no_other_key(tmp_path: Path, is_compiled: bool) -> None:
-    """A value that is part of the key, or in a header beside another value, is told with the record that has it."""
+    """A value that is part of the key, or in a header beside another value, is reported with its own record."""
     looked_for = subject(b"person:Anna Schmidt, Bern", b"Anna Schmidt, Bern", PERSON)
     put(tmp_path, LOG, build_batch([record(b"person:Anna Schmidt, Bern", None)]))
     report = scan(tmp_path, looked_for, is_compiled=is_compiled)
@@ -402,14 +402,14 @@ def test_what_a_record_of_the_key_says_more_is_under_no_other_key(tmp_path: Path
 
 
 def test_a_directory_that_was_set_aside_counts_whole(tmp_path: Path) -> None:
-    """A partition that waits to be deleted, or that nobody claims, has no claim's end."""
+    """For a directory that waits to be deleted, or belongs to no topic, no offset is above a claim's end."""
     for name in ("users-0.%s-stray" % ("a" * 32), "users-0.%s-delete" % ("b" * 32)):
         put(tmp_path, f"{name}/00000000000000000000.log", build_batch([record(b"customer-42", PERSON, 9)]))
         assert state(scan(tmp_path), end=0) == VALUES_PRESENT
 
 
 def test_a_segment_that_is_renamed_meanwhile_is_not_missed(tmp_path: Path) -> None:
-    """The directory is listed again until nothing in it is new."""
+    """The directory is listed again until it has no new files, so renamed segments are read."""
     path = put(tmp_path, LOG, build_batch([record(b"customer-42", PERSON)]))
     put(tmp_path, "aaa-0/00000000000000000000.log", build_batch([record(b"a", b"b" * 5000)]))
 
@@ -424,14 +424,14 @@ def test_a_segment_that_is_renamed_meanwhile_is_not_missed(tmp_path: Path) -> No
 
 
 def test_a_key_that_is_everywhere_is_found_where_it_is_a_key(tmp_path: Path) -> None:
-    """`42` and `{}` in values and headers mean nothing."""
+    """A short key such as `42` or `{}` is found as a key; in values and headers it means nothing."""
     looked_for = subject(b"42", b"{}")
     put(tmp_path, LOG, build_batch([record(b"42", b"{}"), record(b"7", b"42 {}", 1, Header("42", b"42"))]))
     assert whats(scan(tmp_path, looked_for)) == [VALUE]
 
 
 def test_thousands_of_values_are_not_taken_for_none(tmp_path: Path) -> None:
-    """Findings are listed up to a bound, and count beyond it."""
+    """Findings are listed up to a limit, and counted beyond it."""
     records = [record(b"customer-42", b"v", offset) for offset in range(MAX_LISTED + 10)]
     put(tmp_path, LOG, build_batch(records))
     report = scan(tmp_path)
@@ -440,7 +440,7 @@ def test_thousands_of_values_are_not_taken_for_none(tmp_path: Path) -> None:
 
 
 def test_thousands_of_writes_behind_the_claim_are_no_obstacle(tmp_path: Path) -> None:
-    """The lowest is known, so those that are not listed lie behind the claim as well."""
+    """If the lowest finding is above the claim's end, so are those that are not listed."""
     count = MAX_LISTED + 10
     records = [record(b"customer-42", b"v", offset) for offset in range(50, 50 + count)]
     put(tmp_path, LOG, build_batch([record(b"customer-42", None, 49)]), build_batch(records))
@@ -454,7 +454,7 @@ def test_thousands_of_writes_behind_the_claim_are_no_obstacle(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_a_stray_copy_does_not_hide_behind_the_same_key_in_other_topics(tmp_path: Path, is_compiled: bool) -> None:
-    """However often that is there, and however many records of the key the copy itself has."""
+    """A stray copy is found however many records of the key there are in other topics and in the copy."""
     count = MAX_LISTED + 100
     put(tmp_path, LOG, build_batch([record(b"customer-42", None)]))
     others = [record(b"customer-42", b"v" * 30, offset) for offset in range(count)]
@@ -478,7 +478,7 @@ def test_a_stray_copy_does_not_hide_behind_the_same_key_in_other_topics(tmp_path
 
 
 def test_a_stray_value_that_equals_its_key_is_no_tombstone(tmp_path: Path) -> None:
-    """What is left of both is the same digest."""
+    """A value equal to its key has the key's digest, and still counts as a value."""
     put(tmp_path, LOG, build_batch([record(b"customer-42", None)]))
     stray = put(tmp_path, "backup/00000000000000000000.log", build_batch([record(b"customer-42", b"customer-42")]))
     report = scan(tmp_path)
@@ -490,7 +490,7 @@ def test_a_stray_value_that_equals_its_key_is_no_tombstone(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("limits", [ListLimits(20, 10_000), ListLimits(1000, 20)], ids=["listed", "deciding"])
 def test_what_is_kept_is_bounded_and_hides_nothing(tmp_path: Path, limits: ListLimits) -> None:
-    """Of all files together; the lowest of each file and sort is there, and the rest is counted."""
+    """Findings are limited over all files; the lowest of each file and sort is kept, and the rest is counted."""
     for file in range(30):
         base = file * 100
         records = [record(b"customer-42", b"v" if offset % 2 else None, base + offset) for offset in range(40)]
@@ -505,7 +505,7 @@ def test_what_is_kept_is_bounded_and_hides_nothing(tmp_path: Path, limits: ListL
 
 
 def test_locating_keeps_no_findings(tmp_path: Path) -> None:
-    """Whoever locates is told of each record, and wants no list of them; what has no records is not read."""
+    """Locating reports each record to its caller and keeps no list; files without records are not read."""
     put(tmp_path, LOG, build_batch([record(b"customer-42", b"v", offset) for offset in range(50)]))
     put(tmp_path, "users-0/diamant-00000000000000000000.facts", b"customer-42")
     seen: list[int] = []
@@ -522,10 +522,10 @@ def test_locating_keeps_no_findings(tmp_path: Path) -> None:
 
 
 def test_a_report_of_many_partitions_is_asked_quickly(tmp_path: Path) -> None:
-    """What is asked of one partition does not go through what was found in the others."""
+    """A question about one partition does not iterate over the findings of the others."""
 
     class Counted(list[Finding]):
-        """Counts who goes through it."""
+        """Counts the iterations over it."""
 
         passes = 0
 
@@ -546,7 +546,7 @@ def test_a_report_of_many_partitions_is_asked_quickly(tmp_path: Path) -> None:
 
 
 def test_only_the_digest_of_the_key_is_enough(tmp_path: Path) -> None:
-    """Whoever verifies with the secret need not know the key."""
+    """A search with the secret and the key's digest works without the key."""
     known = subject()
     unknown = Subject(None, known.topics, known.needles, known.key_digest)
     put(tmp_path, LOG, build_batch([record(b"customer-42", PERSON)], codec=3))
@@ -554,7 +554,7 @@ def test_only_the_digest_of_the_key_is_enough(tmp_path: Path) -> None:
 
 
 def test_both_engines_find_the_same_in_random_logs(tmp_path: Path) -> None:
-    """Whatever the sizes, codecs, headers and needles are."""
+    """Plain and compiled search agree for any sizes, codecs, headers and needles."""
     rng = random.Random(20)
     for index in range(30):
         directory = tmp_path / str(index)
@@ -587,7 +587,7 @@ def moved(batch: bytes | bytearray, offset: int) -> bytes:
     ("which", "offset"), [(0, -5), (0, 3), (0, 1 << 40), (1, 0), (1, 1 << 20), (2, 0), (2, 2), (2, 90), (2, 1 << 40)]
 )
 def test_a_changed_base_offset_is_damage(tmp_path: Path, which: int, offset: int, is_compiled: bool) -> None:
-    """A record that was moved out of what a claim covers is not gone: by what is around it, and by where the log ended."""
+    """A record moved out of a claim's range is noticed by its neighbours, and by the end of the log."""
     batches = [bytes(build_batch([record(b"customer-42", PERSON, 2 * one)])) for one in range(3)]
     batches[which] = moved(batches[which], offset)
     log = put(tmp_path, "users-0/00000000000000000000.log", *batches)
@@ -605,7 +605,7 @@ def test_a_changed_base_offset_is_damage(tmp_path: Path, which: int, offset: int
 @pytest.mark.parametrize("codec", [0, 4])
 @pytest.mark.parametrize("offset", [-7, 5, 5000])
 def test_a_record_beyond_its_batch_is_damage(tmp_path: Path, offset: int, codec: int, is_compiled: bool) -> None:
-    """Whatever wrote it: the offset says nothing of whether a claim covers it."""
+    """If a record's offset is outside its batch, it is unknown whether a claim covers it."""
     batch = build_batch([record(b"customer-42", PERSON, offset)], base_offset=0, last_offset_delta=4, codec=codec)
     put(tmp_path, LOG, batch)
     report = scan(tmp_path, is_compiled=is_compiled)
@@ -614,7 +614,7 @@ def test_a_record_beyond_its_batch_is_damage(tmp_path: Path, offset: int, codec:
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_gaps_and_what_was_appended_meanwhile_are_no_damage(tmp_path: Path, is_compiled: bool) -> None:
-    """Compacted logs have gaps; behind the recorded end there may be anything."""
+    """Gaps, as in compacted logs, and any data above the recorded end are no damage."""
     batches = [build_batch([record(b"a", b"b", offset)]) for offset in (3, 40, 41, 90)]
     old = build_batch([record(b"a", b"b", 90)])
     put(tmp_path, "users-0/00000000000000000000.log", make_message(1, 1, b"a", b"b"), *batches[:3])
@@ -627,7 +627,7 @@ def test_gaps_and_what_was_appended_meanwhile_are_no_damage(tmp_path: Path, is_c
 
 
 def test_bytes_of_the_key_do_not_hide_those_of_a_value(tmp_path: Path) -> None:
-    """However often they are in a file of the partition, or in one that belongs to none."""
+    """A value is found however often the key occurs in the same file, of the partition or of none."""
     looked_for = subject(b"customer-number-42")
     flood = b"customer-number-42 " * (MAX_LISTED + 50)
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
@@ -646,7 +646,7 @@ def test_bytes_of_the_key_do_not_hide_those_of_a_value(tmp_path: Path) -> None:
 
 
 def test_the_lowest_of_very_many_records_decides(tmp_path: Path) -> None:
-    """Wherever in the file it is: files that nobody uses may have been put together in any way."""
+    """The lowest offset is kept wherever it is in the file: unused files may have records in any order."""
     count = MAX_LISTED + 10
     put(tmp_path, LOG, build_batch([record(b"customer-42", None, offset) for offset in range(50, 50 + count)]))
     report = scan(tmp_path)
@@ -657,7 +657,7 @@ def test_the_lowest_of_very_many_records_decides(tmp_path: Path) -> None:
 
 
 def test_a_partition_that_is_not_there_is_not_gone(tmp_path: Path) -> None:
-    """Of a directory without a file of it nothing can be said."""
+    """A partition without a file is reported as missing, not as clean."""
     put(tmp_path, "others-0/00000000000000000000.log", build_batch([record(b"a", b"b")]))
     report = scan(tmp_path)
     assert state(report) == NOT_THERE
@@ -665,10 +665,10 @@ def test_a_partition_that_is_not_there_is_not_gone(tmp_path: Path) -> None:
 
 
 def test_a_file_of_nobody_that_cannot_be_read_is_never_clean(tmp_path: Path) -> None:
-    """It may hold anything of any partition."""
+    """An unreadable file of no partition may hold records of any partition."""
 
     class Locked(RealEnv):
-        """A user who may not read one file."""
+        """An environment whose user may not read one file."""
 
         def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
             if path.endswith("backup.bin"):
@@ -684,7 +684,7 @@ def test_a_file_of_nobody_that_cannot_be_read_is_never_clean(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_a_segment_of_nobody_may_be_of_anybody(tmp_path: Path, is_compiled: bool) -> None:
-    """A copy that somebody has put into the data directory: what is in it is astray, compressed or not."""
+    """A stray copy in the data directory is searched, compressed or not; its findings are astray."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     others = [record(b"k-%d" % number, b"x" * 50, number) for number in range(20)]
     hidden = build_batch([*others, record(b"customer-42", b"short", 20)], codec=4)
@@ -695,7 +695,7 @@ def test_a_segment_of_nobody_may_be_of_anybody(tmp_path: Path, is_compiled: bool
 
 
 def test_a_copy_within_the_partition_is_read_to_its_end(tmp_path: Path) -> None:
-    """Though it has the name of the active segment, which is read up to the recorded end."""
+    """A copy is read to its end even if it has the name of the active segment."""
     first = bytes(build_batch([record(b"a", b"b")]))
     put(tmp_path, LOG, first)
     more = build_batch([record(b"customer-42", PERSON, 1)])
@@ -709,7 +709,7 @@ def test_a_copy_within_the_partition_is_read_to_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_a_record_of_the_key_among_control_records_is_one(tmp_path: Path, is_compiled: bool) -> None:
-    """Consumers do not see it; it is there all the same. A marker is no record of a key that has its bytes."""
+    """A record of the key in a control batch is found, though consumers skip it; a marker is not, even with the key's bytes."""
     batch = build_batch([record(b"customer-42", b"short")], is_control=True, is_transactional=True, producer_id=1)
     put(tmp_path, LOG, batch)
     assert state(scan(tmp_path, is_compiled=is_compiled)) == VALUES_PRESENT
@@ -720,7 +720,7 @@ def test_a_record_of_the_key_among_control_records_is_one(tmp_path: Path, is_com
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_nothing_hides_behind_the_records_of_a_batch(tmp_path: Path, codec: int, is_compiled: bool) -> None:
-    """More records than it declares, or more compressed data than its records are; no reader goes on behind an lz4 frame."""
+    """More records or compressed data than a batch declares are searched; no reader continues behind an lz4 frame."""
     shown = bytes(build_batch([record(b"a", b"b" * 30)], codec=codec))
     both = bytes(build_batch([record(b"a", b"b" * 30), record(b"customer-42", b"short", 1)], codec=codec))
     hidden = bytes(build_batch([record(b"customer-42", b"short")], codec=codec))[61:]
@@ -734,7 +734,7 @@ def test_nothing_hides_behind_the_records_of_a_batch(tmp_path: Path, codec: int,
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_what_groups_and_producers_leave_is_looked_through(tmp_path: Path, is_compiled: bool) -> None:
-    """A value in the metadata of a committed offset is listed; one in the topic's producer snapshot lets nothing be claimed."""
+    """A value in the metadata of a committed offset is listed; one in a producer snapshot of the topic prevents claims."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     commit = (
         b"\0\3" + (7).to_bytes(8, "big") + b"\xff\xff\xff\xff" + len(PERSON).to_bytes(2, "big") + PERSON + b"\0" * 8
@@ -755,7 +755,7 @@ def test_what_groups_and_producers_leave_is_looked_through(tmp_path: Path, is_co
 
 
 def test_a_file_of_two_names_is_looked_at_under_both(tmp_path: Path) -> None:
-    """As copies made of hard links are: a directory that looks like another topic's hides nothing of this one."""
+    """A hard link in a directory named like another topic's partition does not hide the file from this topic."""
     batch = build_batch([record(b"customer-42", PERSON)])
     log = put(tmp_path, LOG, batch)
     for directory in ("backup-1", "zzz-1"):

@@ -1,4 +1,4 @@
-"""Batches in files of any kind: found wherever they begin, by their content, in bounded time."""
+"""Batches in files of any kind: found by their content, wherever they begin, in bounded time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.cleaner.evidence.scan.test_scan import LOG, PERSON, put, record, scan
 
 
 def batch(codec: int = 0, key: bytes = b"customer-42", value: bytes | None = PERSON, **options: Any) -> bytes:
-    """One record among others, so that compressed data show nothing of it."""
+    """A batch with one record among others, so that compressed data do not show it."""
     others = [
         record(b"customer-%d" % number, PERSON.replace(b"Bern", b"Rome %d" % number), number) for number in range(9)
     ]
@@ -43,7 +43,7 @@ def found_in(directory: Path, *parts: bytes, **limits: int) -> tuple[list[tuple[
 
 
 def raw_snappy() -> bytes:
-    """As some clients write it, without framing."""
+    """Compress as some clients do, without framing."""
     whole = batch(2)
     return bytes(with_payload(bytearray(whole), bytes(snappy.compress_raw(batch()[61:]))))
 
@@ -64,7 +64,7 @@ BATCHES = {
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_batches_are_found_behind_other_bytes(tmp_path: Path, name: str) -> None:
-    """In every format and codec, one or several, wherever they begin, and not beyond their ends."""
+    """Batches are found in every format and codec, alone or adjacent, at any position, with their exact ends."""
     data = BATCHES[name]
     rng = random.Random(name)
     for front in (b"", b"\0" * 5, rng.randbytes(1001), b"some text " * 77):
@@ -91,14 +91,14 @@ def test_batches_are_found_behind_other_bytes(tmp_path: Path, name: str) -> None
 def test_batches_are_found_whatever_their_client_has_written(
     tmp_path: Path, fields: dict[str, int], codec: int
 ) -> None:
-    """Times before the epoch, numbers that no producer has, attributes that mean nothing: no broker refuses them."""
+    """Times before the epoch, unused producer ids and meaningless attributes are accepted, as by brokers."""
     fields = {name: value | codec if name == "attributes" else value for name, value in fields.items()}
     data = bytes(with_header(batch(codec), **fields))
     assert found_in(tmp_path, b"front", data) == ([(5, 5 + len(data))], [])
 
 
 def test_batches_are_found_across_the_borders_of_windows(tmp_path: Path) -> None:
-    """Whatever part of them is in which window, and if they are longer than one."""
+    """Batches are found wherever a window cuts them, also if they are longer than a window."""
     data = batch(1)
     long = batch(0)
     assert len(data) < 256 < len(long)
@@ -110,7 +110,7 @@ def test_batches_are_found_across_the_borders_of_windows(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_what_is_left_of_a_compressed_batch_is_a_problem(tmp_path: Path, codec: int) -> None:
-    """Cut off or damaged it may hold anything. Of an uncompressed one all bytes are searched anyway."""
+    """A truncated or damaged compressed batch is a problem; the bytes of an uncompressed one are searched anyway."""
     data = batch(codec)
     for cut in (1, len(data) // 3):
         runs, ((position, reason),) = found_in(tmp_path, b"front", data[:-cut])
@@ -125,7 +125,7 @@ def test_what_is_left_of_a_compressed_batch_is_a_problem(tmp_path: Path, codec: 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_what_is_left_of_raw_snappy_is_a_problem(tmp_path: Path, magic: int) -> None:
-    """It has no frame, so what tells it is that it begins with a record, or that the lengths of an old message fit."""
+    """Raw snappy has no frame; it is recognised by a record at its beginning, or by the lengths of an old message."""
     inner = snappy.compress_raw(b"".join(bytes(make_message(magic, 0, b"k", PERSON)) for _ in range(3)))
     data = raw_snappy() if magic == 2 else bytes(make_message(magic, 0, None, bytes(inner), attributes=2))
     for cut in (1, len(data) // 4):
@@ -138,7 +138,7 @@ def test_what_is_left_of_raw_snappy_is_a_problem(tmp_path: Path, magic: int) -> 
 
 
 def index(entries: int) -> bytes:
-    """As an offset index is."""
+    """Return bytes like those of an offset index."""
     return b"".join(struct.pack(">ii", 2 + number * 3, number * 4096) for number in range(entries))
 
 
@@ -158,7 +158,7 @@ def index(entries: int) -> bytes:
     ids=["zeros", "twos", "ones", "small", "offset index", "time index", "random", "compressed", "text"],
 )
 def test_hardly_anything_is_summed_up_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    """What has no batches is told apart by headers alone."""
+    """In files without batches, headers alone exclude nearly all positions, so few checksums are computed."""
     summed: list[int] = []
     real = batch_finder._has_checksum
 
@@ -172,7 +172,7 @@ def test_hardly_anything_is_summed_up_in_vain(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_file_of_headers_that_fit_is_given_up_and_never_clean(tmp_path: Path) -> None:
-    """Who lays such a trap gets no certificate, and no scan that takes for ever."""
+    """Such a file is given up after a bounded time, and prevents a certificate."""
     trap = bytearray(batch(0)[:80])
     trap[8:12] = (160_000).to_bytes(4, "big")
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
@@ -194,7 +194,7 @@ def test_a_file_of_headers_that_fit_is_given_up_and_never_clean(tmp_path: Path) 
     ],
 )
 def test_a_value_in_a_copied_segment_is_a_value(tmp_path: Path, name: str, is_compiled: bool) -> None:
-    """Whatever the file's name; the ledger says what was looked at in it."""
+    """A value is found whatever the file's name; the ledger counts the batches in it."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, name, b"front", *(batch(codec) for codec in (1, 2, 3, 4)))
     assert PERSON not in (tmp_path / name).read_bytes()
@@ -210,7 +210,7 @@ def test_a_value_in_a_copied_segment_is_a_value(tmp_path: Path, name: str, is_co
 
 @pytest.mark.parametrize("name", ["copy.log", "backup/copy.bin"])
 def test_a_copy_that_is_nobodys_may_be_anybodys(tmp_path: Path, name: str) -> None:
-    """Also a value that is too short to be searched for as bytes."""
+    """A copy outside all partitions counts for any, also for values too short to be searched as bytes."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, name, b"some text", batch(0, value=b"short"))
     report = scan(tmp_path)
@@ -218,7 +218,7 @@ def test_a_copy_that_is_nobodys_may_be_anybodys(tmp_path: Path, name: str) -> No
 
 
 def test_a_needle_across_batches_is_found(tmp_path: Path) -> None:
-    """Bytes are searched as bytes all the same."""
+    """The bytes of a file are also searched across batches."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     one, two = batch(1, key=b"x"), batch(2, key=b"y")
     looked_for = subject(b"customer-42", (one + two)[len(one) - 20 : len(one) + 20])
@@ -229,7 +229,7 @@ def test_a_needle_across_batches_is_found(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_cannot_be_decompressed_lets_nothing_be_claimed(tmp_path: Path) -> None:
-    """Its checksum is right, so it is one."""
+    """Its checksum is right, so it counts as a batch."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     assert state(scan(tmp_path)) == KEY_GONE
     whole = bytearray(batch(1))
@@ -240,7 +240,7 @@ def test_a_batch_that_cannot_be_decompressed_lets_nothing_be_claimed(tmp_path: P
 
 
 def test_the_first_records_of_the_metadata_are_those_of_their_log(tmp_path: Path) -> None:
-    """They lie beside the partitions, and belong to one all the same."""
+    """They are beside the partitions' directories, but belong to the metadata log."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, "bootstrap.checkpoint", build_batch([record(b"customer-42", b"short")]))
     report = scan(tmp_path)

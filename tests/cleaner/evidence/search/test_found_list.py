@@ -1,4 +1,4 @@
-"""What is kept of what was found: bounded, and nothing that decides hides behind the rest."""
+"""The limits of the findings kept: bounded memory, and no deciding finding is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def offsets(one: FoundList) -> list[int | None]:
 
 
 def test_the_lowest_that_decides_is_kept_wherever_it_is() -> None:
-    """Also if there is no room at all."""
+    """The lowest deciding finding is kept even without room."""
     one = FoundList(LIMITS.listed)
     for offset in (9, 8, 7, 6, 2, 5):
         one.add(found(VALUE, offset))
@@ -42,7 +42,7 @@ def test_the_lowest_that_decides_is_kept_wherever_it_is() -> None:
 
 
 def test_what_does_not_decide_is_counted_only() -> None:
-    """The same key in another topic, say."""
+    """For instance, the same key in another topic is only counted."""
     one = FoundList(LIMITS.listed)
     for offset in range(5):
         one.add(found(SAME_KEY, offset, "orders"))
@@ -53,7 +53,7 @@ def test_what_does_not_decide_is_counted_only() -> None:
 
 
 def test_of_a_file_of_nobody_each_sort_is_kept() -> None:
-    """Records with a value behind those without, bytes of a value behind those of the key."""
+    """Values are kept beside records without values, and bytes of a value beside those of the key."""
     one = FoundList(LIMITS.listed)
     for what, kinds in ((SAME_KEY, (False, True)), (SAME_BYTES, ("key", "value")), (RAW, ("key", "value"))):
         for kind in kinds:
@@ -75,7 +75,7 @@ def test_of_a_file_of_nobody_each_sort_is_kept() -> None:
 
 
 def test_room_that_is_given_back_is_there_again() -> None:
-    """By a file that is read once more."""
+    """A file that is read once more returns its room first."""
     room, one = ListCapacity(LIMITS), FoundList(LIMITS.listed)
     for offset in range(3):
         one.add(found(VALUE, offset))
@@ -86,7 +86,7 @@ def test_room_that_is_given_back_is_there_again() -> None:
 
 
 def test_one_place_that_cannot_be_read_is_kept_of_each_file() -> None:
-    """It is what nothing can be claimed for."""
+    """One unreadable place per file is kept, since it prevents claims."""
     room = ListCapacity(LIMITS)
     for kept in (3, 1, 1):
         one = FoundList(LIMITS.listed)

@@ -1,4 +1,4 @@
-"""A certifying scan proves that it sees: it finds what was written for it, or nothing is certain."""
+"""Known positives prove that a certifying scan sees: it finds what was planted, or nothing is certain."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLANTED = 49
 
 
 def redacted() -> Redacted:
-    """What a redaction of the topic looks for."""
+    """The subject of a redaction of the topic."""
     found = Needles(b"s" * 32)
     found.add(WHERE, b"ada@example.com")
     return Redacted(parse_where(TEXT), "users", found)
@@ -48,7 +48,7 @@ def state(report: ScanReport, looked_for: Subject) -> str:
 
 
 def put_logs(directory: Path) -> None:
-    """A log with nothing of what is looked for, and one of another topic."""
+    """Write a log without findings, and one of another topic."""
     put(directory, LOG, build_batch([record(b"a", b"b" * 30)], codec=2))
     put(directory, "orders-0/00000000000000000000.log", build_batch([record(b"a", b"b" * 30)], codec=2))
 
@@ -59,7 +59,7 @@ def scanned(directory: Path, looked_for: Subject, *, env: RealEnv | None = None,
 
 
 def by_digest() -> Subject:
-    """What is looked for when the key is not known any more."""
+    """The subject of a search by the key's digest alone."""
     return Subject(None, frozenset({"users"}), Needles(b"s" * 32), b"x" * 32)
 
 
@@ -68,7 +68,7 @@ def by_digest() -> Subject:
 def test_everything_that_was_written_is_found_and_nothing_of_it_stays(
     tmp_path: Path, looked_for: Callable[[], Subject], is_compiled: bool
 ) -> None:
-    """Neither on the disk, nor in what the scan has found, counted or listed."""
+    """The scan finds all known positives; none stays on the disk or in its findings, counts and lists."""
     what = looked_for()
     before = len(what.needles), what.topics
     report = scanned(tmp_path, what, is_compiled=is_compiled)
@@ -82,7 +82,7 @@ def test_everything_that_was_written_is_found_and_nothing_of_it_stays(
 
 @pytest.mark.parametrize("what", [b"", b"a", b"b", b"k", b"x" * 12, "value exists", "key exists", "value.id exists"])
 def test_whatever_is_looked_for_is_no_obstacle(tmp_path: Path, what: bytes | str) -> None:
-    """Records that were written are none of those that are looked for, also if these are about everything."""
+    """Known positives are never findings, even for a subject that matches everything."""
     looked_for = subject(what) if isinstance(what, bytes) else Redacted(parse_where(what), "users", Needles(b"s" * 32))
     for is_compiled in (False, True):
         report = scanned(tmp_path, looked_for, is_compiled=is_compiled)
@@ -90,7 +90,7 @@ def test_whatever_is_looked_for_is_no_obstacle(tmp_path: Path, what: bytes | str
 
 
 def test_compressed_bytes_do_not_show_what_was_written() -> None:
-    """Who does not decompress does not find it, however the random bytes fall, but for an odd one."""
+    """Compressed known positives are not found without decompression, apart from a rare coincidence of random bytes."""
     shown = 0
     for _ in range(20):
         known = make_known_positives(b"s" * 32)
@@ -203,7 +203,7 @@ def test_a_blind_scan_says_so(
     is_compiled: bool,
     blind: tuple[Mutant, ...],
 ) -> None:
-    """It claims nothing of any partition, names what it has missed, and leaves nothing behind."""
+    """The scan claims nothing about any partition, names what it missed, and leaves nothing behind."""
     what = looked_for()
     put_logs(tmp_path)
     put_in(monkeypatch, *blind)
@@ -214,7 +214,7 @@ def test_a_blind_scan_says_so(
 
 
 def test_a_compiled_search_that_is_blind_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if it calls everything clean, and the plain one sees."""
+    """A compiled search that calls everything clean is caught, although the plain one sees."""
 
     def all_clean(real: Any) -> Any:
         def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> tuple[int, int]:
@@ -232,7 +232,7 @@ def test_a_compiled_search_that_is_blind_says_so(tmp_path: Path, monkeypatch: py
 
 
 class NotAll(RealEnv):
-    """The operating system, but for the disk below a directory, which takes no more than so many new files."""
+    """The operating system with a full disk: below a directory it accepts only some new files."""
 
     def __init__(self, directory: Path, most: int, error: OSError) -> None:
         super().__init__()
@@ -249,14 +249,14 @@ class NotAll(RealEnv):
 
 
 def test_where_nothing_can_be_written_nothing_is_certain(tmp_path: Path) -> None:
-    """As on a full disk; the reason says so."""
+    """On a full disk nothing is claimed, and the reason says so."""
     report = scanned(tmp_path, subject(), env=NotAll(tmp_path, 0, OSError(28, "No space left on device")))
     assert (state(report, subject()), report.planted, report.seen) == (INCONCLUSIVE, 0, 0)
     assert "No space left" in report.reasons(TOPIC, 1)[0]["reason"]
 
 
 def staging_at(root: Path) -> StagingPlace:
-    """The staging place of a broker's jobs, for the directory that it is in as log directory."""
+    """The staging place of a broker's jobs, for the log directory that contains it."""
     root.mkdir()
     return staging_place(RealEnv(), str(root.parent), str(root), [TOPIC])
 
@@ -276,7 +276,7 @@ def test_the_staging_place_is_proven_to_be_seen(
 
 
 def test_a_staging_place_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    """Nothing is in it, so nothing has to be seen; and a disk that is mounted there later hides nothing."""
+    """A missing staging place is not created, since nothing is in it; a disk mounted there later is not covered up."""
     place = staging_at(tmp_path / "staging")
     (tmp_path / "staging").rmdir()
     report = scanned(tmp_path / "data", subject(), staging=place)
@@ -285,7 +285,7 @@ def test_a_staging_place_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 
 def test_a_staging_place_within_the_data_directory_is_proven_with_it(tmp_path: Path) -> None:
-    """Its files are read as those of the data directory as well, in which its own known positives would be somebody's."""
+    """Its files are read with the data directory, where known positives of its own would count as findings."""
     put_logs(tmp_path)
     report = scanned(tmp_path, subject(), staging=staging_at(tmp_path / "staging"))
     assert (report.planted, report.seen, state(report, subject())) == (PLANTED, PLANTED, KEY_GONE)
@@ -308,7 +308,7 @@ BLIND_AT_STAGING = {
 def test_a_scan_that_is_blind_at_the_staging_place_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blind: Mutant
 ) -> None:
-    """It claims nothing, though it sees everything in the data directory, and leaves nothing behind."""
+    """A scan that is blind only at the staging place claims nothing, and leaves nothing behind."""
     place = staging_at(tmp_path / "staging")
     put_in(monkeypatch, blind)
     report = scanned(tmp_path / "data", subject(), staging=place)
@@ -332,7 +332,7 @@ def test_where_the_staging_place_cannot_be_written_nothing_is_certain(tmp_path: 
 
 
 def test_what_a_killed_scan_leaves_at_the_staging_place_goes_as_what_a_job_leaves(tmp_path: Path) -> None:
-    """With a later start of the broker, once it was left alone for an hour; until then it is no obstacle."""
+    """A later start of the broker removes them once they are an hour old; until then they do not matter."""
     root = tmp_path / "staging"
     made = make_known_positives(b"s" * 32, staging_at(root).path_for)
     made.write(RealEnv(), str(tmp_path))
@@ -345,7 +345,7 @@ def test_what_a_killed_scan_leaves_at_the_staging_place_goes_as_what_a_job_leave
 
 
 def test_a_scan_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
-    """Whoever waited for it is gone."""
+    """A scan that was stopped leaves no known positives behind."""
 
     def check() -> None:
         raise RuntimeError("nobody waits")
@@ -358,7 +358,7 @@ def test_a_scan_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_elsewhere_is_written_if_the_directory_is_not_to_be(tmp_path: Path) -> None:
-    """As when somebody verifies a copy."""
+    """When a copy is verified, known positives are written to another directory."""
     data, other = tmp_path / "data", tmp_path / "other"
     put_logs(data)
     other.mkdir()
@@ -371,7 +371,7 @@ def test_elsewhere_is_written_if_the_directory_is_not_to_be(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("known", [{"planted": 29, "seen": 28}, {"planted": 0, "seen": 0}])
 def test_a_certificate_of_a_blind_scan_does_not_add_up(tmp_path: Path, known: dict[str, int]) -> None:
-    """Claims need a scan that has found all; certificates from before have no such figures."""
+    """Claims need a scan that found all known positives; certificates of earlier versions have no such figures."""
     claim = {"topic": "users", "partition": 0, "below_offset": 1, "state": "key-gone"}
     fields = {"claims": [claim], "coverage": scanned(tmp_path, subject()).coverage(frozenset({"users"}))}
     assert coverage_problems(fields) == []

@@ -1,4 +1,4 @@
-"""The search for byte strings of which only digests are kept."""
+"""The search for byte strings that are known by their digests only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECRET = b"s" * 32
 
 @pytest.mark.parametrize("has_sample", [False, True])
 def test_a_needle_is_found_wherever_it_begins(has_sample: bool) -> None:
-    """At any position and of any size from 12 bytes on, at both ends too."""
+    """A needle of 12 bytes or more is found at any position, also at both ends."""
     rng = random.Random(7)
     for size in [*range(MIN_BYTES, 40), 1000]:
         data = rng.randbytes(size)
@@ -40,7 +40,7 @@ def test_a_needle_is_found_wherever_it_begins(has_sample: bool) -> None:
 
 
 def test_a_needle_across_two_slices_is_found() -> None:
-    """The plain search looks at the data in slices; none of them hides what lies on its edge."""
+    """A needle at the border of two slices of the plain search is found."""
     needles = Needles(SECRET)
     needles.add(VALUE, b"0123456789abcdef")
     for before in range(200):
@@ -49,7 +49,7 @@ def test_a_needle_across_two_slices_is_found() -> None:
 
 
 def test_short_strings_are_not_searched_for() -> None:
-    """What is everywhere says nothing."""
+    """Short strings occur everywhere, so they are not accepted as needles."""
     needles = Needles(SECRET)
     assert needles.add(VALUE, b"{}") == keyed_digest(SECRET, b"{}")
     assert len(needles) == 0
@@ -57,7 +57,7 @@ def test_short_strings_are_not_searched_for() -> None:
 
 
 def test_what_any_file_of_a_log_directory_has_is_not_searched_for() -> None:
-    """Zeros, -1 and small numbers of 8 bytes: headers and indexes consist of them. Text of one letter is something else."""
+    """Zeros, -1 and small numbers of 8 bytes are refused, since headers and indexes consist of them; repeated letters are not."""
     numbers = [0, 1, 300, -1, 70_000]
     for data in [
         bytes(1000),
@@ -72,7 +72,7 @@ def test_what_any_file_of_a_log_directory_has_is_not_searched_for() -> None:
 
 
 def test_bytes_that_only_begin_alike_are_not_found() -> None:
-    """All of a needle has to be there, not its span alone."""
+    """All bytes of a needle must match, not only its span."""
     needles = Needles(SECRET)
     needles.add(VALUE, b'{"customer": "Anna Schmidt"}')
     assert needles.find(b'{"customer": "Anna Schmitt"}') == []
@@ -80,7 +80,7 @@ def test_bytes_that_only_begin_alike_are_not_found() -> None:
 
 
 def test_the_fields_of_a_needle_make_it_again() -> None:
-    """A search that goes on after a restart finds the same, and does not need the bytes."""
+    """A search that is resumed after a restart finds the same without the original bytes."""
     needles = Needles(SECRET)
     needles.add(KEY, b"customer-0000042")
     again = Needles(SECRET)
@@ -91,7 +91,7 @@ def test_the_fields_of_a_needle_make_it_again() -> None:
 
 
 def test_the_rarest_span_is_chosen() -> None:
-    """What all values share makes the search slow, so it is not what is looked for."""
+    """Bytes that all values share would make the search slow, so they are not chosen."""
     sample = Sample()
     for number in range(200):
         sample.add(b'{"schema": "v1", "type": "customer", "number": %06d}' % number)
@@ -112,7 +112,7 @@ def test_the_rarest_span_is_chosen() -> None:
     ],
 )
 def test_zeros_are_passed_over_quickly(data: bytes, has_sample: bool) -> None:
-    """Also if most of what is looked for is zeros: indexes of Kafka have megabytes of them, and digests are dear."""
+    """Zeros are skipped even if a needle is mostly zeros: Kafka's indexes have megabytes of them, and digests are expensive."""
     sample = None
     if has_sample:
         sample = Sample()
@@ -128,5 +128,5 @@ def test_zeros_are_passed_over_quickly(data: bytes, has_sample: bool) -> None:
 
 
 def test_the_quick_hash_tells_the_zeros_that_fill_up_a_word() -> None:
-    """Sizes count: bytes with zeros behind them are other bytes."""
+    """Trailing zeros change the hash: sizes count."""
     assert len({quick_hash(b"abc" + b"\0" * count) for count in range(20)}) == 20

@@ -1,4 +1,4 @@
-"""Which search reads, and what the report says of it."""
+"""The choice of the search, and its name in the report."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def directory(tmp_path: Path) -> Path:
 def test_both_searches_find_the_same_and_the_report_names_which_has_read(
     directory: Path, is_compiled: bool, engine: str, clean: int
 ) -> None:
-    """The compiled one leaves the batches with findings to the plain one."""
+    """The compiled search hands batches with findings to the plain one."""
     subject = Subject(b"customer-42", frozenset({"users"}), Needles(b"s" * 32))
     report = scan_directory(RealEnv(), str(directory), subject, {}, is_compiled=is_compiled)
     offsets = sorted(one.offset or 0 for one in report.findings if one.what == VALUE)
@@ -47,7 +47,7 @@ def test_both_searches_find_the_same_and_the_report_names_which_has_read(
 
 
 def test_where_the_key_is_not_known_every_record_is_looked_at_plainly(directory: Path) -> None:
-    """The compiled search cannot tell which keys have a digest."""
+    """The compiled search cannot compare keys with a digest."""
     subject = Subject(None, frozenset({"users"}), Needles(b"s" * 32), b"x" * 32)
     report = scan_directory(RealEnv(), str(directory), subject, {}, is_compiled=True)
     assert (report.engine, report.counts.compiled_batches, report.counts.records) == ("plain", 0, 400)
