@@ -1,4 +1,4 @@
-"""Exchanges whose renames a worker process carries out, and what may become of it, of the log and of the directory meanwhile."""
+"""Exchanges whose renames a worker process executes, with failures of the worker, the log and the directory during them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ REFUSED = "raise OSError(5, 'Input/output error', 'a file')"
 
 
 class CountingEnv(RealEnv):
-    """Counts what the broker itself renames."""
+    """Counts the renames by the broker itself."""
 
     renames = 0
 
@@ -108,7 +108,7 @@ def log(tmp_path: Path) -> Log:
 
 @pytest.fixture
 def blocking() -> Iterator[ThreadPoolExecutor]:
-    """Threads for what waits for the disk."""
+    """Threads for disk I/O."""
     with ThreadPoolExecutor(2) as pool:
         yield pool
 
@@ -122,7 +122,7 @@ async def runner(log: Log) -> AsyncIterator[Watched]:
 
 
 async def clean(log: Log, runner: Runner, blocking: ThreadPoolExecutor) -> CleanResult:
-    """Carry out a round at all of the log, as the broker does."""
+    """Run a round over the whole log, as the broker does."""
     return await run_plan(log, plan_of(log), runner, check_done=never_done, blocking=blocking)
 
 
@@ -152,7 +152,7 @@ async def test_nothing_is_replaced_in_a_log_that_is_held(
 
 
 async def test_the_worker_renames(log: Log, runner: Watched, blocking: ThreadPoolExecutor, tmp_path: Path) -> None:
-    """The broker renames nothing, and what comes of it is what a broker does by itself, with two steps to an exchange."""
+    """The broker renames nothing. The result equals that of renames by the broker, with two steps per exchange."""
     other = make_log(tmp_path / "other")
     swap = Swapper(other)
     direct = ProcessRunner(other.env)
@@ -168,7 +168,7 @@ async def test_the_worker_renames(log: Log, runner: Watched, blocking: ThreadPoo
 
 
 async def test_the_log_is_in_use_meanwhile(log: Log, runner: Watched, blocking: ThreadPoolExecutor) -> None:
-    """Before and after each step all records can be read, and no segment goes: retention waits."""
+    """Before and after each step all records can be read, and retention deletes no segment."""
     before = latest(log)
     bases = {segment.base_offset for segment in log.segments}
 
@@ -189,9 +189,9 @@ async def test_the_log_is_in_use_meanwhile(log: Log, runner: Watched, blocking: 
 async def test_a_worker_killed_at_any_point_of_an_exchange(
     log: Log, blocking: ThreadPoolExecutor, changes: int
 ) -> None:
-    """The broker ends what the worker has begun: each exchange is whole, and the next round ends well.
+    """The broker completes the worker's moves: each exchange is whole, and the next round succeeds.
 
-    The round fails, unless the worker had told all of it before.
+    The round fails, unless the worker had reported its end before.
     """
     before, count = latest(log), len(log.segments)
     runner = ProcessRunner(log.env, program=failing(changes, KILLED))
@@ -212,7 +212,7 @@ async def test_a_worker_killed_at_any_point_of_an_exchange(
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", some((0, 2, 3, 9, 13), every=2))
 async def test_a_worker_whose_disk_refuses_a_change(log: Log, blocking: ThreadPoolExecutor, changes: int) -> None:
-    """The log is as it was, or reads what is new and takes no more appends; either way a start has one or the other."""
+    """The log is unchanged, or reads the new segment and refuses appends. After a restart it is complete in both cases."""
     before, count = latest(log), len(log.segments)
     runner = ProcessRunner(log.env, program=failing(changes, REFUSED))
     with pytest.raises(OSError, match="Input/output error"):
@@ -229,7 +229,7 @@ async def test_a_worker_whose_disk_refuses_a_change(log: Log, blocking: ThreadPo
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [1, 5, 12])
 async def test_a_worker_without_memory_for_a_change(log: Log, blocking: ThreadPoolExecutor, changes: int) -> None:
-    """The broker carries out what the worker could not, and the round continues."""
+    """The broker executes the moves that the worker could not, and the round continues."""
     before, count = latest(log), len(log.segments)
     runner = ProcessRunner(log.env, program=failing(changes, "raise MemoryError"))
     await clean(log, runner, blocking)
@@ -245,7 +245,7 @@ async def test_a_worker_without_memory_for_a_change(log: Log, blocking: ThreadPo
 async def test_a_partition_deleted_and_made_anew_meanwhile(
     log: Log, runner: Watched, blocking: ThreadPoolExecutor, step: int, tmp_path: Path
 ) -> None:
-    """The worker is told to rename in a directory that is another partition's by now: it touches none of its files."""
+    """The worker's renames are for a directory that a new partition has replaced: it touches none of the new files."""
     new = make_log(tmp_path / "new", batches=30)
     expected = segment_files(new)
 
@@ -268,7 +268,7 @@ async def test_a_partition_deleted_and_made_anew_meanwhile(
 async def test_a_log_can_be_read_in_every_turn_of_the_loop(
     log: Log, runner: Watched, blocking: ThreadPoolExecutor
 ) -> None:
-    """Segments are found by the names that memory has for them, whatever the worker has renamed by then."""
+    """Segments are found by their names in memory, even if the worker has already renamed them."""
     before = latest(log)
     round_ = asyncio.create_task(clean(log, runner, blocking))
     while not round_.done():
@@ -281,7 +281,7 @@ async def test_a_log_can_be_read_in_every_turn_of_the_loop(
 async def test_a_task_that_is_cancelled_leaves_nothing_half_done(
     log: Log, runner: Watched, blocking: ThreadPoolExecutor
 ) -> None:
-    """As when a loop ends with all of its tasks: the exchange that has begun is ended, by the broker if need be."""
+    """As at the end of a loop and its tasks: an exchange that has begun is completed, by the broker if necessary."""
     before, count = latest(log), len(log.segments)
     tasks: set[asyncio.Task[object]] = set()
 

@@ -1,4 +1,4 @@
-"""What a child writes, as the broker receives it."""
+"""Messages of a child, as the broker receives them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pipe() -> tuple[MessagePipe, int]:
 
 
 async def test_lines_come_whole_and_in_order() -> None:
-    """A line is told once its end is there, however it was written; what is behind the last end is no message."""
+    """A line is returned once it is complete, in however many writes. Bytes after the last line end are no message."""
     messages, other_end = pipe()
     os.write(other_end, b"one\ntw")
     assert await messages.line(WAIT_S) == b"one"

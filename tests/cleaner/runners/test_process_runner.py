@@ -1,4 +1,4 @@
-"""Rounds in a worker process: the same outcome as in a thread, whatever happens to the process."""
+"""Rounds in a worker process: the same outcome as in a thread, even if the process fails."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def kill(runner: ProcessRunner) -> None:
 
 
 async def test_the_result_is_that_of_the_inline_runner(log: Log, runner: ProcessRunner, tmp_path: Path) -> None:
-    """Same files byte for byte, same result apart from times and the runner's name; one worker does several rounds."""
+    """The files are equal byte for byte, and the result except times and the runner's name. One worker runs several rounds."""
     other = make_log(tmp_path / "other")
     inline = InlineRunner(other.env)
     pids = set()
@@ -123,14 +123,14 @@ async def test_the_result_is_that_of_the_inline_runner(log: Log, runner: Process
 
 @LINUX
 async def test_a_worker_takes_no_memory_for_each_processor(log: Log, runner: ProcessRunner) -> None:
-    """Libraries might, before the first round: with a dozen of processors the limit would be reached."""
+    """Libraries might do so before the first round; with a dozen CPUs this would reach the limit."""
     await runner.run(plan_of(log), on_output=Swapper(log))
     (taken,) = re.findall(rb"VmData:\s*(\d+) kB", told_by_system(runner, "status"))
     assert int(taken) < 200 * 1024
 
 
 async def test_a_worker_files_the_facts_of_a_segment(log: Log, runner: ProcessRunner) -> None:
-    """As a thread does; one that is told to stop leaves no half of a file, and the worker lives on for what comes next."""
+    """As a thread does. A stopped task leaves no partial file, and the worker remains for the next one."""
     segment = log.segments[0]
     task = FactsTask(log.path, segment.base_offset, segment.size, bytes(16), 1e9)
     path = facts_path(log.path, segment.base_offset)
@@ -160,7 +160,7 @@ async def test_a_worker_files_the_facts_of_a_segment(log: Log, runner: ProcessRu
 async def test_a_worker_killed_at_any_moment_loses_nothing(
     log: Log, runner: ProcessRunner, outputs_before: int
 ) -> None:
-    """SIGKILL at several points of a round: it fails with a clear error, the log is whole, the next round ends well."""
+    """SIGKILL at several points of a round: it fails with a clear error, the log is whole, and the next round succeeds."""
     before = latest(log)
     swap = Swapper(log)
 
@@ -186,7 +186,7 @@ async def test_a_worker_killed_at_any_moment_loses_nothing(
 
 @pytest.mark.usefixtures("slow")
 async def test_a_worker_killed_together_with_its_broker_leaves_garbage_that_a_start_removes(log: Log) -> None:
-    """Nobody sweeps: the `.cleaned` files are there until the directory is opened, and then they are not."""
+    """The `.cleaned` files remain until the next start opens the directory and removes them."""
     before = latest(log)
     runner = ProcessRunner(log.env, program=SLOW)
     task = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
@@ -228,7 +228,7 @@ async def test_a_round_can_be_told_to_stop(log: Log, runner: ProcessRunner) -> N
 @pytest.mark.slow
 @pytest.mark.usefixtures("slow")
 async def test_cancelling_ends_the_round_and_keeps_the_worker(log: Log, runner: ProcessRunner) -> None:
-    """When the cancelled task returns, the worker writes nothing any more."""
+    """Once the cancelled task has returned, the worker writes nothing."""
     task = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
     await wait_until(lambda: bool(leftovers(log)))
     pid = runner.worker_pid
@@ -277,7 +277,7 @@ async def test_an_output_that_cannot_be_swapped_ends_the_round(log: Log, runner:
 @pytest.mark.slow
 @LINUX
 async def test_a_round_over_its_memory_limit_says_so(log: Log) -> None:
-    """A batch that decompresses to more than the worker may take: the round fails, worker and broker go on."""
+    """A batch that decompresses to more than the worker's limit fails the round; worker and broker continue."""
     records = [Record(0, START_MS, b"big", bytes(50_000_000))]
     log.config = replace(log.config, max_message_bytes=1 << 20)
     log.append_as_leader(memoryview(build_batch(records, codec=4)))
@@ -304,7 +304,7 @@ def test_the_memory_limit_follows_the_plan(log: Log) -> None:
 
 
 async def test_errors_come_over_as_they_are(log: Log, runner: ProcessRunner) -> None:
-    """Corrupt batches and files that are gone are told with the same exceptions as in a thread."""
+    """Corrupt batches and missing files raise the same exceptions as in a thread."""
     path = damage(log, 3)
     with pytest.raises(CorruptLog, match=path.name) as caught:
         await runner.run(plan_of(log), on_output=Swapper(log))
@@ -321,7 +321,7 @@ async def test_errors_come_over_as_they_are(log: Log, runner: ProcessRunner) -> 
 
 @pytest.mark.slow
 async def test_rounds_wait_for_their_turn(log: Log, runner: ProcessRunner, tmp_path: Path) -> None:
-    """One worker cleans one partition at a time, in the order of asking."""
+    """One worker cleans one partition at a time, in the order of the calls."""
     other = make_log(tmp_path / "other")
     first, second = await asyncio.gather(
         runner.run(plan_of(log), on_output=Swapper(log)), runner.run(plan_of(other), on_output=Swapper(other))
@@ -346,7 +346,7 @@ async def test_an_idle_worker_goes_and_a_new_one_comes(log: Log) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("slow")
 async def test_closing_aborts_rounds(log: Log) -> None:
-    """The round under way and the one that waits fail; the worker is gone afterwards."""
+    """The round in progress and the waiting one fail, and the worker has exited."""
     runner = ProcessRunner(log.env, program=SLOW)
     plan = slow_plan(log)
     tasks = [asyncio.create_task(runner.run(plan, on_output=Swapper(log))) for _ in range(2)]
@@ -375,7 +375,7 @@ def session_niceness(pid: int) -> int | None:
 @pytest.mark.slow
 @LINUX
 async def test_a_worker_gives_way(log: Log, runner: ProcessRunner) -> None:
-    """Low priority for processor, alone and as a session, and disk; first to go where memory runs out; a group of its own."""
+    """It has low CPU priority, as a process and as a session, low disk priority, a high OOM score, and its own process group."""
     await runner.run(plan_of(log), on_output=Swapper(log))
     pid = runner.worker_pid
     assert pid is not None
@@ -407,7 +407,7 @@ async def test_a_worker_leaves_a_processor_to_the_broker(log: Log) -> None:
 @LINUX
 @pytest.mark.slow
 async def test_a_worker_ends_with_its_broker(log: Log, tmp_path: Path) -> None:
-    """When the broker is killed, its worker is too, in the middle of a round, so that it cannot disturb the next broker."""
+    """If the broker is killed during a round, so is its worker, which cannot disturb the next broker."""
     code = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
@@ -435,7 +435,7 @@ async def test_a_worker_ends_with_its_broker(log: Log, tmp_path: Path) -> None:
 
 
 async def test_a_worker_that_cannot_begin_is_told_of(log: Log, tmp_path: Path) -> None:
-    """What the worker wrote to its standard error is in the error; the next round may fare better."""
+    """The error contains the worker's standard error; the next round may succeed."""
     mark = tmp_path / "mark"
     mark.touch()
     fails_once = f"import os, sys; os.path.exists({str(mark)!r}) and sys.exit('no such thing'); {WORKER_PROGRAM}"
@@ -449,7 +449,7 @@ async def test_a_worker_that_cannot_begin_is_told_of(log: Log, tmp_path: Path) -
 
 @pytest.mark.slow
 async def test_a_warm_worker_gives_the_same_bytes(log: Log, runner: ProcessRunner, tmp_path: Path) -> None:
-    """The files of the compiled engine are those of the plain one, and the worker is the one that was made ready."""
+    """The worker that was started early runs the round; its files equal those of the plain engine."""
     other = make_log(tmp_path / "other")
     await runner.warm_up()
     pid = runner.worker_pid

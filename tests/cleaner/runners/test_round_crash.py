@@ -1,11 +1,11 @@
 """A whole round, stopped at any of its file operations: map, rewrite, swap, group after group.
 
 Strategy: a log with superseded records, tombstones and transactions is cleaned on `MemoryEnv` in groups of several sources, some
-of them emptied at the end. Each run stops at another change or sync, with nothing, everything or a random part of the
-unsynced data lost; then the directory is opened and the round is done again.
+of them emptied at the end. Each run stops at a different change or sync, and loses nothing, everything or a random part of the
+unsynced data. Then the directory is opened and the round repeated.
 
-Invariants: each group is old or new; groups become new in order; keys have their newest values throughout, also when the round
-is done again (which may change more than the first one did: markers whose transactions are gone get their horizon).
+Invariants: each group is old or new; groups become new in order; keys always have their newest values, even after the repeated
+round (which may change more than the first one: markers without remaining transactions get their horizon).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def content(log: CleanerLog, start: int, end: int) -> tuple[tuple[int, ...], byt
 
 
 def newest(log: CleanerLog) -> dict[bytes | None, bytes | None]:
-    """What a consumer of committed records ends up with."""
+    """The newest committed value of each key, as a consumer sees it."""
     aborted = log.aborted()
     found = {}
     for batch in log.stored():
@@ -102,7 +102,7 @@ def undisturbed() -> Undisturbed:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_round_stopped_at_any_point(mode: str) -> None:
-    """Every group is old or new, nothing that a consumer may count on is lost, and it can be done again."""
+    """Every group is old or new, no guaranteed record is lost, and the round can be repeated."""
     expected = undisturbed()
     assert len(expected.groups) >= 4
     seen = set()

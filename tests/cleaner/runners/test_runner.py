@@ -38,7 +38,7 @@ KEYS = 100
 
 
 def make_log(directory: Path, batches: int = 150) -> Log:
-    """A log of eleven segments; each batch has one key of its own and nine of a hundred that come again and again."""
+    """A log of eleven segments. Each batch has one unique key, and nine of a hundred keys that recur."""
     env = RealEnv(SettableClock(START_MS))
     log = create_log(env, f"{directory}/t-0", "t", 0, TOPIC_ID, CONFIG, Validation(), producer_expiration_ms=86_400_000)
     log.on_files_removed = lambda paths, delay_ms: None
@@ -65,7 +65,7 @@ def plan_of(log: Log, **fields: object) -> CleanPlan:
 
 
 def latest(log: Log) -> dict[bytes | None, bytes | None]:
-    """The newest value of each key: what cleaning must not change."""
+    """The newest value of each key, which cleaning must not change."""
     found: dict[bytes | None, bytes | None] = {}
     for segment in log.segments:
         data = log.env.read_bytes(segment.path)
@@ -84,7 +84,7 @@ def segment_files(log: Log) -> dict[str, bytes]:
 
 
 def damage(log: Log, number: int) -> Path:
-    """Turn one bit of a segment around (and back, the second time)."""
+    """Flip one bit of a segment; a second call restores it."""
     path = Path(log.segments[number].path)
     data = bytearray(path.read_bytes())
     data[100] ^= 1
@@ -93,7 +93,7 @@ def damage(log: Log, number: int) -> Path:
 
 
 def leftovers(log: Log) -> list[str]:
-    """Files of rounds that are not over."""
+    """Files of unfinished rounds."""
     return [path.name for path in Path(log.path).iterdir() if path.suffix in (".cleaned", ".swap")]
 
 
@@ -125,7 +125,7 @@ async def runner(log: Log) -> AsyncIterator[InlineRunner]:
 
 
 async def test_a_round_swaps_each_output_and_tells_what_it_did(log: Log, runner: InlineRunner) -> None:
-    """Outputs are swapped one after the other while the round goes on; every key keeps its newest value."""
+    """Outputs are swapped one at a time while the round continues; every key keeps its newest value."""
     before = latest(log)
     count = len(log.segments)
     swap = Swapper(log)
@@ -141,7 +141,7 @@ async def test_a_round_swaps_each_output_and_tells_what_it_did(log: Log, runner:
 
 
 async def test_a_round_can_be_told_to_stop(log: Log, runner: InlineRunner) -> None:
-    """`check_done` ends a round after its first output: that one stays, nothing else is left behind."""
+    """`check_done` ends a round after its first output. That output remains, and no other file."""
     before = latest(log)
     swap = Swapper(log)
 
@@ -157,7 +157,7 @@ async def test_a_round_can_be_told_to_stop(log: Log, runner: InlineRunner) -> No
 
 
 async def test_cancelling_returns_when_the_thread_has_ended(log: Log, runner: InlineRunner) -> None:
-    """Whoever cancels the task may delete the directory afterwards: nobody writes there any more."""
+    """The canceller may then delete the directory: the thread no longer writes there."""
     has_begun = asyncio.Event()
     may_go_on = asyncio.Event()
     swap = Swapper(log)
@@ -232,7 +232,7 @@ async def test_closing_ends_what_is_under_way(log: Log) -> None:
 
 
 def test_only_files_of_the_round_are_swept(log: Log) -> None:
-    """`.cleaned` files below the end of the plan go, all others stay; a directory that is gone is no error."""
+    """`.cleaned` files below the end of the plan are removed, all others kept; a missing directory is no error."""
     plan = plan_of(log)
     names = [f"{0:020d}.log.cleaned", f"{0:020d}.timeindex.cleaned"]
     others = ["x.cleaned", f"{plan.first_uncleanable_offset:020d}.log.cleaned", f"{0:020d}.log.deleted"]

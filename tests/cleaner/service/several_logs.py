@@ -1,4 +1,4 @@
-"""Several logs in memory and a cleaner for them, for tests that decide which one is cleaned, when, and what happens meanwhile.
+"""Several logs in memory and their cleaner, for tests of which log is cleaned, when, and with which events during a round.
 
 logs = SeveralLogs()
 log = logs.filthy("t", 20)                  20 batches of one record, five to a segment
@@ -37,7 +37,7 @@ CHECKPOINT = "/data/cleaner-offset-checkpoint"
 
 
 class WatchedLogs(dict[tuple[str, int], Log]):
-    """A table of logs that counts how often it is gone through; `error` is raised once when it is."""
+    """A table of logs that counts its iterations; the next one raises `error`, if set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class WatchedLogs(dict[tuple[str, int], Log]):
 
 
 class _Writing(NamedTuple):
-    """One of the logs, to be told what happens to it."""
+    """Writes events to one of the logs."""
 
     logs: SeveralLogs
     log: Log
@@ -93,7 +93,7 @@ class SeveralLogs:
     # -- logs --------------------------------------------------------------------------------------------------------
 
     def add(self, topic: str, text: str = "", *, partition: int = 0, **config: Any) -> Log:
-        """A log in which that has happened (see `timeline`), compacted unless told otherwise."""
+        """Add a log with these events (see `timeline`), compacted by default."""
         config.setdefault("cleanup_policy", frozenset({"compact"}))
         config.setdefault("file_delete_delay_ms", 0)
         log = create_one(self.env, LogConfig(**config), path=f"/data/{topic}-{partition}")
@@ -102,7 +102,7 @@ class SeveralLogs:
         return log
 
     def write(self, log: Log, text: str) -> None:
-        """Have happen in a log what a line says: see `timeline`."""
+        """Write the events of a line to a log: see `timeline`."""
         timeline.write(_Writing(self, log), text)
 
     def data(self, log: Log, *words: str, **fields: Any) -> int:
@@ -147,7 +147,7 @@ class SeveralLogs:
             self.service.config_changed(log, before)
 
     def values(self, log: Log) -> list[tuple[int, str]]:
-        """(offset, key) of every record that is left and no marker."""
+        """(offset, key) of every remaining record that is no marker."""
         found = []
         for segment in log.segments:
             data = self.env.read_bytes(segment.path)[: segment.size]
@@ -158,14 +158,14 @@ class SeveralLogs:
         return found
 
     def is_clean(self, log: Log) -> bool:
-        """Whether no key is there twice in what may be cleaned."""
+        """Return whether the cleanable part has no key twice."""
         keys = [key for offset, key in self.values(log) if offset < log.active.base_offset]
         return len(keys) == len(set(keys))
 
     # -- the cleaner -------------------------------------------------------------------------------------------------
 
     def due(self, states: PartitionStates, mode: str = KAFKA) -> LogPicker:
-        """Which log is next, with the states and checkpoints of `states`."""
+        """Return the next log, given the states and checkpoints of `states`."""
         blocking = ThreadPoolExecutor(1)
         prompt = None if mode == KAFKA else PromptLogs(self.env, blocking)
         return LogPicker(self.env, self.logs, states, CleanerMetrics(), prompt, blocking)
@@ -197,7 +197,7 @@ class SeveralLogs:
 
     @property
     def checkpoints(self) -> dict[tuple[str, int], int]:
-        """What the checkpoint file says."""
+        """Return the content of the checkpoint file."""
         return read_offset_checkpoint(self.env, CHECKPOINT)
 
     def write_checkpoints(self, **offsets: int) -> None:

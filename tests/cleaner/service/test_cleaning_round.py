@@ -1,4 +1,4 @@
-"""A round's outputs are swapped in while the loop has other things to do."""
+"""Swaps of a round's outputs let the loop serve other tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def log() -> CleanerLog:
 
 @pytest.fixture
 def blocking() -> Iterator[ThreadPoolExecutor]:
-    """Threads for what waits for the disk."""
+    """Threads for disk I/O."""
     with ThreadPoolExecutor(2) as pool:
         yield pool
 
@@ -74,7 +74,7 @@ async def test_a_large_swap_leaves_the_loop_its_turns(log: CleanerLog, blocking:
 
 
 async def test_a_round_that_is_cancelled_in_a_swap_ends_it(log: CleanerLog, blocking: ThreadPoolExecutor) -> None:
-    """Half an exchange is left to nobody: the log can be cleaned again, and holds the new segment under its own name."""
+    """No exchange is left unfinished: the log can be cleaned again, and has the new segment under its own name."""
     round_ = asyncio.create_task(run(log, blocking))
     while not log.log.is_exchanging:
         await asyncio.sleep(0)
@@ -93,7 +93,7 @@ async def test_a_round_that_is_cancelled_in_a_swap_ends_it(log: CleanerLog, bloc
 async def test_what_lies_behind_a_coarse_index_is_not_scanned_in_the_loop(
     index_interval_bytes: int, is_scanned_in_loop: bool, blocking: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new segment is opened in the loop as long as its index leaves little to scan, else in a thread."""
+    """A new segment is opened in the loop if its index leaves little to scan, otherwise in a thread."""
     log = CleanerLog(index_interval_bytes=index_interval_bytes)
     for number in range(40):
         log.data(f"key-{number}={'x' * 2000}")
@@ -115,7 +115,7 @@ async def test_what_lies_behind_a_coarse_index_is_not_scanned_in_the_loop(
 
 
 def test_a_plan_is_the_same_from_what_was_looked_up_before(log: CleanerLog) -> None:
-    """What a thread has noted of the segments is taken over; what it has passed over is looked up."""
+    """Segments that a thread has read are used as they are; the ones it skipped are read for the plan."""
     log.write("t2: a | abort 2 | roll")
     known = look_at_segments(log.env, list(log.log.segments))
     assert list(known) == log.log.segments[:-1]
@@ -127,7 +127,7 @@ def test_a_plan_is_the_same_from_what_was_looked_up_before(log: CleanerLog) -> N
 
 
 def test_a_segment_that_retention_removes_is_passed_over(log: CleanerLog) -> None:
-    """Its files are gone when the thread comes to it: the others are looked at all the same."""
+    """Its files are gone when the thread reads it; the others are read nevertheless."""
     segments = list(log.log.segments)
     delete_oldest(log.log, 2)
     assert list(look_at_segments(log.env, segments)) == segments[2:-1]

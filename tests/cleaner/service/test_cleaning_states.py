@@ -1,7 +1,7 @@
 """States, checkpoints and uncleanable partitions: the rows of Kafka's LogCleanerManagerTest about them.
 
-Rows about ranges are in test_eligibility, those about which log is picked in test_due_logs; those about several log directories,
-and about truncation, have no counterpart.
+Rows about ranges are in test_eligibility, those about the choice of a log in test_due_logs. Rows about several log directories
+and about truncation have no counterpart.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def in_progress() -> PartitionStates:
 
 
 def aborted() -> PartitionStates:
-    """One partition, which is being cleaned and was told to stop and pause."""
+    """One partition, whose round was aborted for a pause."""
     states = in_progress()
     states.abort_and_pause(TP)
     return states
@@ -99,14 +99,14 @@ def test_pauses_add_up() -> None:
 
 
 def test_what_is_in_progress_cannot_be_resumed() -> None:
-    """Neither before nor after it was told to stop."""
+    """Neither before nor after it was aborted."""
     for make in (in_progress, aborted):
         with pytest.raises(RuntimeError, match="expected state paused"):
             make().resume(TP)
 
 
 def test_a_pause_may_be_given_up_before_the_round_has_ended() -> None:
-    """The round still ends without effect, and then the partition is free; what has no pause has none to give up."""
+    """The round still ends without effect, which frees the partition. Without a pause this is an error."""
     states = aborted()
     states.give_up_pause(TP)
     assert states.state(TP) == "aborted"
@@ -118,7 +118,7 @@ def test_a_pause_may_be_given_up_before_the_round_has_ended() -> None:
 
 
 def test_an_aborted_round_is_told_and_its_end_is_told() -> None:
-    """`check_done` raises once it is to stop; who waits for the pause hears when it stands still."""
+    """`check_done` raises once the round must stop; the end of the round wakes those who wait for the pause."""
     states = in_progress()
     told: list[object] = []
     states.on_paused = told.append
@@ -142,7 +142,7 @@ def test_two_who_want_a_pause_at_the_same_time_both_get_it() -> None:
 
 
 def test_abort_frees_the_partition_when_the_round_has_ended() -> None:
-    """abortCleaning: no effect on what stands still, and no pause is left behind."""
+    """abortCleaning: no effect without a round, and no pause remains."""
     states = in_progress()
     states.abort(TP)
     with pytest.raises(CleaningAborted):
@@ -154,7 +154,7 @@ def test_abort_frees_the_partition_when_the_round_has_ended() -> None:
 
 
 def test_a_truncation_while_retention_has_paused_the_log() -> None:
-    """testConcurrentLogCleanupAndLogTruncation: pauses of two come and go in any order."""
+    """testConcurrentLogCleanupAndLogTruncation: two pauses may begin and end in any order."""
     states = paused()
     states.abort_and_pause(TP)
     states.resume(TP)
@@ -163,7 +163,7 @@ def test_a_truncation_while_retention_has_paused_the_log() -> None:
 
 
 def test_a_deletion_while_retention_has_paused_the_log() -> None:
-    """testConcurrentLogCleanupAndTopicDeletion: the deletion forgets the log, its pause is still there to be resumed."""
+    """testConcurrentLogCleanupAndTopicDeletion: the deletion drops the log's state; its pause remains until resumed."""
     states = paused()
     states.forget(TP)
     states.resume(TP)
@@ -174,7 +174,7 @@ def test_a_deletion_while_retention_has_paused_the_log() -> None:
 
 
 def test_checkpoints_come_and_go() -> None:
-    """testUpdateCheckpoints…: what was set is told, what was forgotten is not; each change counts."""
+    """testUpdateCheckpoints…: set checkpoints are returned, forgotten ones are not; each change raises the generation."""
     states = PartitionStates()
     states.set_checkpoint(TP, 999)
     assert (states.checkpoint(TP), states.generation) == (999, 1)
@@ -208,7 +208,7 @@ def test_in_mode_kafka_a_failure_is_for_good() -> None:
 
 
 def test_tries_come_later_each_time() -> None:
-    """From a minute to an hour, twice as long each time; success ends the row."""
+    """The wait doubles from a minute to an hour; a success resets it."""
     states = PartitionStates()
     now_ms, waits = START_MS, []
     for _ in range(20):
@@ -227,7 +227,7 @@ def test_tries_come_later_each_time() -> None:
 
 
 def test_a_change_brings_the_next_try_at_once() -> None:
-    """It is still shown until a round succeeds, and the waits begin anew."""
+    """It is shown until a round succeeds, and the waits start again at a minute."""
     states = PartitionStates()
     for _ in range(5):
         states.mark_uncleanable(TP, "broken", START_MS, is_retried=True)

@@ -1,4 +1,4 @@
-"""Which log is picked: the rows of Kafka's LogCleanerManagerTest about that."""
+"""The choice of the next log: the rows of Kafka's LogCleanerManagerTest about it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_an_open_transaction_keeps_everything_behind_it() -> None:
 
 
 async def test_what_is_overdue_comes_first_in_mode_prompt_only() -> None:
-    """Kafka goes by the ratio alone, so that the overdue log may wait for ever."""
+    """Kafka sorts by ratio alone, so an overdue log may wait forever."""
     logs = SeveralLogs()
     overdue = logs.filthy("overdue", 25, max_compaction_lag_ms=60_000)
     logs.filthy("dirtier", 30)
@@ -124,7 +124,7 @@ async def test_what_is_overdue_comes_first_in_mode_prompt_only() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_one_scan_serves_several_rounds_in_mode_prompt(mode: str) -> None:
-    """What was found is taken in order, each checked again; Kafka scans for each round."""
+    """The logs found are taken in order, each checked again; Kafka scans for each round."""
     logs, states = three_logs()
     states = PartitionStates()
     due = logs.due(states, mode)

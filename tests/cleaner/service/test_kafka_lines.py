@@ -1,4 +1,4 @@
-"""What mode kafka logs in Kafka's words, compared with what Apache Kafka 4.3.1 logged."""
+"""Kafka's log lines in mode kafka, compared with those of Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_empty_round_has_figures_without_meaning(caplog: pytest.LogCaptureFix
 async def test_a_full_map_is_ninety_percent_of_its_table(
     logs: SeveralLogs, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In mode kafka, as in Kafka, in the log and in the metric; and only there these lines are logged."""
+    """In mode kafka the log and the metric show this, as in Kafka. Other modes do not log these lines."""
     log = logs.add("t", min_cleanable_dirty_ratio=0.0)
     for number in range(100):
         logs.data(log, f"key{number}=v")

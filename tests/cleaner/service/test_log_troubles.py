@@ -1,4 +1,4 @@
-"""A log whose file is away, or that cannot be looked at: the others are cleaned and retained, and it is told once."""
+"""A log with a missing file, or that cannot be examined: cleaning and retention of others continue, and it is logged once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BOTH = frozenset({"compact", "delete"})
 
 
 def quarantined(logs: SeveralLogs) -> tuple[Segment, bytes]:
-    """A log `bad` with a corrupt segment in the middle, and what that had in it."""
+    """A log `bad` with a corrupt segment in the middle, and the segment's original content."""
     log = logs.add("bad", min_cleanable_dirty_ratio=0.0)
     for _ in range(3):
         logs.fill(log, 10, keys=3)
@@ -35,7 +35,7 @@ def messages(caplog: pytest.LogCaptureFixture, *words: str) -> list[str]:
 async def test_a_quarantined_file_may_be_moved_away(
     logs: SeveralLogs, caplog: pytest.LogCaptureFixture, has_same_times: bool
 ) -> None:
-    """Others are cleaned and retained meanwhile; when it is back it is looked at again, whatever its times."""
+    """Others are cleaned and retained. Once the file is back it is examined again, whatever its modification time."""
     segment, good = quarantined(logs)
     path = segment.path
     mtime_ms = logs.env.mtime_ms(path)
@@ -71,7 +71,7 @@ async def test_a_quarantined_file_may_be_moved_away(
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_retention_of_the_others_goes_on(logs: SeveralLogs, caplog: pytest.LogCaptureFixture, mode: str) -> None:
-    """Where records have no timestamps the file's time counts; one that is gone is told once, and again after it was there."""
+    """Without timestamps the file's time counts. A missing file is logged once, and again if it is missing after a return."""
     gone = logs.fill(logs.add("gone", cleanup_policy=BOTH, retention_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0), 10)
     other = logs.filthy("other", 20, cleanup_policy=BOTH, retention_ms=HOUR_MS)
     service = await logs.start(mode=mode)
@@ -102,7 +102,7 @@ async def test_retention_of_the_others_goes_on(logs: SeveralLogs, caplog: pytest
 async def test_a_bug_in_the_look_at_one_log_stops_no_other(
     logs: SeveralLogs, caplog: pytest.LogCaptureFixture, mode: str
 ) -> None:
-    """It is told once, with its traceback."""
+    """It is logged once, with its traceback."""
     logs.filthy("bad", 30).producers = None  # type: ignore[assignment]
     logs.filthy("good", 20)
     with caplog.at_level(logging.WARNING):
@@ -117,7 +117,7 @@ async def test_a_bug_in_the_look_at_one_log_stops_no_other(
 async def test_a_segment_that_cannot_be_closed_is_told_of_once(
     logs: SeveralLogs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As long as it is the same error; and it is closed when that is over."""
+    """As long as the error is the same; the segment is closed once the error is gone."""
     log = logs.add("t", max_compaction_lag_ms=HOUR_MS)
     logs.data(log, "k=v")
     service = await logs.start()

@@ -1,4 +1,4 @@
-"""How far a round is, how fast it goes, and how long it will take."""
+"""The progress, rate and remaining time of a round."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tests.waiting import wait_until
 def test_rate_and_time_left(
     done: int, total: int | None, elapsed_s: float, expected: tuple[float | None, float | None]
 ) -> None:
-    """Known once there is something to go by; what has grown beyond its total is as good as over."""
+    """Known once enough is done for an estimate; an operation beyond its total has no time left."""
     assert pace(done, total, elapsed_s) == expected
 
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 @pytest.mark.parametrize("values", [1, 20], ids=["nothing goes", "most goes"])
 async def test_a_round_that_is_over_has_done_all_of_its_log(mode: str, values: int) -> None:
-    """What will be read and written is known from the plan and from the outputs, so it ends at all of the log, and not before."""
+    """The plan and the outputs determine the total I/O, so progress reaches the whole log exactly at the end."""
     log = CleanerLog()
     for number in range(100):
         log.data(f"key-{number // values}", producer=1)
@@ -65,7 +65,7 @@ async def test_a_round_that_is_over_has_done_all_of_its_log(mode: str, values: i
 
 
 async def test_a_round_under_way_is_told_and_counted_once(logs: SeveralLogs, held: HeldRunner) -> None:
-    """Its share of the log and its bytes while it goes on; the bytes count as the round's own when it is over."""
+    """In progress it shows its share of the log and its bytes; once finished, its bytes count once, as the round's."""
     log = logs.filthy("t", 20)
     service = await logs.start(new_process_runner=lambda: held)
     await wait_until(lambda: bool(held.plans))

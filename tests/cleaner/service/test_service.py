@@ -1,4 +1,4 @@
-"""The loop of the cleaner on a clock that the tests move: when it looks, what it cleans, and what it tells."""
+"""The loop of the cleaner on a clock that the tests move: its cycles, rounds and status."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONCE = {"min_cleanable_dirty_ratio": 0.0}
 @pytest.mark.parametrize("codec", range(5), ids=("none", "gzip", "snappy", "lz4", "zstd"))
 async def test_writing_and_cleaning_in_turns(logs: SeveralLogs, codec: int) -> None:
     """LogCleanerParameterizedIntegrationTest.cleanerTest: the last values stay at their offsets, the log shrinks each time,
-    a batch larger than the buffers is no hindrance, a deleted partition's checkpoint goes.
+    a batch may exceed the buffers, and a deleted partition's checkpoint is removed.
     """
     log = logs.add("t", segment_bytes=2048, **ONCE)
     service = await logs.start(mode=KAFKA, io_buffer_bytes=128)
@@ -92,7 +92,7 @@ async def test_after_a_round_it_looks_again_at_once(logs: SeveralLogs) -> None:
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_a_rolled_segment_is_looked_at_soon_in_mode_prompt(logs: SeveralLogs, mode: str) -> None:
-    """Whatever the backoff, and several rolls are one look; kafka waits for the backoff."""
+    """It does not wait for the backoff, and several rolls share one cycle. Mode kafka waits for the backoff."""
     log = logs.add("t", **ONCE)
     service = await logs.start(mode=mode, backoff_ms=HOUR_MS)
     log.on_flush_due = service.rolled
@@ -138,7 +138,7 @@ async def test_threads_are_rounds_at_once(logs: SeveralLogs, held: HeldRunner) -
 
 
 async def test_settings_reach_the_plan_and_change_while_it_runs(logs: SeveralLogs, held: HeldRunner) -> None:
-    """Buffer, load factor and rate are shared by the threads; a round under way keeps what it began with."""
+    """The threads share buffer, load factor and rate. A round in progress keeps its settings."""
     logs.filthy("a", 10)
     settings: dict[str, Any] = {"threads": 2, "dedupe_buffer_bytes": 4 << 20, "io_buffer_bytes": 4096}
     service = await logs.start(
@@ -157,7 +157,7 @@ async def test_settings_reach_the_plan_and_change_while_it_runs(logs: SeveralLog
 
 
 async def test_a_shorter_backoff_counts_at_once(logs: SeveralLogs) -> None:
-    """cleanerConfigUpdateTest: a cleaner that waits waits no longer than it may now."""
+    """cleanerConfigUpdateTest: the new backoff limits the wait in progress."""
     log = logs.add("t", **ONCE)
     service = await logs.start(mode=KAFKA, backoff_ms=HOUR_MS)
     await service.settled()
@@ -168,7 +168,7 @@ async def test_a_shorter_backoff_counts_at_once(logs: SeveralLogs) -> None:
 
 
 async def test_many_logs_let_others_have_their_turn(logs: SeveralLogs) -> None:
-    """A look at all of them is cut into pieces."""
+    """A scan of all logs yields in between."""
     for partition in range(600):
         logs.add("t", partition=partition)
     service = await logs.start(mode=KAFKA)
@@ -181,7 +181,7 @@ async def test_many_logs_let_others_have_their_turn(logs: SeveralLogs) -> None:
 
 
 def test_settings_have_kafkas_defaults() -> None:
-    """For those who use the service without a broker."""
+    """They apply when the service is used without a broker."""
     settings = ServiceSettings().for_rounds(bytes(16))
     assert settings.map_max_entries == int(134_217_728 // 24 * 0.9)
     assert settings.io_buffer_bytes == 262_144
@@ -194,7 +194,7 @@ def test_settings_have_kafkas_defaults() -> None:
 
 
 async def test_status(logs: SeveralLogs) -> None:
-    """The gauges of Kafka, and per partition what was removed and by whom."""
+    """It has Kafka's gauges and, per partition, the removed records and the rounds by runner."""
     logs.filthy("t", 20)
     logs.filthy("deleted", 20, cleanup_policy=frozenset({"delete"}))
     service = await logs.start(mode=KAFKA)
@@ -212,7 +212,7 @@ async def test_status(logs: SeveralLogs) -> None:
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_overdue_is_shown(logs: SeveralLogs, mode: str) -> None:
-    """A log that is not cleaned although its lag is over shows for how long, and how old its oldest record is."""
+    """A log that is not cleaned after its lag shows the delay, and the age of its oldest record."""
     log = logs.filthy("t", 20, max_compaction_lag_ms=HOUR_MS)
     logs.env.fail("append", "*.cleaned", OSError(errno.EIO, "Input/output error"))
     service = await logs.start(mode=mode)
@@ -229,7 +229,7 @@ async def test_overdue_is_shown(logs: SeveralLogs, mode: str) -> None:
 async def test_the_lag_is_the_age_of_the_oldest_record_that_no_round_has_been_over(
     logs: SeveralLogs, mode: str, lag_ms: int
 ) -> None:
-    """With a longest lag and without, in the active segment too; what a round has been over has none."""
+    """With and without a longest lag, and in the active segment, too. Records that a round has covered have no lag."""
     log = logs.add("t", max_compaction_lag_ms=lag_ms, min_cleanable_dirty_ratio=1.0)
     service = await logs.start(mode=mode)
     await service.settled()
@@ -254,7 +254,7 @@ async def test_the_lag_is_the_age_of_the_oldest_record_that_no_round_has_been_ov
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_what_must_be_cleaned_is_shown(logs: SeveralLogs, mode: str) -> None:
-    """KIP-354's ratio: bytes past the longest lag by all that are clean or may be cleaned. What is held back counts as a log."""
+    """KIP-354's ratio: bytes past the longest lag divided by clean and cleanable bytes. Logs that are held back are counted."""
     log = logs.add("t", max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
     logs.add("held", "t7: a=1 | roll", max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
     logs.env.fail("append", "*.cleaned", OSError(errno.EIO, "Input/output error"))
@@ -271,7 +271,7 @@ async def test_what_must_be_cleaned_is_shown(logs: SeveralLogs, mode: str) -> No
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_the_greatest_delay_is_of_the_last_scan_in_mode_prompt(logs: SeveralLogs, mode: str) -> None:
-    """Kafka's gauge goes on showing what it showed when something was picked last."""
+    """Kafka's gauge keeps its value from the last picked log."""
     logs.filthy("t", 20, max_compaction_lag_ms=HOUR_MS)
     logs.clock.advance_ms(HOUR_MS + 10_000)
     service = await logs.start(mode=mode)
@@ -283,7 +283,7 @@ async def test_the_greatest_delay_is_of_the_last_scan_in_mode_prompt(logs: Sever
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_a_log_that_is_overdue_but_held_counts_for_the_greatest_delay(logs: SeveralLogs, mode: str) -> None:
-    """LogCleanerManager.grabFilthiestCompactedLog: also if an open transaction leaves nothing to clean. In mode kafka, as in
+    """LogCleanerManager.grabFilthiestCompactedLog: even if an open transaction leaves nothing to clean. In mode kafka, as in
     Kafka, only once another log is cleaned.
     """
     logs.add("held", "t7: a=1 | roll", max_compaction_lag_ms=HOUR_MS)

@@ -1,4 +1,4 @@
-"""What the loop of the cleaner keeps on disk, and how it stops and starts."""
+"""The files of the cleaner's loop, its stop and its start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAST_CLEANED = "/data/diamant-last-cleaned-checkpoint"
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_the_key_of_hashes_is_kept(logs: SeveralLogs, held: HeldRunner, mode: str) -> None:
-    """In mode prompt it is the same after a restart, for filters on disk; in mode kafka there is none on disk."""
+    """In mode prompt the key survives a restart, as the filters on disk need it. In mode kafka there is no key on disk."""
     logs.filthy("t", 20)
     for count in (1, 2):
         held.is_closed = False
@@ -29,7 +29,7 @@ async def test_the_key_of_hashes_is_kept(logs: SeveralLogs, held: HeldRunner, mo
 
 
 async def test_a_restart_goes_on_at_the_checkpoint(logs: SeveralLogs) -> None:
-    """Entries of partitions that are no more are dropped with the next write."""
+    """The next write drops the entries of deleted partitions."""
     log = logs.filthy("t", 20)
     logs.write_checkpoints(gone=7)
     await logs.start()
@@ -49,7 +49,7 @@ async def test_a_restart_goes_on_at_the_checkpoint(logs: SeveralLogs) -> None:
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_when_a_log_was_cleaned_is_known_after_a_restart(logs: SeveralLogs, mode: str) -> None:
-    """Of logs that are still there; after a restart, and after a kill, too. A file that is empty or broken is no hindrance."""
+    """For existing logs, after a restart and after a kill. An empty or damaged file is no error."""
     log = logs.filthy("t", 20)
     logs.filthy("gone", 20)
     service = await logs.start(mode=mode)
@@ -72,7 +72,7 @@ async def test_when_a_log_was_cleaned_is_known_after_a_restart(logs: SeveralLogs
 
 
 async def test_a_deleted_log_leaves_the_checkpoint_file_soon(logs: SeveralLogs) -> None:
-    """Without waiting for the next look: after a crash a new log of that name would be taken for clean."""
+    """Before the next cycle: after a crash a new log of that name would otherwise count as clean."""
     log = logs.filthy("t", 20)
     service = await logs.start(backoff_ms=HOUR_MS)
     await service.settled()
@@ -91,7 +91,7 @@ async def test_a_broken_checkpoint_file_counts_as_empty(logs: SeveralLogs) -> No
 
 
 async def test_a_checkpoint_that_cannot_be_written_is_written_later(logs: SeveralLogs) -> None:
-    """The round counts nevertheless: without the entry the next start would only clean too much."""
+    """The round succeeds nevertheless: without the entry the next start would only clean more."""
     logs.filthy("t", 20)
     fault = logs.env.fail("create", f"{CHECKPOINT}*", OSError(errno.ENOSPC, "No space left on device"))
     service = await logs.start()

@@ -1,4 +1,4 @@
-"""What the time makes due for the loop of the cleaner: lags, tombstones and markers, retention."""
+"""Deadlines of the cleaner's loop: lags, tombstones and markers, retention."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONCE = {"min_cleanable_dirty_ratio": 0.0}
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_min_compaction_lag(logs: SeveralLogs, mode: str) -> None:
-    """LogCleanerLagIntegrationTest: what is younger than the lag stays as it is, what is older is cleaned."""
+    """LogCleanerLagIntegrationTest: records younger than the lag are unchanged, older ones are cleaned."""
     log = logs.filthy("t", 20, min_compaction_lag_ms=HOUR_MS)
     before = logs.values(log)
     first_end = log.active.base_offset
@@ -38,7 +38,7 @@ async def test_min_compaction_lag(logs: SeveralLogs, mode: str) -> None:
 
 
 async def test_max_compaction_lag(logs: SeveralLogs) -> None:
-    """testMaxLogCompactionLag: with a ratio of 1 only what is overdue is cleaned, and only that."""
+    """testMaxLogCompactionLag: with a ratio of 1 exactly the overdue segments are cleaned."""
     log = logs.filthy(
         "t", 20, min_cleanable_dirty_ratio=1.0, min_compaction_lag_ms=HOUR_MS, max_compaction_lag_ms=6 * HOUR_MS
     )
@@ -59,7 +59,7 @@ async def test_max_compaction_lag(logs: SeveralLogs) -> None:
 
 
 async def test_without_traffic_everything_superseded_goes_within_the_lag(logs: SeveralLogs) -> None:
-    """KIP-354 kept: mode prompt closes the active segment by itself and cleans it, at the moment when it is due."""
+    """KIP-354 holds: mode prompt closes the active segment by itself and cleans it as soon as it is due."""
     log = logs.add("t", max_compaction_lag_ms=HOUR_MS)
     service = await logs.start(backoff_ms=10 * HOUR_MS)
     await service.settled()
@@ -74,7 +74,7 @@ async def test_without_traffic_everything_superseded_goes_within_the_lag(logs: S
 
 
 async def test_a_deadline_that_goes_by_while_all_threads_are_busy(logs: SeveralLogs, held: HeldRunner) -> None:
-    """Nothing spins meanwhile; it is met when a thread is free."""
+    """The loop does not spin; the deadline is handled once a thread is free."""
     logs.filthy("busy", 20)
     log = logs.add("t", "a=old | a=new", max_compaction_lag_ms=HOUR_MS)
     service = await logs.start(backoff_ms=100 * HOUR_MS, new_process_runner=lambda: held)
@@ -97,7 +97,7 @@ async def test_a_deadline_that_goes_by_while_all_threads_are_busy(logs: SeveralL
 
 
 async def test_kafka_keeps_what_was_written_last(logs: SeveralLogs) -> None:
-    """The same in mode kafka: the active segment is out of the cleaner's reach, however long nothing comes."""
+    """In mode kafka the cleaner never reaches the active segment without traffic."""
     log = logs.add("t", max_compaction_lag_ms=HOUR_MS)
     service = await logs.start(mode=KAFKA)
     logs.write(log, "a=old | a=new")
@@ -111,7 +111,7 @@ async def test_kafka_keeps_what_was_written_last(logs: SeveralLogs) -> None:
 
 @pytest.mark.parametrize(("mode", "is_left"), [(KAFKA, True), (PROMPT, False)])
 async def test_a_tombstone_goes_when_its_time_is_over(logs: SeveralLogs, mode: str, is_left: bool) -> None:
-    """In mode prompt a round comes for it, without traffic; in Kafka it stays until something else makes a round due."""
+    """In mode prompt a round removes it without traffic. In Kafka it stays until another reason makes a round due."""
     log = logs.add("t", "a=1 | a= | b=1 | roll", delete_retention_ms=HOUR_MS, **ONCE)
     service = await logs.start(mode=mode, backoff_ms=100 * HOUR_MS)
     await service.settled()
@@ -131,7 +131,7 @@ async def test_a_tombstone_goes_when_its_time_is_over(logs: SeveralLogs, mode: s
 
 
 async def test_markers_of_empty_transactions_go_without_traffic(logs: SeveralLogs) -> None:
-    """One round gives the marker its time, one later removes it (mode prompt)."""
+    """One round sets the marker's delete horizon, a later one removes it (mode prompt)."""
     log = logs.add("t", "t1: a=1 | commit 1 | a=2", delete_retention_ms=HOUR_MS, **ONCE)
     logs.data(log, "b=2", producer_id=1, producer_epoch=0, base_sequence=1)
     log.roll()
@@ -153,7 +153,7 @@ async def test_markers_of_empty_transactions_go_without_traffic(logs: SeveralLog
 )
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_retention_of_compacted_logs(logs: SeveralLogs, mode: str, policy: set[str], deleted: bool) -> None:
-    """testLogsWithSegmentsToDelete…: logs of policy delete are another's business, compact alone keeps what is old."""
+    """testLogsWithSegmentsToDelete…: the cleaner ignores logs of policy delete; policy compact alone keeps old records."""
     log = logs.filthy("t", 20, cleanup_policy=frozenset(policy), retention_ms=HOUR_MS)
     service = await logs.start(mode=mode)
     logs.clock.advance_ms(HOUR_MS + 1)
@@ -162,7 +162,7 @@ async def test_retention_of_compacted_logs(logs: SeveralLogs, mode: str, policy:
 
 
 async def test_retention_that_ends_half_way_is_told_of(logs: SeveralLogs) -> None:
-    """What has gone has gone: readers are woken, and checkpoints and the removal of files are seen to."""
+    """For the deleted segments, readers are woken, checkpoints are updated, and files are removed."""
     log = logs.filthy("t", 20, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=HOUR_MS)
     told: list[int] = []
     service = await logs.start(mode=PROMPT, is_enabled=False, on_retained=lambda log: told.append(log.log_start_offset))
@@ -186,7 +186,7 @@ async def test_segments_below_the_log_start_go(logs: SeveralLogs, mode: str) -> 
 
 @pytest.mark.parametrize(("mode", "is_deleted"), [(KAFKA, False), (PROMPT, True)])
 async def test_retention_without_the_cleaner(logs: SeveralLogs, mode: str, is_deleted: bool) -> None:
-    """In Kafka a compact,delete log grows for ever then; mode prompt goes on deleting."""
+    """In Kafka a compact,delete log then grows forever; mode prompt continues to delete."""
     log = logs.filthy("t", 20, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=HOUR_MS)
     service = await logs.start(mode=mode, is_enabled=False)
     logs.clock.advance_ms(HOUR_MS + 1)

@@ -1,4 +1,4 @@
-"""What the loop of the cleaner does about rounds that fail: corrupt segments, full disks, dead workers, bugs."""
+"""Failed rounds in the cleaner's loop: corrupt segments, full disks, dead workers, bugs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FailingRunner(HeldRunner):
 
 
 def failing(logs: SeveralLogs, **errors: Exception) -> FailingRunner:
-    """A runner for all plans that fails at those of these topics."""
+    """A runner for all plans that fails at the plans of these topics."""
     logs.max_inline_bytes = -1
     runner = FailingRunner(logs.env)
     runner.errors = errors
@@ -42,12 +42,12 @@ def failing(logs: SeveralLogs, **errors: Exception) -> FailingRunner:
 
 
 def corrupt(logs: SeveralLogs, log: Log, segment: int = 0) -> None:
-    """Put bytes in a segment that are no batch."""
+    """Write bytes into a segment that are not a batch."""
     logs.env.open(log.segments[segment].path).pwrite(b"\x00" * 17, 0)
 
 
 async def test_in_mode_kafka_a_corrupt_log_is_left_alone_for_good(logs: SeveralLogs) -> None:
-    """testMarksPartitionsAsOffline…: others are cleaned; its reason and bytes are shown; its deletion ends that."""
+    """testMarksPartitionsAsOffline…: others are cleaned. Its reason and bytes are shown until it is deleted."""
     broken, _ = logs.filthy("broken", 20), logs.filthy("fine", 10)
     corrupt(logs, broken)
     service = await logs.start(mode=KAFKA)
@@ -98,8 +98,8 @@ async def test_in_mode_prompt_a_corrupt_segment_is_left_out(logs: SeveralLogs) -
 async def test_a_corrupt_segment_restored_with_another_size_stays_left_out(
     logs: SeveralLogs, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What of it lies beyond the size that the broker knows would be dropped by the next round, or readers would run past
-    the end: it is told once what is the matter, a changed configuration is no way around it, and the right size ends it.
+    """The next round would drop the bytes beyond the size that the broker knows, or readers would read past the end.
+    The error is logged once. A changed configuration does not help; the right size does.
     """
     log = logs.add("t", **ONCE)
     for start in range(3):
@@ -131,7 +131,7 @@ async def test_a_corrupt_segment_restored_with_another_size_stays_left_out(
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 async def test_a_missing_index_is_no_hindrance(logs: SeveralLogs, mode: str, suffix: str) -> None:
-    """The round needs none of its sources', and its output has one again."""
+    """The round does not need its sources' indexes, and its output has one."""
     log = logs.filthy("t", 20, index_interval_bytes=0)
     before = dict((key, offset) for offset, key in logs.values(log))
     for segment in log.segments[:-1]:
@@ -150,7 +150,7 @@ async def test_a_missing_index_is_no_hindrance(logs: SeveralLogs, mode: str, suf
 
 
 async def test_a_segment_without_a_readable_beginning_is_left_out(logs: SeveralLogs) -> None:
-    """Not even the age of it can be told."""
+    """Not even its age is known."""
     log = logs.filthy("t", 20, max_compaction_lag_ms=HOUR_MS)
     corrupt(logs, log, 1)
     for segment in log.segments:
@@ -184,7 +184,7 @@ async def test_a_full_disk_is_tried_again(logs: SeveralLogs, mode: str) -> None:
 
 
 async def test_a_changed_configuration_brings_the_next_try_at_once_in_mode_prompt(logs: SeveralLogs) -> None:
-    """As soon as the user has done something about it."""
+    """The user may have fixed the cause."""
     log = logs.filthy("t", 20)
     fault = logs.env.fail("append", "*.cleaned", OSError(errno.ENOSPC, "No space left on device"))
     service = await logs.start()
@@ -198,7 +198,7 @@ async def test_a_changed_configuration_brings_the_next_try_at_once_in_mode_promp
 async def test_a_round_that_failed_for_the_logs_sake_is_tried_again_in_mode_prompt(
     logs: SeveralLogs, mode: str
 ) -> None:
-    """What is neither the disk's fault nor a worker's: kafka leaves the partition alone until a restart."""
+    """If neither the disk nor a worker is at fault. Mode kafka does not clean the partition until a restart."""
     runner = failing(logs, t=OutputOverflow("a.index", "the index is full"))
     log = logs.filthy("t", 20)
     service = await logs.start(mode=mode, new_process_runner=lambda: runner)
@@ -220,7 +220,7 @@ async def test_a_round_that_failed_for_the_logs_sake_is_tried_again_in_mode_prom
 async def test_retention_goes_on_where_cleaning_fails_in_mode_prompt(
     logs: SeveralLogs, mode: str, is_deleted: bool
 ) -> None:
-    """Kafka applies it no more to a partition that is uncleanable."""
+    """Kafka stops retention of an uncleanable partition."""
     log = logs.filthy("t", 20, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=HOUR_MS)
     logs.env.fail("append", "*.cleaned", OSError(errno.EIO, "Input/output error"))
     service = await logs.start(mode=mode)
@@ -279,7 +279,7 @@ async def test_a_log_that_changes_all_the_time_is_not_tried_for_ever(logs: Sever
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_worker_that_was_killed_is_replaced_at_once(logs: SeveralLogs, held: HeldRunner, mode: str) -> None:
-    """Once; if that does not help it is a failure, which the log's next try ends."""
+    """Only once: if the next worker is killed, too, the round has failed, and the log waits for its retry."""
     log = logs.filthy("t", 20)
     held.failures = [RunnerFailed("worker 7 was killed by signal 9") for _ in range(3)]
     held.go_on.set()
@@ -296,7 +296,7 @@ async def test_a_worker_that_was_killed_is_replaced_at_once(logs: SeveralLogs, h
 
 
 async def test_a_map_that_takes_no_key_is_a_failure(logs: SeveralLogs) -> None:
-    """A round that ends where it began would be followed by the same one for ever."""
+    """A round that ends at its first offset would be repeated forever."""
     logs.filthy("t", 20)
     service = await logs.start(mode=KAFKA, dedupe_buffer_bytes=24)
     await service.settled()
@@ -305,7 +305,7 @@ async def test_a_map_that_takes_no_key_is_a_failure(logs: SeveralLogs) -> None:
 
 
 async def test_a_round_that_has_no_room_is_not_begun_anew_at_once(logs: SeveralLogs, held: HeldRunner) -> None:
-    """Another runner would fill the disk that was to be spared: the log waits for its next try, and is then cleaned."""
+    """Another runner would fill the disk. The log waits for its retry, and is cleaned then."""
     logs.filthy("t", 20)
     held.failures = [NoRoom("t-0: not cleaned on this machine")]
     held.go_on.set()
@@ -320,11 +320,11 @@ async def test_a_round_that_has_no_room_is_not_begun_anew_at_once(logs: SeveralL
 
 
 async def test_who_stands_in_for_other_machines_needs_room(logs: SeveralLogs, held: HeldRunner) -> None:
-    """A round that was meant for them is begun on this one only if the disk has the room that it may need."""
+    """A round meant for other machines begins on this one only if the disk has enough free space."""
     logs.filthy("t", 20)
 
     class Away(HeldRunner):
-        """A runner on other machines that cannot be had now."""
+        """A runner on other machines that is unavailable now."""
 
         progress_bytes = 0
         progress_step = ""

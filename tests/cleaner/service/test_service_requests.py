@@ -1,4 +1,4 @@
-"""Requests to the loop of the cleaner, and what happens to a log while a round is under way."""
+"""Requests to the cleaner's loop, and events at a log during a round."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_a_request_cleans_what_is_not_due(logs: SeveralLogs) -> None:
 
 
 async def test_a_request_for_a_log_that_is_not_compacted(logs: SeveralLogs) -> None:
-    """It is left alone, and the report says why."""
+    """It is not cleaned, and the report has the reason."""
     log = logs.filthy("t", 20, cleanup_policy=frozenset({"delete"}))
     before = logs.values(log)
     service = await logs.start()
@@ -47,7 +47,7 @@ async def test_a_request_for_a_log_that_is_not_compacted(logs: SeveralLogs) -> N
 
 
 async def test_a_request_waits_for_a_round_that_began_before_it(logs: SeveralLogs, held: HeldRunner) -> None:
-    """What was written since is cleaned by the round that answers."""
+    """The round that answers the request also cleans the records written since."""
     log = logs.filthy("t", 10)
     service = await logs.start(new_process_runner=lambda: held)
     await wait_until(lambda: len(held.plans) == 1)
@@ -61,7 +61,7 @@ async def test_a_request_waits_for_a_round_that_began_before_it(logs: SeveralLog
 
 
 async def test_requests_at_once_share_a_round_that_begins_at_once(logs: SeveralLogs, held: HeldRunner) -> None:
-    """The partition is taken in the turn of the request; the round has the demands of all that came in that turn."""
+    """The partition is acquired in the turn of the request; the round serves all requests of that turn."""
     logs.filthy("t", 20, min_compaction_lag_ms=HOUR_MS)
     service = await logs.start(new_process_runner=lambda: held, is_enabled=False)
     plain = service.request(("t", 0))
@@ -88,7 +88,7 @@ async def test_a_request_for_a_paused_partition_waits(logs: SeveralLogs, held: H
 
 
 async def test_a_request_for_nothing(logs: SeveralLogs, held: HeldRunner) -> None:
-    """An unknown partition is refused; one that is deleted meanwhile fails; a stop cancels."""
+    """An unknown partition is refused, a deletion fails the request, a stop cancels it."""
     log = logs.filthy("t", 10)
     logs.filthy("u", 10, min_cleanable_dirty_ratio=1.0)
     service = await logs.start(new_process_runner=lambda: held)
@@ -109,7 +109,7 @@ async def test_a_request_for_nothing(logs: SeveralLogs, held: HeldRunner) -> Non
 
 
 async def test_a_topic_deleted_while_it_is_cleaned(logs: SeveralLogs, held: HeldRunner) -> None:
-    """The round ends, nothing is left of it; a new log of that name begins without a checkpoint and is cleaned."""
+    """The round ends without effect. A new log of that name begins without a checkpoint, and is cleaned."""
     log = logs.filthy("t", 20)
     logs.write_checkpoints(t=1)
     service = await logs.start(new_process_runner=lambda: held)
@@ -127,7 +127,7 @@ async def test_a_topic_deleted_while_it_is_cleaned(logs: SeveralLogs, held: Held
 
 
 async def test_a_policy_without_compact_ends_the_round(logs: SeveralLogs, held: HeldRunner) -> None:
-    """It leaves everything as it was; when the policy comes back the log is cleaned."""
+    """The log is unchanged; once the policy is compact again it is cleaned."""
     log = logs.filthy("t", 20)
     before = logs.values(log)
     service = await logs.start(new_process_runner=lambda: held)
@@ -142,7 +142,7 @@ async def test_a_policy_without_compact_ends_the_round(logs: SeveralLogs, held: 
 
 
 async def test_a_policy_without_compact_during_the_swaps(logs: SeveralLogs) -> None:
-    """Groups that were swapped stay, the rest stays as it was, and the checkpoint is not moved: nothing is lost."""
+    """Swapped groups remain, the others and the checkpoint are unchanged: nothing is lost."""
     log = logs.filthy("t", 40)
     logs.change(log, segment_bytes=400)
     lasts = dict(reversed([(key, offset) for offset, key in reversed(logs.values(log))]))
@@ -166,7 +166,7 @@ async def test_a_policy_without_compact_during_the_swaps(logs: SeveralLogs) -> N
 
 
 async def test_a_pause_waits_for_the_round_to_end(logs: SeveralLogs, held: HeldRunner) -> None:
-    """Nothing begins while it lasts; after it the log is cleaned."""
+    """No round begins during the pause; after it the log is cleaned."""
     logs.filthy("t", 20)
     service = await logs.start(new_process_runner=lambda: held)
     await wait_until(lambda: len(held.plans) == 1)
@@ -180,7 +180,7 @@ async def test_a_pause_waits_for_the_round_to_end(logs: SeveralLogs, held: HeldR
 
 
 async def test_retention_removes_the_sources_of_a_round(logs: SeveralLogs, held: HeldRunner) -> None:
-    """The round fails or ends without what is gone, the log is not blamed, and the next round goes on."""
+    """The round fails, or ends without the deleted segments. The log is not marked uncleanable, and the next round succeeds."""
     log = logs.filthy("t", 20)
     service = await logs.start(new_process_runner=lambda: held)
     await wait_until(lambda: len(held.plans) == 1)

@@ -1,4 +1,4 @@
-"""Which rounds the loop of the cleaner gives to a worker process, and when one is made ready."""
+"""The choice of rounds for a worker process, and its early start."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_a_worker_is_warmed_up_when_traffic_begins(logs: SeveralLogs) -> N
 
 
 class StoppedRunner(WarmRunner):
-    """Is stopped as it is warmed up."""
+    """A runner that is stopped during its early start."""
 
     async def warm_up(self) -> None:
         """Stop."""
@@ -71,7 +71,7 @@ class StoppedRunner(WarmRunner):
 async def test_a_stop_while_a_worker_is_warmed_up_is_no_trouble(
     logs: SeveralLogs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As when a broker stops soon after its start: nothing in the log asks for attention."""
+    """As when a broker stops soon after its start: nothing is logged as a warning."""
     runner = StoppedRunner(logs.env)
     log = logs.add("t")
     service = await logs.start(new_process_runner=lambda: runner)
@@ -83,7 +83,7 @@ async def test_a_stop_while_a_worker_is_warmed_up_is_no_trouble(
 
 
 async def test_large_plans_are_for_the_worker(logs: SeveralLogs) -> None:
-    """Up to the limit a thread of the broker does it."""
+    """Up to the limit a thread of the broker runs them."""
     runner = WarmRunner(logs.env)
     log = logs.filthy("small", 10)
     large = logs.add("large", **ONCE)

@@ -1,4 +1,4 @@
-"""What the cleaner tells about itself, as values."""
+"""The status of the cleaner, as values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus, reco
 
 
 def test_before_the_first_scan_everything_is_zero() -> None:
-    """Without values the status says what Kafka's gauges say before the cleaner has done anything."""
+    """The default status equals Kafka's gauges before the first scan."""
     status = CleanerStatus()
     assert status.partitions == ()
     assert status.in_progress == ()
@@ -21,7 +21,7 @@ def test_before_the_first_scan_everything_is_zero() -> None:
 
 
 def test_a_partition_that_was_never_cleaned() -> None:
-    """There is no time of a last round, nothing removed, no reason to leave it alone."""
+    """It has no time of a last round, no removed records, and no reason to be uncleanable."""
     status = PartitionStatus("topic", 3)
     assert (status.last_cleaned_ms, status.uncleanable_reason) == (None, None)
     assert (status.records_removed, status.bytes_removed, status.rounds) == ({}, {}, {})
@@ -40,5 +40,5 @@ def test_a_status_is_a_value() -> None:
     [(0, 0, 0), (0, 5, 500), (1000, 999, 99), (1000, 1000, 100), (3, 1, 33), (10**15, 10**15 // 4, 25)],
 )
 def test_recopy_percent(bytes_read: int, bytes_written: int, percent: int) -> None:
-    """Cut to whole percents as Kafka's gauge; nothing read counts as one byte."""
+    """Rounded down to whole percents, as Kafka's gauge; zero bytes read count as one."""
     assert recopy_percent(bytes_read, bytes_written) == percent

@@ -36,7 +36,7 @@ def result_of(end_offset: int = 3000, runner: str = "inline", outputs: int = 1, 
 
 
 def test_the_summary_of_a_round() -> None:
-    """It names log, runner and section, and gives sizes, rates, shares of the time, the map's use and the reduction."""
+    """It has log, runner and section, sizes, rates, shares of the time, the map's use and the reduction."""
     result = result_of(
         runner="process",
         start_s=100.0,
@@ -78,7 +78,7 @@ def test_a_round_that_found_nothing_has_no_rates() -> None:
 
 
 def test_a_round_can_make_a_log_larger() -> None:
-    """Recompression may: the reduction is negative then, as Kafka's."""
+    """After recompression the reduction may be negative, as in Kafka."""
     text = round_summary(plan_of(0, 10), result_of(bytes_read=100, bytes_written=110, messages_read=1))
     assert "-10.0 % size reduction, 100.0 % fewer messages" in text
 
@@ -93,7 +93,7 @@ counts = st.integers(min_value=0, max_value=1 << 62)
     st.dictionaries(st.sampled_from(REASONS), counts),
 )
 def test_no_figures_break_the_summary(at: list[float], figures: list[int], removed: dict[str, int]) -> None:
-    """Whatever the figures, clocks that go back included, there is no NaN, no infinity and no error."""
+    """No figures, even of clocks that go back, give NaN, infinity or an error."""
     start_s, map_complete_s, end_s = at
     stats = CleanStats(start_s, map_complete_s, end_s, map_utilization=0.5, removed=removed, removed_bytes=removed)
     stats.map_bytes_read, stats.map_messages_read, stats.invalid_messages_read = figures[:3]
@@ -103,7 +103,7 @@ def test_no_figures_break_the_summary(at: list[float], figures: list[int], remov
 
 
 def test_a_full_map() -> None:
-    """The line tells how many keys fit, which segments were read whole and in part, and what is left."""
+    """The line has the number of keys, the segments read whole and in part, and the rest of the range."""
     plan = plan_of(0, 1000, 2000, 3000, 4000, first_dirty_offset=1500, map_max_entries=1200)
     text = offset_map_full(plan, 3400)
     assert text == (
@@ -120,7 +120,7 @@ def test_a_map_that_is_full_between_segments() -> None:
 
 
 def test_a_map_that_took_everything() -> None:
-    """There is nothing to say."""
+    """There is no message."""
     assert offset_map_full(plan_of(0, 1000, 2000), 2000) is None
 
 
@@ -142,7 +142,7 @@ def test_a_map_that_took_everything() -> None:
     ],
 )
 def test_an_uncleanable_partition(reason: object, retry_in_ms: int | None, text: str) -> None:
-    """The line names the partition, the error and for how long it is left alone."""
+    """The line has the partition, the error, and the time to the retry."""
     line = partition_uncleanable("t", 1, reason, retry_in_ms=retry_in_ms)
     assert text in line
     assert str(reason) in line
@@ -157,7 +157,7 @@ def test_records_without_a_key() -> None:
 
 
 def test_delayed_partitions() -> None:
-    """They are told with the number of all and the greatest delay; without any there is nothing to say."""
+    """The line has their number, the number of all, and the greatest delay; without any there is no line."""
     assert delayed_partitions(5, 0, 0) is None
     assert delayed_partitions(5, 2, 90_500) == (
         "5 partitions to clean, 2 of them beyond max.compaction.lag.ms, by up to 90.5 s"
@@ -169,5 +169,5 @@ def test_delayed_partitions() -> None:
     [(1023, "1023 B"), (1024, "1.0 KiB"), (MIB, "1.0 MiB"), (1 << 50, "1.0 PiB"), (1 << 61, "2,048.0 PiB")],
 )
 def test_sizes(size: int, text: str) -> None:
-    """Each in the greatest unit that it fills."""
+    """Each size is in the greatest unit that it reaches."""
     assert f"start: {text}, " in round_summary(plan_of(0, 10), result_of(bytes_read=size))

@@ -19,10 +19,10 @@ PROCESS_BYTES_PER_S = 470e6
 """Rate of the process runner."""
 
 EXECUTOR_TIMEOUT_MS = 120_000
-"""Time that a job waits for executors: until they have answered first, and whenever all of them are lost."""
+"""Time that a job waits for executors: for their first answer, and whenever all of them are lost."""
 
 LOCAL_DIRS = "SPARK_LOCAL_DIRS"
-"""Variable that names Spark's directories for temporary files, by commas; executors have it, too."""
+"""Variable with Spark's directories for temporary files, separated by commas. Executors have it, too."""
 
 _LOCAL = re.compile(r"local(?:\[([0-9]+|\*)(?:\s*,\s*[0-9]+)?\])?$")
 

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 PREFIX = "diamant-driver-"
 LOCAL_DIR = "spark.local.dir"
 _MAKING_S = 60.0
-"""A lock's file that is younger and says nothing may be about to be locked."""
+"""A younger, empty lock file may be about to be locked."""
 _REMOVE_ATTEMPTS = 20
 _REMOVE_PAUSE_S = 0.05
 
