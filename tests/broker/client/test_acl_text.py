@@ -52,9 +52,9 @@ def test_several_operations_are_several_acls() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' is no ACL: expected PRINCIPAL"),
-        ("User:alice READ", "is no ACL: expected PRINCIPAL"),
-        ("User:alice READ topic users now please", "is no ACL: expected PRINCIPAL"),
+        ("", "'' is not an ACL: expected PRINCIPAL"),
+        ("User:alice READ", "is not an ACL: expected PRINCIPAL"),
+        ("User:alice READ topic users now please", "is not an ACL: expected PRINCIPAL"),
         ("alice READ topic users", "'alice' is not a principal: expected TYPE:NAME"),
         ("User:alice FETCH topic users", "'FETCH' is not a known operation: expected one of ALL, READ"),
         ("User:alice READ table users", "'table' is not a known type of resource: expected one of topic, group"),

@@ -305,7 +305,7 @@ def test_finding_nothing_has_an_exit_code(data: Path) -> None:
     [
         ((), "expected either a key"),
         (("--key", "a", "--pattern", "b"), "expected either a key"),
-        (("--pattern", "(",), "no regular expression"),
+        (("--pattern", "(",), "not a regular expression"),
         (("--key-hex", "xyz"), "not hexadecimal"),
         (("--key", "a", "--key-hex", "61"), "expected only one of --key, --key-hex"),
         (("--key", ""), "--key is empty"),

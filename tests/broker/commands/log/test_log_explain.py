@@ -104,7 +104,7 @@ def test_the_record_at_an_offset(partition: Path) -> None:
     [
         (["-k", "nobody"], 3, "nothing was found"),
         (["-o", "5000"], 3, "nothing was found"),
-        (["-k", "a", "-o", "1"], 2, "a key or an offset"),
+        (["-k", "a", "-o", "1"], 2, "exclude each other"),
         (["-k", ""], 2, "--key is empty"),
         (["--set", "segment.ms=1h"], 2, "1h is 3600000"),
     ],
