@@ -1,4 +1,4 @@
-"""Forecasts: against really cleaning, by the code that `diamant log clean` and the broker's cleaner are."""
+"""Forecasts, compared with a real cleaning by the code of `diamant log clean` and of the broker's cleaner."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def random_history(seed: int) -> History:
 
 
 def stamp_last_batch(history: History, timestamp: int) -> None:
-    """Give the marker that was appended last a time, by which its producer is forgotten some day."""
+    """Set the time of the last marker, from which its producer expires."""
     data = history.segments[max(history.segments)]
     position, _ = list(iter_headers(data))[-1]
     data[position:] = with_header(data[position:], base_timestamp=timestamp, max_timestamp=timestamp)
@@ -105,7 +105,7 @@ def written(history: History, *, checkpoint: int | None = None) -> MemoryEnv:
 
 
 def states_of(env: MemoryEnv, now_ms: int, *, scratch_bytes: int | None = None, **fields: Any) -> OverlayStates:
-    """What forecasts begin with."""
+    """The initial states of forecasts."""
     scratch = MemoryEnv(SettableClock(0), capacity_bytes=scratch_bytes)
     scratch.make_dirs("/scratch")
     with open_log_directory(env, PARTITION) as opened:
@@ -122,7 +122,7 @@ def scenario(mode: str = KAFKA, *, is_laid_out_anew: bool = False, max_keys: int
 
 
 def contents(env: MemoryEnv) -> Contents:
-    """What `diamant log stats` counts."""
+    """The counts of `diamant log stats`."""
     with open_log_directory(env, PARTITION) as opened:
         (topic,) = read_stats(env, opened)
     (stats,) = topic.partitions
@@ -130,13 +130,13 @@ def contents(env: MemoryEnv) -> Contents:
 
 
 def files(env: MemoryEnv) -> dict[str, tuple[int, bytes]]:
-    """Everything in the log directory, with its times."""
+    """All files of the log directory with their times."""
     paths = [f"{PARTITION}/{name}" for name in env.list_dir(PARTITION)]
     return {path: (env.mtime_ms(path), env.read_bytes(path)) for path in paths}
 
 
 def really_clean(env: MemoryEnv, tried: Scenario, now_ms: int) -> int:
-    """Clean the directory at a time, with retention, until nothing is due any more; how many rounds that took."""
+    """Clean the directory at a time, with retention, until nothing is due; return the number of rounds."""
     clock = env.clock
     assert isinstance(clock, SettableClock)
     clock.set_ms(now_ms)
@@ -172,7 +172,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_forecast_is_what_cleaning_does(settings: str, seed: int) -> None:
-    """Its events come to pass when it says and not a moment sooner, and what is left at the end is the same, to the byte."""
+    """Each event happens at its time and not a millisecond earlier, and the final files are the same, byte for byte."""
     tried = scenario(**SETTINGS[settings])
     history = random_history(seed)
     checkpoint = history.offset // 3 if seed % 2 else None
@@ -200,7 +200,7 @@ def test_a_forecast_is_what_cleaning_does(settings: str, seed: int) -> None:
 @given(histories(), st.sampled_from([0, 3, 1000]), st.booleans())
 @limits(max_examples=examples(60), deadline=None)
 def test_a_forecast_of_anything(history: History, max_keys: int, has_both_policies: bool) -> None:
-    """Old formats, records without keys, gaps, a log start within a segment, a map that soon is full."""
+    """A forecast is exact for old formats, records without keys, gaps, a log start within a segment, and a small map."""
     policies = {"compact", "delete"} if has_both_policies else {"compact"}
     tried = scenario(max_keys=max(1, max_keys), cleanup_policy=frozenset(policies), min_cleanable_dirty_ratio=0.0)
     env = MemoryEnv(SettableClock(TIMESTAMP))
@@ -218,7 +218,7 @@ def test_a_forecast_of_anything(history: History, max_keys: int, has_both_polici
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_forecast_up_to_a_time(seed: int) -> None:
-    """It says what is left then."""
+    """A forecast with an end gives the contents at that time."""
     tried = scenario(min_compaction_lag_ms=DAY_MS, delete_retention_ms=0, min_cleanable_dirty_ratio=0.0)
     env = written(random_history(seed))
     now_ms = env.clock.now_ms()
@@ -237,7 +237,7 @@ def test_a_forecast_up_to_a_time(seed: int) -> None:
 
 
 class Running:
-    """A broker's cleaner over the partition, from now on, as long as nothing is written."""
+    """A broker's cleaner over the partition from now on, without appends."""
 
     def __init__(self, env: MemoryEnv, tried: Scenario) -> None:
         self.env = env
@@ -251,7 +251,7 @@ class Running:
         self.service = CleanerService(env, DATA, {("t", 0): self.log}, ServiceSettings(mode=tried.cleaner.mode))
 
     async def at(self, now_ms: int) -> Contents:
-        """What is left when everything has happened that is due at a time."""
+        """Return the contents once everything due at a time has happened."""
         assert isinstance(self.clock, SettableClock)
         self.clock.set_ms(now_ms)
         self.log.producers.expire(now_ms)
@@ -279,7 +279,7 @@ PROMPT_SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("settings", PROMPT_SETTINGS)
 @pytest.mark.parametrize("seed", range(8))
 async def test_a_forecast_is_what_a_broker_does(settings: str, seed: int) -> None:
-    """In mode prompt, which closes segments by itself and has rounds for delete horizons."""
+    """In mode prompt a broker closes segments in time and starts rounds for delete horizons, as forecast."""
     tried = scenario(PROMPT, **PROMPT_SETTINGS[settings])
     env = written(random_history(seed))
     now_ms = env.clock.now_ms()
@@ -302,7 +302,7 @@ async def test_a_forecast_is_what_a_broker_does(settings: str, seed: int) -> Non
 
 
 def test_tombstones_go_when_their_time_is_over() -> None:
-    """In mode prompt a round comes for them; in mode kafka they wait for one that comes for something else."""
+    """Mode prompt starts a round for expired tombstones; in mode kafka they wait for a round for another reason."""
     history = History().add("a=1 b=1 a= | roll | c=1")
     env = written(history)
     now_ms = env.clock.now_ms()
@@ -320,7 +320,7 @@ def test_tombstones_go_when_their_time_is_over() -> None:
 
 
 def test_markers_of_aborted_transactions_go_in_three_rounds() -> None:
-    """The data at once, then the marker gets its horizon, then it goes: in mode prompt without anyone's doing."""
+    """The data are removed at once, then the marker gets its horizon, then it is removed; mode prompt needs no append."""
     history = History().add("t1: a=1 | abort 1 | b=1 | roll")
     # Another batch of the producer, or the first one would be kept for its sequence, without records.
     history.add("t1: c=1 | commit 1")
@@ -339,7 +339,7 @@ def test_markers_of_aborted_transactions_go_in_three_rounds() -> None:
 
 
 def two_segments() -> MemoryEnv:
-    """Two closed segments in which everything but the last is superseded, and an active one."""
+    """Two closed segments in which all but the last record is superseded, and an active one."""
     history = History()
     for _ in range(2):
         history.add("a=1 a=2 | roll")
@@ -348,7 +348,7 @@ def two_segments() -> MemoryEnv:
 
 
 def test_times_of_the_active_segment() -> None:
-    """When it would be closed: by itself in mode prompt, by the next append in mode kafka; and when the lag is over."""
+    """The closing time of the active segment, in mode prompt by the clock, in mode kafka by an append; and the end of the lag."""
     env = two_segments()
     now_ms = env.clock.now_ms()
     fields: dict[str, Any] = {"min_cleanable_dirty_ratio": 1.0, "max_compaction_lag_ms": 3 * HOUR_MS}
@@ -371,7 +371,7 @@ def test_times_of_the_active_segment() -> None:
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 def test_why_nothing_happens(mode: str) -> None:
-    """The reasons are told apart."""
+    """Each reason to wait has its own value."""
     env = two_segments()
     now_ms = env.clock.now_ms()
 
@@ -390,7 +390,7 @@ def test_why_nothing_happens(mode: str) -> None:
 
 
 def test_an_open_transaction_holds_everything_back() -> None:
-    """From its first record on."""
+    """Nothing from its first record on is cleaned."""
     history = History().add("t1: a=1 | b=1 b=2 | roll | b=3")
     env = written(history)
     told = forecast(states_of(env, env.clock.now_ms()), scenario())
@@ -398,7 +398,7 @@ def test_an_open_transaction_holds_everything_back() -> None:
 
 
 def test_retention_is_told() -> None:
-    """Whole segments go, the active one as well, when the oldest one is old enough."""
+    """Whole segments are removed, including the active one, once the oldest is old enough."""
     env = two_segments()
     now_ms = env.clock.now_ms()
     tried = scenario(cleanup_policy=frozenset({"delete"}), retention_ms=2 * HOUR_MS)
@@ -410,7 +410,7 @@ def test_retention_is_told() -> None:
 
 
 def test_damage_ends_a_forecast() -> None:
-    """A round that fails is told, and the damage is."""
+    """A failed round is reported with the damage, and ends the forecast."""
     env = two_segments()
     path = f"{PARTITION}/{0:020d}.log"
     file = env.open(path)
@@ -429,7 +429,7 @@ def test_damage_ends_a_forecast() -> None:
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 def test_the_files_stay_as_they_are(mode: str) -> None:
-    """Every byte, every time, every name."""
+    """A forecast changes no byte, time or name of the files."""
     env = written(random_history(1), checkpoint=2)
     before = files(env)
     states = states_of(env, env.clock.now_ms())
@@ -441,7 +441,7 @@ def test_the_files_stay_as_they_are(mode: str) -> None:
 
 
 def test_what_scenarios_have_in_common_is_done_once() -> None:
-    """A round with the same plan, and the count of what it leaves; forecasts are the same as one by one."""
+    """Rounds with equal plans, and counts of their results, are shared; forecasts are the same as one by one."""
     env = written(random_history(2))
     now_ms = env.clock.now_ms()
     tried = [scenario(min_cleanable_dirty_ratio=ratio, max_compaction_lag_ms=DAY_MS) for ratio in (0.1, 0.2, 1.0)]
@@ -460,7 +460,7 @@ def test_what_scenarios_have_in_common_is_done_once() -> None:
 
 @pytest.mark.slow
 def test_nothing_is_kept_beyond_its_room() -> None:
-    """Scratch files go as soon as no state has them; without room for common ones forecasts are the same."""
+    """Scratch files are removed once no state needs them; without room for shared ones forecasts are the same."""
     env = written(random_history(3))
     scratch = MemoryEnv(SettableClock(0))
     scratch.make_dirs("/roomy")
@@ -481,14 +481,14 @@ def test_nothing_is_kept_beyond_its_room() -> None:
 
 
 def test_room_is_asked_for_first() -> None:
-    """Rather than fill the disk."""
+    """Room is checked before the disk fills."""
     env = two_segments()
     with pytest.raises(StorageError, match="TMPDIR"):
         forecast(states_of(env, env.clock.now_ms(), scratch_bytes=100), scenario())
 
 
 def test_large_rounds_are_for_the_compiled_engine() -> None:
-    """With the same outcome."""
+    """The compiled engine runs them, with the same result."""
     env = written(random_history(4))
     now_ms = env.clock.now_ms()
     plain = forecast(states_of(env, now_ms), scenario(PROMPT))
@@ -501,7 +501,7 @@ def test_large_rounds_are_for_the_compiled_engine() -> None:
 
 
 def appended(seed: int, **config: Any) -> CleanerLog:
-    """A log that was written with this configuration, by a broker, and closed."""
+    """A closed log that a broker wrote with this configuration."""
     chance = random.Random(seed)
     log = CleanerLog(**config)
     for _ in range(30):
@@ -516,7 +516,7 @@ def appended(seed: int, **config: Any) -> CleanerLog:
 
 
 def segments_of(log: CleanerLog, tried: Scenario, now_ms: int) -> dict[str, bytes]:
-    """What a forecast makes of the log's segments before anything happens."""
+    """The log's segments at the beginning of a forecast."""
     states = topic_states(log, now_ms)
     beginning = states.beginning(tried)
     names = beginning.env.list_dir("/data/topic-0")
@@ -528,7 +528,7 @@ def segments_of(log: CleanerLog, tried: Scenario, now_ms: int) -> dict[str, byte
 
 
 def topic_states(log: CleanerLog, now_ms: int) -> OverlayStates:
-    """What forecasts of a CleanerLog begin with."""
+    """The initial states of forecasts for a CleanerLog."""
     scratch = MemoryEnv(SettableClock(0))
     scratch.make_dirs("/scratch")
     with open_log_directory(log.env, "/data/topic-0") as opened:
@@ -546,7 +546,7 @@ LAYOUTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("seed", range(3))
 def test_segments_as_if_settings_had_been_in_force(layout: dict[str, Any], seed: int) -> None:
-    """Whatever the segments were cut by: with these settings they come out as a broker has written them."""
+    """However the log was cut before, its segments become those that a broker would have written with these settings."""
     there = appended(seed, **layout)
     elsewhere = appended(seed)
     now_ms = there.now_ms + HOUR_MS
@@ -561,7 +561,7 @@ def test_segments_as_if_settings_had_been_in_force(layout: dict[str, Any], seed:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 def test_a_forecast_with_other_segments(layout: dict[str, Any], mode: str) -> None:
-    """It is that of a log which was written with these settings."""
+    """The forecast equals that of a log written with these settings."""
     there = appended(5, **layout)
     elsewhere = appended(5)
     now_ms = there.now_ms + HOUR_MS

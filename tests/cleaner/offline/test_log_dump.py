@@ -1,4 +1,4 @@
-"""Taking files apart: what a naive parser sees is what is dumped, and damage is shown in its place."""
+"""Dumps of log files: they equal the output of a naive parser, and damage is shown in its place."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def dump(env: Env, path: str, *, with_records: bool = True) -> list[Item]:
 
 
 def dump_bytes(data: bytes, *, with_records: bool = True) -> list[Item]:
-    """The items of a segment with this content."""
+    """The items of a segment with these bytes."""
     env = MemoryEnv()
     env.make_dirs("/data/t-0")
     write_file(env, LOG, data)
@@ -107,7 +107,7 @@ def test_a_batch_is_as_a_naive_parser_reads_it(history: History) -> None:
 
 
 def test_a_delete_horizon_is_told_apart_from_the_base_timestamp() -> None:
-    """Both lie in the same field."""
+    """The two fields share their bytes, and a dump shows which one they hold."""
     [batch, record] = dump_bytes(make_batch("k=", delete_horizon_ms=TIMESTAMP + 5))
     assert isinstance(batch, BatchItem)
     assert isinstance(record, RecordItem)
@@ -116,7 +116,7 @@ def test_a_delete_horizon_is_told_apart_from_the_base_timestamp() -> None:
 
 
 def test_other_control_records_are_decoded() -> None:
-    """Those of the metadata log's leader, and of what a later Kafka may add."""
+    """Control records of the metadata log's leader, and unknown types of later versions, are decoded."""
     leader_change = bytes.fromhex("0000 00000001 0200000001 00 0200000001 00 00".replace(" ", ""))
     for control_type, value, name in ((2, leader_change, "LEADER_CHANGE"), (99, b"", "cannot be decoded")):
         batch = make_batch(Record(0, 1, control_key(control_type), value), is_control=True)
@@ -127,7 +127,7 @@ def test_other_control_records_are_decoded() -> None:
 
 
 def test_a_wrong_checksum_is_shown_before_its_batch() -> None:
-    """Its fields and those of the batches after it are dumped all the same."""
+    """The fields of that batch, and the batches after it, are still dumped."""
     data = make_batch("a=1") + make_batch("b=1", base_offset=1) + make_batch("c=1", base_offset=2)
     data[70 + 30] ^= 1
     first, problem, *rest = dump_bytes(bytes(data), with_records=False)
@@ -138,7 +138,7 @@ def test_a_wrong_checksum_is_shown_before_its_batch() -> None:
 
 
 def test_damage_ends_a_segment_and_the_next_one_is_dumped() -> None:
-    """The problem names file and position."""
+    """The problem names file and position, and the next segment is dumped."""
     history = History()
     history.batch("a=1")
     size = len(history.segments[0])
@@ -156,7 +156,7 @@ def test_damage_ends_a_segment_and_the_next_one_is_dumped() -> None:
 
 
 def test_records_that_do_not_parse_are_a_problem_of_their_batch() -> None:
-    """Also with a right checksum: garbage, an unknown codec."""
+    """Garbage with a right checksum, and an unknown codec, are problems of their batch."""
     good = make_batch("a=1")
     for bad in (with_payload(good, b"\xff\xff"), with_header(good, attributes=5)):
         items = dump_bytes(bad)
@@ -172,7 +172,7 @@ def test_records_that_do_not_parse_are_a_problem_of_their_batch() -> None:
 def test_no_damage_ends_a_tool(history: History, data: st.DataObject) -> None:
     """Strategy: overwrite bytes of any file, with the checksums of batches made right again or not; ask all three tools.
 
-    Invariant: each comes to its end, and every record it shows has a place in the log.
+    Invariant: each tool ends, and every record it shows has a place in the log.
     """
     env = MemoryEnv()
     directory = history.write(env, "/data")
@@ -189,7 +189,7 @@ def test_no_damage_ends_a_tool(history: History, data: st.DataObject) -> None:
 
 
 def test_an_index_that_leads_astray_is_a_problem() -> None:
-    """An entry must name the start of a batch, and no offset below that batch."""
+    """An index entry must point to the start of a batch, at an offset that is not below it."""
     history = History()
     for key in "abc":
         history.batch(f"{key}=1")
@@ -208,7 +208,7 @@ def test_an_index_that_leads_astray_is_a_problem() -> None:
 
 
 def test_files_are_dumped_by_their_names() -> None:
-    """Indexes, snapshots, epochs, checkpoints, topic id: each entry with its fields; zero padding is no entry."""
+    """Entries of indexes, snapshots, epochs, checkpoints and topic id have their fields; zero padding is no entry."""
     env = MemoryEnv()
     env.make_dirs("/data/t-0")
     write_file(env, "/data/t-0/00000000000000000100.index", b"\0\0\0\7\0\0\1\0" + bytes(80))
@@ -246,7 +246,7 @@ def test_files_are_dumped_by_their_names() -> None:
 
 
 def test_a_partition_is_dumped_with_its_other_files() -> None:
-    """Snapshots, epochs and topic id come after the segments; what is damaged among them is a problem."""
+    """Snapshots, epochs and topic id follow the segments; damage in them is a problem."""
     history = History()
     history.batch("a=1")
     env = MemoryEnv()
@@ -262,14 +262,14 @@ def test_a_partition_is_dumped_with_its_other_files() -> None:
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
-    """The error says which kinds there are."""
+    """The error lists the kinds of files."""
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(StorageError, match=r"expected a partition's directory"):
         list(dump_file(RealEnv(), str(tmp_path / "notes.txt")))
 
 
 def test_a_file_whose_broker_runs_is_refused() -> None:
-    """That of a partition and that of the log directory itself."""
+    """The files of a partition and of the log directory are refused while a broker runs."""
     env = MemoryEnv()
     History().write(env, "/data")
     write_offset_checkpoint(env, "/data/cleaner-offset-checkpoint", {})
@@ -293,7 +293,7 @@ def test_records_of_the_metadata_log_are_decoded(tmp_path: Path) -> None:
 
 
 def test_a_metadata_log_of_kafka_is_decoded() -> None:
-    """Every record of a log that Kafka 4.3.1 wrote, asked for by its directory."""
+    """Every record of a metadata log that Kafka 4.3.1 wrote is decoded, given its directory."""
     items = dump(RealEnv(), str(KAFKA_METADATA / "__cluster_metadata-0"))
     names = {item.decoded[0] for item in items if isinstance(item, RecordItem) and item.decoded}
     assert {"LEADER_CHANGE", "RegisterBrokerRecord", "TopicRecord", "PartitionRecord", "ConfigRecord"} <= names

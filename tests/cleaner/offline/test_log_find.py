@@ -1,4 +1,4 @@
-"""Finding records: against a naive search, and where it matters by hand."""
+"""Searches for records, compared with a naive search and with results by hand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def find(history: History, query: Query, *, max_keys: int = 100) -> tuple[list[M
 @settings(max_examples=examples(150), deadline=None)
 @given(histories(), st.sampled_from([b"", b"a", b"key-1", b"\xff\x00", b"not there"]))
 def test_every_record_of_a_key_is_found(history: History, key: bytes) -> None:
-    """Strategy: any partition. Invariant: the offsets with that key, each with the status that the slow way finds."""
+    """Strategy: any partition. Invariant: the offsets with that key, each with the status that a naive search finds."""
     matches, problems = find(history, Query(key=key))
     statuses = history.statuses()
     expected = [(one.offset, one.timestamp, statuses[one.offset]) for one, _ in history.records if one.key == key]
@@ -44,8 +44,8 @@ def test_every_record_of_a_key_is_found(history: History, key: bytes) -> None:
 @settings(max_examples=examples(150), deadline=None)
 @given(histories(), st.sampled_from([b"needle", b"key", b"^a$", b"", b"(?i)VALUE", b"[\\x00\\xff]"]), st.integers(1, 3))
 def test_every_match_of_a_pattern_is_found(history: History, text: bytes, max_keys: int) -> None:
-    """Strategy: any partition, patterns that match nothing to all, room for few keys. Invariant: as a search through all
-    records, in order, once each; how many rounds it takes does not matter.
+    """Strategy: any partition, patterns that match nothing to all, room for few keys. Invariant: the matches of a naive
+    search, in order, once each, whatever the number of passes.
     """
     pattern = re.compile(text)
     statuses = history.statuses()
@@ -90,7 +90,7 @@ def test_matches_are_the_same_without_kernels(
 
 
 def test_the_later_records_of_very_many_keys_are_watched() -> None:
-    """More than any table begins with, and more records in a batch than are picked at a time."""
+    """More keys than a table begins with, and more records per batch than are picked at a time, are all watched."""
     history = History()
     for start in range(0, 12_000, 6_000):
         history.batch(*(f"k{number}=needle" for number in range(start, start + 6_000)))
@@ -121,7 +121,7 @@ def test_the_later_records_of_very_many_keys_are_watched() -> None:
     ],
 )
 def test_the_text_in_every_match_of_a_pattern(pattern: bytes, text: bytes) -> None:
-    """The longest one outside of groups, without what may be missing; none if it is short and not the pattern itself."""
+    """The longest text outside groups, without optional parts; none if it is short and not the pattern itself."""
     re.compile(pattern)
     assert text_in(pattern) == text
 
@@ -134,13 +134,13 @@ _parts = st.sampled_from(
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(_parts, max_size=5).map(b"".join), st.data())
 def test_no_match_is_without_that_text(pattern: bytes, data: st.DataObject) -> None:
-    """Strategy: patterns of many parts, and what they match. Invariant: the text is in it."""
+    """Strategy: patterns of many parts, and texts that match them. Invariant: each match contains the text."""
     matching = data.draw(st.from_regex(re.compile(pattern, re.DOTALL), fullmatch=True))
     assert text_in(pattern) in matching
 
 
 def test_headers_are_searched() -> None:
-    """Names and values; a place names the header, in a form that can be printed."""
+    """Names and values are searched; a place has the header's name in printable form."""
     headers = (Header("trace", b"needle"), Header("needle", None), Header("\udcff\n", b"a needle"))
     history = History()
     history.batch(Record(0, 1, b"k", b"v", headers))
@@ -149,7 +149,7 @@ def test_headers_are_searched() -> None:
 
 
 def test_a_match_says_where_it_is() -> None:
-    """Segment file and position of the batch, to be looked at with a dump."""
+    """A match has segment file and batch position, for use with a dump."""
     history = History().add("a=1 | roll | b=1")
     size = len(history.segments[1])
     history.batch("c=1")
@@ -167,7 +167,7 @@ def test_keys_are_found_through_every_codec(codec: int) -> None:
 
 
 def test_a_damaged_batch_is_reported_once_and_the_search_goes_on() -> None:
-    """Also when it takes several rounds."""
+    """Damage is reported once, also if the search takes several passes."""
     history = History().add("k=1 | k=1 broken=1")
     good = bytes(history.segments[0])
     first_size = 70
@@ -179,7 +179,7 @@ def test_a_damaged_batch_is_reported_once_and_the_search_goes_on() -> None:
 
 
 def test_a_query_is_for_a_key_or_for_a_pattern() -> None:
-    """Neither none nor both."""
+    """A query needs exactly one of key and pattern."""
     with pytest.raises(ValueError):
         Query()
     with pytest.raises(ValueError):
@@ -187,7 +187,7 @@ def test_a_query_is_for_a_key_or_for_a_pattern() -> None:
 
 
 def test_a_partition_without_segments_holds_nothing() -> None:
-    """It is no error."""
+    """An empty partition gives no matches and no error."""
     env = MemoryEnv()
     env.make_dirs("/data/t-0")
     with open_log_directory(env, "/data") as directory:

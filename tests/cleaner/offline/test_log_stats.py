@@ -1,4 +1,4 @@
-"""Counting a log directory: against a naive count, and where it matters by hand."""
+"""Counts of a log directory, compared with a naive count and with results by hand."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def written(*partitions: History) -> MemoryEnv:
 @settings(max_examples=examples(150), deadline=None)
 @given(st.tuples(histories(0), histories(1)))
 def test_counts_are_those_of_a_naive_count(pair: tuple[History, History]) -> None:
-    """Strategy: two partitions of any batches. Invariant: each status has the number that the slow way finds, they add up to
-    the records, and keys that are live on both are told.
+    """Strategy: two partitions of any batches. Invariant: each status has the number of a naive count, they add up to
+    the records, and keys that are live in both partitions are counted as shared.
     """
     [topic] = all_stats(written(*pair), "/data")
     live_keys = []
@@ -81,13 +81,13 @@ def test_counts_are_the_same_without_kernels(pair: tuple[History, History], top:
 
 
 def segment_ends(history: History) -> list[int]:
-    """Offsets after each record and marker, and the bases of the segments."""
+    """The offsets after each record and marker, and the bases of the segments."""
     ends = [record.offset + 1 for record, _ in history.records] + [offset + 1 for offset, _, _ in history.markers]
     return [*ends, *history.segments]
 
 
 def test_an_aborted_record_supersedes_nothing() -> None:
-    """Neither does one whose transaction is open; a committed one does."""
+    """Records of aborted and open transactions supersede nothing; a committed one does."""
     history = History()
     history.add("aborted=1 open=1 committed=1 | t1: aborted=2 | t2: open=2 | t3: committed=2 | abort 1 | commit 3")
     found = partition_stats(written(history), "/data")
@@ -95,7 +95,7 @@ def test_an_aborted_record_supersedes_nothing() -> None:
 
 
 def test_an_abort_that_no_index_knows_is_a_problem() -> None:
-    """A consumer of committed data would be given the records."""
+    """Without the index entry, a consumer of committed data would get the aborted records."""
     history = History().add("t1: k=1 | abort 1")
     history.aborted.clear()
     [problem] = partition_stats(written(history), "/data").problems
@@ -104,7 +104,7 @@ def test_an_abort_that_no_index_knows_is_a_problem() -> None:
 
 
 def test_the_dirty_ratio_is_the_cleaners() -> None:
-    """Cleanable bytes above the checkpoint, by those and the bytes below; the active segment counts for nothing."""
+    """Cleanable bytes above the checkpoint, divided by these and the bytes below; the active segment does not count."""
     history = History()
     for _ in range(3):
         history.add("k=1 | roll")
@@ -119,7 +119,7 @@ def test_the_dirty_ratio_is_the_cleaners() -> None:
 
 
 def test_an_open_transaction_holds_the_cleanable_part_back() -> None:
-    """From the segment on in which it begins nothing is cleanable."""
+    """Nothing is cleanable from the segment with its first record on."""
     history = History().add("k=1 | roll | t1: k=1 | roll | k=1")
     env = written(history)
     write_offset_checkpoint(env, "/data/cleaner-offset-checkpoint", {("t", 0): 1})
@@ -127,7 +127,7 @@ def test_an_open_transaction_holds_the_cleanable_part_back() -> None:
 
 
 def test_a_checkpoint_beyond_the_log_counts_for_nothing() -> None:
-    """As in the cleaner everything is dirty then."""
+    """As in the cleaner, the whole log is dirty then."""
     history = History().add("k=1 | roll")
     env = written(history)
     write_offset_checkpoint(env, "/data/cleaner-offset-checkpoint", {("t", 0): 99})
@@ -135,7 +135,7 @@ def test_a_checkpoint_beyond_the_log_counts_for_nothing() -> None:
 
 
 def test_a_wrong_checksum_is_a_problem_and_not_counted() -> None:
-    """The batches before and after it are."""
+    """The batch is not counted; those before and after it are."""
     history = History()
     for number in range(3):
         history.batch(f"k{number}=1")
@@ -149,7 +149,7 @@ def test_a_wrong_checksum_is_a_problem_and_not_counted() -> None:
 
 
 def test_a_batch_that_is_too_large_ends_its_segment(tmp_path: Path) -> None:
-    """It is not read into memory."""
+    """Such a batch is not read into memory."""
     history = History()
     history.batch("k=1")
     history.write(RealEnv(), str(tmp_path))
@@ -163,7 +163,7 @@ def test_a_batch_that_is_too_large_ends_its_segment(tmp_path: Path) -> None:
 
 
 def test_a_damaged_record_with_a_right_checksum_is_a_problem() -> None:
-    """None of its batch is counted."""
+    """No record of its batch is counted."""
     history = History()
     history.batch("k=1", "k=2")
     good = bytes(history.segments[0])
@@ -174,7 +174,7 @@ def test_a_damaged_record_with_a_right_checksum_is_a_problem() -> None:
 
 
 def test_offsets_out_of_order_are_a_problem() -> None:
-    """A batch that does not begin above the one before, or lies below its segment."""
+    """A batch must begin above the one before, and not below its segment's base."""
     history = History()
     history.batch("k=1")
     history.segments[0] += bytes(history.segments[0])
@@ -194,7 +194,7 @@ def test_offsets_out_of_order_are_a_problem() -> None:
     ],
 )
 def test_a_bad_index_is_a_problem(suffix: str, data: bytes, reason: str) -> None:
-    """So is what a cleaning left that was cut short."""
+    """Faulty indexes, and files left by an interrupted cleaning, are problems."""
     history = History()
     history.batch("k=1")
     env = written(history)
@@ -205,7 +205,7 @@ def test_a_bad_index_is_a_problem(suffix: str, data: bytes, reason: str) -> None
 
 
 def test_segments_of_different_moments_are_a_problem() -> None:
-    """An old segment beside the one that it was cleaned into, as in a copy of a running broker: its records count twice."""
+    """A source segment beside its cleaned output, as in a copy of a running broker, is a problem: records count twice."""
     env = MemoryEnv()
     env.make_dirs("/data/t-0")
     first, second = make_batch("a=1", "b=1"), make_batch("c=1", base_offset=2)
@@ -219,7 +219,7 @@ def test_segments_of_different_moments_are_a_problem() -> None:
 
 
 def test_what_a_start_has_set_aside_is_told_and_not_counted() -> None:
-    """It is no problem: a start said so already."""
+    """Files that a start set aside are listed, but are no problem: the start has reported them."""
     env = MemoryEnv()
     env.make_dirs("/data/t-0")
     write_file(env, "/data/t-0/00000000000000000000.log", make_batch("a=1"))
@@ -232,7 +232,7 @@ def test_what_a_start_has_set_aside_is_told_and_not_counted() -> None:
 
 
 def test_problems_are_kept_up_to_a_limit() -> None:
-    """Of more there is only the number."""
+    """Beyond the limit problems are only counted."""
     history = History()
     for _ in range(MAX_PROBLEMS + 5):
         history.batch("k=1")
@@ -245,7 +245,7 @@ def test_problems_are_kept_up_to_a_limit() -> None:
 
 
 def test_a_single_partition_finds_the_checkpoints_above_it() -> None:
-    """Given a partition's directory, the directory above is taken for its log directory."""
+    """The parent of a given partition directory is used as its log directory."""
     history = History(log_start_offset=1).add("a=1 b=1 | roll")
     env = written(history)
     write_offset_checkpoint(env, "/data/cleaner-offset-checkpoint", {("t", 0): 2})
@@ -254,7 +254,7 @@ def test_a_single_partition_finds_the_checkpoints_above_it() -> None:
 
 
 def test_directories_that_are_no_partitions_are_left_out() -> None:
-    """Those that wait to be deleted are named, the metadata log is not one of the topics."""
+    """Directories that wait to be deleted are listed; the metadata log is not a topic."""
     history = History()
     history.batch("k=1")
     env = written(history)
@@ -267,7 +267,7 @@ def test_directories_that_are_no_partitions_are_left_out() -> None:
 
 @pytest.mark.parametrize("name", ["empty", "copy/of a partition"])
 def test_a_directory_without_partitions_is_refused(name: str) -> None:
-    """The error says what was expected."""
+    """The error says what kind of directory is expected."""
     env = MemoryEnv()
     env.make_dirs(f"/data/{name}")
     if name != "empty":
@@ -277,7 +277,7 @@ def test_a_directory_without_partitions_is_refused(name: str) -> None:
 
 
 def test_a_directory_that_a_broker_holds_is_refused() -> None:
-    """And while it is read no broker can take it."""
+    """A broker's directory is refused, and no broker can take a directory while it is read."""
     history = History()
     history.batch("k=1")
     env = written(history)
@@ -306,8 +306,8 @@ with_and_without_kernels = pytest.mark.parametrize("is_compiled", [True, False])
 def test_a_census_counts_the_same_with_any_memory(
     sources: list[list[tuple[int, bool]]], max_bytes: int, is_compiled: bool
 ) -> None:
-    """Strategy: records of few and of many keys from several sources. Invariant: as a dict counts them, in memory and through
-    files, with kernels and without.
+    """Strategy: records of few and of many keys from several sources. Invariant: the counts of a dict, in memory and through
+    files, with and without kernels.
     """
     latest: dict[tuple[int, int], bool] = {}
     with KeyCensus(len(sources), max_bytes=max_bytes, is_compiled=is_compiled) as census:
@@ -331,7 +331,7 @@ def test_a_census_counts_the_same_with_any_memory(
 
 @with_and_without_kernels
 def test_a_census_splits_what_does_not_fit_and_cleans_up(temporary_files: Path, is_compiled: bool) -> None:
-    """With 40,000 keys and room for 1,024 there are files within files; none is left."""
+    """With 40,000 keys and memory for 1,024, files are split again; none is left afterwards."""
     with KeyCensus(1, max_bytes=1, is_compiled=is_compiled) as census:
         for start in range(0, 40_000, 4_000):
             census.add(0, [census.hash.of(b"%d" % key) for key in range(start, start + 4_000)], bytearray(4_000))
@@ -343,7 +343,7 @@ def test_a_census_splits_what_does_not_fit_and_cleans_up(temporary_files: Path, 
 
 @with_and_without_kernels
 def test_a_key_of_many_sources_is_shared_once(is_compiled: bool) -> None:
-    """However many they are, through files of several levels, and whatever its records were in between."""
+    """A key counts once however many sources have it, also through several levels of files and with other records between."""
     with KeyCensus(5, max_bytes=1, is_compiled=is_compiled) as census:
         for source in range(5):
             for start in range(0, 6_000, 2_000):
@@ -359,7 +359,7 @@ def test_a_key_of_many_sources_is_shared_once(is_compiled: bool) -> None:
 
 @with_and_without_kernels
 def test_keys_that_share_half_their_hash_are_told_apart(is_compiled: bool) -> None:
-    """The second half decides, whatever the order in which they come."""
+    """Keys that share the first half of their hash differ by the second, in any order."""
     with KeyCensus(1, is_compiled=is_compiled) as census:
         hashes = [bytes(8) + bytes([number % 3] * 8) for number in range(10)]
         census.add(0, hashes, bytearray(10))

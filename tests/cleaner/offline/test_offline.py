@@ -1,4 +1,4 @@
-"""Cleaning a partition directory without a broker."""
+"""Cleanings of a partition directory without a broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def closed_log(*batches: str, **config: Any) -> CleanerLog:
 
 
 def clean(log: CleanerLog, *, mode: str = KAFKA, max_keys: int = 1000, **fields: Any) -> OfflineReport:
-    """Clean the log's directory, and open it again to look at."""
+    """Clean the log's directory, and reopen it for inspection."""
     report = clean_partition(
         log.env,
         DIRECTORY,
@@ -45,7 +45,7 @@ def clean(log: CleanerLog, *, mode: str = KAFKA, max_keys: int = 1000, **fields:
 
 
 def test_a_dirty_log_is_cleaned_and_closed() -> None:
-    """The checkpoint says how far, old files are gone at once, and a start needs no recovery."""
+    """The checkpoint is updated, old files are removed at once, and a start needs no recovery."""
     log = closed_log("ab", "ac")
     report = clean(log)
     assert report.is_cleaned
@@ -58,7 +58,7 @@ def test_a_dirty_log_is_cleaned_and_closed() -> None:
 
 
 def test_other_partitions_checkpoints_stay() -> None:
-    """The file is shared by all partitions of the directory."""
+    """The checkpoint file keeps the entries of other partitions."""
     log = closed_log("ab", "ac")
     write_offset_checkpoint(log.env, CLEANER, {("other", 3): 9})
     clean(log)
@@ -66,7 +66,7 @@ def test_other_partitions_checkpoints_stay() -> None:
 
 
 def test_a_log_that_is_not_due_is_left_alone() -> None:
-    """Unless it is forced, and then only if anything is cleanable."""
+    """Such a log is cleaned only if forced, and if anything is cleanable."""
     log = closed_log("ab", "ac", min_cleanable_dirty_ratio=1.0)
     before = log.segment_files()
     assert not clean(log).is_cleaned
@@ -76,12 +76,12 @@ def test_a_log_that_is_not_due_is_left_alone() -> None:
 
 
 def test_a_topic_that_is_not_compacted_is_not_due() -> None:
-    """Whatever its ratio."""
+    """A topic without compaction is not due at any dirty ratio."""
     assert not clean(closed_log("ab", "ac", cleanup_policy=frozenset({"delete"}))).is_cleaned
 
 
 def test_a_checkpoint_outside_of_the_log_is_put_right() -> None:
-    """Even if the log is not cleaned then."""
+    """A checkpoint outside the log is corrected, even if the log is not cleaned."""
     log = closed_log("ab", "ac", min_cleanable_dirty_ratio=1.0)
     write_offset_checkpoint(log.env, CLEANER, {KEY: 99})
     report = clean(log)
@@ -90,7 +90,7 @@ def test_a_checkpoint_outside_of_the_log_is_put_right() -> None:
 
 
 def test_the_first_dirty_offset_may_be_given() -> None:
-    """It counts in place of the checkpoint."""
+    """A given first dirty offset replaces the checkpoint."""
     log = closed_log("ab", "ab")
     write_offset_checkpoint(log.env, CLEANER, {KEY: 4})
     assert clean(log, first_dirty_offset=3, is_forced=True).range.first_dirty_offset == 3
@@ -98,7 +98,7 @@ def test_the_first_dirty_offset_may_be_given() -> None:
 
 
 def test_a_forgotten_producer_protects_nothing() -> None:
-    """The clock decides which producers of the snapshot are still active."""
+    """The clock decides which producers of the snapshot have expired."""
     kept = {}
     for age_ms in (0, DAY_MS):
         log = CleanerLog("p1: a | a | roll")
@@ -110,7 +110,7 @@ def test_a_forgotten_producer_protects_nothing() -> None:
 
 
 def test_retention_comes_afterwards() -> None:
-    """The cleaner's own step: whole segments below the log start, or as the policy says."""
+    """Retention runs after the round, as in the cleaner: segments below the log start, or by the policy, are removed."""
     log = closed_log(
         "ab", "cd", "ef", cleanup_policy=frozenset({"compact", "delete"}), segment_bytes=100, retention_ms=50
     )
@@ -123,7 +123,7 @@ def test_retention_comes_afterwards() -> None:
 
 
 def test_the_log_start_is_kept_in_its_checkpoint() -> None:
-    """A log that starts within a segment starts there afterwards as well."""
+    """A log start within a segment is kept."""
     log = closed_log("abc", "a")
     write_offset_checkpoint(log.env, LOG_START, {KEY: 2})
     assert clean(log).log_start_offset == 2
@@ -131,7 +131,7 @@ def test_the_log_start_is_kept_in_its_checkpoint() -> None:
 
 
 def test_a_failed_round_leaves_the_checkpoint() -> None:
-    """Groups that were finished before are in place, and the next round does it all again."""
+    """Finished groups stay in place, and the next round starts again at the old checkpoint."""
     log = closed_log("ab", "ab", "ab", segment_bytes=100)
 
     def failing(env: Any, plan: Any, on_output: Any) -> Any:
@@ -157,7 +157,7 @@ def test_a_failed_round_leaves_the_checkpoint() -> None:
 
 
 def test_a_directory_without_a_log_is_refused() -> None:
-    """Nothing is made in it."""
+    """An empty directory is refused, and nothing is created in it."""
     log = CleanerLog()
     log.env.make_dirs("/data/other-0")
     with pytest.raises(StorageError, match=r"no \.log file"):
@@ -166,7 +166,7 @@ def test_a_directory_without_a_log_is_refused() -> None:
 
 
 def test_a_report_can_be_written_as_json() -> None:
-    """With what is derived of the range."""
+    """The fields include the derived ones of the range."""
     fields = json.loads(json.dumps(clean(closed_log("ab", "ac")).to_fields()))
     assert fields["range"]["dirty_ratio"] == 1.0
     assert fields["result"]["stats"]["removed"] == {"superseded": 1}

@@ -1,4 +1,4 @@
-"""Compacting one partition on demand: what a call waits for, what it reports, and how it ends when it cannot."""
+"""Compactions of one partition on demand: their waits, their reports, and their errors."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ PART = ("t", 0)
 
 
 async def compactor(logs: SeveralLogs, **settings: Any) -> Compactor:
-    """A cleaner that does nothing of its own accord, and what compacts on demand with it."""
+    """A cleaner that does nothing by itself, with its compactor."""
     settings.setdefault("is_enabled", False)
     return Compactor(await logs.start(**settings))
 
 
 async def compact(made: Compactor, log: Log, on_stage: OnStage = no_stage, **options: Any) -> PartitionCompaction:
-    """Compact within a time that is long enough."""
+    """Compact with a generous timeout."""
     async with asyncio.timeout(60):
         return await made.compact(log, CompactRequest(log.topic, log.partition, **options), on_stage)
 
@@ -51,7 +51,7 @@ async def compact(made: Compactor, log: Log, on_stage: OnStage = no_stage, **opt
 async def begun(
     logs: SeveralLogs, held: HeldRunner, log: Log, **settings: Any
 ) -> tuple[Compactor, asyncio.Future[PartitionCompaction]]:
-    """A call whose round is under way until the runner is let go on."""
+    """A call whose round is running until the runner is released."""
     made = await compactor(logs, new_process_runner=lambda: held, **settings)
     call = asyncio.ensure_future(compact(made, log))
     await wait_until(lambda: bool(held.plans))
@@ -59,7 +59,7 @@ async def begun(
 
 
 def count(logs: SeveralLogs, log: Log) -> tuple[int, int]:
-    """How many records and how many markers there are."""
+    """The numbers of records and of markers."""
     found = [0, 0]
     for segment in log.segments:
         for _, header in iter_headers(logs.env.read_bytes(segment.path)[: segment.size]):
@@ -77,7 +77,7 @@ def keys(logs: SeveralLogs, log: Log) -> list[str]:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_one_small_active_segment_is_cleaned(logs: SeveralLogs, mode: str) -> None:
-    """What was just written, and is far below any dirty ratio or size, is closed, cleaned and reported."""
+    """New records far below any dirty ratio or size are closed off, cleaned and reported."""
     log = logs.add("t")
     for value in range(10):
         logs.data(log, f"a=v{value}", f"b=v{value}")
@@ -98,7 +98,7 @@ async def test_one_small_active_segment_is_cleaned(logs: SeveralLogs, mode: str)
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_clean_log_needs_no_round(logs: SeveralLogs, mode: str) -> None:
-    """A second call at once, and one for an empty log, come back without a round and without a new segment."""
+    """A second call, and one for an empty log, return without a round and without a new segment."""
     log, empty = logs.filthy("t", 20), logs.add("empty")
     made = await compactor(logs, mode=mode)
     await compact(made, log)
@@ -112,7 +112,7 @@ async def test_a_clean_log_needs_no_round(logs: SeveralLogs, mode: str) -> None:
 
 
 async def test_as_many_rounds_as_kafkas_map_makes_needful(logs: SeveralLogs) -> None:
-    """In mode kafka a round ends where its map is full; the call goes on until all is clean."""
+    """In mode kafka a round ends where its map is full; the call continues until all is clean."""
     log = logs.add("t")
     for turn in range(3):
         for index in range(40):
@@ -127,7 +127,7 @@ async def test_as_many_rounds_as_kafkas_map_makes_needful(logs: SeveralLogs) -> 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_what_is_written_later_is_not_waited_for(logs: SeveralLogs, held: HeldRunner, mode: str) -> None:
-    """Appends during the round stay as they are, and the call ends nevertheless."""
+    """Records appended during the round stay as they are, and the call ends."""
     log = logs.add("t", "a=1 | a=2")
     _, call = await begun(logs, held, log, mode=mode)
     logs.write(log, "a=3 | a=4")
@@ -140,7 +140,7 @@ async def test_what_is_written_later_is_not_waited_for(logs: SeveralLogs, held: 
 
 
 async def test_both_policies_and_a_moved_log_start(logs: SeveralLogs) -> None:
-    """compact,delete is compacted; what lies below the log start goes in mode prompt, with its own reason."""
+    """compact,delete is compacted; mode prompt removes records below the log start, with their own reason."""
     log = logs.add("t", cleanup_policy=frozenset({"compact", "delete"}))
     for index in range(6):
         logs.data(log, f"k{index}=v")
@@ -153,7 +153,7 @@ async def test_both_policies_and_a_moved_log_start(logs: SeveralLogs) -> None:
 
 
 async def test_aborted_data_and_its_marker(logs: SeveralLogs) -> None:
-    """Data of an aborted transaction goes at once and is counted as such; the marker stays for its time and is counted."""
+    """Data of an aborted transaction are removed at once with their own reason; the marker stays for its time."""
     log = logs.add("t", "a=1 | t7: a=2 b=2 | abort 7")
     logs.data(log, "c=1", producer_id=7, producer_epoch=0, base_sequence=2)
     report = await compact(await compactor(logs), log)
@@ -165,7 +165,7 @@ async def test_aborted_data_and_its_marker(logs: SeveralLogs) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_markers_are_counted_apart_from_records(logs: SeveralLogs, mode: str) -> None:
-    """Those that stay, those that go with their horizon or with what lies below the log start, and those held back."""
+    """Markers that stay, that expire, that are below the log start, or that are held back have counts of their own."""
     log = logs.add("t", delete_retention_ms=HOUR_MS)
     made = await compactor(logs, mode=mode)
     producer = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
@@ -194,7 +194,7 @@ async def test_markers_are_counted_apart_from_records(logs: SeveralLogs, mode: s
 
 
 async def test_a_forced_call_shares_its_round_with_others(logs: SeveralLogs) -> None:
-    """What one caller forces is done for the partition; the other's report says what is so, too."""
+    """A forced round serves all calls for the partition, and the other caller's report shows its result, too."""
     log = logs.add("t", "a=1 | a=2", min_compaction_lag_ms=HOUR_MS)
     made = await compactor(logs, mode=KAFKA)
     plain, forced = await asyncio.gather(compact(made, log), compact(made, log, is_forced=True))
@@ -209,7 +209,7 @@ async def test_a_forced_call_shares_its_round_with_others(logs: SeveralLogs) -> 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_open_transaction_is_respected_and_named(logs: SeveralLogs, mode: str) -> None:
-    """Nothing from its first segment on is touched, by force neither; the report has producer, offsets and records."""
+    """Nothing from its first segment on is touched, even by force; the report has producer, offsets and records."""
     log = logs.add("t", "a=1 | a=2 | roll | t7: a=3 | a=4")
     made = await compactor(logs, mode=mode)
     report = await compact(made, log, is_forced=True)
@@ -228,7 +228,7 @@ async def test_an_open_transaction_is_respected_and_named(logs: SeveralLogs, mod
 
 
 async def test_the_shortest_lag_holds_back_unless_forced(logs: SeveralLogs) -> None:
-    """min.compaction.lag.ms is respected up to the millisecond the report names, and overridden by force."""
+    """min.compaction.lag.ms holds records back up to the reported millisecond, unless the call forces them."""
     log = logs.add("t", "a=1 | a=2", min_compaction_lag_ms=HOUR_MS)
     made = await compactor(logs)
     report = await compact(made, log)
@@ -252,7 +252,7 @@ async def test_the_shortest_lag_holds_back_unless_forced(logs: SeveralLogs) -> N
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_tombstones_gone_waits_for_the_clock(logs: SeveralLogs, mode: str) -> None:
-    """The call comes back once the horizon is over on the clock, not before, and the tombstone is gone."""
+    """The call returns once the clock has passed the horizon and the tombstone is removed, not earlier."""
     log = logs.add("t", "a=1 b=1 | a=", delete_retention_ms=DAY_MS)
     made = await compactor(logs, mode=mode)
     stages: list[str] = []
@@ -274,7 +274,7 @@ async def test_tombstones_gone_waits_for_the_clock(logs: SeveralLogs, mode: str)
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_time_of_the_horizon_at_once(logs: SeveralLogs, mode: str) -> None:
-    """With return_at_horizon the call does not wait; a later plain call removes what has expired by then."""
+    """With return_at_horizon the call does not wait; a later call removes tombstones that have expired by then."""
     log = logs.add("t", "a=1 | a=", delete_retention_ms=DAY_MS)
     made = await compactor(logs, mode=mode)
     report = await compact(made, log, until=TOMBSTONES_GONE, return_at_horizon=True)
@@ -290,7 +290,7 @@ async def test_the_time_of_the_horizon_at_once(logs: SeveralLogs, mode: str) -> 
 
 
 async def test_waiting_for_a_horizon_ends_with_the_topic(logs: SeveralLogs) -> None:
-    """A deleted topic, one that is compacted no more, and a cleaner that stops end the wait with their reason."""
+    """A deleted topic, one that is no longer compacted, or a stopping cleaner ends the wait with a reason."""
     made = await compactor(logs)
     calls, stages = [], [0]
 
@@ -326,7 +326,7 @@ async def test_calls_at_the_same_time_share_a_round(logs: SeveralLogs) -> None:
 
 
 async def test_a_call_joins_the_round_under_way_if_that_is_enough(logs: SeveralLogs, held: HeldRunner) -> None:
-    """A round that began before the call and covers all of it is waited for, counted, and not repeated."""
+    """A running round that covers everything requested is waited for, counted, and not repeated."""
     log = logs.filthy("t", 20)
     made, first = await begun(logs, held, log)
     second = asyncio.ensure_future(compact(made, log))
@@ -339,7 +339,7 @@ async def test_a_call_joins_the_round_under_way_if_that_is_enough(logs: SeveralL
 
 
 async def test_a_call_follows_the_round_under_way_if_there_is_more(logs: SeveralLogs, held: HeldRunner) -> None:
-    """What was written after the round had begun needs another one, for both mean what was there when they came."""
+    """Records written after the running round began need a second one, since calls cover everything before them."""
     log = logs.add("t", "a=1 | a=2")
     made = await compactor(logs, new_process_runner=lambda: held)
     held.is_one_by_one = True
@@ -358,7 +358,7 @@ async def test_a_call_follows_the_round_under_way_if_there_is_more(logs: Several
 
 
 async def test_whoever_stops_waiting_leaves_the_round_alone(logs: SeveralLogs, held: HeldRunner) -> None:
-    """A cancelled call ends at once; its round goes on, and serves the next call."""
+    """A cancelled call ends at once; its round continues, and serves the next call."""
     log = logs.filthy("t", 20)
     made, call = await begun(logs, held, log)
     call.cancel()
@@ -374,7 +374,7 @@ async def test_whoever_stops_waiting_leaves_the_round_alone(logs: SeveralLogs, h
 
 
 async def test_a_log_that_is_not_compacted(logs: SeveralLogs) -> None:
-    """The report says which setting, and nothing was rolled."""
+    """The report names the setting, and no segment is closed."""
     log = logs.add("t", cleanup_policy=frozenset({"delete"}))
     logs.data(log, "a=1")
     report = await compact(await compactor(logs), log)
@@ -384,7 +384,7 @@ async def test_a_log_that_is_not_compacted(logs: SeveralLogs) -> None:
 
 
 async def test_a_topic_deleted_during_the_round(logs: SeveralLogs, held: HeldRunner) -> None:
-    """The call ends with it."""
+    """The call ends when the topic is deleted during its round."""
     log = logs.filthy("t", 20)
     made, call = await begun(logs, held, log)
     logs.delete(log)
@@ -395,7 +395,7 @@ async def test_a_topic_deleted_during_the_round(logs: SeveralLogs, held: HeldRun
 
 
 async def test_a_cleaner_that_stops(logs: SeveralLogs, held: HeldRunner) -> None:
-    """Calls end with it, those that come later too."""
+    """A stopping cleaner ends present calls and refuses later ones."""
     log = logs.filthy("t", 20)
     made, call = await begun(logs, held, log)
     await logs.stop()
@@ -442,7 +442,7 @@ async def test_a_corrupt_segment_is_worked_around_and_told(logs: SeveralLogs) ->
 
 
 async def test_a_paused_partition_is_compacted_when_it_is_resumed(logs: SeveralLogs) -> None:
-    """The call waits for whoever has paused it."""
+    """The call waits until the partition is resumed."""
     log = logs.filthy("t", 20)
     made = await compactor(logs)
     assert logs.service is not None
@@ -456,7 +456,7 @@ async def test_a_paused_partition_is_compacted_when_it_is_resumed(logs: SeveralL
 
 
 class Overtaken(LogCounts):
-    """Counts that a round overtakes when they are taken the second time: for the report."""
+    """Counts during which a round begins, at their second use, which is for the report."""
 
     def __init__(self, log: Log, service: CleanerService) -> None:
         super().__init__(log, service.blocking)
@@ -464,7 +464,7 @@ class Overtaken(LogCounts):
         self.asked = 0
 
     async def count(self, segments: Sequence[Segment], *, max_bytes: int) -> SegmentCounts | None:
-        """Have a round begin, and tell that files were replaced."""
+        """Begin a round, and report that files were replaced."""
         self.asked += 1
         if self.asked == 2:
             self._service.request(PART)
@@ -473,7 +473,7 @@ class Overtaken(LogCounts):
 
 
 async def test_a_count_that_a_round_overtakes_waits_for_its_end(logs: SeveralLogs, held: HeldRunner) -> None:
-    """The report has the numbers of after it, and what the call's own round has removed."""
+    """The report has the counts after that round, and the records that the call's own round removed."""
     log = logs.filthy("t", 20)
     made = await compactor(logs, new_process_runner=lambda: held)
     assert logs.service is not None
@@ -486,15 +486,15 @@ async def test_a_count_that_a_round_overtakes_waits_for_its_end(logs: SeveralLog
 
 
 class TooLarge(LogCounts):
-    """Counts of segments that are larger than anybody wants to read."""
+    """Counts of segments too large to be read."""
 
     def unknown_bytes(self, segments: Sequence[Segment]) -> int:
-        """Say so."""
+        """Return a size above the limit."""
         return 1 << 62
 
 
 async def test_a_log_too_large_to_be_counted(logs: SeveralLogs) -> None:
-    """The report says that it does not know how many records there are; tombstones are waited for all the same."""
+    """The report has no record counts; tombstones are waited for all the same."""
     log = logs.add("t", "a=1 b=1 | a=", delete_retention_ms=0)
     made = await compactor(logs)
     assert logs.service is not None
@@ -513,8 +513,8 @@ async def test_a_log_too_large_to_be_counted(logs: SeveralLogs) -> None:
 async def test_calls_among_random_writes(logs: SeveralLogs, mode: str, seed: int) -> None:
     """Strategy: writers, transactions, horizons, deleted heads and calls (some of them given up) in random turns.
 
-    Invariants: after a call that says so, no key is twice below the offset at which it was asked (but for data of aborted
-    transactions, which are gone), nothing committed and not superseded is lost, and the counts are those of a naive count.
+    Invariants: after a call that reports so, no key is twice below the requested offset (apart from data of aborted
+    transactions, which are removed), nothing committed and not superseded is lost, and the counts are those of a naive count.
     """
     print(f"seed {seed}")
     rng = random.Random(seed)

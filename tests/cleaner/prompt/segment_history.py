@@ -6,7 +6,7 @@
     history.roll()
     env, plan = history.stored(first_dirty=2)
 
-Unlike `cleaner_log.CleanerLog` nothing is checked, so that logs can be made which no broker of ours writes.
+Unlike `cleaner_log.CleanerLog` it checks nothing, so it can make logs that Diamant would not write.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SegmentHistory:
         self.offset = 0
         self.segments = [Segment(0)]
         self.open: dict[int, int] = {}
-        """Producer to the first offset of its transaction."""
+        """From producers to the first offsets of their transactions."""
         self.producers: dict[int, ActiveProducer] = {}
 
     def append(self, batch: bytes | bytearray) -> None:
@@ -174,13 +174,13 @@ class SegmentHistory:
 
 
 def odd_varint(value: int, size: int) -> bytes:
-    """A ZigZag integer in more bytes than it needs."""
+    """A ZigZag integer with more bytes than needed."""
     raw = value << 1 if value >= 0 else (-value << 1) - 1
     return bytes((raw >> 7 * index & 0x7F) | (0x80 if index < size - 1 else 0) for index in range(size))
 
 
 def odd_batch(pairs: list[tuple[bytes, bytes | None]], base_offset: int) -> bytearray:
-    """An uncompressed batch whose records have all their integers in more bytes than need be, and -2 for null."""
+    """An uncompressed batch whose records have all integers in more bytes than needed, and -2 for null."""
     payload = bytearray()
     for index, (key, value) in enumerate(pairs):
         body = b"\x05" + odd_varint(3, 3) + odd_varint(index, 2) + odd_varint(len(key), 2) + key

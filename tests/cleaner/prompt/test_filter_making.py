@@ -1,4 +1,4 @@
-"""The filters of segments that were rolled are made soon after, while nothing else is to be done."""
+"""Filters of rolled segments are made soon after the roll, while the cleaner is idle."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def closed(log: Log) -> list[int]:
 
 
 def knows(service: CleanerService, log: Log, index: int, key: bytes) -> bool:
-    """Whether a segment may hold a key, as far as its filter tells."""
+    """Tell whether a segment may hold a key, according to its filter."""
     segment, hash_key = log.segments[index], service.view(log).hash_key
     return not cannot_hold(log.env, segment.path, segment.base_offset, segment.size, [key], hash_key)
 
 
 async def test_closed_segments_get_filters_before_any_round(logs: SeveralLogs) -> None:
-    """Those that are there at a start, and each that is rolled later; the active one has none."""
+    """Segments present at a start, and those rolled later, get filters; the active one has none."""
     log = large_log(logs)
     logs.data(log, "active=" + "v" * SEGMENT_BYTES)
     service = await logs.start(mode=PROMPT)
@@ -76,7 +76,7 @@ async def test_closed_segments_get_filters_before_any_round(logs: SeveralLogs) -
 
 @pytest.mark.parametrize(("mode", "count"), [(KAFKA, 5), (PROMPT, 3)])
 async def test_other_logs_get_none(logs: SeveralLogs, mode: str, count: int) -> None:
-    """Nothing asks for them in mode kafka, and a small log is read in a moment."""
+    """Mode kafka needs no filters, and a small log is read quickly."""
     log = logs.add("t", min_compaction_lag_ms=HOUR_MS)
     for number in range(count):
         add_segment(logs, log, f"k{number}")
@@ -86,7 +86,7 @@ async def test_other_logs_get_none(logs: SeveralLogs, mode: str, count: int) -> 
 
 
 class Maker(InlineRunner):
-    """Files facts when it may, and calls `after` then."""
+    """Files facts when released, and calls `after` then."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -100,11 +100,11 @@ class Maker(InlineRunner):
         """Do nothing."""
 
     async def move(self, moves: Moves) -> None:
-        """Carry them out here."""
+        """Move the outputs in this thread."""
         carry_out(EnvDirectory(self._files, moves.directory), moves)
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
-        """Wait, and file."""
+        """Wait for the release, and file the facts."""
         self.tasks.append(task)
         while not self.may_make.is_set():
             check_done()
@@ -115,12 +115,12 @@ class Maker(InlineRunner):
 
 @pytest.fixture
 def maker(logs: SeveralLogs) -> Maker:
-    """Holds the making of filters until it is told otherwise."""
+    """A maker that waits to be released."""
     return Maker(logs.env)
 
 
 async def test_a_round_does_not_wait_for_filters(logs: SeveralLogs, maker: Maker) -> None:
-    """The making ends for it, and continues where it was."""
+    """A round ends the making of filters, which continues afterwards."""
     log, other = large_log(logs), logs.filthy("other", 20, min_cleanable_dirty_ratio=0.5)
     service = await logs.start(mode=PROMPT, new_process_runner=lambda: maker)
     await service.settled()
@@ -134,7 +134,7 @@ async def test_a_round_does_not_wait_for_filters(logs: SeveralLogs, maker: Maker
 
 
 async def test_a_segment_that_goes_leaves_no_file_behind(logs: SeveralLogs, maker: Maker) -> None:
-    """Retention removes it just before its facts are written; the others get theirs."""
+    """If retention removes a segment just before its facts are written, no file stays; the others get theirs."""
     log = large_log(logs)
     gone = log.segments[0].base_offset
 
@@ -153,7 +153,7 @@ async def test_a_segment_that_goes_leaves_no_file_behind(logs: SeveralLogs, make
 
 
 async def test_a_deletion_or_a_stop_ends_the_making(logs: SeveralLogs, maker: Maker) -> None:
-    """Neither waits for it, and no file comes afterwards."""
+    """A deletion or a stop does not wait for the making, and no file is written afterwards."""
     log = large_log(logs)
     await logs.start(mode=PROMPT, new_process_runner=lambda: maker)
     await wait_until(lambda: len(maker.tasks) == 1)
@@ -163,7 +163,7 @@ async def test_a_deletion_or_a_stop_ends_the_making(logs: SeveralLogs, maker: Ma
 
 
 async def test_a_segment_that_cannot_be_read_is_tried_once(logs: SeveralLogs, maker: Maker) -> None:
-    """The others get their filters; the next looks do not begin with it again."""
+    """The other segments get their filters; later looks do not retry the unreadable one."""
     log = large_log(logs)
 
     def fail(task: FactsTask) -> None:
@@ -180,7 +180,7 @@ async def test_a_segment_that_cannot_be_read_is_tried_once(logs: SeveralLogs, ma
 
 
 def test_facts_of_a_file_that_was_replaced_are_not_filed(logs: SeveralLogs) -> None:
-    """Another file has taken its name while it was read: what was read is not of that one."""
+    """If a file was replaced while it was read, its facts are discarded."""
     log = large_log(logs)
     segment = log.segments[0]
     task = FactsTask(log.path, 0, segment.size, HASH_KEY, 1e9)

@@ -1,4 +1,4 @@
-"""Segments that a round leaves alone: the filter of their keys, and that the outcome is the same as of a whole round."""
+"""Segments that a round leaves alone: the filter of their keys, and results equal to those of a whole round."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ quickly = settings(
 
 
 leave_alone = partial(key_filter.leave_alone, min_log_bytes=0)
-"""Small logs count as large ones, but where a test says otherwise."""
+"""Small logs count as large ones unless a test says otherwise."""
 
 
 def hashes(values: list[int]) -> array[int]:
@@ -82,7 +82,7 @@ def plan_of(log: CleanerLog, **fields: Any) -> CleanPlan:
 
 
 def learn(log: CleanerLog) -> dict[int, Any]:
-    """Facts and filters of every closed segment, filed."""
+    """File facts and filters of every closed segment."""
     found = {}
     for segment in log.log.segments[:-1]:
         facts, keys = segment_keys.read_key_facts(log.env, segment.path, segment.base_offset, segment.size, HASH_KEY)
@@ -101,7 +101,7 @@ def dirty_hashes(log: CleanerLog, plan: CleanPlan) -> array[int]:
 
 
 def clean_leaving_alone(log: CleanerLog) -> frozenset[int]:
-    """A round that leaves alone what it can; which segments those were."""
+    """Run a round that leaves alone what it can; return those segments."""
     learn(log)
     plan = plan_of(log)
     plan = leave_alone(log.env, plan, lambda: dirty_hashes(log, plan))
@@ -110,7 +110,7 @@ def clean_leaving_alone(log: CleanerLog) -> frozenset[int]:
 
 
 def three_segments(value_bytes: int = 60, **config: Any) -> CleanerLog:
-    """Two segments of 7 records that were cleaned, and a dirty one; too large to be merged."""
+    """Two cleaned segments of 7 records, and a dirty one; too large to be merged."""
     log = CleanerLog(segment_bytes=7 * (value_bytes + 73) + 69, **config)
     for name in "abc":
         for number in range(7):
@@ -126,7 +126,7 @@ def three_segments(value_bytes: int = 60, **config: Any) -> CleanerLog:
 
 @given(words, words)
 def test_the_filter_knows_its_keys(own: list[int], others: list[int]) -> None:
-    """A hash of its own is found always, whatever else is asked for; and after a stay on disk."""
+    """Each of its hashes is found, among any others, also after loading the filter from disk."""
     keys = KeyFilter.of(hashes(own + own[:3]))
     keys = KeyFilter(bytes(keys.data), keys.key_count)
     assert keys.key_count == len(set(own))
@@ -150,7 +150,7 @@ def test_the_filter_hardly_ever_knows_another_key() -> None:
 
 
 def test_a_filter_of_no_keys_has_none() -> None:
-    """An empty segment is touched by nothing."""
+    """The filter of an empty segment matches nothing."""
     keys = KeyFilter.of(hashes([]))
     assert not keys.may_have_any(hashes([0, 1, 2**64 - 1]))
     assert KeyFilter(bytes(keys.data), 0).key_count == 0
@@ -160,13 +160,13 @@ def test_a_filter_of_no_keys_has_none() -> None:
     ("data", "count"), [(b"", 0), (bytes(8), 1), (bytes(16), 0), (bytes(13), 1), (b"\2\0\0\0" * 4, 1)]
 )
 def test_other_bytes_are_no_filter(data: bytes, count: int) -> None:
-    """Sizes that do not fit each other are refused."""
+    """Inconsistent sizes are refused."""
     with pytest.raises(ValueError, match="not a filter"):
         KeyFilter(data, count)
 
 
 def test_damaged_numbers_lead_nowhere() -> None:
-    """Where a bucket is said to be longer than the filter, what there is is looked at, and nothing else."""
+    """A bucket with an end beyond the filter is searched only within the filter."""
     keys = KeyFilter(b"\0\0\0\0" + b"\xff" * 4 + b"\1\0\0\0" + b"\2\0\0\0", 1)
     assert keys.may_have_any(hashes([2 << 31]))
     assert not keys.may_have_any(hashes([3 << 31]))
@@ -185,7 +185,7 @@ def test_segments_that_no_dirty_key_touches_stay_as_they_are() -> None:
 
 
 def test_a_touched_segment_is_rewritten() -> None:
-    """One dirty key that is in it is enough."""
+    """One dirty key in the segment is enough."""
     log = three_segments()
     log.write("a3=new | roll")
     assert clean_leaving_alone(log) == {7}
@@ -208,7 +208,7 @@ def test_small_segments_are_still_merged() -> None:
 
 
 def test_a_segment_is_not_rewritten_for_little_that_would_be_merged_with_it() -> None:
-    """What is eight times as large as all of that stays; what is little is merged among itself, until it is enough."""
+    """A segment eight times as large as the rest of its group stays; small ones are merged until they are large enough."""
     log = CleanerLog(segment_bytes=4000)
     log.data(f"a={'x' * 1400}")
     log.roll()
@@ -225,7 +225,7 @@ def test_a_segment_is_not_rewritten_for_little_that_would_be_merged_with_it() ->
 
 
 def test_a_segment_alone_is_not_rewritten_for_its_size() -> None:
-    """A small segment that can be merged with nothing stays."""
+    """A small segment without neighbours to merge with stays."""
     log = CleanerLog("a=1 | roll", segment_bytes=1000)
     log.clean(mode=PROMPT)
     log.data(f"b={'x' * 880}")
@@ -264,7 +264,7 @@ def test_segments_in_which_something_else_changes_are_rewritten(kind: str) -> No
 
 
 def test_a_horizon_that_is_over_makes_a_segment_be_rewritten() -> None:
-    """A stamped tombstone leaves its segment alone until its time is over."""
+    """A segment with a stamped tombstone is left alone until the horizon is over."""
     log = CleanerLog(segment_bytes=300, delete_retention_ms=100)
     log.data("a=", f"fill={'x' * 150}")
     log.roll()
@@ -279,7 +279,7 @@ def test_a_horizon_that_is_over_makes_a_segment_be_rewritten() -> None:
 
 
 def test_nothing_is_left_alone_in_mode_kafka() -> None:
-    """There every round writes the whole log."""
+    """In mode kafka every round writes the whole log."""
     log = three_segments()
     facts = learn(log)
     plan = replace(log.plan(mode=KAFKA), hash_key=HASH_KEY)
@@ -287,7 +287,7 @@ def test_nothing_is_left_alone_in_mode_kafka() -> None:
 
 
 def test_a_filter_of_another_file_or_key_counts_for_nothing() -> None:
-    """Without births, under another hash key, with damaged bytes, or of a file that was written anew."""
+    """A filter is ignored without birth times, under another hash key, with damaged bytes, or for a rewritten file."""
     log = three_segments()
     learn(log)
     plan = plan_of(log)
@@ -305,7 +305,7 @@ def test_a_filter_of_another_file_or_key_counts_for_nothing() -> None:
 
 
 def test_filters_are_worth_it_in_large_logs() -> None:
-    """However much is dirty: the first round that writes a segment makes its filter. Never in mode kafka."""
+    """The first round that writes a segment makes its filter, however much is dirty. Never in mode kafka."""
     log = three_segments()
     plan = plan_of(log)
     assert not key_filter.is_worth_filters(plan)
@@ -319,7 +319,7 @@ def test_filters_are_worth_it_in_large_logs() -> None:
 @quickly
 @given(sparse_histories, st.sampled_from([200, 250, 400]))
 def test_leaving_alone_comes_to_the_same_as_a_whole_round(history: list[Any], segment_bytes: int) -> None:
-    """Every batch, byte for byte, on any history; the files left alone are as they were."""
+    """On any history every batch is equal, byte for byte, and the files left alone are unchanged."""
     whole, partly = (play(history, mode=PROMPT, segment_bytes=segment_bytes) for _ in range(2))
     for log in (whole, partly):
         log.roll()
@@ -344,7 +344,7 @@ def test_leaving_alone_comes_to_the_same_as_a_whole_round(history: list[Any], se
 @quickly
 @given(histories)
 def test_the_compiled_reading_finds_what_the_plain_one_does(history: list[Any]) -> None:
-    """Horizons, transactions, emptied batches; and the keys are all in the filter."""
+    """Horizons, transactions and emptied batches are equal, and the filter has all keys."""
     log = play(history, mode=PROMPT)
     log.clean(mode=PROMPT)
     for segment in log.log.segments[:-1]:
@@ -369,7 +369,7 @@ def segment_facts_of(log: CleanerLog, base_offset: int, size: int) -> Any:
 
 
 def test_an_outputs_facts_are_filed_before_it_is_swapped_in() -> None:
-    """They are of the file that takes the sources' place; a swap changes neither its birth nor its time."""
+    """The facts belong to the new file; a swap changes neither its birth nor its modification time."""
     log = three_segments()
     plan = plan_of(log)
 
@@ -389,7 +389,7 @@ def test_an_outputs_facts_are_filed_before_it_is_swapped_in() -> None:
 
 
 def test_the_compiled_engine_leaves_segments_alone_by_itself() -> None:
-    """A round files the keys of what it writes; the next one touches only where it must, and writes what a whole one would."""
+    """A round files the keys of its outputs; the next one rewrites only what it must, with the result of a whole round."""
     large = key_filter.MIN_LOG_BYTES // 21
     logs = [three_segments(large), three_segments(large)]
     for log in logs:
@@ -407,7 +407,7 @@ def test_the_compiled_engine_leaves_segments_alone_by_itself() -> None:
 
 
 def test_a_corrupt_segment_has_no_facts() -> None:
-    """The reading fails where a round would."""
+    """Reading fails at the place where a round would."""
     log = three_segments()
     segment = log.log.segments[0]
     file = log.env.open(segment.path)

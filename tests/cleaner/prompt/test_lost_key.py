@@ -1,4 +1,4 @@
-"""Outputs that have lost one key, whose facts are made of those of their sources."""
+"""The facts of outputs that lost one key, derived from those of their sources."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ plain_histories = st.lists(
 
 
 def clean(log: CleanerLog) -> dict[int, SegmentFacts | None]:
-    """A round; for each output whose source may have lost one key alone the facts that were made without reading it, which are
-    those that reading it gives, or None.
+    """Run a round. For each output whose source may have lost one key alone, return the derived facts, which must equal
+    those of reading the output, or None.
     """
     learn(log)
     plan = plan_of(log)
@@ -84,7 +84,7 @@ def clean(log: CleanerLog) -> dict[int, SegmentFacts | None]:
 
 @given(words.filter(bool), st.data())
 def test_a_filter_without_a_key_is_that_of_the_others(own: list[int], data: st.DataObject) -> None:
-    """Byte for byte, unless these would have other buckets."""
+    """The filter without a key equals that of the other keys, byte for byte, unless these need other buckets."""
     lost = data.draw(st.sampled_from(own))
     before = KeyFilter.of(hashes(own))
     after = KeyFilter.of(hashes([one for one in own if one != lost]))
@@ -97,7 +97,7 @@ def test_a_filter_without_a_key_is_that_of_the_others(own: list[int], data: st.D
 
 
 def test_one_of_two_keys_that_look_the_same_stays() -> None:
-    """A filter has each of them, though it cannot tell one from the other."""
+    """If two keys have the same fingerprint, removing one keeps the other."""
     alike = [1 << 40, (1 << 40) + 1]
     made = KeyFilter.of(hashes(alike)).without(alike[0])
     assert made is not None
@@ -106,14 +106,14 @@ def test_one_of_two_keys_that_look_the_same_stays() -> None:
 
 
 def test_a_key_that_is_not_there_is_not_taken_away() -> None:
-    """Nor one of no keys."""
+    """Removing an absent key, also from an empty filter, gives None."""
     assert KeyFilter.of(hashes([1 << 40])).without(1 << 50) is None
     assert KeyFilter.of(hashes([])).without(0) is None
 
 
 @given(words, words)
 def test_the_only_known_hash_is_found(own: list[int], others: list[int]) -> None:
-    """Among any number that the filter does not know; None if there are more."""
+    """The only known hash is found among any number of unknown ones; None if there are more."""
     keys = KeyFilter.of(hashes(own))
     unknown = [one for one in set(others) if not keys.may_have_any(hashes([one]))]
     for one in own[:3]:
@@ -126,7 +126,7 @@ def test_the_only_known_hash_is_found(own: list[int], others: list[int]) -> None
 
 
 def test_a_segment_that_loses_a_key_is_not_read_for_its_facts() -> None:
-    """Whether that was in the first batch of it or in a later one."""
+    """Its facts are derived whether the key was in the first batch or in a later one."""
     log = three_segments()
     log.write("a0=new | roll")
     (made,) = clean(log).values()
@@ -136,7 +136,7 @@ def test_a_segment_that_loses_a_key_is_not_read_for_its_facts() -> None:
 
 
 def test_a_first_batch_that_is_gone_is_no_longer_the_first() -> None:
-    """The facts say where the first one is that stays."""
+    """The facts have the offset of the first remaining batch."""
     log = CleanerLog(segment_bytes=300)
     log.data("a")
     log.data(f"b={'x' * 150}")
@@ -151,7 +151,7 @@ def test_a_first_batch_that_is_gone_is_no_longer_the_first() -> None:
 
 @pytest.mark.parametrize("kind", ["two keys", "a horizon", "a producer", "merged"])
 def test_other_segments_are_read(kind: str) -> None:
-    """Of several keys it is not told which were there; and horizons, batches that stay empty and neighbours change facts, too."""
+    """If several keys may be lost, or horizons, empty batches or merged neighbours change the facts, the output is read."""
     log = CleanerLog(segment_bytes=400, delete_retention_ms=10_000)
     log.data("a", producer=1) if kind == "a producer" else log.data("a")
     log.data(*(["t="] if kind == "a horizon" else ["b"]), f"fill={'x' * 150}")
@@ -169,7 +169,7 @@ def test_other_segments_are_read(kind: str) -> None:
 @quickly
 @given(st.one_of(plain_histories, plain_histories, sparse_histories), st.sampled_from(["key-1", "key-2", "key-3"]))
 def test_whatever_is_made_is_what_reading_gives(history: list[Any], key: str) -> None:
-    """On any history."""
+    """On any history derived facts equal those of reading."""
     log = play(history, mode=PROMPT, segment_bytes=400)
     log.roll()
     for _ in range(2):
@@ -182,7 +182,7 @@ def test_whatever_is_made_is_what_reading_gives(history: list[Any], key: str) ->
 
 
 def test_the_compiled_engine_makes_them() -> None:
-    """They are in the file of the output, and the next round goes by them."""
+    """Derived facts are in the output's file, and the next round uses them."""
     large = key_filter.MIN_LOG_BYTES // 21
     log = three_segments(large)
     compiled.clean(log.env, plan_of(log), on_output=log.swap)

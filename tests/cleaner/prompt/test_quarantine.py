@@ -1,4 +1,4 @@
-"""Cleaning around corrupt segments: what is cleaned, what may not expire, and what happens when a segment is repaired."""
+"""Cleaning around corrupt segments: what is cleaned, what must not expire, and repairs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ quickly = settings(max_examples=examples(50), deadline=None, suppress_health_che
 
 
 class Damaged:
-    """A log whose segment at `base_offset` cannot be read, cleaned as the service does it."""
+    """A log with an unreadable segment at `base_offset`, cleaned as by the service."""
 
     def __init__(self, log: CleanerLog, base_offset: int) -> None:
         self.log = log
@@ -36,7 +36,7 @@ class Damaged:
         self.damage()
 
     def damage(self) -> None:
-        """Make the segment unreadable from its first byte on; its file keeps its size and times."""
+        """Make the segment unreadable from its first byte on, with unchanged size and times."""
         self.write(b"\xff" * len(self.content))
 
     def repair(self) -> None:
@@ -46,7 +46,7 @@ class Damaged:
         self.log.env.set_mtime_ms(self.path, self.log.now_ms)
 
     def write(self, content: bytes) -> None:
-        """Change the file's content and nothing else of it."""
+        """Change only the content of the file."""
         mtime_ms = self.log.env.mtime_ms(self.path)
         file = self.log.env.open(self.path)
         file.pwrite(content, 0)
@@ -59,7 +59,7 @@ class Damaged:
         return self.quarantine.plan_around(self.log.plan(first_dirty=first_dirty, mode=PROMPT))
 
     def round(self) -> CleanResult:
-        """A round, and another one if it meets the corruption."""
+        """Run a round, and another one if it meets the corruption."""
         log = self.log
         self.quarantine.refresh(log.log)
         plan = self.plan()
@@ -74,7 +74,7 @@ class Damaged:
         return result
 
     def with_content(self) -> CleanerLog:
-        """The log, with the right bytes for a moment: call `damage` afterwards."""
+        """The log with the right bytes restored; call `damage` afterwards."""
         self.write(self.content)
         return self.log
 
@@ -92,7 +92,7 @@ def segments_of(*words: tuple[str, ...], **config: Any) -> CleanerLog:
 
 
 def test_the_segments_before_and_after_are_cleaned() -> None:
-    """The corrupt one keeps its bytes, and nothing is merged across it."""
+    """The corrupt segment keeps its bytes, and nothing is merged across it."""
     log = segments_of(("a", "b"), ("b",), ("a", "c"), ("c",), ("c", "d"))
     damaged = Damaged(log, 3)
     result = damaged.round()
@@ -104,7 +104,7 @@ def test_the_segments_before_and_after_are_cleaned() -> None:
 
 
 def test_its_own_keys_supersede_nothing_and_its_own_records_stay() -> None:
-    """Nobody knows what they are."""
+    """The keys in the corrupt segment are unknown, so they are not mapped."""
     log = segments_of(("a",), ("a",), ("z",), ("a",))
     damaged = Damaged(log, 1)
     damaged.round()
@@ -117,13 +117,13 @@ def test_its_own_keys_supersede_nothing_and_its_own_records_stay() -> None:
 
 @pytest.mark.parametrize("base_offset", [0, 1, 2])
 def test_it_may_be_the_first_the_middle_or_the_last(base_offset: int) -> None:
-    """The round ends where it would without it."""
+    """The round ends where it would without the corruption."""
     log = segments_of(("a",), ("b",), ("c",))
     assert Damaged(log, base_offset).round().end_offset == 3
 
 
 def test_several_may_be_corrupt() -> None:
-    """One round after the other finds them."""
+    """Several corrupt segments are found by consecutive rounds."""
     log = segments_of(("a",), ("b",), ("a",), ("b",), ("a", "b"))
     Damaged(log, 1)
     damaged = Damaged(log, 3)
@@ -136,7 +136,7 @@ def test_several_may_be_corrupt() -> None:
 
 
 def test_no_tombstone_expires_above_it() -> None:
-    """An older record of its key may be in the corrupt segment; below it they expire as ever."""
+    """The corrupt segment may hold an older record of the tombstone's key; below it tombstones expire as usual."""
     log = segments_of(("x=", "below"), ("a",), ("a=", "b"), delete_retention_ms=100)
     damaged = Damaged(log, 2)
     damaged.round()
@@ -150,7 +150,7 @@ def test_no_tombstone_expires_above_it() -> None:
 
 @pytest.mark.parametrize("kind", ["commit", "abort"])
 def test_no_marker_expires_above_it(kind: str) -> None:
-    """Batches of its transaction may be in the corrupt segment; an abort keeps its entry in the index."""
+    """The corrupt segment may hold batches of the transaction; an abort keeps its entry in the index."""
     log = CleanerLog("t1: a | roll", delete_retention_ms=100)
     marker = log.marker(1, kind)
     log.write("p1: b | roll")
@@ -167,7 +167,7 @@ def test_no_marker_expires_above_it(kind: str) -> None:
 
 
 def test_a_transaction_that_ends_in_it_does_not_reach_beyond() -> None:
-    """What its producer wrote and committed afterwards is not taken for aborted; it is mapped, and it stays."""
+    """Later commits of its producer are not taken for aborted; they are mapped, and stay."""
     log = CleanerLog("old new | t1: aborted | roll | abort 1 | roll | t1: new | commit 1 | p1: x | roll")
     damaged = Damaged(log, 3)
     damaged.round()
@@ -179,7 +179,7 @@ def test_a_transaction_that_ends_in_it_does_not_reach_beyond() -> None:
 
 
 def test_the_checkpoint_waits_below_it() -> None:
-    """On disk; in memory the rounds go on from where they ended."""
+    """The checkpoint on disk waits; in memory rounds continue from where they ended."""
     log = segments_of(("a",), ("b",), ("c",))
     damaged = Damaged(log, 1)
     damaged.round()
@@ -195,7 +195,7 @@ def test_the_checkpoint_waits_below_it() -> None:
 
 
 def test_a_repaired_segment_is_cleaned_of_all_that_was_superseded_meanwhile() -> None:
-    """And tombstones above it expire only delete.retention.ms after that."""
+    """Tombstones above it expire only delete.retention.ms after that round."""
     log = segments_of(("a", "b", "c"), ("x",), ("a=",), ("b",), delete_retention_ms=100)
     damaged = Damaged(log, 0)
     damaged.round()
@@ -219,7 +219,7 @@ def test_a_repaired_segment_is_cleaned_of_all_that_was_superseded_meanwhile() ->
 
 
 def test_a_segment_that_was_cleaned_before_needs_no_map_of_what_is_below() -> None:
-    """The checkpoint waits where it was when the segment was cleaned last, above its base."""
+    """The checkpoint waits where the segment was last cleaned, above its base."""
     log = segments_of(("a",), ("b",))
     log.clean(mode=PROMPT, segment_bytes=1)
     damaged = Damaged(log, 0)
@@ -233,7 +233,7 @@ def test_a_segment_that_was_cleaned_before_needs_no_map_of_what_is_below() -> No
 
 
 def test_a_segment_repaired_before_the_next_round_leaves_nothing_behind() -> None:
-    """No round has left it out, so nothing has to wait for it."""
+    """If no round has left the segment out, nothing has to wait for it."""
     log = segments_of(("a",), ("b",))
     quarantine = Quarantine()
     assert quarantine.add(log.log, CorruptLog(names.log_file(DIRECTORY, 0), 0, "broken"), 2, 5) is not None
@@ -244,7 +244,7 @@ def test_a_segment_repaired_before_the_next_round_leaves_nothing_behind() -> Non
 
 
 def test_a_changed_configuration_is_a_reason_to_try_again() -> None:
-    """If it is corrupt still, it comes back."""
+    """A segment that is still corrupt is quarantined again."""
     log = segments_of(("a",), ("b",))
     damaged = Damaged(log, 0)
     damaged.round()
@@ -258,7 +258,7 @@ def test_a_changed_configuration_is_a_reason_to_try_again() -> None:
 
 
 def test_readers_get_the_file_that_was_put_there_before_the_configuration_changed() -> None:
-    """Nobody looks at the file again once the segment is let out for another reason."""
+    """The replaced file is noticed although the segment is released for another reason."""
     log = segments_of(("a",), ("b",))
     damaged = Damaged(log, 0)
     damaged.round()
@@ -274,7 +274,7 @@ def test_readers_get_the_file_that_was_put_there_before_the_configuration_change
 
 
 def test_a_segment_that_is_gone_holds_nothing_back() -> None:
-    """Retention has removed it, and what was in it."""
+    """When retention removes the segment, its quarantine ends."""
     log = segments_of(("a",), ("b",), ("c",))
     damaged = Damaged(log, 0)
     damaged.round()
@@ -288,7 +288,7 @@ def test_a_segment_that_is_gone_holds_nothing_back() -> None:
 
 
 def test_only_closed_segments_can_be_put_into_quarantine() -> None:
-    """No other files, no active segment, none twice."""
+    """Other files, the active segment and quarantined segments are refused."""
     log = segments_of(("a",), ("b",))
     quarantine = Quarantine()
     for name in ("1.index", "00000000000000000007.log", f"{2:020d}.log", f"{0:020d}.log.cleaned", "x"):
@@ -302,7 +302,7 @@ def test_only_closed_segments_can_be_put_into_quarantine() -> None:
 
 
 def test_too_many_corrupt_segments_are_no_case_for_it() -> None:
-    """Then the partition as a whole cannot be cleaned."""
+    """With too many corrupt segments the whole partition is uncleanable."""
     log = segments_of(*[(f"k{number}",) for number in range(MAX_SEGMENTS + 1)])
     quarantine = Quarantine()
     errors = [CorruptLog(names.log_file(DIRECTORY, base), 0, "broken") for base in range(MAX_SEGMENTS + 1)]
@@ -310,7 +310,7 @@ def test_too_many_corrupt_segments_are_no_case_for_it() -> None:
 
 
 def test_mode_kafka_knows_no_quarantine() -> None:
-    """There a corrupt segment ends the cleaning of its partition."""
+    """In mode kafka a corrupt segment stops the cleaning of its partition."""
     log = segments_of(("a",))
     plan = log.plan(mode=KAFKA)
     assert plan_around(plan, []) is plan
@@ -319,14 +319,14 @@ def test_mode_kafka_knows_no_quarantine() -> None:
 
 
 def test_a_plan_around_survives_json() -> None:
-    """The worker process gets all of it."""
+    """The worker process gets the complete plan."""
     plan = replace(plan_around(segments_of(("a",), ("b",)).plan(mode=PROMPT), [1, 99], 0), untouched=frozenset({0}))
     assert (plan.quarantined, plan.horizons_frozen_above) == ({1}, 0)
     assert CleanPlan.from_json(plan.to_json()) == plan
 
 
 def test_a_round_without_a_dirty_range_has_no_checkpoint() -> None:
-    """It is refused, so that it cannot take the checkpoint back."""
+    """Such a round is refused, since it would move the checkpoint back."""
     log = segments_of(("a",))
     with pytest.raises(ValueError, match="no dirty range"):
         Quarantine().end_round(log.plan(first_dirty=1, mode=PROMPT), 1)
@@ -340,7 +340,7 @@ def test_a_round_without_a_dirty_range_has_no_checkpoint() -> None:
 def test_nothing_comes_back_from_a_corrupt_segment(
     history: list[Any], index: int, segment_bytes: int, with_traffic: bool
 ) -> None:
-    """Whoever can read it again finds each key with its last value, during the quarantine and after the repair."""
+    """A reader finds the last value of each key, during the quarantine and after the repair."""
     log = play(history, mode=PROMPT, segment_bytes=segment_bytes)
     closed = [segment for segment in log.log.segments[:-1] if segment.size]
     if not closed:
@@ -370,7 +370,7 @@ def test_nothing_comes_back_from_a_corrupt_segment(
 @quickly
 @given(histories, st.integers(0, 5), st.integers(0, 5))
 def test_both_engines_clean_around_it_alike(history: list[Any], corrupt: int, untouched: int) -> None:
-    """The same files from the same plan, with a segment in quarantine and another one left alone."""
+    """Equal plans give equal files, with one segment in quarantine and another left alone."""
     log = play(history, mode=PROMPT, segment_bytes=200)
     log.now_ms += RETENTION_MS
     closed = [segment.base_offset for segment in log.log.segments[:-1]]

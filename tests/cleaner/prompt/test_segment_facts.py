@@ -1,4 +1,4 @@
-"""What is remembered of closed segments, and the rounds that come for a horizon alone."""
+"""Facts about closed segments, and the rounds that start for a horizon alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ quickly = settings(max_examples=examples(50), deadline=None, suppress_health_che
 
 
 class Watched:
-    """A log with its facts, cleaned as the service does it."""
+    """A log with its facts, cleaned as by the service."""
 
     def __init__(self, log: CleanerLog) -> None:
         self.log = log
@@ -43,24 +43,24 @@ class Watched:
         self.horizon_rounds = 0
 
     def learn(self) -> None:
-        """Read what is not known yet."""
+        """Read unknown facts."""
         log = self.log.log
         for base_offset, size in self.facts.unknown(log, self.log.first_dirty):
             assert self.facts.add(log, read_facts(self.log.env, DIRECTORY, base_offset, size))
 
     def clean(self) -> None:
-        """An ordinary round over everything but the active segment."""
+        """Run an ordinary round over everything but the active segment."""
         self.learn()
         self.facts.note_round(self.log.log, self.log.first_dirty, self.log.now_ms)
         self.log.clean(mode=PROMPT)
 
     def due_ms(self) -> int | None:
-        """When the next round is due for a horizon."""
+        """The time of the next round for a horizon."""
         self.learn()
         return self.facts.next_horizon_ms(self.log.log, self.log.first_dirty)
 
     def clean_for_horizons(self) -> frozenset[int]:
-        """A round for horizons; which segments it left alone."""
+        """Run a round for horizons; return the segments left alone."""
         log = self.log
         self.learn()
         end = horizon_round_end(log.log, log.first_dirty)
@@ -71,7 +71,7 @@ class Watched:
         return plan.untouched
 
     def clean_until_nothing_is_due(self) -> None:
-        """Rounds for horizons, with the clock moved on to each."""
+        """Run rounds for horizons, moving the clock to each."""
         while (due_ms := self.due_ms()) is not None:
             assert self.horizon_rounds < 50
             self.log.now_ms = max(self.log.now_ms, due_ms)
@@ -82,13 +82,13 @@ class Watched:
 
 
 def facts_of(log: CleanerLog, base_offset: int = 0) -> SegmentFacts:
-    """The facts of a segment, which are filed."""
+    """The facts of a segment as filed."""
     segment = log.log.segments[log.log.floor_segment(base_offset)]
     return read_facts(log.env, DIRECTORY, base_offset, segment.size, min_filed_bytes=0)
 
 
 def test_a_stamped_tombstone_is_a_horizon() -> None:
-    """The earliest batch of each horizon; a horizon without a tombstone is none."""
+    """The facts have the earliest batch of each horizon; a horizon without a tombstone does not count."""
     log = CleanerLog("a= b | c= | roll", delete_retention_ms=100)
     assert facts_of(log).horizons == ()
     log.clean(mode=PROMPT)
@@ -100,7 +100,7 @@ def test_a_stamped_tombstone_is_a_horizon() -> None:
 
 
 def test_transactions_are_told_by_their_steps() -> None:
-    """Batches of a producer in a row are one step, and markers say whether they have their horizon."""
+    """Consecutive batches of a producer are one step, and markers show whether they have a horizon."""
     log = CleanerLog("t1: a | t1: b | plain | t2: c | commit 1 | abort 2 | roll")
     assert facts_of(log).steps == (Step(DATA, 1, 0), Step(DATA, 2, 3), Step(MARKER, 1, 4), Step(MARKER, 2, 5))
     log.clean(mode=PROMPT)
@@ -118,7 +118,7 @@ def test_transactions_are_told_by_their_steps() -> None:
 
 
 def test_too_many_steps_are_not_kept() -> None:
-    """Then nothing is said of the segment's transactions; the same for horizons and empty batches."""
+    """Beyond the limit the segment's transactions are unknown; so are its horizons and empty batches."""
     log = CleanerLog()
     for _ in range(2):
         log.write("t1: a | commit 1")
@@ -134,7 +134,7 @@ def test_too_many_steps_are_not_kept() -> None:
 
 
 def test_a_damaged_batch_is_an_error() -> None:
-    """As a round would have it."""
+    """A damaged batch raises CorruptLog, as in a round."""
     log = CleanerLog("a= | roll", delete_retention_ms=100)
     log.clean(mode=PROMPT)
     log.env.open(log.log.segments[0].path).pwrite(b"\xff", 65)
@@ -146,7 +146,7 @@ def test_a_damaged_batch_is_an_error() -> None:
 
 
 def test_a_tombstone_on_a_quiet_log_goes_at_its_horizon() -> None:
-    """No append is needed, and no round comes before or after it."""
+    """It needs no append, and no round starts before or after it."""
     watched = Watched(CleanerLog("a | a= b | roll", delete_retention_ms=DAY_MS))
     log = watched.log
     assert watched.due_ms() is None
@@ -163,7 +163,7 @@ def test_a_tombstone_on_a_quiet_log_goes_at_its_horizon() -> None:
 
 
 def test_markers_go_without_traffic() -> None:
-    """One round for the horizon, at once, and another when it is over."""
+    """One round sets the horizon at once, and another removes the marker when it is over."""
     watched = Watched(CleanerLog("t1: a | abort 1 | t1: b | commit 1 | b | roll", delete_retention_ms=DAY_MS))
     log = watched.log
     watched.clean()
@@ -179,7 +179,7 @@ def test_markers_go_without_traffic() -> None:
 
 
 def test_only_the_segments_in_which_something_is_due_are_written() -> None:
-    """The others stay as they are."""
+    """Segments with nothing due stay as they are."""
     watched = Watched(CleanerLog(delete_retention_ms=DAY_MS, segment_bytes=200))
     log = watched.log
     for word in ("a", "b=", "c"):
@@ -194,7 +194,7 @@ def test_only_the_segments_in_which_something_is_due_are_written() -> None:
 
 
 def test_a_round_for_horizons_leaves_the_dirty_range_alone() -> None:
-    """It ends where the clean section does, at a segment's base."""
+    """The round ends with the clean section, at a segment's base."""
     watched = Watched(CleanerLog("a= b | roll", delete_retention_ms=DAY_MS))
     log = watched.log
     watched.clean()
@@ -210,7 +210,7 @@ def test_a_round_for_horizons_leaves_the_dirty_range_alone() -> None:
 
 
 def test_what_a_round_could_not_remove_makes_no_other_round_due() -> None:
-    """A horizon that is still there after its round does not bring the next one, again and again."""
+    """A horizon that remains after its round does not start round after round."""
     watched = Watched(CleanerLog("a= b | roll", delete_retention_ms=100))
     log = watched.log
     watched.clean()
@@ -221,7 +221,7 @@ def test_what_a_round_could_not_remove_makes_no_other_round_due() -> None:
 
 
 def test_nothing_is_due_above_a_corrupt_segment() -> None:
-    """Neither tombstones nor markers expire there."""
+    """Neither tombstones nor markers expire above a corrupt segment."""
     watched = Watched(CleanerLog("a= b | roll", delete_retention_ms=100))
     log = watched.log
     watched.clean()
@@ -231,7 +231,7 @@ def test_nothing_is_due_above_a_corrupt_segment() -> None:
 
 
 def test_a_plan_with_a_dirty_range_is_refused() -> None:
-    """There the keys decide."""
+    """With a dirty range, its keys decide which segments are left alone."""
     log = CleanerLog("a | roll")
     with pytest.raises(ValueError, match="dirty range"):
         PartitionFacts().without_untouched(log.plan(mode=PROMPT))
@@ -241,7 +241,7 @@ def test_a_plan_with_a_dirty_range_is_refused() -> None:
 @quickly
 @given(histories)
 def test_in_the_end_no_tombstone_and_no_empty_transaction_is_left(history: list[Any]) -> None:
-    """On any log that takes no more traffic, after a few rounds, and no key has another value."""
+    """On any log without appends a few rounds remove all tombstones and empty transactions, and change no value."""
     watched = Watched(play(history, mode=PROMPT))
     log = watched.log
     before = committed_values(log)
@@ -266,7 +266,7 @@ def test_in_the_end_no_tombstone_and_no_empty_transaction_is_left(history: list[
 
 
 def test_facts_are_of_one_file() -> None:
-    """A segment that was replaced is not known; what was read of its predecessor is refused."""
+    """The facts of a replaced segment are unknown; those read of its predecessor are refused."""
     watched = Watched(CleanerLog("a= b | roll"))
     log = watched.log
     log.first_dirty = 2
@@ -281,7 +281,7 @@ def test_facts_are_of_one_file() -> None:
 
 
 def test_only_closed_segments_of_the_clean_section_count() -> None:
-    """Up to the given offset, exactly."""
+    """Closed segments count exactly up to the given offset."""
     watched = Watched(CleanerLog())
     for word in ("a", "b", "c"):
         watched.log.data(word)
@@ -292,7 +292,7 @@ def test_only_closed_segments_of_the_clean_section_count() -> None:
 
 
 def test_facts_of_segments_that_are_gone_are_forgotten() -> None:
-    """Memory follows the log."""
+    """Facts are dropped with their segments."""
     watched = Watched(CleanerLog())
     log = watched.log
     for word in ("a", "b", "c"):
@@ -309,7 +309,7 @@ def test_facts_of_segments_that_are_gone_are_forgotten() -> None:
 
 
 def filed() -> CleanerLog:
-    """A log of which each segment's facts are filed."""
+    """A log with filed facts of all segments."""
     log = CleanerLog("a= b | t1: t | commit 1 | p1: b | roll", delete_retention_ms=100)
     log.clean(mode=PROMPT)
     log.clean(first_dirty=0, mode=PROMPT)
@@ -317,7 +317,7 @@ def filed() -> CleanerLog:
 
 
 def test_filed_facts_are_those_that_were_read() -> None:
-    """All fields, and nothing else is read then."""
+    """All fields are loaded, and no segment is read."""
     log = filed()
     read = facts_of(log)
     assert read.horizons
@@ -328,7 +328,7 @@ def test_filed_facts_are_those_that_were_read() -> None:
 
 
 def test_facts_of_another_file_are_read_anew() -> None:
-    """Size, modification time and birth must all be those of the segment; without births nothing is believed."""
+    """Facts are used only if size, modification time and birth match; never without birth times."""
     log = filed()
     read = facts_of(log)
     for other in (
@@ -345,7 +345,7 @@ def test_facts_of_another_file_are_read_anew() -> None:
 
 
 def test_damaged_files_are_no_files() -> None:
-    """Any changed or missing byte, or JSON that is not ours."""
+    """A file with any changed or missing byte, or with other JSON, is ignored."""
     log = filed()
     read = facts_of(log)
     path = facts_path(DIRECTORY, 0)
@@ -362,7 +362,7 @@ def test_damaged_files_are_no_files() -> None:
 
 
 def test_a_disk_that_takes_nothing_more_costs_only_the_file() -> None:
-    """The facts are there all the same."""
+    """If the file cannot be written, the facts are still returned."""
     log = filed()
     log.env.fail("append", "*.facts*", OSError(28, "full"))
     assert facts_of(log).horizons
@@ -370,7 +370,7 @@ def test_a_disk_that_takes_nothing_more_costs_only_the_file() -> None:
 
 
 def test_facts_of_vanished_segments_are_removed() -> None:
-    """Nothing else is."""
+    """Only the facts of removed segments are deleted."""
     log = filed()
     facts_of(log)
     others = [f"{DIRECTORY}/{name}" for name in ("diamant-x.facts", "diamant-1.other", "unknown")]
@@ -385,7 +385,7 @@ def test_facts_of_vanished_segments_are_removed() -> None:
 
 
 def test_a_start_passes_over_facts() -> None:
-    """They are no segment files, for us as for Kafka, which looks for numbers in front of the first dot."""
+    """Facts are not taken for segment files, neither here nor by Kafka, which expects a number before the first dot."""
     log = filed()
     facts_of(log)
     stored = [batch.data for batch in log.stored()]

@@ -1,4 +1,4 @@
-"""A look at what is superseded reads the dirty part, and of the clean part what may hold its keys."""
+"""The check for superseded records reads the dirty part, and clean segments that may hold its keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AHEAD_MS = 100
 
 
 def plan_of(directory: Path, clean: bytearray, dirty: bytearray, first_dirty: int, **fields: Any) -> LookPlan:
-    """Two segments on the disk; the second one is dirty."""
+    """Two segments on the disk, the second one dirty."""
     segments = []
     for base_offset, data in ((0, clean), (first_dirty, dirty)):
         path = directory / f"{base_offset:020d}.log"
@@ -30,7 +30,7 @@ def plan_of(directory: Path, clean: bytearray, dirty: bytearray, first_dirty: in
 
 
 def test_the_filter_of_a_clean_segment_spares_reading_it(tmp_path: Path) -> None:
-    """As long as none of the dirty keys may be in it, and the filter is of this file; else it counts as read."""
+    """A clean segment is skipped if its filter is up to date and excludes the dirty keys; otherwise it is read."""
     env = RealEnv()
     clean, dirty = make_log([f"{key}={'x' * 11_000}" for key in "ab"] * 50), make_log(["c=1", "d=1"], base_offset=100)
     plan = plan_of(tmp_path, clean, dirty, 100, max_bytes=len(dirty))
@@ -47,7 +47,7 @@ def test_the_filter_of_a_clean_segment_spares_reading_it(tmp_path: Path) -> None
 
 
 def test_what_is_told_is_never_too_young(tmp_path: Path) -> None:
-    """A timestamp may be ahead of its append; it counts in full where the broker has set it."""
+    """The reported time is early enough: timestamps may be ahead of appends, except those set by the broker."""
     clean = make_log(["a=1"])
     dirty = make_log(["a=2"], base_offset=1, timestamp=TIMESTAMP)
     assert look(RealEnv(), plan_of(tmp_path, clean, dirty, 1)).oldest_ms == TIMESTAMP - AHEAD_MS
@@ -56,7 +56,7 @@ def test_what_is_told_is_never_too_young(tmp_path: Path) -> None:
 
 
 def test_a_damaged_segment_is_told(tmp_path: Path) -> None:
-    """Nobody can say what is in it."""
+    """The contents of a damaged segment are unknown, so the check fails."""
     dirty = make_log(["a=2"], base_offset=1)
     dirty[-1] ^= 1
     with pytest.raises(CorruptLog):

@@ -7,7 +7,7 @@ from diamant.protocol.batches.header import Header, Record
 
 
 def test_what_is_looked_for() -> None:
-    """A key is compared whole; a text may be anywhere in key, value, or the name and value of a header."""
+    """A key must match as a whole; a text may be anywhere in key, value, or the name and value of a header."""
     record = Record(3, 0, b"key-1", b"value", (Header("name", b"of header"), Header("empty", None)))
     assert Wanted.key(b"key-1").is_wanted(record)
     assert not Wanted.key(b"key").is_wanted(record)

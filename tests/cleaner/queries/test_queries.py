@@ -1,4 +1,4 @@
-"""The latest records and the exact counts of any partition, against what is true of every record in it."""
+"""The latest records and the exact counts of any partition, compared with a naive reader."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ COUNTED = ("live", "superseded", "tombstone")
 
 
 def opened(env: MemoryEnv, history: History) -> list[OpenSegment]:
-    """Open the segments as a broker does: those that have anything in them."""
+    """Open the segments that are not empty, as a broker does."""
     paths = {base: f"/data/t-0/{base:020d}.log" for base in history.segments}
     return [OpenSegment.of(env, path, base, size) for base, path in paths.items() if (size := env.file_size(path))]
 
 
 def outcomes(history: History) -> TransactionOutcomes:
-    """What the indexes and the producers' state say."""
+    """The outcomes from the indexes and the producers' state."""
     statuses = replace(history, log_start_offset=0).statuses()
     open_since: dict[int, int] = {}
     for record, producer_id in history.records:
@@ -60,7 +60,7 @@ def test_the_latest_records_are_those_of_a_naive_reader(history: History, with_t
 @settings(max_examples=examples(150), deadline=None)
 @given(histories(), st.data())
 def test_counts_are_exact_and_the_same_without_kernels(history: History, data: st.DataObject) -> None:
-    """Strategy: any partition, damaged or not. Invariant: the same with and without kernels, of a sound one the naive counts."""
+    """Strategy: any partition, damaged or not. Invariant: equal with and without kernels; the naive counts in a sound one."""
     env = MemoryEnv()
     history.write(env, "/data")
     statuses = history.statuses()

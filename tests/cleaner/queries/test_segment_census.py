@@ -1,4 +1,4 @@
-"""Counts of records segment by segment, compared with the counts of the whole partition and with a plain model."""
+"""Record counts by segment, compared with the counts of the whole partition and with a plain model."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def make_log(path: Path, records: list[tuple[str, str | None]]) -> list[OpenSegm
 
 
 def count(segments: list[OpenSegment], **options: object) -> SegmentCensus:
-    """Count them without transactions."""
+    """Count the records, without transactions."""
     return count_by_segment(RealEnv(), segments, len(segments), TransactionOutcomes(), 0, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
 @pytest.mark.parametrize("max_bytes", [64 << 20, 0])
 def test_each_record_counts_where_it_lies(tmp_path: Path, is_compiled: bool, max_bytes: int) -> None:
-    """Superseded by a later record of its key in any segment; also if the keys do not fit into memory."""
+    """A later record of the key in any segment supersedes it, also if the keys do not fit into memory."""
     rng = random.Random(7)
     keys = 40 if max_bytes else 3000  # more than fit into the least table
     records = [(f"k{rng.randrange(keys)}", rng.choice(["v", "w", None])) for _ in range(400 if max_bytes else 2500)]
@@ -58,7 +58,7 @@ def test_each_record_counts_where_it_lies(tmp_path: Path, is_compiled: bool, max
 
 
 def test_horizons_of_tombstones(tmp_path: Path) -> None:
-    """A round stamps the batches that keep a tombstone; before it there is no horizon."""
+    """A round that keeps a tombstone stamps its batch; before it there is no horizon."""
     path = tmp_path / "data"
     with Broker(data_dir=str(path), listen="127.0.0.1:0", diamant_clock="manual") as broker:
         broker.create_topic("t", compact=True, internal_segment_bytes=300, min_cleanable_dirty_ratio=1)

@@ -1,4 +1,4 @@
-"""The keys that take the most room: against a naive count, and with more keys than are held."""
+"""The largest keys, compared with a naive count, and with more keys than fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.builder import make_batch
 
 
 def counted(count: int, records: list[tuple[bytes, int]], at_once: int = 7, **limits: int) -> TopKeys:
-    """Count records, some at a time."""
+    """Count records in several calls."""
     found = TopKeys(count, **limits)
     for start in range(0, len(records), at_once):
         found.add([(key, blake2b(key).digest(), 1, size) for key, size in records[start : start + at_once]])
@@ -27,14 +27,14 @@ def counted(count: int, records: list[tuple[bytes, int]], at_once: int = 7, **li
 
 
 def some_records(seed: int) -> list[tuple[bytes, int]]:
-    """Records of 300 keys, a few of which take most of the room."""
+    """Records of 300 keys, a few of which have most of the bytes."""
     rng = random.Random(seed)
     return [(b"%d" % min(rng.randrange(300), rng.randrange(300)), rng.randrange(100)) for _ in range(2000)]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_counts_are_those_of_a_naive_count(seed: int) -> None:
-    """The largest first, with all their records and bytes; nothing is missed."""
+    """The largest keys come first, with all their records and bytes."""
     records = some_records(seed)
     sizes: Counter[bytes] = Counter()
     for key, size in records:
@@ -48,7 +48,7 @@ def test_counts_are_those_of_a_naive_count(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_with_more_keys_than_are_held_the_error_is_told(seed: int) -> None:
-    """A key's count is never too high, and too low by no more than is said."""
+    """A key's count is never too high, and too low by the reported error at most."""
     records = some_records(seed)
     sizes: Counter[bytes] = Counter()
     for key, size in records:
@@ -61,7 +61,7 @@ def test_with_more_keys_than_are_held_the_error_is_told(seed: int) -> None:
 
 
 def test_long_keys_count_by_their_hash() -> None:
-    """Two keys that begin alike are two keys, shown by their beginning; the last key that is held whole is no cut one."""
+    """Two keys with the same beginning count separately and show it; the longest key kept whole is not marked as cut."""
     long, limit = b"k" * 500, b"k" * top_keys.MAX_KEY_BYTES
     found = counted(5, [(long + b"1", 30), (long + b"2", 20), (long + b"1", 1), (limit, 5)]).top()
     assert [(one.key, one.is_cut, one.records, one.bytes) for one in found] == [
@@ -72,7 +72,7 @@ def test_long_keys_count_by_their_hash() -> None:
 
 
 def test_a_long_text_is_cut_between_two_letters() -> None:
-    """So that it is shown as text; bytes that are none are cut at the limit."""
+    """A cut text stays valid UTF-8; other bytes are cut at the limit."""
     limit = top_keys.MAX_KEY_BYTES
     text, other = "x" * (limit - 1) + "\u00e9", b"\xff" * (limit + 1)
     found = counted(2, [(text.encode(), 2), (other, 1)]).top()
@@ -80,7 +80,7 @@ def test_a_long_text_is_cut_between_two_letters() -> None:
 
 
 def test_no_more_keys_are_held_however_many_come_at_once() -> None:
-    """As out of a batch that decompresses to very many."""
+    """A batch that decompresses to very many keys does not exceed the limit."""
     held: list[int] = []
     found = TopKeys(5, max_keys=100)
 
@@ -94,7 +94,7 @@ def test_no_more_keys_are_held_however_many_come_at_once() -> None:
 
 
 def test_stats_of_a_directory(tmp_path: Path) -> None:
-    """Over all partitions of a topic, in key and value bytes; topics are counted apart, and nothing is without the wish."""
+    """Sizes are summed over all partitions of a topic, topics are separate, and nothing is listed unless requested."""
     for name, words in (("t-0", ("a=123", "b=1")), ("t-1", ("a=", "c=12345678", "novalue")), ("u-0", ("a=1",))):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{0:020d}.log").write_bytes(make_batch(*words))

@@ -1,4 +1,4 @@
-"""Redacting a log of the tests by itself: what the broker's verb does, one step after the other, without a broker.
+"""Redacts a log of the tests without a broker, by the same steps as `diamant redact`.
 
 redact(log, 'key == "a"')
 """
@@ -15,7 +15,7 @@ from diamant.storage.log.segment_swap import replace_segments
 
 
 def locate(log: Log, where: str, below: int | None = None, **options: Any) -> LocatedRecords:
-    """What is to go, below the last stable offset."""
+    """Locate the records to remove, below the last stable offset."""
     segments = [
         SearchedSegment(one.base_offset, one.path, one.size, tuple(one.txn_index.all())) for one in log.segments
     ]
@@ -30,7 +30,7 @@ def locate(log: Log, where: str, below: int | None = None, **options: Any) -> Lo
 
 
 def redact(log: Log, where: str) -> LocatedRecords:
-    """Remove what matches, as the verb does it."""
+    """Remove the matching records, as the broker does."""
     located = locate(log, where)
     if log.active.base_offset in located.offsets:
         log.roll()
@@ -45,7 +45,7 @@ def redact(log: Log, where: str) -> LocatedRecords:
 
 
 def plan_of(log: Log, located: LocatedRecords) -> RedactionPlan:
-    """The plan for what was located in closed segments."""
+    """The plan for located records in closed segments."""
     return RedactionPlan(
         directory=log.path,
         segments=tuple(

@@ -1,7 +1,7 @@
-"""Redactions of random histories against a naive filter: the records that match go, and nothing else changes.
+"""Redactions of random histories, compared with a naive filter: matching records are removed, and nothing else changes.
 
-The oracle reads the files with the naive reader and codecs of other packages, decides with Python's own JSON, and knows from the
-history which transactions were committed.
+The oracle reads the files with the naive reader and codecs of other packages, decides with Python's own JSON, and knows the
+committed transactions from the history.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ KEYS = [None, b"a", b"b", b"\x00\xff"]
 
 
 class Batch(NamedTuple):
-    """One batch as the naive reader sees it."""
+    """One batch as read by the naive reader."""
 
     fixed: tuple[int, ...]
-    """What cleaning must not change: offsets, leader epoch, producer, sequence, whether transactional or control."""
+    """Fields that cleaning must not change: offsets, leader epoch, producer, sequence, transactional and control flags."""
     records: tuple[tuple[int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]], ...]
     data: bytes
 
@@ -103,7 +103,7 @@ WHERES: dict[str, Callable[[Any], bool]] = {
 
 @dataclass
 class History:
-    """A log, and which offsets belong to transactions that were committed, aborted, or are open."""
+    """A log, and the offsets of committed, aborted and open transactions."""
 
     log: CleanerLog
     open: dict[int, list[int]] = field(default_factory=dict)
@@ -173,7 +173,7 @@ def make_history(history_steps: list[Any], policy: str) -> History:
 
 
 def expected_removed(history: History, where: str, batches: dict[int, list[Batch]]) -> set[int]:
-    """Offsets that are to go, the slow way."""
+    """The offsets to remove, found by a naive search."""
     below = history.log.log.last_stable_offset
     records = [
         one
@@ -193,7 +193,7 @@ def expected_removed(history: History, where: str, batches: dict[int, list[Batch
 
 
 def state_after_a_crash(log: CleanerLog, log_start_offset: int = 0) -> tuple[Any, ...]:
-    """What recovery makes of the batches alone: no snapshot helps."""
+    """The state that recovery derives from the batches alone, without snapshots."""
     env = log.env.copy(SettableClock(log.now_ms))
     for name in env.list_dir(DIRECTORY):
         if name.endswith((".snapshot", "leader-epoch-checkpoint")):
@@ -208,7 +208,7 @@ def recovered(env: MemoryEnv, log: CleanerLog, log_start_offset: int = 0) -> Log
 
 
 def state(log: Log) -> tuple[Any, ...]:
-    """Everything that must not change: producers, transactions, epochs, ends."""
+    """The state that must not change: producers, transactions, epochs, ends."""
     return (
         sorted(log.producers.active_producers),
         log.last_stable_offset,
@@ -227,7 +227,7 @@ def state(log: Log) -> tuple[Any, ...]:
     where=st.sampled_from(sorted(WHERES)),
 )
 def test_what_matches_goes_and_nothing_else_changes(history_steps: list[Any], policy: str, where: str) -> None:
-    """Records, offsets, batches, producers, transactions, indexes; also as recovery sees them; and once more changes nothing."""
+    """Offsets, batches, producers, transactions and indexes stay, also after recovery; a second redaction changes nothing."""
     history = make_history(history_steps, policy)
     log = history.log
     before, state_before, crashed_before = batches_of(log), state(log.log), state_after_a_crash(log)
@@ -268,7 +268,7 @@ def test_what_matches_goes_and_nothing_else_changes(history_steps: list[Any], po
 
 
 def test_producers_go_on_after_everything_of_them_was_removed() -> None:
-    """The next sequence is taken and the one before is a duplicate, also after a crash without snapshots."""
+    """The next sequence is accepted and the previous one is a duplicate, also after a crash without snapshots."""
     log = CleanerLog("p7: a a | p8: a", cleanup_policy=frozenset({"delete"}))
     redact(log.log, 'key == "a"')
     env = log.env.copy(SettableClock(log.now_ms))
@@ -285,7 +285,7 @@ def test_producers_go_on_after_everything_of_them_was_removed() -> None:
 
 
 def test_older_values_go_with_a_matched_one_and_newer_ones_stay() -> None:
-    """On a compacted topic only; tombstones stay for those who have the older values."""
+    """On compacted topics only; tombstones stay for consumers that hold older values."""
     for policy, expected in (
         ("compact", ["a=", "b=x", "a=newest"]),
         ("delete", ["a=1", "a=", "a=2", "b=x", "a=newest"]),
@@ -304,7 +304,7 @@ def test_older_values_go_with_a_matched_one_and_newer_ones_stay() -> None:
 
 
 def test_an_aborted_record_that_matches_takes_no_committed_value_with_it() -> None:
-    """Nobody reads it as the key's value, so nothing comes back when it goes."""
+    """No reader takes the aborted record for the key's value, so its removal brings nothing back."""
     log = CleanerLog("a=1")
     log.data(Record(1, START_MS, b"a", b'{"email": "ada@example.com"}'), producer=5, txn=True)
     log.marker(5, "abort")
@@ -314,7 +314,7 @@ def test_an_aborted_record_that_matches_takes_no_committed_value_with_it() -> No
 
 
 def test_nothing_at_or_above_the_last_stable_offset_goes() -> None:
-    """Whatever transaction it is of."""
+    """Records of any transaction from the last stable offset on stay."""
     log = CleanerLog("a b | t5: a | a", cleanup_policy=frozenset({"delete"}))
     assert log.log.last_stable_offset == 2
     assert redact(log.log, 'key == "a"').matched == 1
@@ -322,7 +322,7 @@ def test_nothing_at_or_above_the_last_stable_offset_goes() -> None:
 
 
 def damage(log: CleanerLog, path: str) -> bytes:
-    """Change the last byte of a segment; what it holds now."""
+    """Change the last byte of a segment; return the new bytes."""
     data = bytearray(log.env.read_bytes(path))
     data[-1] ^= 1
     file = log.env.open(path)
@@ -333,7 +333,7 @@ def damage(log: CleanerLog, path: str) -> bytes:
 
 
 def test_a_segment_that_cannot_be_read_is_left_and_told() -> None:
-    """Of a delete topic the others are written anew; on a compacted one nothing is touched."""
+    """On a delete topic the other segments are rewritten; on a compacted one nothing is touched."""
     for policy in ("delete", "compact"):
         log = CleanerLog("a=1 | roll | a=2 | roll | b=3", cleanup_policy=frozenset({policy}))
         path = log.log.segments[0].path
@@ -349,7 +349,7 @@ def test_a_segment_that_cannot_be_read_is_left_and_told() -> None:
     [(0, -1), (0, 7), (0, 1 << 33), (1, 0), (1, 5), (1, 1 << 62), (2, -1), (2, 3), (2, 6), (2, 1 << 33), (2, 1 << 62)],
 )
 def test_a_changed_base_offset_is_damage(which: int, base_offset: int) -> None:
-    """It is in no checksum. What no longer follows on what is before it is a problem, and ends no search."""
+    """Base offsets have no checksum; one out of order is a problem, and does not stop the search."""
     log = CleanerLog(cleanup_policy=frozenset({"delete"}))
     for start in (0, 2, 4):
         log.data(f"a={start}", f"b={start + 1}")
@@ -371,7 +371,7 @@ def test_a_changed_base_offset_is_damage(which: int, base_offset: int) -> None:
 
 
 def test_more_than_can_be_remembered_is_refused() -> None:
-    """Offsets of all, and on compacted topics keys."""
+    """The limit covers the offsets of all segments, and the keys of compacted topics."""
     log = CleanerLog()
     log.data(*(f"key-{number}" for number in range(20)))
     with pytest.raises(TooManyMatches, match="more than 10 keys"):
@@ -383,7 +383,7 @@ def test_more_than_can_be_remembered_is_refused() -> None:
 
 
 def test_what_stays_is_counted_where_it_can_be_read() -> None:
-    """Of a segment that cannot be read nobody knows how many records it has; so it counts for nothing."""
+    """The number of records in an unreadable segment is unknown, so they do not count."""
     for policy in ("delete", "compact"):
         log = CleanerLog(cleanup_policy=frozenset({policy}))
         for words in (("a=1", "b=2"), ("a=3",), ("c=4",)):
@@ -403,7 +403,7 @@ def CleanerLogOf20() -> CleanerLog:
 
 
 def test_the_plan_is_all_that_the_runner_needs() -> None:
-    """The same plan gives the same bytes, whatever is appended meanwhile."""
+    """Equal plans give equal bytes, whatever is appended in between."""
     log = CleanerLogOf20()
     log.roll()
     located = locate(log.log, 'key == "key-3"')

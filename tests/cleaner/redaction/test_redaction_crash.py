@@ -1,11 +1,11 @@
 """A redaction of several segments, stopped at any of its file operations.
 
 Strategy: as `test_round_crash`. A log with transactions and producers is redacted on `MemoryEnv`; each run stops at another
-change or sync, with nothing, everything or a random part of the unsynced data lost; then the directory is opened and it is done
-again.
+change or sync, with nothing, everything or a random part of the unsynced data lost. Then the directory is opened and the
+redaction repeated.
 
 Invariants: each segment is old or new; segments become new in order, so an older value never outlives the record that supersedes
-it; nothing of another segment changes; done again, the result is that of the run that nothing stopped.
+it; nothing else in any segment changes; after the repetition the result is that of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tests.effort import some
 from tests.storage.log.test_replace_crash import MODES
 
 WHERE = 'key == "b" or value == "me"'
-"""On a compacted topic the last `a` takes all older ones with it."""
+"""On a compacted topic, the last `a` removes all older ones with it."""
 
 
 @cache
 def filled() -> CleanerLog:
-    """Five segments and an active one; everything is on disk. The third has nothing that goes."""
+    """Five segments and an active one, all on disk. The third has nothing to remove."""
     log = CleanerLog(index_interval_bytes=100)
     log.env.sync_dir("/")
     log.env.sync_dir("/data")
@@ -56,7 +56,7 @@ def segments(log: CleanerLog) -> list[tuple[int, bytes, tuple[object, ...]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_redaction_stopped_at_any_point(mode: str) -> None:
-    """Every segment is old or new, in order; done again, all are new."""
+    """Every segment is old or new, in order; after a repetition all are new."""
     log = filled().in_another_machine()
     old = segments(log)
     changes, syncs = log.env.change_count, log.env.sync_count

@@ -1,4 +1,4 @@
-"""Sets of offsets against sets of Python."""
+"""Sets of offsets, compared with sets of Python."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ spans = st.lists(st.tuples(st.integers(0, 2 * BLOCK), st.integers(1, 9_000)), ma
 def test_they_hold_what_was_added(
     base: int, rounds: list[tuple[list[int], list[tuple[int, int]]]], asked: list[tuple[int, int]], limit: int
 ) -> None:
-    """In whichever form: few as numbers, many as bits; asked in ranges, and told as runs, of which the first ones are listed."""
+    """Few offsets as numbers and many as bits give the same members, ranges and runs; the list of runs is cut at a limit."""
     found, expected = Offsets(base), set()
     for single, runs in rounds:
         for one in [*single, *(one for first, count in runs for one in range(first, first + count))]:
@@ -47,7 +47,7 @@ def test_they_hold_what_was_added(
 
 
 def test_their_memory_is_bounded_and_told() -> None:
-    """A bit for each offset that is spanned, two bytes for each that stands alone, and a share for each block."""
+    """Memory is a bit per spanned offset, two bytes per isolated one, and an overhead per block."""
     dense = Offsets(0)
     for one in range(2 * BLOCK):
         dense.add(one)
@@ -62,7 +62,7 @@ def test_their_memory_is_bounded_and_told() -> None:
 
 
 def test_what_is_added_is_taken_up_by_the_way() -> None:
-    """However many are added before they are sealed, no more of them than a bound lie about as they came."""
+    """However many offsets are added before a `seal`, the number of unmerged ones is bounded."""
     found = Offsets(0, max_added=1_000)
     for one in range(0, 100_000, 2):
         found.add(one)
@@ -73,7 +73,7 @@ def test_what_is_added_is_taken_up_by_the_way() -> None:
 
 @pytest.mark.slow
 def test_very_many_runs_are_told_without_being_listed() -> None:
-    """Offsets that are each a run of their own: as many pairs as are asked for, and little memory besides."""
+    """If each offset is a run of its own, only the requested pairs are listed, with little memory besides."""
     found = Offsets(0)
     for one in range(0, 300_000, 2):
         found.add(one)

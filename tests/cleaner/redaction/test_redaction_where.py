@@ -1,4 +1,4 @@
-"""The language of redactions: what it accepts, what it means, and that no record is passed over that it means."""
+"""The language of redactions: its syntax, its meaning, and that no matching record is skipped."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def is_meant(where: str, value: bytes | None, **more: Any) -> bool:
     ],
 )
 def test_keys(where: str, key: bytes | None, expected: int) -> None:
-    """Keys are bytes in text, hexadecimal or base64, compared whole; or JSON."""
+    """Keys are compared whole, as bytes in text, hexadecimal or base64; or as JSON."""
     assert judge(where, record(b"v", key=key)) == expected
 
 
@@ -77,7 +77,7 @@ def test_keys(where: str, key: bytes | None, expected: int) -> None:
     ],
 )
 def test_headers(where: str, *, expected: bool) -> None:
-    """By name, by name and value; of a name that is there twice either counts."""
+    """Headers match by name, or by name and value; if a name occurs twice, either counts."""
     headers = [("user", b"41"), ("user", b"42"), ("any name", b""), ("empty", None)]
     assert is_meant(where, None, headers=headers) == expected
 
@@ -110,7 +110,7 @@ def test_headers(where: str, *, expected: bool) -> None:
     ],
 )
 def test_paths_into_json(where: str, value: Any, *, expected: bool) -> None:
-    """Steps are names, lists are searched; types count, and how a number is written does not."""
+    """Steps are names, and lists are searched; types matter, but the notation of a number does not."""
     assert is_meant(where, json.dumps(value).encode()) == expected
     assert is_meant(where, b"\xef\xbb\xbf" + json.dumps(value).encode()) == expected
     assert is_meant(where, b"\0\0\0\0\7" + json.dumps(value).encode()) == expected
@@ -126,18 +126,18 @@ def test_paths_into_json(where: str, value: Any, *, expected: bool) -> None:
     ],
 )
 def test_however_json_writes_it(value: bytes) -> None:
-    """Escapes mean the same, and of a name that is there twice every value counts."""
+    """Escapes are equal to their characters, and of a repeated name every value counts."""
     assert is_meant(f'value.email == "{EMAIL}"', value)
 
 
 def test_short_escapes() -> None:
-    """A slash may be written with a backslash; then no other sign tells that the bytes hold it."""
+    """A slash may be written with a backslash, without any other sign that the bytes contain it."""
     assert is_meant('value.url == "http://example.com/"', b'{"url": "http:\\/\\/example.com\\/"}')
     assert is_meant('value["a\\"b"] exists', b'{"a\\"b": 1}')
 
 
 def test_what_cannot_be_decided() -> None:
-    """Bytes that are no JSON are nothing, unless all that is looked for is in them."""
+    """Bytes that are not JSON do not match, unless they contain all texts of the comparison."""
     where = f'value.email == "{EMAIL}"'
     assert judge(where, record(b"email: " + EMAIL.encode())) == UNDECIDED
     assert judge(where, record(b'{"email": "' + EMAIL.encode())) == UNDECIDED
@@ -178,7 +178,7 @@ def test_what_cannot_be_decided() -> None:
     ids=str,
 )
 def test_what_escapes_and_encodings_hide(value: bytes, expected: int) -> None:
-    """A text is never taken for absent because of how it is written in bytes that are no strict JSON."""
+    """A text counts as absent only if no encoding or escape in invalid JSON could hide it."""
     assert judge('value.name == "Müller"', record(value)) == expected
 
 
@@ -197,7 +197,7 @@ def test_what_escapes_and_encodings_hide(value: bytes, expected: int) -> None:
     ids=repr,
 )
 def test_escapes_of_other_languages_hide_nothing(written: bytes) -> None:
-    """Octal ones, long ones, and those that nobody needs; in a value that is no JSON, and in the bytes of a batch."""
+    """Octal, long and needless escapes are resolved, in a value that is not JSON and in the bytes of a batch."""
     where = f'value.email == "{EMAIL}"'
     name = "email: ".encode("utf-16-le") if b"\0" in written else b"email: "
     assert judge(where, record(name + written)) == UNDECIDED
@@ -207,26 +207,26 @@ def test_escapes_of_other_languages_hide_nothing(written: bytes) -> None:
 
 @pytest.mark.parametrize("written", [b"M\\303\\274ller", b"M\\xc3\\xbcller", b"M\\374ller", b"M\\U000000fcller"])
 def test_escapes_of_bytes_hide_nothing(written: bytes) -> None:
-    """As programs print what they take for bytes."""
+    """Escapes that programs print for bytes are resolved."""
     assert judge('value.name == "M\u00fcller"', record(b"name: " + written)) == UNDECIDED
 
 
 def test_escapes_without_end_are_not_resolved_for_ever() -> None:
-    """Each of them makes the next one; behind some dozens nobody looks, and nobody can say what is there."""
+    """If each escape yields another one, the result is undecided after some dozens."""
     endless = b"email: \\u005c" + b"u005c" * 100_000
     assert judge(f'value.email == "{EMAIL}"', record(endless)) == UNDECIDED
     assert judge(f'value.email == "{EMAIL}"', record(b"email: " + b"\\" * 4096)) == NO
 
 
 def test_characters_in_two_halves() -> None:
-    """Beyond the first plane an escape is half a character, in JSON and in what is left of it."""
+    """Surrogate pairs of escapes match, in JSON and in truncated JSON."""
     assert judge('value.a == "😀"', record(b'{"a": "\\ud83d\\uDE00"}')) == YES
     assert judge('value.a == "😀"', record(b'{"a": "\\ud83d\\uDE00"} x')) == UNDECIDED
     assert judge('value.a == "😀"', record('{"a": "😀"}'.encode("utf-16"))) == UNDECIDED
 
 
 def test_numbers_however_they_are_written() -> None:
-    """As values; what is no number of JSON equals nothing, and a value that is no JSON is undecided if it has the names."""
+    """JSON numbers match by value; other numbers match nothing; a value that is not JSON is undecided if it has the names."""
     for text in ("100", "1e2", "1E+2", "100.00", "0.1e3"):
         assert is_meant("value.n == 100", b'{"n": %s}' % text.encode())
     for text in ("0", "-0", "0e99999999999999999999", "0.0e-99999999999999999999"):
@@ -240,7 +240,7 @@ def test_numbers_however_they_are_written() -> None:
 
 
 def test_undecided_records_are_meant_if_that_is_said() -> None:
-    """With `remove`; `keep` and `hold` leave the verdict to whoever reads it."""
+    """`remove` makes undecided records match; `keep` and `hold` leave them undecided."""
     odd = record(b"email: " + EMAIL.encode())
     for undecided, expected in (("hold", UNDECIDED), ("remove", YES), ("keep", UNDECIDED)):
         assert parse_where(f'value.email == "{EMAIL}"', undecided).judge(odd) == expected
@@ -249,7 +249,7 @@ def test_undecided_records_are_meant_if_that_is_said() -> None:
 
 
 def test_and_binds_closer_than_or() -> None:
-    """As in Python; an undecided part makes the whole undecided only where it decides."""
+    """Precedence is that of Python; an undecided part makes the whole undecided only if it decides."""
     ada = record(b'{"a": 1}', key=b"k")
     for where, expected in (
         ('key == "x" and value.a == 1 or key == "k"', YES),
@@ -302,7 +302,7 @@ def test_and_binds_closer_than_or() -> None:
     ],
 )
 def test_mistakes_are_told_with_their_place_and_without_what_was_looked_for(where: str, message: str) -> None:
-    """Whatever is wrong, the text of the error holds nothing of the literals."""
+    """Error texts name the place, and contain nothing of the literals."""
     with pytest.raises(WhereError, match=message) as error:
         parse_where(where)
     assert "secret" not in str(error.value)
@@ -310,7 +310,7 @@ def test_mistakes_are_told_with_their_place_and_without_what_was_looked_for(wher
 
 
 def test_the_shape_has_no_literals() -> None:
-    """Fields and how they are joined, for a certificate."""
+    """The shape has fields and operators without literals, for a certificate."""
     where = parse_where(
         'key == "a" and (value["e mail"].x == 1.50 or value.ok == true or header["b c"] == "d") and value == null'
     )
@@ -345,7 +345,7 @@ def test_the_shape_has_no_literals() -> None:
     ],
 )
 def test_the_canonical_form_tells_what_means_the_same(one: str, other: str, *, is_same: bool) -> None:
-    """Whoever verifies may write it in another way."""
+    """Two texts with the same meaning have the same canonical form, so a verifier may write `where` in another way."""
     assert (parse_where(one).canonical == parse_where(other).canonical) == is_same
 
 
@@ -370,7 +370,7 @@ wheres = st.sampled_from(
 
 
 def spoil(text: str, how: str) -> bytes:
-    """What a serializer may make of JSON instead."""
+    """Change JSON as a faulty serializer might."""
     if how in ("utf-16", "cp1252"):
         return text.encode(how, "replace")
     if how == "text":
@@ -393,7 +393,7 @@ def spoil(text: str, how: str) -> bytes:
 def test_no_batch_is_passed_over_that_holds_a_record_that_is_meant(
     where: str, values: list[tuple[Any, bool, bool, str]], key: bytes | None, header: bytes | None
 ) -> None:
-    """Whatever JSON escapes, or is wrong with it: if the bytes of a batch may not hold it, no record is meant, or undecided."""
+    """If `may_be_in` excludes a batch, none of its records matches or is undecided, whatever JSON escapes or lacks."""
     parsed = parse_where(where)
     records = []
     for offset, (value, is_ascii, has_slashes, spoiled) in enumerate(values):
@@ -409,7 +409,7 @@ def test_no_batch_is_passed_over_that_holds_a_record_that_is_meant(
 
 @given(value=json_values, is_ascii=st.booleans(), how=st.sampled_from([" x", "utf-16", "cp1252", "text"]), where=wheres)
 def test_no_record_that_would_be_meant_is_called_not_meant(value: Any, is_ascii: bool, how: str, where: str) -> None:
-    """Whatever is wrong with a value: what is meant of its JSON is undecided at least."""
+    """If the JSON in a damaged value matches, the value is at least undecided."""
     parsed, text = parse_where(where), json.dumps(value, ensure_ascii=is_ascii)
     if parsed.judge(record(text.encode())) == YES:
         assert parsed.judge(record(spoil(text, how))) != NO
