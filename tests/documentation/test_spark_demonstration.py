@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,9 @@ from examples.find_customer_42.commands import find_command
 from examples.find_customer_42.story import PATTERN
 from examples.forget_customer_42.telling import Teller
 from tests.cleaner.evidence.scan.naive_scanner import log_files, records_in
-from tests.cleaner.spark.conftest import java_home
+from tests.cleaner.spark.conftest import java
 
+__all__ = ["java"]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "spark.md"
 EMAIL, KEY = b"ada@example.com", b"customer-42"
 
@@ -40,9 +40,9 @@ def example_of_page() -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("java")
 def test_the_demonstration_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command ends well and prints what the page shows; data and certificate are as it says."""
-    java_home(os.environ)
     # Whoever looks on wants to hear after five minutes that something is wrong; a busy machine may need longer.
     monkeypatch.setattr(commands, "FIND_TIMEOUT_S", 1800)
     directory = tmp_path / "demo"

@@ -11,6 +11,7 @@ import pytest
 
 from diamant.cleaner.spark.environment.java import JVM_DIRECTORY, JavaNotFound, find_java
 from tests.cleaner.spark.cluster import JAVA_OPTIONS
+from tests.cleaner.spark.spark_home import link_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,9 +43,14 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def java() -> str:
-    """The home of the Java that there is."""
-    return java_home(os.environ)
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The home of the Java that there is; from here on Spark starts quicker (`link_spark_home`)."""
+    found = java_home(os.environ)
+    home = tmp_path_factory.mktemp("spark-home")
+    link_spark_home(home)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(home))
+        yield found
 
 
 @pytest.fixture(scope="session")
