@@ -1,4 +1,4 @@
-"""The broker's configurations: Kafka's names, precedence and refusals."""
+"""The broker's configurations: Kafka's names, precedence and errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOT_ASKED = {"controller.listener.names", "listener.security.protocol.map"}
 
 
 def test_the_table_agrees_with_kafka() -> None:
-    """Every configuration that is not Diamant's own is one of Kafka's, with its type, its default and whether it is dynamic."""
+    """Every configuration that is not Diamant's own is Kafka's, with the same type, default and dynamic flag."""
     for key in BROKER_CONFIGS.values():
         if key.is_internal or key.name.startswith("diamant."):
             continue
@@ -51,7 +51,7 @@ def test_the_table_agrees_with_kafka() -> None:
 
 
 def test_every_attribute_is_a_row() -> None:
-    """What BrokerConfig declares it has, with the type that it declares."""
+    """Every declared attribute of BrokerConfig exists, with the declared type."""
     config = BrokerConfig()
     for name, annotation in BrokerConfig.__annotations__.items():
         value = getattr(config, name)
@@ -60,7 +60,7 @@ def test_every_attribute_is_a_row() -> None:
 
 
 def test_defaults_are_safe_and_local() -> None:
-    """Nothing configured: this machine only, data in a local folder, topics made on demand."""
+    """Without configuration: this machine only, data in a local directory, automatic topic creation."""
     config = BrokerConfig()
     assert config.listeners == [Listener("PLAINTEXT", "127.0.0.1", 9092)]
     assert config.advertised_listeners == config.listeners
@@ -70,7 +70,7 @@ def test_defaults_are_safe_and_local() -> None:
 
 
 def test_keywords_properties_and_shorthands(tmp_path: Path) -> None:
-    """Python values and Kafka's texts say the same; listen and data_dir win over both."""
+    """Python values and Kafka's texts are equivalent; listen and data_dir override both."""
     config = BrokerConfig(
         listen="127.0.0.1:0",
         data_dir=tmp_path,
@@ -88,7 +88,7 @@ def test_keywords_properties_and_shorthands(tmp_path: Path) -> None:
 
 
 def test_a_server_properties_file_of_kafka_can_be_used(tmp_path: Path) -> None:
-    """The file of a combined KRaft node: its controller listener is left out, names without effect are warned of."""
+    """The file of a combined KRaft node: its controller listener is left out, and names without effect give a warning."""
     file = tmp_path / "server.properties"
     file.write_text(
         "# a node\n"
@@ -113,7 +113,7 @@ def test_a_server_properties_file_of_kafka_can_be_used(tmp_path: Path) -> None:
 
 
 def test_unknown_properties_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A name that Diamant does not use is accepted; the log says so once, with a guess if it looks like a slip."""
+    """An unknown name is accepted. The log warns once, with a suggestion if it looks like a typo."""
     with caplog.at_level(logging.WARNING, logger="diamant.config"):
         config = BrokerConfig(properties={"log.segmnt.bytes": "5", "my.plugin": "x"})
         config.with_dynamic({}, {})
@@ -128,7 +128,7 @@ def test_unknown_properties_are_warned_of_once(caplog: pytest.LogCaptureFixture)
     [("data_dirr", "data_dir"), ("log_cleaner_enabled", "log_cleaner_enable"), ("lisen", "listen")],
 )
 def test_an_unknown_keyword_is_an_error(keyword: str, meant: str) -> None:
-    """What is written in Python is meant for Diamant: a slip would leave the data in ./data, say."""
+    """Keywords are meant for Diamant: with a typo, the data might be stored in ./data."""
     with pytest.raises(TypeError, match=f"^{keyword}: there is no such configuration, did you mean {meant}"):
         BrokerConfig(**{keyword: "x"})
     with pytest.raises(TypeError, match=r"^nonsense: there is no such configuration \(properties"):
@@ -148,12 +148,12 @@ def test_an_unknown_keyword_is_an_error(keyword: str, meant: str) -> None:
     ],
 )
 def test_retention_takes_the_finest_unit(properties: dict[str, str], retention_ms: int) -> None:
-    """Milliseconds win over minutes, minutes over hours; anything negative is no limit."""
+    """Milliseconds override minutes, minutes override hours; a negative value is no limit."""
     assert log_config({}, BrokerConfig(properties=properties)).retention_ms == retention_ms
 
 
 def test_roll_jitter_and_flush_take_the_finest_unit() -> None:
-    """The other times with older names follow the same rule."""
+    """Other times with older names follow the same rule."""
     config = log_config({}, BrokerConfig(properties={"log.roll.hours": "2", "log.roll.jitter.hours": "1"}))
     assert (config.segment_ms, config.segment_jitter_ms) == (7_200_000, 3_600_000)
     config = log_config({}, BrokerConfig(properties={"log.roll.hours": "2", "log.roll.ms": "5"}))
@@ -191,14 +191,14 @@ def test_roll_jitter_and_flush_take_the_finest_unit() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_at_the_start(properties: dict[str, str], message: str) -> None:
-    """A refusal names the configuration and says what is allowed."""
+    """The error names the configuration and the allowed values."""
     with pytest.raises(ConfigError) as caught:
         BrokerConfig.from_properties(properties)
     assert message in str(caught.value)
 
 
 def test_several_listeners_with_names_and_an_address_for_clients() -> None:
-    """Two named listeners, one of them behind another address; IPv6 hosts lose and regain their brackets."""
+    """Of two named listeners one has another advertised address. IPv6 hosts lose and regain their brackets."""
     config = BrokerConfig(
         properties={
             "listeners": "inside://[::1]:9092, OUTSIDE://:9094",
@@ -214,14 +214,14 @@ def test_several_listeners_with_names_and_an_address_for_clients() -> None:
 
 
 def test_listening_everywhere_advertises_this_machines_name() -> None:
-    """Clients cannot connect to 0.0.0.0, so they are told the host name."""
+    """Clients cannot connect to 0.0.0.0, so the host name is advertised."""
     for host in ("0.0.0.0", "", "[::]"):
         config = BrokerConfig(listen=f"{host}:9092")
         assert config.advertised_listeners == [Listener("PLAINTEXT", socket.gethostname(), 9092)]
 
 
 def test_dynamic_values_win_and_go_away_again() -> None:
-    """This broker's value over all brokers' over the file's over the default; each call replaces the last one's."""
+    """This broker's value overrides all brokers', the file's and the default. Each call replaces the previous values."""
     config = BrokerConfig(properties={"log.segment.bytes": "2000000"})
     changed = config.with_dynamic(
         {"log.segment.bytes": "3000000", "log.retention.ms": "5"}, {"log.segment.bytes": "4000000"}
@@ -238,14 +238,14 @@ def test_dynamic_values_win_and_go_away_again() -> None:
 
 
 def test_dynamic_values_without_effect_are_left_alone() -> None:
-    """A metadata log may hold configurations that are not dynamic, not known or not allowed: none stops the broker."""
+    """Configurations in the metadata log that are not dynamic, unknown or invalid do not prevent a start."""
     config = BrokerConfig().with_dynamic({"node.id": "9", "made.up": "1"}, {"log.segment.bytes": "1"})
     assert config.node_id == 1
     assert config["log.segment.bytes"] == 1 << 30
 
 
 def test_dynamic_changes_are_checked() -> None:
-    """As in Kafka: what is not dynamic and what is not allowed is INVALID_REQUEST, unknown names are kept."""
+    """As in Kafka, read-only names and invalid values give INVALID_REQUEST, and unknown names are stored."""
     validate_dynamic_config("log.segment.bytes", "2000000")
     validate_dynamic_config("made.up", "anything")
     validate_dynamic_config("log.segment.bytes", None)
@@ -259,7 +259,7 @@ def test_dynamic_changes_are_checked() -> None:
 
 
 def test_the_broker_describes_itself() -> None:
-    """DescribeConfigs of the broker: what was set is STATIC, the rest DEFAULT; internal rows show once they are set."""
+    """DescribeConfigs of the broker: set values are STATIC, others DEFAULT. Internal rows are shown once they are set."""
     described = {entry.name: entry for entry in BrokerConfig(num_partitions=3).describe()}
     assert described["num.partitions"].value == "3"
     assert described["num.partitions"].source is ConfigSource.STATIC_BROKER_CONFIG
@@ -270,19 +270,19 @@ def test_the_broker_describes_itself() -> None:
 
 
 def test_a_configuration_cannot_be_changed() -> None:
-    """Assigning to an attribute is a mistake, and says so."""
+    """Assigning to an attribute raises an error."""
     with pytest.raises(AttributeError, match="immutable"):
         BrokerConfig().node_id = 3  # type: ignore[misc]
 
 
 def test_a_keyword_of_a_strange_type_is_refused() -> None:
-    """Keywords take bools, numbers, texts, lists and paths."""
+    """Keywords accept bools, numbers, texts, lists and paths."""
     with pytest.raises(ConfigError, match="num_partitions: object is not"):
         BrokerConfig(num_partitions=object())
 
 
 def test_a_default_of_topics_is_told_as_the_topic_s() -> None:
-    """What DescribeConfigs says of it begins with what it is, as Kafka's text does, and not with whose default it is."""
+    """Its documentation starts with the topic configuration's, as in Kafka, and then says that it is a default."""
     for topic_key in TOPIC_CONFIGS.values():
         first = topic_key.documentation.partition(". ")[0].rstrip(".")
         for synonym in topic_key.synonyms:

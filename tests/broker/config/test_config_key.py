@@ -1,4 +1,4 @@
-"""How text becomes a value: Kafka's rules for every type."""
+"""The parsing of values: Kafka's rules for every type."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from diamant.broker.config.config_key import (
     ],
 )
 def test_texts_that_kafka_reads_are_read(type_: ConfigType, text: str, value: Value) -> None:
-    """Blanks around a value do not count, booleans ignore case, numbers may have a sign, lists are split at commas."""
+    """Blanks around a value are ignored, booleans are case-insensitive, numbers may have a sign, commas split lists."""
     assert parse_value("x", type_, text) == value
 
 
@@ -64,7 +64,7 @@ def test_texts_that_kafka_reads_are_read(type_: ConfigType, text: str, value: Va
     ],
 )
 def test_texts_that_kafka_refuses_are_refused(type_: ConfigType, text: str) -> None:
-    """What only Python would read is refused, and so is what does not fit the Java type; the message names the key."""
+    """Texts that only Python would accept, or that exceed the Java type, are refused. The message names the key."""
     with pytest.raises(ConfigError, match=r"\bx\b"):
         parse_value("x", type_, text)
 
@@ -89,19 +89,19 @@ def test_texts_that_kafka_refuses_are_refused(type_: ConfigType, text: str) -> N
     ],
 )
 def test_values_are_shown_as_java_shows_them(value: Value, text: str | None) -> None:
-    """DescribeConfigs sends numbers in Java's notation and lists joined with commas."""
+    """DescribeConfigs returns numbers in Java's notation, and lists joined with commas."""
     assert format_value(value) == text
 
 
 @given(st.floats(allow_nan=False))
 def test_a_shown_double_reads_as_itself(value: float) -> None:
-    """Formatting a double loses nothing."""
+    """Formatting and parsing a double returns the same value."""
     assert parse_value("x", ConfigType.DOUBLE, format_value(value) or "") == value
 
 
 @given(st.text())
 def test_any_text_is_a_value_or_a_refusal(text: str) -> None:
-    """No text makes parsing fail in another way than ConfigError."""
+    """Parsing a text raises only ConfigError."""
     for type_ in ConfigType:
         try:
             value = parse_value("x", type_, text)
@@ -119,7 +119,7 @@ def test_any_text_is_a_value_or_a_refusal(text: str) -> None:
     ],
 )
 def test_validators_refuse_in_kafkas_words(key: ConfigKey, text: str, reason: str) -> None:
-    """A refusal says: Invalid value, for configuration, and what is allowed."""
+    """The message says "Invalid value", the configuration, and the allowed values."""
     with pytest.raises(ConfigError) as caught:
         key.parse(text)
     assert str(caught.value) == f"Invalid value {text} for configuration x: {reason}"

@@ -1,4 +1,4 @@
-"""A broker that is told to keep somebody out says that it cannot, and does not start."""
+"""A broker that cannot provide configured security gives an error and does not start."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ log.dirs=/tmp/kraft-combined-logs
     ],
 )
 def test_a_setting_that_asks_for_security_is_refused(name: str, value: str) -> None:
-    """The refusal names the setting, never its value, and says in one line why and what to do."""
+    """The error names the setting, never its value, and has the reason and the remedy in one line."""
     with pytest.raises(ConfigError) as caught:
         BrokerConfig(properties={name: value})
     assert str(caught.value) == (
@@ -62,7 +62,7 @@ def test_a_setting_that_asks_for_security_is_refused(name: str, value: str) -> N
 
 
 def test_settings_of_tls_pass_with_a_listener_that_has_it() -> None:
-    """The broker's, and those of that listener; those of another one, and what TLS has not, are refused."""
+    """The broker's and that listener's settings pass. Those of other listeners and unsupported ones are refused."""
     settings = {"ssl.keystore.location": "k", "listener.name.inside.ssl.client.auth": "required", "ssl.protocol": "TLS"}
     inside = {
         "listeners": "INSIDE://:1,PLAINTEXT://:2",
@@ -95,7 +95,7 @@ def test_settings_of_tls_pass_with_a_listener_that_has_it() -> None:
     ],
 )
 def test_what_keeps_nobody_out_passes(name: str, value: str) -> None:
-    """Kafka's defaults, empty values, and settings of listeners that are not opened."""
+    """These are Kafka's defaults, empty values, and settings of listeners that are not opened."""
     BrokerConfig(properties={name: value})
 
 
@@ -111,7 +111,7 @@ def test_what_keeps_nobody_out_passes(name: str, value: str) -> None:
     ],
 )
 def test_settings_of_sasl_pass_with_a_listener_that_has_it(name: str, value: str) -> None:
-    """Those for the other listener do not."""
+    """Settings of the other listener are refused."""
     listeners = "SASL_PLAINTEXT://:9092,PLAINTEXT://:9094"
     BrokerConfig(properties={"listeners": listeners, name: value})
     other = name.replace("sasl_plaintext", "plaintext")
@@ -121,7 +121,7 @@ def test_settings_of_sasl_pass_with_a_listener_that_has_it(name: str, value: str
 
 
 def test_a_setting_of_a_listener_and_a_mechanism_wins() -> None:
-    """Then that of the listener, then the broker's; names of listeners count in any case."""
+    """Next come the listener's and the broker's. Names of listeners are case-insensitive."""
     setting = "connections.max.reauth.ms"
     config = BrokerConfig(
         properties={
@@ -151,14 +151,14 @@ def test_a_setting_of_a_listener_and_a_mechanism_wins() -> None:
     ],
 )
 def test_users_that_cannot_be_are_refused(text: str, reason: str) -> None:
-    """Without a password in the message."""
+    """The message holds no password."""
     with pytest.raises(ConfigError, match=reason) as caught:
         BrokerConfig(properties={"diamant.users": text})
     assert "secret" not in str(caught.value).replace('{"alice": "secret"}', "")
 
 
 def test_with_users_addresses_are_those_of_sasl_listeners() -> None:
-    """Listeners with a name stay as they are, and passwords are shown nowhere."""
+    """Named listeners are unchanged, and passwords are never shown."""
     users = {"alice": "hush"}
     assert [str(one) for one in BrokerConfig(users=users).listeners] == ["SASL_PLAINTEXT://127.0.0.1:9092"]
     config = BrokerConfig(["127.0.0.1:0", "PLAINTEXT://:1"], users=users)
@@ -167,7 +167,7 @@ def test_with_users_addresses_are_those_of_sasl_listeners() -> None:
 
 
 def test_kafkas_own_file_passes(tmp_path: Path) -> None:
-    """Its map of protocols has entries with security that no listener uses."""
+    """Its protocol map has security protocols that no listener uses."""
     file = tmp_path / "server.properties"
     file.write_text(KAFKAS_OWN_FILE)
     assert [str(one) for one in BrokerConfig.from_file(file).listeners] == ["PLAINTEXT://:9092"]
@@ -176,7 +176,7 @@ def test_kafkas_own_file_passes(tmp_path: Path) -> None:
 
 
 def test_the_command_names_all_of_them_in_one_line(tmp_path: Path) -> None:
-    """It ends with 1, and the data directory is not made."""
+    """It exits with 1, and the data directory is not created."""
     asked = ["ssl.provider=SunJSSE", "sasl.enabled.mechanisms=PLAIN"]
     settings = [word for setting in asked for word in ("--set", setting)]
     result = CliRunner().invoke(main, ["start", "--data", str(tmp_path / "data"), "--listen", "SSL://:0", *settings])
@@ -189,7 +189,7 @@ def test_the_command_names_all_of_them_in_one_line(tmp_path: Path) -> None:
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The warnings so far; they are forgotten."""
+    """The warnings so far, which are then cleared."""
     found = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     caplog.clear()
     return found
@@ -198,7 +198,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_what_came_over_the_wire_or_with_the_directory_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As in Kafka it is kept and changes nothing on a PLAINTEXT listener. The log says so, at each start again."""
+    """As in Kafka, it is stored and does not change a PLAINTEXT listener. Each start logs a warning."""
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
     said = (
@@ -231,7 +231,7 @@ async def test_what_came_over_the_wire_or_with_the_directory_is_warned_of(
 
 
 def test_ports_that_others_reach_are_told_of() -> None:
-    """One line for each that keeps nobody out, with what to do; none for loopback, TLS and SASL."""
+    """Each unprotected port has a line with the remedy; ports on loopback or with TLS or SASL have none."""
     listeners = [
         Listener("PLAINTEXT", "127.0.0.1", 1),
         Listener("OPEN", "0.0.0.0", 2),
@@ -248,18 +248,18 @@ def test_ports_that_others_reach_are_told_of() -> None:
 
 @pytest.mark.parametrize("name", ["", "StandardAuthorizer", STANDARD_AUTHORIZER])
 def test_kafkas_authorizer_goes_by_its_name(name: str) -> None:
-    """Kafka's full name, or its last word."""
+    """Kafka's full class name and its last part are accepted."""
     assert BrokerConfig(authorizer_class_name=name)["authorizer.class.name"] == name
 
 
 def test_other_authorizers_are_refused_by_name() -> None:
-    """A broker that cannot run a class must not start as if it did."""
+    """A broker that cannot run a class must not start without it."""
     with pytest.raises(ConfigError, match=r"org\.example\.Mine for configuration authorizer\.class\.name"):
         BrokerConfig(authorizer_class_name="org.example.Mine")
 
 
 def test_super_users_are_parted_by_semicolons() -> None:
-    """A name may have commas, equals signs and colons: it is a distinguished name often enough."""
+    """Distinguished names contain commas, equal signs and colons."""
     assert super_users_of(" User:CN=a,O=b ; User:bob;; Group:x:y") == {"User:CN=a,O=b", "User:bob", "Group:x:y"}
     with pytest.raises(ConfigError, match="'alice' is no principal: expected TYPE:NAME"):
         BrokerConfig(authorizer_class_name="StandardAuthorizer", super_users="alice")
@@ -269,18 +269,18 @@ def test_super_users_are_parted_by_semicolons() -> None:
     "settings", [{"super.users": "User:admin"}, {"allow.everyone.if.no.acl.found": "false"}], ids=str
 )
 def test_settings_of_an_authorizer_that_there_is_not_are_refused(settings: dict[str, str]) -> None:
-    """Everybody would come in, which is not what was meant; the message says what to set."""
+    """Everything would be allowed by mistake. The message names the setting to add."""
     with pytest.raises(ConfigError, match=f"without an authorizer.*Set authorizer.class.name={STANDARD_AUTHORIZER}"):
         BrokerConfig(properties=settings)
 
 
 def test_empty_settings_ask_for_nothing() -> None:
-    """`--set super.users=` empties what a file sets."""
+    """`--set super.users=` clears the value of a file."""
     BrokerConfig(properties={"super.users": " ", "allow.everyone.if.no.acl.found": "True"})
 
 
 def test_acls_of_a_configuration_imply_the_authorizer() -> None:
-    """Texts and values alike; a broker elsewhere, for instance a fork, has them too."""
+    """This holds for texts and values. A copy of the broker, such as a fork, has the ACLs, too."""
     config = BrokerConfig(acls=["User:alice READ topic users", *parse_acls("User:bob ALL topic *")])
     assert config["authorizer.class.name"] == STANDARD_AUTHORIZER
     assert acls_of(str(config["diamant.acls"])) == parse_all(["User:alice READ topic users", "User:bob ALL topic *"])
@@ -289,18 +289,18 @@ def test_acls_of_a_configuration_imply_the_authorizer() -> None:
 
 @pytest.mark.parametrize("text", ["{}", "[1]", "User:alice READ topic users", '["User:alice LOOK topic users"]'])
 def test_a_text_that_holds_no_acls_is_refused(text: str) -> None:
-    """With what was expected; the broker does not start."""
+    """The error has the expected form, and the broker does not start."""
     with pytest.raises(ConfigError, match=r"diamant\.acls: .*expected"):
         BrokerConfig(properties={"diamant.acls": text, "authorizer.class.name": "StandardAuthorizer"})
 
 
 def test_an_acl_that_cannot_be_is_refused_at_once() -> None:
-    """Not first when the broker starts."""
+    """The error is raised before the start of the broker."""
     with pytest.raises(ConfigError, match=r"diamant\.acls: 'LOOK' is no operation"):
         BrokerConfig(acls=["User:alice LOOK topic users"])
 
 
 def test_acls_without_an_authorizer_are_refused() -> None:
-    """They would decide nothing."""
+    """They would have no effect."""
     with pytest.raises(ConfigError, match=r"diamant\.acls would have no effect"):
         BrokerConfig(properties={"diamant.acls": '["User:alice READ topic users"]'})

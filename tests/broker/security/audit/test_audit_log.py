@@ -20,12 +20,12 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 
 def tell(log: AuditLog, deed: Deed, outcome: str) -> None:
-    """Have one line written."""
+    """Write one line."""
     log.tell(lambda: ((deed, outcome),))
 
 
 def test_a_line_says_who_from_where_what_and_how_it_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The file is its owner's alone, and the logger has the same line."""
+    """Only its owner can read the file. The logger gets the same line."""
     file = tmp_path / "audit.log"
     log = AuditLog(str(file), lambda: 0.5)
     with caplog.at_level(logging.INFO, "diamant.audit"):
@@ -47,7 +47,7 @@ def test_a_line_says_who_from_where_what_and_how_it_ended(tmp_path: Path, caplog
 
 
 def test_the_file_is_bounded(tmp_path: Path) -> None:
-    """A full file becomes `.1`, and the one before it goes."""
+    """A full file is renamed to `.1`, replacing the previous one."""
     file = tmp_path / "audit.log"
     log = AuditLog(str(file), lambda: 0.0, max_file_bytes=100_000)
     long = DEED._replace(topics=tuple(f"{number}" + "t" * 240 for number in range(audit_log.MAX_NAMES + 5)))
@@ -61,7 +61,7 @@ def test_the_file_is_bounded(tmp_path: Path) -> None:
 
 
 def test_a_line_is_bounded_whatever_clients_name(tmp_path: Path) -> None:
-    """Long names are cut, and of many the first are there, with the number of the others."""
+    """Long names are cut. Of many names, the first are listed, with the number of the rest."""
     file = tmp_path / "audit.log"
     log = AuditLog(str(file), lambda: 0.0)
     many = tuple("\n" * 30_000 for _ in range(1000))
@@ -74,7 +74,7 @@ def test_a_line_is_bounded_whatever_clients_name(tmp_path: Path) -> None:
 
 
 def test_denials_do_not_push_out_what_was_done(tmp_path: Path) -> None:
-    """A minute has so many lines of them; the next line says how many there were beside, and the next minute has room again."""
+    """The number of denials per minute is limited. The next line has the number left out."""
     file, now_s = tmp_path / "audit.log", [60.0]
     log = AuditLog(str(file), lambda: now_s[0])
     for _ in range(audit_log.DENIALS_PER_MINUTE + 7):
@@ -89,7 +89,7 @@ def test_denials_do_not_push_out_what_was_done(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The broker's log has what is missing there, and the verb is not held up."""
+    """The broker's log has the missing line, and the request does not fail."""
     log = AuditLog(str(tmp_path / "missing" / "audit.log"))
     tell(log, DEED, "done")
     log.close()

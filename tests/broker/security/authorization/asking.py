@@ -1,4 +1,4 @@
-"""Asking a broker the questions of `questions.py`, and its answers as comparable values.
+"""Sends the questions of `questions.py` to a broker and returns its responses as comparable values.
 
 What differs from run to run is masked: ids, addresses, times, sizes. Lists are sorted, as Kafka's order is that of hash maps in
 many of these answers. Messages are left out: Kafka's name Java objects in places.
@@ -53,7 +53,7 @@ ANY_FILTER = acl_filter()
 
 
 def plain(value: Any) -> Any:
-    """An answer as plain values, without what is masked."""
+    """A response as plain values, without the masked fields."""
     if isinstance(value, enum.Enum):
         return value.name
     if dataclasses.is_dataclass(value):
@@ -67,7 +67,7 @@ def plain(value: Any) -> Any:
 
 
 class Asker:
-    """One broker that is asked. Its clients stay connected."""
+    """Sends questions to one broker. Its clients stay connected."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
@@ -75,7 +75,7 @@ class Asker:
         self._ids: dict[str, UUID] = {}
 
     async def prepare(self) -> None:
-        """Make what the questions are about, as the super user."""
+        """Create the resources of the questions, as the super user."""
         admin = await self._client(Client(ADMIN))
         for name in ("users", "orders"):
             await admin.create(name)
@@ -101,7 +101,7 @@ class Asker:
                 await asyncio.sleep(0.1)
 
     async def answers(self, scenarios: Sequence[Scenario], *, sets_acls: bool = True) -> dict[str, Any]:
-        """The answers by "scenario / user from host / question". Without `sets_acls` with the ACLs that there are."""
+        """The responses by "scenario / user from host / question". `sets_acls` False: with the existing ACLs."""
         found = {}
         for scenario in scenarios:
             if sets_acls:
@@ -112,7 +112,7 @@ class Asker:
         return found
 
     async def ask(self, client: Client, name: str) -> Any:
-        """The answer to one question; "closed" if the connection was closed in place of one."""
+        """The response to one question; "closed" if the connection was closed instead."""
         question = QUESTIONS[name]
         wire = await self._client(client)
         try:
@@ -130,7 +130,7 @@ class Asker:
                 await asyncio.sleep(0.1)  # a real Kafka fetches a block of producer ids in the background
 
     async def set_acls(self, acls: Sequence[Acl]) -> None:
-        """Have these ACLs and no others, and wait until they are in force."""
+        """Replace all ACLs, and wait until the new ones are in force."""
         admin = await self._client(Client(ADMIN))
         await admin.call(DELETE_ACLS, 3, {"filters": [ANY_FILTER]})
         response = await admin.call(CREATE_ACLS, 3, {"creations": [creation(acl) for acl in acls]})
@@ -158,7 +158,7 @@ class Asker:
 
 
 def creation(acl: Acl) -> dict[str, Any]:
-    """An ACL in the fields of CreateAcls."""
+    """An ACL as the fields of CreateAcls."""
     return {
         "resource_type": int(acl.resource_type),
         "resource_name": acl.resource_name,

@@ -1,4 +1,4 @@
-"""Users without authentication: connections say in the test who they are."""
+"""Users without authentication: the test assigns a principal to each connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.broker.wire import WireClient
 
 
 class HandedPrincipals:
-    """A broker whose connections belong to the users that `connect` is given."""
+    """A broker whose connections have the users passed to `connect`."""
 
     def __init__(self, broker: Broker) -> None:
         running = broker._running

@@ -32,7 +32,7 @@ TRANSACTION, USER = ResourceType.TRANSACTIONAL_ID, ResourceType.USER
 
 
 class Question(NamedTuple):
-    """A request without effect, or one whose effect does not show in the answers to others."""
+    """A request without effect, or one whose effect does not change the responses to others."""
 
     name: str
     api_key: int
@@ -48,7 +48,7 @@ class Client(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """ACLs, and what is asked while there are these and no others."""
+    """ACLs, and the questions asked while exactly these exist."""
 
     name: str
     acls: Sequence[Acl]

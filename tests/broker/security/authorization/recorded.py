@@ -1,4 +1,4 @@
-"""The recorded answers of a real Kafka, each different answer once (tests/golden/authorization)."""
+"""The recorded responses of a real Kafka, each distinct response once (tests/golden/authorization)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write(answers: dict[str, Any], path: Path = RECORDING) -> None:
 
 
 def read(path: Path = RECORDING) -> dict[str, Any]:
-    """Read what `write` has written."""
+    """Read the file that `write` has written."""
     recording = json.loads(path.read_text(encoding="utf-8"))
     return {
         f"{client} / {question}": recording["answers"][number]

@@ -29,7 +29,7 @@ KAFKAS = recorded.read()
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Our answers, from two brokers."""
+    """Our responses, from two brokers."""
 
     async def ask(scenarios: Sequence[Scenario], *, allows_by_default: bool) -> dict[str, Any]:
         config = BrokerConfig(
@@ -64,13 +64,13 @@ def test_the_recording_is_of_these_questions(answers: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_answers_are_as_kafkas(answers: dict[str, Any], question: str) -> None:
-    """In every scenario, for every client: the same codes, the same parts, the same things left out."""
+    """In every scenario and for every client, codes and parts are the same, and the same parts are left out."""
     asked = [name for name in KAFKAS if name.endswith(f" / {question}")]
     assert {name: answers[name] for name in asked} == {name: KAFKAS[name] for name in asked}
 
 
 def test_every_request_field_exists() -> None:
-    """A misspelled field would be left out without a word."""
+    """A misspelled field would be ignored silently."""
     ids = dict.fromkeys(("users", "orders"), None)
     wrong = {
         name: unknown_fields(one.api_key, "request", one.fields(ids))  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ def test_every_request_field_exists() -> None:
 
 
 def test_every_api_is_asked() -> None:
-    """All that the broker serves, but delegation tokens, of which there are none."""
+    """Questions cover all APIs that the broker serves, except delegation tokens, which are not supported."""
     asked = {question.api_key for question in QUESTIONS.values()}
     tokens_and_authentication = {38, 39, 40, 41, 17, 36}
     assert {API_NAMES[key] for key in TABLE.keys() - asked - tokens_and_authentication} == set()

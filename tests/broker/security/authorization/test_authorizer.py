@@ -1,4 +1,4 @@
-"""The authorizer decides as Kafka's StandardAuthorizer: held against a plain reading of its rules, and its memory is bounded."""
+"""The authorizer: compared with a naive implementation of the StandardAuthorizer's rules, and bounded in memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def authorizer(*acls: Acl, super_users: Sequence[str] = (), allows_by_default: b
 
 
 def naive(acls: Sequence[Acl], client: Client, need: Need, name: str, *, allows_by_default: bool) -> bool:
-    """The rules as they are told: every ACL is looked at."""
+    """The rules implemented literally: every ACL is examined."""
     about = [one for one in acls if one.resource_type == need.resource and _covers(one, name)]
     mine = [one for one in about if one.principal in (str(client[0]), "User:*") and one.host in (client[1], "*")]
     for one in mine:
@@ -66,7 +66,7 @@ def _covers(one: Acl, name: str) -> bool:
 
 
 def test_random_acls_decide_as_the_rules_say() -> None:
-    """Literal, prefixed and wildcard patterns, allow and deny, hosts, implied operations; ACLs come and go."""
+    """Covers literal, prefixed and wildcard patterns, ALLOW and DENY, hosts, implied operations, and changing ACLs."""
     asked = [needs.READ_TOPIC, needs.DESCRIBE_TOPIC, needs.DESCRIBE_CONFIGS_TOPIC, needs.WRITE_TOPIC, needs.READ_GROUP]
     for seed in range(examples(300)):
         rng = random.Random(seed)
@@ -97,7 +97,7 @@ def test_random_acls_decide_as_the_rules_say() -> None:
 
 
 def test_a_super_user_may_do_what_is_denied() -> None:
-    """Also without any ACL."""
+    """This holds without ACLs, too."""
     decides = authorizer(acl(permission=Permission.DENY, operation=Operation.ALL), super_users=["User:alice"])
     assert decides.allows(ALICE, needs.READ_TOPIC, "users")
     assert decides.allows(ALICE, needs.ALTER_CLUSTER)
@@ -125,7 +125,7 @@ def test_a_super_user_may_do_what_is_denied() -> None:
     ],
 )
 def test_an_operation_on_a_resource_of_any_name(acls: list[Acl], expected: bool) -> None:
-    """An idempotent producer needs WRITE on some topic; a DENY that covers all that is allowed takes it away."""
+    """An idempotent producer needs WRITE on some topic. A DENY that covers all allowed ones removes it."""
     decides = authorizer(*acls)
     access = ClientAccess(decides, ALICE, [needs.WRITE_TOPIC], "a test")
     assert access.allows_any(needs.WRITE_TOPIC) is expected
@@ -133,7 +133,7 @@ def test_an_operation_on_a_resource_of_any_name(acls: list[Acl], expected: bool)
 
 
 def test_hosts_of_ipv6_are_known_in_both_notations() -> None:
-    """Kafka compares the eight groups that Java writes, people write fewer."""
+    """Kafka compares Java's form with all eight groups; people write the short form."""
     client = (ALICE[0], "::1")
     for host in ("::1", "0:0:0:0:0:0:0:1"):
         assert authorizer(acl(host=host)).allows(client, needs.READ_TOPIC, "users")
@@ -141,14 +141,14 @@ def test_hosts_of_ipv6_are_known_in_both_notations() -> None:
 
 
 def test_authorized_operations_are_those_that_are_allowed() -> None:
-    """Bit n for operation n; READ brings DESCRIBE."""
+    """Bit n stands for operation n; READ implies DESCRIBE."""
     access = ClientAccess(authorizer(acl()), ALICE, [], "a test")
     assert access.operations(TOPIC, "users") == 1 << Operation.READ | 1 << Operation.DESCRIBE
     assert access.operations(TOPIC, "others") == 0
 
 
 def test_a_need_that_is_not_declared_cannot_be_asked_for() -> None:
-    """A handler that asks for more than its row of the table says fails its tests."""
+    """A handler that checks an undeclared need fails its tests."""
     access = ClientAccess(authorizer(), ALICE, [needs.READ_TOPIC], "Fetch")
     assert not access.allows(needs.READ_TOPIC, "users")
     with pytest.raises(UndeclaredNeed, match="WRITE on TOPIC is not declared in the row of Fetch"):
@@ -158,7 +158,7 @@ def test_a_need_that_is_not_declared_cannot_be_asked_for() -> None:
 
 
 def test_a_change_of_acls_is_followed_at_once() -> None:
-    """Remembered decisions go with it, and the generation tells those who keep what was made of them."""
+    """Cached decisions are dropped, and the generation invalidates everything derived from them."""
     decides = authorizer()
     assert not decides.allows(ALICE, needs.READ_TOPIC, "users")
     before = decides.generation
@@ -170,7 +170,7 @@ def test_a_change_of_acls_is_followed_at_once() -> None:
 
 
 def test_denials_are_told_each_time_and_filters_are_not() -> None:
-    """Also of a remembered decision; what only filters a list is no denial."""
+    """Cached denials are reported, too. Filtering a list is not a denial."""
     told: list[tuple[Client, Need, str]] = []
     decides = authorizer()
     decides.on_denial = lambda client, need, name: told.append((client, need, name))
@@ -187,7 +187,7 @@ def test_denials_are_told_each_time_and_filters_are_not() -> None:
 
 
 def test_remembered_decisions_are_bounded() -> None:
-    """A client that asks about ever new names makes the authorizer forget, not grow."""
+    """A client that uses ever new names makes the authorizer clear its cache, not grow."""
     decides = authorizer(acl(name="t", pattern=PatternType.PREFIXED))
     before = decides.generation
     for number in range(module.MAX_DECISIONS + 10):

@@ -18,12 +18,12 @@ ALICE = Principal("User", "alice"), "10.0.0.7"
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the log has."""
+    """The lines in the log."""
     return [one.getMessage() for one in caplog.records if one.name == denial_log.__name__]
 
 
 def test_an_address_has_a_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """Who, from where, what was needed; the next line says how many were left out."""
+    """It has the client, its address and the need. The next line has the number of denials left out."""
     caplog.set_level(logging.INFO)
     now_s = [100.0]
     log = DenialLog(lambda: now_s[0])
@@ -40,7 +40,7 @@ def test_an_address_has_a_line_a_minute(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_names_write_no_lines_and_addresses_fill_no_memory(caplog: pytest.LogCaptureFixture) -> None:
-    """A name that a client chose is escaped and cut; addresses beyond the bound share a line."""
+    """Names from clients are escaped and cut. Addresses beyond the bound share a line."""
     caplog.set_level(logging.INFO)
     log = DenialLog(lambda: 100.0)
     log((Principal("User", "a\nERROR b"), "::1"), READ_TOPIC, "t\n" * 10_000)
@@ -53,7 +53,7 @@ def test_names_write_no_lines_and_addresses_fill_no_memory(caplog: pytest.LogCap
 
 
 async def test_a_broker_tells_of_denials(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its authorizer has the log."""
+    """The broker's authorizer uses the log."""
     caplog.set_level(logging.INFO)
     async with Broker(
         BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, authorizer_class_name="StandardAuthorizer")

@@ -1,4 +1,4 @@
-"""A client without any ACL is denied by every API, with a code that the API's row declares; nothing of the data shows."""
+"""A client without ACLs is denied by every API, with an error code declared in the API's row, and sees no data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OF_NOTHING = {
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The answers to alice, who has no ACL; topics, a group and a transactional id are there."""
+    """The responses to alice, who has no ACL, in a broker with topics, a group and a transactional id."""
 
     async def run() -> dict[str, Any]:
         config = BrokerConfig(
@@ -49,7 +49,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def codes(value: Any) -> Iterator[str]:
-    """The error codes in an answer, but the 0 above parts that have codes of their own."""
+    """The error codes in a response, without the 0 of parts whose items have their own codes."""
     if isinstance(value, list):
         for one in value:
             yield from codes(one)
@@ -63,7 +63,7 @@ def codes(value: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", [name for name in ALL if not API_NEEDS[QUESTIONS[name].api_key].is_open])
 def test_a_client_without_acls_is_denied(answers: dict[str, Any], name: str) -> None:
-    """By a code of the row's needs for everything that was asked for, or by an empty list."""
+    """Each requested item gets an error code of the row's needs, or the list is empty."""
     declared = {need.denial.name.lower() for need in API_NEEDS[QUESTIONS[name].api_key].needs}
     answer = answers[name]
     found = set(codes(answer))
@@ -78,7 +78,7 @@ def test_a_client_without_acls_is_denied(answers: dict[str, Any], name: str) -> 
 
 @pytest.mark.parametrize("name", [name for name in ALL if API_NEEDS[QUESTIONS[name].api_key].is_open])
 def test_what_is_open_to_all_shows_no_topic_and_no_group(answers: dict[str, Any], name: str) -> None:
-    """Addresses and versions; of topics only that they are denied, and no operation that would be allowed."""
+    """It shows addresses and versions. Topics are only denied, and no authorized operations are shown."""
     answer = answers[name]
     for topic in answer.get("topics", ()):
         assert (topic["error_code"], topic["partitions"]) == ("topic_authorization_failed", [])
@@ -86,13 +86,13 @@ def test_what_is_open_to_all_shows_no_topic_and_no_group(answers: dict[str, Any]
 
 
 def test_every_api_that_needs_something_is_asked() -> None:
-    """A row that no question is about would not be tested."""
+    """A row without a question would not be tested."""
     asked = {QUESTIONS[name].api_key for name in ALL}
     assert {API_NAMES[key] for key in TABLE if API_NEEDS[key].needs and key not in asked} == set()
 
 
 def test_denials_have_codes_of_their_own() -> None:
-    """Each need names what was denied."""
+    """The error code of each need names the resource type."""
     assert {need.denial for row in API_NEEDS.values() for need in row.needs} <= {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,

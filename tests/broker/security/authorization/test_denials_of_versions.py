@@ -1,4 +1,4 @@
-"""A denial of a whole request can be told in every version of its API."""
+"""The denial of a whole request can be expressed in every version of its API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WITHOUT_A_PLACE = {(35, 1), (35, 2)}
 
 @pytest.mark.parametrize("key", [key for key, row in API_NEEDS.items() if row.whole and key in apis.SERVED])
 def test_a_denial_is_told_in_every_version(key: int) -> None:
-    """JoinGroup, for one, may leave out the name of its protocol from version 7 on only."""
+    """JoinGroup, for example, may omit the protocol name only from version 7 on."""
     for version in versions_of(key):
         body = memoryview(bytearray(encode_request_fields(key, version, sample(request_class(key, version)))))
         for whole in API_NEEDS[key].whole:

@@ -1,4 +1,4 @@
-"""Cases of access that one request does not show: sessions, caches, groups, topics that are made, our own commands."""
+"""Access across several requests: sessions, caches, groups, automatic topic creation, and Diamant's own commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Clients:
         return wire
 
     async def set_acls(self, *acls: Acl) -> None:
-        """Have these ACLs and no others."""
+        """Replace all ACLs."""
         await self._asker.set_acls(acls)
 
     async def close(self) -> None:
@@ -52,7 +52,7 @@ class Clients:
 
 @pytest.fixture
 async def clients(tmp_path: Path) -> AsyncIterator[Clients]:
-    """A broker of this test's own, with topics `users` and `orders` that have a record."""
+    """A broker for one test, with a record in each of the topics `users` and `orders`."""
     config = BrokerConfig(
         listen="127.0.0.1:0",
         data_dir=tmp_path,
@@ -80,7 +80,7 @@ def session(topics: Sequence[str], session_id: int, epoch: int) -> dict[str, Any
 
 
 async def test_a_fetch_session_follows_the_acls(clients: Clients) -> None:
-    """What was allowed when the session began is denied with the next fetch of it, and the other way."""
+    """A change of ACLs applies to the next fetch of the session, in both directions."""
     alice = await clients.connect(ALICE)
     await clients.set_acls(allow(READ, name="users"))
     opened = await alice.call(FETCH, 12, session(["users", "orders"], 0, 0))
@@ -95,7 +95,7 @@ async def test_a_fetch_session_follows_the_acls(clients: Clients) -> None:
 
 
 async def test_cached_metadata_is_of_those_who_may_see_the_same(clients: Clients) -> None:
-    """The same request, byte by byte, of clients with other rights."""
+    """Identical requests of clients with different rights get different responses."""
     await clients.set_acls(allow(DESCRIBE, name="users"), allow(DESCRIBE, name="orders", user=BOB))
     alice, bob = await clients.connect(ALICE), await clients.connect(BOB)
     for _ in range(2):
@@ -108,7 +108,7 @@ async def test_cached_metadata_is_of_those_who_may_see_the_same(clients: Clients
 
 
 async def test_a_topic_is_made_by_asking_only_with_the_right_to(clients: Clients) -> None:
-    """CREATE on the topic or on the cluster, beside DESCRIBE."""
+    """It takes CREATE on the topic or on the cluster, in addition to DESCRIBE."""
     await clients.set_acls(
         allow(DESCRIBE, name="new", is_prefix=True), allow(Operation.CREATE, name="new2"), allow(DESCRIBE, user=BOB)
     )
@@ -123,7 +123,7 @@ async def test_a_topic_is_made_by_asking_only_with_the_right_to(clients: Clients
 
 
 async def heartbeat(wire: WireClient, epoch: int, regex: str | None) -> Any:
-    """A heartbeat of the one member of group `g`."""
+    """A heartbeat of the only member of group `g`."""
     return await wire.call(
         HEARTBEAT,
         1,
@@ -153,7 +153,7 @@ async def wait_for_assignment(wire: WireClient) -> None:
 
 
 async def test_a_regular_expression_finds_topics_that_may_be_described(clients: Clients) -> None:
-    """And who may not describe what the members consume is not shown the group."""
+    """A client that may not describe the members' topics does not see the group."""
     await clients.set_acls(allow(READ, GROUP, "g"), allow(READ, name="users"), allow(DESCRIBE, GROUP, "g", user=BOB))
     alice, bob = await clients.connect(ALICE), await clients.connect(BOB)
     await alice.call(FIND_COORDINATOR, 3, {"key": "g", "key_type": 0})
@@ -173,7 +173,7 @@ async def test_a_regular_expression_finds_topics_that_may_be_described(clients: 
 async def test_commands_by_configuration_need_alter_on_the_cluster(
     clients: Clients, resource_type: int, resource_name: str, config: str, value: str
 ) -> None:
-    """Beside the right to change the configurations of their resource."""
+    """They also need the right to change the resource's configurations."""
     change_configs = (
         allow(Operation.ALTER_CONFIGS, name="compacted"),
         allow(Operation.ALTER_CONFIGS, CLUSTER, CLUSTER_NAME),

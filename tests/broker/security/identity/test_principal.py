@@ -1,4 +1,4 @@
-"""Principals: from the name in a certificate, as Java prints it, and the rules for it."""
+"""Principals: the name in a certificate in Java's form, and the mapping rules for it."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ NAMES = [
 
 @pytest.mark.parametrize(("der", "text"), NAMES, ids=[text for _, text in NAMES])
 def test_the_text_is_javas(der: str, text: str) -> None:
-    """Order, keywords, escapes, several attributes in one part, and what has no keyword."""
+    """Covers order, keywords, escapes, several attributes in one part, and attributes without a keyword."""
     assert text_of(bytes.fromhex(der)) == text
 
 
 def test_a_name_that_ends_early_is_refused() -> None:
-    """It raises what a caller expects of bytes that cannot be read."""
+    """It raises ValueError, as callers expect."""
     with pytest.raises(ValueError, match="ends early"):
         text_of(bytes.fromhex(NAMES[0][0])[:-3])
 
 
 def test_the_subject_of_a_certificate() -> None:
-    """It is found in the whole certificate."""
+    """It is read from a whole certificate."""
     import ssl
 
     issued = ThrowAwayCa().issue("alice")
@@ -91,13 +91,13 @@ MAPPED = [
 
 @pytest.mark.parametrize(("rules", "name", "mapped"), MAPPED)
 def test_a_name_is_mapped_as_by_kafka(rules: str, name: str, mapped: str) -> None:
-    """The first rule that fits counts; groups, escapes and letters are Java's."""
+    """The first matching rule applies; groups, escapes and case are Java's."""
     assert MappingRules(rules).name_of(name) == mapped
 
 
 @pytest.mark.parametrize("rules", ["RULE:^CN=nobody$/x/", ""])
 def test_a_name_that_no_rule_fits_has_no_principal(rules: str) -> None:
-    """The error names it and the rules."""
+    """The error has the name and the rules."""
     with pytest.raises(NoRuleApplies, match="no rule applies to CN=bob"):
         MappingRules(rules).name_of("CN=bob")
 
@@ -106,6 +106,6 @@ def test_a_name_that_no_rule_fits_has_no_principal(rules: str) -> None:
     "rules", ["DEFAULT,nonsense", "RULE:a/b", "RULE:a/b/X", "rule:a/b/", "DEFAULTS", "RULE:x/y/LU", "RULE:(/b/"]
 )
 def test_what_is_no_rule_is_refused(rules: str) -> None:
-    """Kafka refuses the same."""
+    """Kafka refuses the same texts."""
     with pytest.raises(ValueError, match="is no "):
         MappingRules(rules)

@@ -1,4 +1,4 @@
-"""Quotas as the metadata log has them, in one line each."""
+"""Quotas in the form of the metadata log, written in one line each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from diamant.protocol.kraft.records import QuotaEntity
 
 
 def stored(**limits: float) -> dict[tuple[QuotaEntity, ...], dict[str, float]]:
-    """ClientLimits by entity: `user=alice` becomes `user_alice`, any user `user_`; both parts `user_alice_client_app`.
+    """Limits by entity: `user=alice` becomes `user_alice`, any user `user_`; both parts `user_alice_client_app`.
 
     The name of the limit is `producer_byte_rate`.
     """

@@ -1,4 +1,4 @@
-"""Limits on connections: their rate, in all and by address, and their number."""
+"""Limits on connections: their rate, in total and by address, and their number."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def quotas(limits: NewConnectionLimits, time: Time | None = None) -> ConnectionQ
 
 
 def test_too_many_in_all_wait() -> None:
-    """Beyond the rate each connection waits a little longer, one window at most."""
+    """Beyond the rate, each connection waits longer than the previous one, by at most one window."""
     made = quotas(NewConnectionLimits(per_second=1))
     assert [made.ask("a").wait_ms for _ in range(10)] == [0] * 10
     assert [made.ask("a").wait_ms for _ in range(2)] == [1000, 1000]
@@ -31,7 +31,7 @@ def test_too_many_in_all_wait() -> None:
 
 
 def test_too_many_on_one_listener_wait() -> None:
-    """Connections of others are not held up, and count for the broker's own rate only; what is refused counts for neither."""
+    """Connections to other listeners are not delayed. Refused connections count neither for the listener nor for the broker."""
     made = quotas(NewConnectionLimits(per_second=20, per_second_of_listener={"A": 1}))
     assert [made.ask("a", "A").wait_ms for _ in range(11)] == [0] * 10 + [1000]
     assert made.ask("a", "B") == Admittance()
@@ -41,7 +41,7 @@ def test_too_many_on_one_listener_wait() -> None:
 
 
 def test_too_many_from_one_address_are_refused_and_not_counted() -> None:
-    """Others are let in, and the refused ones raise neither the address's rate nor that of all."""
+    """Other addresses are accepted. Refused connections count neither for the address nor for the broker."""
     made = quotas(NewConnectionLimits(per_second=12, per_second_of={"a": 1}))
     for _ in range(10):
         assert made.ask("a") == Admittance()
@@ -50,7 +50,7 @@ def test_too_many_from_one_address_are_refused_and_not_counted() -> None:
 
 
 def test_the_limit_for_any_address_holds_for_each() -> None:
-    """An address with a limit of its own has that one."""
+    """An address with its own limit uses that one."""
     made = quotas(NewConnectionLimits(per_second_of_any=1, per_second_of={"big": 1000}))
     assert [made.ask("a").refused_ms for _ in range(11)] == [0] * 10 + [1000]
     assert [made.ask("b").refused_ms for _ in range(10)] == [0] * 10
@@ -58,7 +58,7 @@ def test_the_limit_for_any_address_holds_for_each() -> None:
 
 
 def test_an_address_that_waited_is_let_in_again() -> None:
-    """Its rate falls as time goes by."""
+    """The rate of an address falls as time passes."""
     time = Time()
     made = quotas(NewConnectionLimits(per_second_of={"a": 1}), time)
     refused = [made.ask("a").refused_ms > 0 for _ in range(11)]
@@ -68,14 +68,14 @@ def test_an_address_that_waited_is_let_in_again() -> None:
 
 
 def test_an_address_may_have_so_many_connections() -> None:
-    """Overrides are for single addresses."""
+    """Overrides apply to single addresses."""
     made = quotas(NewConnectionLimits(at_once_of_any=2, at_once_of={"b": 1}))
     assert [made.may_have("a", 2), made.may_have("a", 3)] == [True, False]
     assert [made.may_have("b", 1), made.may_have("b", 2)] == [True, False]
 
 
 def test_addresses_that_come_once_are_forgotten() -> None:
-    """There are never more rates than the bound."""
+    """The number of stored rates stays within the bound."""
     time = Time()
     made = quotas(NewConnectionLimits(per_second_of_any=1), time)
     for number in range(connection_quotas.MAX_COUNTS + 10):
@@ -85,7 +85,7 @@ def test_addresses_that_come_once_are_forgotten() -> None:
 
 
 def test_limits_come_from_the_metadata_log() -> None:
-    """By address or name; None is any address. Limits of users are not among them."""
+    """Limits are by address or name, None for any address. Limits of users are not included."""
     stored = {
         entity("ip_10.0.0.7"): {"connection_creation_rate": 5.0},
         entity("ip_"): {"connection_creation_rate": 50.0},

@@ -1,4 +1,4 @@
-"""Which limit holds for a client, how rates and counts are measured, and limits on changes of topics."""
+"""The limit that applies to a client, the measurement of rates, and the limits on changes of topics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ORDER = [
 
 @pytest.mark.parametrize("position", range(len(ORDER)))
 def test_the_most_specific_limit_holds(position: int) -> None:
-    """Of all limits from one on, the first holds, whatever stands behind it."""
+    """The first limit in order of precedence applies, regardless of less specific ones."""
     left = {text: number + 1.0 for number, (text, _) in enumerate(ORDER)}
     for text, _ in ORDER[:position]:
         del left[text]
@@ -41,19 +41,19 @@ def test_the_most_specific_limit_holds(position: int) -> None:
 
 @pytest.mark.parametrize("text", ["user_bob", "client_other", "user_bob_client_app", "user_alice_client_other"])
 def test_limits_of_others_do_not_count(text: str) -> None:
-    """A limit for another user, another client id, or a pair of which one is another, is no limit."""
+    """A limit for another user, another client id, or a pair that differs in one part does not apply."""
     assert ClientLimits(NAME, stored(**{text: 1.0})).find("alice", "app") is None
 
 
 def test_a_client_without_an_id_has_the_limits_of_its_user_alone() -> None:
-    """ClientLimits with a client id, also those for any, pass it over, as in Kafka."""
+    """Limits on client ids, including the default one, do not apply to it, as in Kafka."""
     with_client_ids = stored(user_alice_client_=1.0, user__client_=2.0, client_=3.0)
     assert ClientLimits(NAME, with_client_ids).find("alice", "") is None
     assert ClientLimits(NAME, {**with_client_ids, **stored(user_=4.0)}).find("alice", "") == (Shared("alice", ""), 4.0)
 
 
 def test_other_names_and_addresses_are_left_out() -> None:
-    """ClientLimits of another name, or for addresses, are none of this kind."""
+    """Limits of another name, or on addresses, are not of this kind."""
     limits = ClientLimits(NAME, {entity("user_alice"): {"consumer_byte_rate": 1.0}, entity("ip_"): {NAME: 1.0}})
     assert not limits
     assert limits.find("alice", "app") is None
@@ -65,7 +65,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "rates_4.3.1.json"
 
 @pytest.mark.parametrize("case", json.loads(GOLDEN.read_text()))
 def test_rate_and_window_are_those_of_kafka(case: dict[str, float]) -> None:
-    """After every record the rate and the time it is about are what Kafka's class says, with pauses of any length."""
+    """After every record, the rate and its time span equal those of Kafka's class, after pauses of any length."""
     rate = Rate(RateWindows(int(case["samples"]), int(case["window_ms"])))
     for now_ms, value, expected_rate, expected_window_ms, _ in case["steps"]:  # type: ignore[attr-defined]
         rate.record(value, now_ms)
@@ -74,14 +74,14 @@ def test_rate_and_window_are_those_of_kafka(case: dict[str, float]) -> None:
 
 
 def test_a_short_time_counts_as_all_windows_but_one() -> None:
-    """Who has just begun is not taken for fast: ten seconds' worth in the first millisecond is the rate of ten seconds."""
+    """A new client is not measured as fast: ten seconds' worth in the first millisecond is the rate of ten seconds."""
     rate = Rate(RateWindows(11, 1000))
     rate.record(1000, 5.0)
     assert rate.per_second(5.0) == 100
 
 
 def test_what_is_taken_back_was_never_there() -> None:
-    """A negative value undoes one that was recorded in the same window."""
+    """A negative value undoes one recorded in the same window."""
     rate = Rate(RateWindows())
     rate.record(100, 0.0)
     rate.record(900, 10.0)
@@ -91,7 +91,7 @@ def test_what_is_taken_back_was_never_there() -> None:
 
 @pytest.mark.parametrize("case", json.loads(GOLDEN.read_text()))
 def test_tokens_are_those_of_kafka(case: dict[str, Any]) -> None:
-    """After every charge there is left what Kafka's class says, also after long pauses and deep in debt."""
+    """After every charge, the remaining tokens equal those of Kafka's class, even after long pauses and deep in debt."""
     bucket = TokenBucket(RateWindows(case["samples"], case["window_ms"]))
     for now_ms, value, _, _, tokens in case["steps"]:
         assert bucket.take(value, case["limit"], now_ms) == pytest.approx(tokens)
@@ -105,7 +105,7 @@ def charged(time: Time) -> MutationQuota:
 
 
 def test_a_strict_request_may_leave_a_debt_and_the_next_is_refused() -> None:
-    """As in KIP-599: what begins with tokens is carried out as a whole, what begins in debt is not, and its client waits."""
+    """As in KIP-599, a request that starts with tokens is executed as a whole. One that starts in debt is refused."""
     time = Time()
     quota = charged(time)
     first = MutationCharge(quota, "alice", "app", is_strict=True)
@@ -123,7 +123,7 @@ def test_a_strict_request_may_leave_a_debt_and_the_next_is_refused() -> None:
 
 
 def test_an_older_request_is_carried_out_and_its_client_waits() -> None:
-    """Versions that do not know the error are never refused; the time that passed since the charge counts."""
+    """Versions without the error code are never refused. The time since the charge counts towards the wait."""
     time = Time()
     older = MutationCharge(charged(time), "alice", "app", is_strict=False)
     older.take(15)
@@ -132,7 +132,7 @@ def test_an_older_request_is_carried_out_and_its_client_waits() -> None:
 
 
 def test_without_a_limit_nothing_is_charged() -> None:
-    """Other users, and brokers without quotas."""
+    """This holds for other users, and for brokers without quotas."""
     for quota, user in ((charged(Time()), "bob"), (None, "alice")):
         charge = MutationCharge(quota, user, "app", is_strict=True)
         charge.take(1000)
@@ -148,7 +148,7 @@ def counts(**limits: float) -> ClientCounts[list[int]]:
 
 
 def test_clients_share_what_the_limit_names() -> None:
-    """One count for all clients of a user, or for all users of a client id, or for each pair."""
+    """There is one count for all clients of a user, for all users of a client id, or for each pair."""
     of_users = counts(user_=1.0)
     assert of_users.of("alice", "a", 0) is of_users.of("alice", "b", 0)
     assert of_users.of("alice", "a", 0) is not of_users.of("bob", "a", 0)
@@ -159,7 +159,7 @@ def test_clients_share_what_the_limit_names() -> None:
 
 
 def test_a_changed_limit_keeps_the_count() -> None:
-    """Who has taken too much under one limit has done so under the next; without a limit the count goes."""
+    """Usage under one limit counts under its replacement. Without a limit the count is dropped."""
     made = counts(user_=1.0)
     count = made.of("alice", "a", 0)
     assert count is not None
@@ -172,7 +172,7 @@ def test_a_changed_limit_keeps_the_count() -> None:
 
 
 def test_a_count_moves_to_the_entity_whose_limit_holds() -> None:
-    """A limit for a pair parts the pair's count from that of its user, and gives it back when it goes."""
+    """A limit on a pair gives the pair a count of its own. Its removal returns the pair to the user's count."""
     made = counts(user_alice=1.0)
     shared = made.of("alice", "a", 0)
     made.set_limits(stored(user_alice=1.0, user_alice_client_a=5.0))
@@ -184,7 +184,7 @@ def test_a_count_moves_to_the_entity_whose_limit_holds() -> None:
 
 
 def test_a_count_that_is_not_used_for_an_hour_goes() -> None:
-    """It goes when another one is made, and one that is in use stays."""
+    """It is dropped when another count is created. A count in use is kept."""
     made = counts(client_=1.0)
     idle, used = made.of("u", "idle", 0), made.of("u", "used", 0)
     assert made.of("u", "used", IDLE_MS) is used
@@ -194,7 +194,7 @@ def test_a_count_that_is_not_used_for_an_hour_goes() -> None:
 
 
 def test_there_are_never_more_than_the_bound() -> None:
-    """Clients that invent an id for each request take the place of those that were used longest ago."""
+    """Clients that invent an id for each request displace the least recently used counts."""
     made = counts(client_=1.0)
     for number in range(MAX_COUNTS + 5):
         made.of("u", f"c{number}", float(number))
@@ -205,7 +205,7 @@ def test_there_are_never_more_than_the_bound() -> None:
 
 
 def test_the_average_wait_is_that_of_the_last_minute() -> None:
-    """Waits are averaged; without one lately it is 0."""
+    """Throttle times are averaged; without a recent one the average is 0."""
     count = counts(user_=1.0).of("alice", "a", 0)
     assert count is not None
     assert count.throttle_time_ms(0) == 0

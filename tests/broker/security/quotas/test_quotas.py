@@ -1,4 +1,4 @@
-"""Answers under quotas: how long clients wait, and where the answer says it."""
+"""Responses under quotas: the throttle time, and the field that carries it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def produce_answer(version: int) -> bytes:
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
 def test_produce_beyond_the_limit_waits_for_as_long_as_it_took_too_much(version: int) -> None:
-    """Twice what the windows allow makes a wait of as many seconds as they have, and the answer says it."""
+    """Twice the burst of all windows gives a wait as long as the windows, and the response carries it."""
     time = Time()
     made = quotas(time, producer_byte_rate=1000)
     body, waits_ms = made.answer("alice", request(PRODUCE, version, 9_900), produce_answer(version), 0.0)
@@ -61,7 +61,7 @@ def test_produce_beyond_the_limit_waits_for_as_long_as_it_took_too_much(version:
 
 
 def test_without_an_answer_the_connection_waits_all_the_same() -> None:
-    """Produce with acks=0 is counted in bytes; the time that it takes is not."""
+    """The bytes of a Produce with acks=0 are counted; its time is not."""
     made = quotas(Time(), producer_byte_rate=10, request_percentage=0.1)
     body, waits_ms = made.answer("alice", request(PRODUCE, 9, 1_000), None, 1.0)
     assert body is None
@@ -70,7 +70,7 @@ def test_without_an_answer_the_connection_waits_all_the_same() -> None:
 
 @pytest.mark.parametrize(("key", "version"), [(METADATA, 3), (METADATA, 12), (HEARTBEAT, 4), (API_VERSIONS, 4)])
 def test_time_beyond_the_limit_makes_every_answer_wait(key: int, version: int) -> None:
-    """A limit on the thread's time holds for all APIs, and no wait is longer than one window."""
+    """A limit on the thread's time applies to all APIs, and no wait exceeds one window."""
     made = quotas(Time(), request_percentage=10)
     plain = encode_response_fields(key, version, EMPTY[key])
     body, waits_ms = made.answer("alice", request(key, version), plain, 5.0)
@@ -80,14 +80,14 @@ def test_time_beyond_the_limit_makes_every_answer_wait(key: int, version: int) -
 
 
 def test_a_version_without_the_field_waits_untold() -> None:
-    """Heartbeat v0 has no place for the time: the answer is as it was, the connection waits."""
+    """Heartbeat v0 has no field for the time: the response is unchanged, and the connection waits."""
     made = quotas(Time(), request_percentage=10)
     plain = encode_response_fields(HEARTBEAT, 0, {"error_code": 0})
     assert made.answer("alice", request(HEARTBEAT, 0), plain, 5.0) == (plain, 1000)
 
 
 def test_each_request_is_charged_for_the_network() -> None:
-    """Requests that take no time to handle still take the thread's: so many of them exceed the limit."""
+    """Requests without handling time still use the thread, so enough of them exceed the limit."""
     made = quotas(Time(), request_percentage=1)
     plain = encode_response_fields(HEARTBEAT, 4, EMPTY[HEARTBEAT])
     waits = [made.answer("alice", request(HEARTBEAT, 4), plain, 0.0)[1] for _ in range(6000)]
@@ -95,7 +95,7 @@ def test_each_request_is_charged_for_the_network() -> None:
 
 
 def test_the_longer_wait_counts() -> None:
-    """A Produce that exceeds both limits waits for the longer time, once."""
+    """A Produce that exceeds both limits waits once, for the longer time."""
     made = quotas(Time(), producer_byte_rate=100, request_percentage=1)
     _, waits_ms = made.answer("alice", request(PRODUCE, 9, 10_000), produce_answer(9), 5.0)
     assert waits_ms > 1000
@@ -107,14 +107,14 @@ def test_the_longer_wait_counts() -> None:
 
 
 def test_others_and_what_brokers_ask_do_not_wait() -> None:
-    """A user without a limit, and the APIs of brokers, are answered as ever."""
+    """A user without a limit, and requests between brokers, are not throttled."""
     made = quotas(Time(), request_percentage=1, producer_byte_rate=1)
     assert made.answer("bob", request(PRODUCE, 9, 1 << 20), b"body", 9.0) == (b"body", 0)
     assert made.answer("alice", request(WRITE_TXN_MARKERS, 1), b"body", 9.0) == (b"body", 0)
 
 
 def test_the_rate_falls_when_time_goes_by() -> None:
-    """After as long as the answer said, the client takes up to its limit again without waiting."""
+    """After the throttle time, the client can use its limit again without waiting."""
     time = Time()
     made = quotas(time, producer_byte_rate=1000)
     made.answer("alice", request(PRODUCE, 9, 20_000), produce_answer(9), 0.0)
@@ -124,7 +124,7 @@ def test_the_rate_falls_when_time_goes_by() -> None:
 
 
 def test_a_fetch_may_read_what_the_windows_hold_and_no_more() -> None:
-    """Otherwise a fetch of more than that would never be answered with records."""
+    """A larger fetch could never be answered with records."""
     fetch = quotas(Time(), consumer_byte_rate=1000).throttle("alice", "app")
     assert fetch is not None
     assert fetch.max_bytes(1 << 20) == 10_000
@@ -132,7 +132,7 @@ def test_a_fetch_may_read_what_the_windows_hold_and_no_more() -> None:
 
 
 def test_a_throttled_fetch_is_not_charged() -> None:
-    """Its answer is empty, so what it would have sent is not counted."""
+    """Its response is empty, so its bytes are not counted."""
     time = Time()
     made = quotas(time, consumer_byte_rate=1000)
     waits = []
@@ -144,7 +144,7 @@ def test_a_throttled_fetch_is_not_charged() -> None:
 
 
 def test_a_fetch_is_charged_for_the_time_before_it_waits() -> None:
-    """A long poll takes no time of the thread."""
+    """A long poll takes no time of the thread while it waits."""
     time = Time()
     made = quotas(time, request_percentage=1)
     fetch = made.throttle("alice", "app")
@@ -159,7 +159,7 @@ def test_a_fetch_is_charged_for_the_time_before_it_waits() -> None:
 
 
 def test_without_limits_there_is_nothing_to_ask() -> None:
-    """Quotas whose last limit was removed are false, and fetches pass by."""
+    """Quotas without limits are false, and fetches skip them."""
     made = quotas(Time(), consumer_byte_rate=1000)
     assert made
     made.set_limits({})

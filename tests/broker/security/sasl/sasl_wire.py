@@ -1,4 +1,4 @@
-"""A client that speaks SASL by the byte, well or badly, and the brokers that it speaks to."""
+"""A byte-level SASL client, well-behaved or not, and the brokers for it."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ ALICE = b"\0alice\0secret"
 
 
 class SaslClient:
-    """What tests ask of a `WireClient` at a SASL listener; answers are tuples that can be compared with Kafka's."""
+    """A `WireClient` at a SASL listener. Responses are tuples that can be compared with Kafka's."""
 
     def __init__(self, wire: WireClient) -> None:
         self.wire = wire
         self.token = b""
 
     async def handshake(self, mechanism: str = "PLAIN", version: int = 1) -> tuple[int, list[str]]:
-        """Error code and mechanisms."""
+        """The error code and the mechanisms."""
         answer = await self.wire.call(SASL_HANDSHAKE, version, {"mechanism": mechanism})
         return int(answer.error_code), sorted(answer.mechanisms)
 
     async def authenticate(self, token: bytes, version: int = 2) -> tuple[int, str, bytes, int]:
-        """Error code, message, token and lifetime of the session."""
+        """The error code, message, token and session lifetime."""
         answer = await self.wire.call(SASL_AUTHENTICATE, version, {"auth_bytes": token})
         self.token = bytes(answer.auth_bytes)
         lifetime = getattr(answer, "session_lifetime", None)
@@ -51,7 +51,7 @@ class SaslClient:
         return int(answer.error_code), answer.error_message, self.token, lifetime_ms
 
     async def bare(self, token: bytes) -> bytes:
-        """The answer to a token without a header."""
+        """The response to a token without a header."""
         self.wire.writer.write(struct.pack(">i", len(token)) + token)
         (size,) = struct.unpack(">i", await self.wire.reader.readexactly(4))
         return await self.wire.reader.readexactly(size)
@@ -67,7 +67,7 @@ class SaslClient:
 
 
 def scram_final(first: str, server_first: str, password: str, hash_name: str = "sha256", header: str = "n,,") -> bytes:
-    """The client's final message after `first` (without its header) and the broker's answer."""
+    """The client's final message, from `first` (without its header) and the broker's response."""
     found = dict(part.split("=", 1) for part in server_first.split(","))
     salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), base64.b64decode(found["s"]), int(found["i"]))
     client_key = hmac.digest(salted, b"Client Key", hash_name)

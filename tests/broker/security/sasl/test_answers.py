@@ -39,7 +39,7 @@ def invalid_credentials(mechanism: str) -> str:
 
 @pytest.fixture(scope="module")
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Those of a broker's listeners, with SASL and without. Beside those of PLAIN it has users who may use SCRAM as well."""
+    """The addresses of a broker's listeners, with SASL and without. It has users for PLAIN, and others for SCRAM."""
     config = BrokerConfig(
         data_dir=tmp_path_factory.mktemp("data"), properties=PROPERTIES, users={"carol": "pw", "o,x=": "pw"}
     )
@@ -55,7 +55,7 @@ async def client(addresses: list[str]) -> AsyncIterator[SaslClient]:
 
 
 async def test_after_the_handshake_and_the_token_everything_is_served(client: SaslClient) -> None:
-    """The handshake lists the mechanisms, and a good PLAIN token is answered with an empty one."""
+    """The handshake lists the mechanisms, and the response to a valid PLAIN token is empty."""
     assert await client.api_versions(3) == 0
     assert await client.handshake() == (0, ALL)
     assert await client.authenticate(ALICE) == (0, "", b"", 0)
@@ -81,7 +81,7 @@ async def test_after_the_handshake_and_the_token_everything_is_served(client: Sa
 async def test_a_bad_plain_token_is_told_in_kafka_s_words(
     client: SaslClient, version: int, token: bytes, message: str
 ) -> None:
-    """And the connection is closed; a user that there is not gets the words of a wrong password."""
+    """The connection is closed. The error for an unknown user equals that for a wrong password."""
     await client.handshake()
     assert await client.authenticate(token, version) == (SASL_AUTHENTICATION_FAILED, message, b"", 0)
     assert await client.wire.is_closed()
@@ -98,7 +98,7 @@ async def test_the_authorization_id_may_be_the_user(client: SaslClient) -> None:
 async def test_an_unknown_mechanism_is_answered_with_the_known_ones(
     client: SaslClient, version: int, mechanism: str
 ) -> None:
-    """Names count by their case."""
+    """Names are case-sensitive."""
     assert await client.handshake(mechanism, version) == (UNSUPPORTED_SASL_MECHANISM, ALL)
     assert await client.wire.is_closed()
 
@@ -117,7 +117,7 @@ async def test_an_unknown_mechanism_is_answered_with_the_known_ones(
 async def test_nothing_else_is_served_before_the_handshake(
     client: SaslClient, api_key: int, version: int, body: bytes, is_asked_first: bool
 ) -> None:
-    """The connection is closed without an answer, after ApiVersions too."""
+    """The connection is closed without a response, even after ApiVersions."""
     if is_asked_first:
         assert await client.api_versions() == 0
     client.wire.writer.write(client.wire.frame(api_key, version, body))
@@ -125,14 +125,14 @@ async def test_nothing_else_is_served_before_the_handshake(
 
 
 async def test_a_second_handshake_in_place_of_a_token_is_an_illegal_state(client: SaslClient) -> None:
-    """It is answered without mechanisms."""
+    """The response has no mechanisms."""
     await client.handshake()
     assert await client.handshake() == (ILLEGAL_SASL_STATE, [])
     assert await client.wire.is_closed()
 
 
 async def test_api_versions_in_place_of_a_token_is_an_illegal_state(client: SaslClient) -> None:
-    """Before the handshake it is served; Kafka serves it once, we as often as it is asked."""
+    """Before the handshake it is served: once by Kafka, any number of times here."""
     assert [await client.api_versions(), await client.api_versions(3)] == [0, 0]
     await client.handshake()
     assert await client.api_versions() == ILLEGAL_SASL_STATE
@@ -140,28 +140,28 @@ async def test_api_versions_in_place_of_a_token_is_an_illegal_state(client: Sasl
 
 
 async def test_another_request_in_place_of_a_token_closes_the_connection(client: SaslClient) -> None:
-    """Kafka reads it, and answers ILLEGAL_SASL_STATE first; here it is not read."""
+    """Kafka reads it and first responds with ILLEGAL_SASL_STATE; here it is not read."""
     await client.handshake()
     client.wire.send(METADATA, 1, {"topics": []})
     assert await client.wire.is_closed()
 
 
 async def test_tokens_without_a_header_follow_handshake_0(client: SaslClient) -> None:
-    """KIP-43: old clients send them so; then requests have headers again."""
+    """Old clients send tokens so (KIP-43). Later requests have headers again."""
     assert await client.handshake(version=0) == (0, ALL)
     assert await client.bare(ALICE) == b""
     assert await client.is_served()
 
 
 async def test_a_bad_token_without_a_header_closes_the_connection(client: SaslClient) -> None:
-    """There is no place for an error."""
+    """The format has no field for an error."""
     await client.handshake(version=0)
     client.wire.writer.write(struct.pack(">i", 8) + b"\0alice\0x")
     assert await client.wire.is_closed()
 
 
 async def test_bytes_right_behind_the_old_handshake_close_the_connection(client: SaslClient) -> None:
-    """The client could not know how they would be read."""
+    """The client could not know how the broker would read them."""
     wire = client.wire
     wire.writer.write(wire.frame(SASL_HANDSHAKE, 0, b"\0\5PLAIN") + b"\0\0")
     assert await wire.is_closed()
@@ -175,7 +175,7 @@ async def test_frames_are_small_before_authentication(client: SaslClient, size: 
 
 
 async def test_frames_may_be_large_after_authentication(client: SaslClient) -> None:
-    """They are bounded by `socket.request.max.bytes` then."""
+    """They are then limited by `socket.request.max.bytes`."""
     await client.handshake()
     await client.authenticate(ALICE)
     answer = await client.wire.call(METADATA, 1, {"topics": [{"name": "t" * 249}] * 100})
@@ -183,7 +183,7 @@ async def test_frames_may_be_large_after_authentication(client: SaslClient) -> N
 
 
 async def test_the_two_are_refused_once_the_client_is_known(client: SaslClient) -> None:
-    """The connection stays."""
+    """The connection stays open."""
     await client.handshake()
     await client.authenticate(ALICE)
     assert await client.handshake() == (ILLEGAL_SASL_STATE, [])
@@ -192,7 +192,7 @@ async def test_the_two_are_refused_once_the_client_is_known(client: SaslClient) 
 
 
 async def test_the_two_are_refused_on_a_listener_without_sasl(addresses: list[str]) -> None:
-    """With the words for those who are known already, as Kafka does."""
+    """The error text is that for authenticated clients, as in Kafka."""
     async with WireClient(addresses[1]) as wire:
         client = SaslClient(wire)
         assert await client.handshake("NOPE", 0) == (ILLEGAL_SASL_STATE, [])
@@ -218,7 +218,7 @@ async def test_scram_proves_both_sides(
 
 @pytest.mark.parametrize("name", ["carol", "zoe"])
 async def test_a_wrong_password_and_an_unknown_user_look_alike_to_scram_clients(client: SaslClient, name: str) -> None:
-    """Kafka tells them apart, by failing at once for a user that there is not."""
+    """Kafka reveals the difference, since it fails at once for an unknown user."""
     await client.handshake("SCRAM-SHA-256")
     first = f"n={name},r=abc"
     code, _, answer, _ = await client.authenticate(f"n,,{first}".encode())
@@ -239,7 +239,7 @@ async def test_an_unsigned_token_lets_in_where_that_is_configured(client: SaslCl
 
 
 async def test_a_token_that_is_refused_is_answered_without_an_error_first(client: SaslClient) -> None:
-    """RFC 7628: the client hears why, sends ^A, and fails with the same words."""
+    """As in RFC 7628, the client learns the reason, sends ^A, and fails with the same text."""
     await client.handshake("OAUTHBEARER")
     refusal = '{"status":"invalid_token"}'
     assert await client.authenticate(bearer(unsigned_token(sub="alice", exp=1))) == (0, "", refusal.encode(), 0)

@@ -18,25 +18,25 @@ SEED = 1
 
 
 def check(figures: Figures, growth_bytes: int) -> None:
-    """Nothing but the three APIs was decoded, some clients came in, and memory stayed."""
+    """Only the three APIs were decoded, some clients were authenticated, and memory did not grow."""
     assert set(figures.decoded) == {17, 18, 36}
     assert 0 < figures.authenticated < figures.connections / 20
     assert figures.resident_bytes[-1] - figures.resident_bytes[2] < growth_bytes
 
 
 async def test_twenty_thousand_frames() -> None:
-    """Each is refused or answered as it should be; the seed is 1."""
+    """Each frame is refused or answered correctly; the seed is 1."""
     check(await fuzz(20_000, SEED), 16 << 20)
 
 
 @pytest.mark.long
 async def test_a_million_frames() -> None:
-    """As above; `python -m tests.broker.security.sasl.fuzzing 10000000` takes some minutes."""
+    """The same for a million; `python -m tests.broker.security.sasl.fuzzing 10000000` takes some minutes."""
     check(await fuzz(1_000_000, SEED), 4 << 20)
 
 
 async def test_frames_over_sockets(tmp_path: Path) -> None:
-    """The broker serves clients that log in, as before."""
+    """The broker still serves clients that log in."""
     generator = random.Random(SEED)
     properties = {"connection.failed.authentication.delay.ms": "0"}
     config = BrokerConfig("SASL_PLAINTEXT://127.0.0.1:0", tmp_path, properties, users={"alice": "secret"})

@@ -1,4 +1,4 @@
-"""Configurations for clients of a secured broker: each library comes in with its own, and a client that must not is refused."""
+"""Client configurations of a secured broker: each library connects with its own, and unauthorized clients are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_user_is_let_in_and_others_are_not(diamant_secure_broker: BlockingBroker, mechanism: str) -> None:
-    """One line each."""
+    """Each configuration takes one line."""
     broker = diamant_secure_broker
     broker.client_config("alice", mechanism=mechanism).check()
     with pytest.raises(ClientRefused, match="Authentication failed"):
@@ -32,7 +32,7 @@ def test_a_user_is_let_in_and_others_are_not(diamant_secure_broker: BlockingBrok
 
 
 def test_the_strongest_mechanism_is_the_default(diamant_secure_broker: BlockingBroker) -> None:
-    """A user whose password the broker does not know is not guessed at."""
+    """ValueError for a user whose password the broker does not know."""
     config = diamant_secure_broker.client_config("bob")
     assert (config.mechanism, config.security_protocol, config.password) == (
         "SCRAM-SHA-512",
@@ -49,7 +49,7 @@ def test_a_password_is_not_shown() -> None:
 
 
 def test_the_words_of_each_library() -> None:
-    """With quotes and letters that a properties file has to escape."""
+    """Quotes and characters that need escaping in a properties file are escaped."""
     config = ClientConfig("h:1", "SASL_SSL", "PLAIN", "al", 'a"\\Ж', authority().certificate)
     assert config.confluent() == {
         "bootstrap.servers": "h:1",
@@ -85,7 +85,7 @@ def test_the_words_of_each_library() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_confluent_kafka_comes_in(diamant_secure_broker: BlockingBroker, diamant_topic: str, mechanism: str) -> None:
-    """It writes and reads; with a wrong password it hears the broker's words."""
+    """It writes and reads. With a wrong password it gets the broker's error text."""
     from confluent_kafka import Consumer, KafkaError, Producer
 
     config = diamant_secure_broker.client_config("alice", mechanism=mechanism).confluent()

@@ -1,4 +1,4 @@
-"""A listener with SASL that cannot be served as it is configured: the broker says why, and does not start."""
+"""SASL configurations that cannot be served: the broker gives the reason and does not start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OTHER_JAVA = "com.example.Handler"
 
 
 def listeners_of(properties: dict[str, str], users: dict[str, str] | None = None) -> SaslListeners:
-    """Those of one SASL_PLAINTEXT listener."""
+    """The SASL listeners of one SASL_PLAINTEXT listener."""
     return SaslListeners(BrokerConfig(properties={"listeners": "SASL_PLAINTEXT://:0", **properties}, users=users))
 
 
@@ -80,7 +80,7 @@ def listeners_of(properties: dict[str, str], users: dict[str, str] | None = None
     ],
 )
 def test_a_configuration_that_cannot_be_is_told(properties: dict[str, str], reason: str) -> None:
-    """With names of settings, and without passwords."""
+    """The error has the names of settings, and no passwords."""
     with pytest.raises(ConfigError) as caught:
         listeners_of(properties)
     assert reason in str(caught.value)
@@ -88,7 +88,7 @@ def test_a_configuration_that_cannot_be_is_told(properties: dict[str, str], reas
 
 
 async def test_the_broker_does_not_start_then(tmp_path: Path) -> None:
-    """Its directory is not made."""
+    """Its directory is not created."""
     config = BrokerConfig(listen="SASL_PLAINTEXT://127.0.0.1:0", data_dir=tmp_path / "data")
     with pytest.raises(CannotStart, match="mechanisms is not set"):
         async with Broker(config):
@@ -97,7 +97,7 @@ async def test_the_broker_does_not_start_then(tmp_path: Path) -> None:
 
 
 def test_users_are_those_of_the_login_module_and_of_the_configuration() -> None:
-    """Where both name one, the listener's login module counts; without mechanisms set there are those with passwords."""
+    """For a user in both, the listener's login module wins. Without configured mechanisms, the password mechanisms are on."""
     listeners = listeners_of(
         {f"{NAME}.plain.sasl.jaas.config": f'{PLAIN_MODULE} username="u" password="p" user_alice="1" user_="2";'},
         users={"alice": "3", "bob": "4"},
@@ -115,7 +115,7 @@ def test_users_are_those_of_the_login_module_and_of_the_configuration() -> None:
 
 
 def test_kafka_s_names_of_classes_are_taken(tmp_path: Path) -> None:
-    """Its own handlers, and its login modules for mechanisms that need none here."""
+    """These are its own handlers, and login modules of mechanisms that need none here."""
     security = "org.apache.kafka.common.security"
     listeners = listeners_of(
         {
@@ -132,7 +132,7 @@ def test_kafka_s_names_of_classes_are_taken(tmp_path: Path) -> None:
 
 
 def test_the_time_of_a_session_may_differ_by_mechanism() -> None:
-    """`listener.name.NAME.MECHANISM.connections.max.reauth.ms`, then the listener's, then the broker's."""
+    """`listener.name.NAME.MECHANISM.connections.max.reauth.ms` wins, then the listener's, then the broker's."""
     listeners = listeners_of(
         {"connections.max.reauth.ms": "1000", f"{NAME}.plain.connections.max.reauth.ms": "2000"}, users={"a": "b"}
     )
@@ -146,7 +146,7 @@ def test_the_time_of_a_session_may_differ_by_mechanism() -> None:
 
 
 async def test_what_the_next_start_could_not_serve_is_refused_over_the_wire(tmp_path: Path) -> None:
-    """Kafka takes it, and does not start again; what it could serve is kept, and changes nothing before."""
+    """Kafka accepts it and does not start again. A valid value is stored and takes effect at the next start."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, users={"alice": "secret"})
     async with Broker(config) as broker:
         client = AdminClient({**broker.client_config("alice").confluent()})

@@ -1,4 +1,4 @@
-"""OAUTHBEARER: messages, and tokens that are signed, or not, or badly."""
+"""OAUTHBEARER: its messages, and signed, unsigned and invalid tokens."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ KEYS = [key_of(RSA, "RS256", "r"), key_of(EC, "ES256", "e"), key_of(ED, "EdDSA",
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    """A file with public keys of three kinds, and a secret that does not count."""
+    """A file with public keys of three types, and a shared secret that is ignored."""
     path = tmp_path / "jwks.json"
     path.write_text(json.dumps({"keys": KEYS}))
     return path
 
 
 def tokens_of(keys: Path, **expected: Any) -> SignedTokens:
-    """A validator whose time stands still."""
+    """A validator with a fixed time."""
     return SignedTokens(URL, f"file://{keys}", Expectations(**expected), lambda: NOW_MS)
 
 
@@ -67,13 +67,13 @@ def signed(claims: dict[str, Any], key: Any = RSA, algorithm: str = "RS256", kid
     ("key", "algorithm", "kid"), [(RSA, "RS256", "r"), (EC, "ES256", "e"), (ED, "EdDSA", "d"), (RSA, "RS256", None)]
 )
 def test_a_signed_token_names_its_user(keys: Path, key: Any, algorithm: str, kid: str | None) -> None:
-    """With RSA, elliptic curves and Ed25519; without a kid the keys of its kind are tried."""
+    """RSA, elliptic curves and Ed25519 are accepted. Without a kid, all keys of the type are tried."""
     tokens = tokens_of(keys, audiences=("kafka",), issuer="https://i")
     assert tokens.validate(signed(CLAIMS, key, algorithm, kid)) == AcceptedToken("alice", (NOW_S + 60) * 1000)
 
 
 def test_the_user_may_stand_in_another_claim(keys: Path) -> None:
-    """`sasl.oauthbearer.sub.claim.name`."""
+    """`sasl.oauthbearer.sub.claim.name` names the claim."""
     assert tokens_of(keys, sub_claim="client").validate(signed({**CLAIMS, "client": "c:1,Ж"})).principal_name == "c:1,Ж"
 
 
@@ -98,7 +98,7 @@ def test_the_user_may_stand_in_another_claim(keys: Path) -> None:
     ],
 )
 def test_claims_that_do_not_hold_are_refused(keys: Path, changed: dict[str, Any], reason: str) -> None:
-    """The log says why; clients are told `invalid_token`."""
+    """The log has the reason; clients get `invalid_token`."""
     claims = {name: value for name, value in {**CLAIMS, **changed}.items() if value is not None}
     with pytest.raises(TokenRefused, match=reason) as caught:
         tokens_of(keys, audiences=("kafka",), issuer="https://i").validate(signed(claims))
@@ -106,7 +106,7 @@ def test_claims_that_do_not_hold_are_refused(keys: Path, changed: dict[str, Any]
 
 
 def test_clocks_may_differ_a_little(keys: Path) -> None:
-    """`sasl.oauthbearer.clock.skew.seconds`."""
+    """`sasl.oauthbearer.clock.skew.seconds` is the tolerance."""
     for changed in ({"exp": NOW_S - 29}, {"nbf": NOW_S + 30}):
         token = signed({**CLAIMS, **changed})
         assert tokens_of(keys, clock_skew_ms=30_000).validate(token).principal_name == "alice"
@@ -115,13 +115,13 @@ def test_clocks_may_differ_a_little(keys: Path) -> None:
 
 
 def parts_of(header: dict[str, Any]) -> str:
-    """Header and claims of a token, in base64."""
+    """The header and claims of a token, in base64."""
     encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in (header, CLAIMS))
     return ".".join(encoded)
 
 
 def forged() -> dict[str, str]:
-    """Tokens that no issuer has made."""
+    """Tokens that no issuer has signed."""
     good = signed(CLAIMS)
     header, claims, signature = good.split(".")
     other = signed({**CLAIMS, "sub": "root"}).split(".")[1]
@@ -150,13 +150,13 @@ def forged() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", forged())
 def test_a_forged_token_is_refused(keys: Path, name: str) -> None:
-    """None of them raises anything else."""
+    """No token raises another exception."""
     with pytest.raises(TokenRefused):
         tokens_of(keys).validate(forged()[name])
 
 
 def test_keys_are_read_again_when_the_file_changes(keys: Path) -> None:
-    """At most once a second; what cannot be read leaves the keys as they were."""
+    """The file is checked at most once a second. If it cannot be read, the previous keys stay in use."""
     tokens = SignedTokens(URL, f"file://{keys}", Expectations(), lambda: NOW_MS, look_interval_s=0)
     new = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     token = signed(CLAIMS, new, kid="n")
@@ -187,7 +187,7 @@ def test_keys_are_read_again_when_the_file_changes(keys: Path) -> None:
     ],
 )
 def test_a_file_without_keys_is_refused(tmp_path: Path, content: str, reason: str) -> None:
-    """With the names of configuration and file."""
+    """The error names the configuration and the file."""
     path = tmp_path / "keys"
     path.write_text(content)
     with pytest.raises(ConfigError, match=reason) as caught:
@@ -206,7 +206,7 @@ def test_keys_come_from_a_file_only(url: str) -> None:
 
 
 def test_an_unsigned_token_is_believed_where_that_is_asked_for() -> None:
-    """With Kafka's options for the claims and the clock."""
+    """Kafka's options set the claims and the clock tolerance."""
     token = unsigned_token(name="bob", exp=NOW_S - 1, roles=["a", "b"]).decode()
     options = {
         "unsecuredValidatorPrincipalClaimName": "name",
@@ -239,7 +239,7 @@ def test_an_unsigned_token_is_believed_where_that_is_asked_for() -> None:
     ],
 )
 def test_an_unsigned_token_that_does_not_hold_is_refused(make: Callable[[], str]) -> None:
-    """Also one with a signature: it was meant for another validator."""
+    """A signed token is refused, too, since it is meant for another validator."""
     with pytest.raises(TokenRefused):
         UnsecuredTokens({}, lambda: NOW_MS, "n").validate(make())
 
@@ -260,7 +260,7 @@ class Validator:
     "message", [bearer(b"good"), bearer(b"good", b"n,a=alice,"), b"n,,\x01x=y\x01auth=bearer  good\x01\x01"]
 )
 def test_a_token_lets_in(message: bytes) -> None:
-    """With an authorization id that is the user's, and with extensions, which are ignored."""
+    """The authorization id may be the user's, and extensions are ignored."""
     exchange = OAuthBearerExchange(Validator())
     assert exchange.respond(message) == b""
     assert exchange.identity == Identity("alice", NOW_MS)
@@ -282,7 +282,7 @@ def test_a_token_lets_in(message: bytes) -> None:
     ],
 )
 def test_a_message_that_is_none_fails(message: bytes) -> None:
-    """At once."""
+    """It fails at once."""
     exchange = OAuthBearerExchange(Validator())
     with pytest.raises(AuthenticationFailed):
         exchange.respond(message)
@@ -293,7 +293,7 @@ def test_a_message_that_is_none_fails(message: bytes) -> None:
     ("last", "told"), [(b"\x01", '{"status":"invalid_token"}'), (b"", None), (bearer(b"good"), None)]
 )
 def test_after_a_refusal_the_exchange_is_over(last: bytes, told: str | None) -> None:
-    """Whatever comes then; only ^A is answered with the refusal."""
+    """Every further message fails; ^A fails with the reason of the refusal."""
     exchange = OAuthBearerExchange(Validator())
     assert exchange.respond(bearer(b"bad")) == b'{"status":"invalid_token"}'
     with pytest.raises(AuthenticationFailed, match="for the log") as caught:

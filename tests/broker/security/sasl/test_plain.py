@@ -21,7 +21,7 @@ def test_names_and_passwords_may_have_any_letter(user: str, password: str) -> No
 @pytest.mark.parametrize("password", ["secre", "secret ", "Secret", "secret2"])
 @pytest.mark.parametrize("user", ["alice", "zoe"])
 def test_a_wrong_password_and_an_unknown_user_fail_alike(user: str, password: str) -> None:
-    """The client is told the same; the log names the user."""
+    """The client gets the same error; the log names the user."""
     exchange = PlainExchange({"alice": "secret"})
     with pytest.raises(AuthenticationFailed, match=f"user '{user}'") as caught:
         exchange.respond(f"\0{user}\0{password}".encode())
@@ -30,7 +30,7 @@ def test_a_wrong_password_and_an_unknown_user_fail_alike(user: str, password: st
 
 
 def test_a_long_name_does_not_flood_the_log() -> None:
-    """Eighty letters of it are enough, and control characters are escaped."""
+    """It is cut to eighty characters, and control characters are escaped."""
     with pytest.raises(AuthenticationFailed) as caught:
         PlainExchange({}).respond(b"\0\n" + b"x" * 5000 + b"\0y")
     assert len(str(caught.value)) < 150
@@ -50,7 +50,7 @@ def test_a_long_name_does_not_flood_the_log() -> None:
     ],
 )
 def test_a_module_and_its_options(text: str, options: dict[str, str]) -> None:
-    """Quotes hold anything, comments nothing, and of two options with one name the last counts."""
+    """Quotes hold any character, comments are ignored, and the last of two options with one name wins."""
     assert parse_jaas("n", text) == LoginModule("a.B", options)
 
 
@@ -73,7 +73,7 @@ def test_a_module_and_its_options(text: str, options: dict[str, str]) -> None:
     ],
 )
 def test_an_error_says_where_it_is(text: str, where: str, reason: str) -> None:
-    """With the configuration's name; the password is not in it."""
+    """It names the configuration and never shows the password."""
     with pytest.raises(ConfigError) as caught:
         parse_jaas("listener.name.x.plain.sasl.jaas.config", text)
     message = str(caught.value)

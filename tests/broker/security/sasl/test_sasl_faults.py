@@ -1,4 +1,4 @@
-"""Faults of authentication: the n-th attempt fails, is late, or gets no answer."""
+"""Faults of authentication: the n-th attempt fails, is delayed, or gets no response."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.broker.wire import WireClient
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """With one user, and failures that are answered at once."""
+    """A broker with one user, which answers failures at once."""
     properties = {"connection.failed.authentication.delay.ms": "1"}
     config = BrokerConfig("SASL_PLAINTEXT://127.0.0.1:0", tmp_path, properties, users={"alice": "secret"})
     async with Broker(config) as running:
@@ -23,7 +23,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 async def log_in(broker: Broker) -> tuple[int, str]:
-    """Error code and message of a login with the right password; what a client may do then is tried."""
+    """The error code and message of a login with the right password; a successful client is then served."""
     async with WireClient(broker.bootstrap_servers) as wire:
         client = SaslClient(wire)
         assert (await client.handshake())[0] == 0
@@ -36,7 +36,7 @@ async def log_in(broker: Broker) -> tuple[int, str]:
 
 
 async def test_the_second_login_fails(broker: Broker) -> None:
-    """As a wrong password does: with its code, and the end of the connection. The others come in."""
+    """As with a wrong password, it gets the error code and the connection is closed. Other logins succeed."""
     fault = broker.faults.add("SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED", after=1, times=1)
     codes = [(await log_in(broker))[0] for _ in range(3)]
     assert codes == [0, 58, 0]
@@ -44,7 +44,7 @@ async def test_the_second_login_fails(broker: Broker) -> None:
 
 
 async def test_a_login_that_was_refused_after_applying_is_refused(broker: Broker) -> None:
-    """The broker has let the client in, and tells it otherwise: it may stay, as with any other answer that lies."""
+    """The broker has authenticated the client but responds with an error; the client may stay, as with other false responses."""
     broker.faults.add("SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED", after_applying=True, times=1)
     async with WireClient(broker.bootstrap_servers) as wire:
         client = SaslClient(wire)
@@ -54,7 +54,7 @@ async def test_a_login_that_was_refused_after_applying_is_refused(broker: Broker
 
 
 async def test_a_handshake_may_fail(broker: Broker) -> None:
-    """Then the connection ends."""
+    """The connection is then closed."""
     broker.faults.add("SaslHandshake", error="UNSUPPORTED_SASL_MECHANISM", times=1)
     async with WireClient(broker.bootstrap_servers) as wire:
         assert (await SaslClient(wire).handshake())[0] == 33
@@ -63,7 +63,7 @@ async def test_a_handshake_may_fail(broker: Broker) -> None:
 
 
 async def test_a_login_may_be_late(broker: Broker) -> None:
-    """A delay changes nothing else; one that is held comes when the fault is removed."""
+    """A delay changes nothing else. A held login completes when the fault is removed."""
     broker.faults.add("SaslAuthenticate", delay_ms=1, times=1)
     assert (await log_in(broker))[0] == 0
     fault = broker.faults.add("SaslAuthenticate", hold=True, times=1)

@@ -1,4 +1,4 @@
-"""SCRAM by the RFC's examples, and against clients that lie."""
+"""SCRAM with the RFC's examples, and with clients that cheat."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CAROL = make_credential(SHA_256, "carol", "pw")
 def exchange_of(
     credential: UserScramCredentialRecord | None = CAROL, nonce: str = "server", usual_iterations: int = MIN_ITERATIONS
 ) -> ScramExchange:
-    """One that knows one user."""
+    """An exchange with one known user."""
 
     def find(mechanism: int, user: str) -> UserScramCredentialRecord | None:
         return credential if credential and (credential.mechanism, credential.name) == (mechanism, user) else None
@@ -93,7 +93,7 @@ def test_names_may_have_any_letter(name: str) -> None:
     ],
 )
 def test_a_first_message_that_is_none_fails(message: bytes) -> None:
-    """At once, without a hint at users but for another authorization id."""
+    """It fails at once. The error reveals nothing about users, except for a different authorization id."""
     exchange = exchange_of()
     with pytest.raises(AuthenticationFailed) as caught:
         exchange.respond(message)
@@ -102,7 +102,7 @@ def test_a_first_message_that_is_none_fails(message: bytes) -> None:
 
 
 def test_a_final_message_that_lies_fails() -> None:
-    """Another nonce, another header, a proof of another size or none, an extension that was not signed."""
+    """This holds for another nonce, another header, a proof of another size or none, and an unsigned extension."""
     first = "n=carol,r=abc"
     answer = exchange_of().respond(f"n,,{first}".encode()).decode()
     final = scram_final(first, answer, "pw").decode()
@@ -130,7 +130,7 @@ def test_a_final_message_that_lies_fails() -> None:
 
 
 def test_extensions_that_are_signed_are_ignored() -> None:
-    """As RFC 5802 has it."""
+    """RFC 5802 demands it."""
     exchange = exchange_of()
     first = "n=carol,r=abc,ext=1"
     answer = exchange.respond(f"n,,{first}".encode()).decode()
@@ -138,7 +138,7 @@ def test_extensions_that_are_signed_are_ignored() -> None:
 
 
 def test_an_unknown_user_gets_the_same_salt_each_time_and_never_comes_in() -> None:
-    """Not even with a proof that fits what the broker has invented."""
+    """Even a proof that matches the made-up credential fails."""
     first, answers = "n=zoe,r=abc", set()
     for _ in range(2):
         exchange = exchange_of()
@@ -156,14 +156,14 @@ def test_an_unknown_user_gets_the_same_salt_each_time_and_never_comes_in() -> No
 
 
 def test_an_unknown_user_gets_as_many_iterations_as_others() -> None:
-    """Where users have more than the least, the least would tell that there is no such user."""
+    """If users have more than the minimum, the minimum would reveal an unknown user."""
     carol = make_credential(SHA_256, "carol", "pw", 8192)
     answers = [exchange_of(carol, "x", 8192).respond(f"n,,n={user},r=abc".encode()) for user in ("carol", "zoe")]
     assert [answer.rpartition(b",i=")[2] for answer in answers] == [b"8192", b"8192"]
 
 
 def test_random_messages_never_let_in() -> None:
-    """Bits of good messages in any order raise nothing but AuthenticationFailed."""
+    """Parts of valid messages in any order raise only AuthenticationFailed."""
     generator = random.Random(7)
     parts = [
         b"n,,",
@@ -190,7 +190,7 @@ def test_random_messages_never_let_in() -> None:
 
 
 def test_credentials_are_made_once_for_a_password() -> None:
-    """They are those of both mechanisms, with Kafka's iterations; another password makes others."""
+    """They are for both mechanisms, with Kafka's iterations. Another password gets new ones."""
     users = {"carol": "pw"}
     made = changed_credentials(users, lambda mechanism, user: None)
     assert [(one.name, one.mechanism, one.iterations) for one in made] == [
@@ -214,7 +214,7 @@ def stored(mechanism: int, *iterations: int) -> list[UserScramCredentialRecord]:
 
 
 def test_the_most_frequent_of_each_mechanism() -> None:
-    """Of several that are equally frequent it is the least, in whatever order they come; without any it is Kafka's default."""
+    """The lowest of equally common counts wins, in any order. Without credentials it is Kafka's default."""
     credentials = [*stored(1, 4096, 8192, 8192), *stored(2, 16384, 5000, 16384, 5000)]
     for order in (credentials, credentials[::-1]):
         usual = UsualIterations(lambda order=order: order, lambda: 0)  # type: ignore[misc]
@@ -222,7 +222,7 @@ def test_the_most_frequent_of_each_mechanism() -> None:
 
 
 def test_they_are_counted_once_for_each_version() -> None:
-    """A login costs a comparison where nothing has changed."""
+    """Without changes, a login costs one comparison."""
     credentials, asked, versions = stored(1, 8192), [], [1]
 
     def count() -> list[UserScramCredentialRecord]:

@@ -1,4 +1,4 @@
-"""Sessions: the requests they admit, their end, and re-authentication. Texts and codes are those of Kafka 4.3.1."""
+"""Sessions: the requests that they admit, their expiry, and re-authentication. Texts and codes are those of Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USERS = {"alice": "secret", "bob": "b"}
 
 
 class Clock:
-    """Milliseconds that tests move."""
+    """A clock in milliseconds that tests move."""
 
     def __init__(self) -> None:
         self.ms = 1_000_000
@@ -28,7 +28,7 @@ class Clock:
 
 
 class Token:
-    """An exchange whose proof ends at a time."""
+    """An exchange whose proof expires at a given time."""
 
     def __init__(self, expires_ms: int) -> None:
         self.identity: Identity | None = None
@@ -40,7 +40,7 @@ class Token:
 
 
 def session_of(clock: Clock, max_reauth_ms: int = 0, expires_ms: int | None = None) -> SaslSession:
-    """A session with PLAIN, or a token in its place."""
+    """A session with PLAIN, or with a token."""
 
     def begin() -> Exchange:
         return PlainExchange(USERS) if expires_ms is None else Token(expires_ms)
@@ -51,7 +51,7 @@ def session_of(clock: Clock, max_reauth_ms: int = 0, expires_ms: int | None = No
 
 
 def authenticated(clock: Clock, max_reauth_ms: int = 0, expires_ms: int | None = None) -> tuple[SaslSession, Reply]:
-    """A session that is complete, and the last answer."""
+    """A completed session, and the last response."""
     session = session_of(clock, max_reauth_ms, expires_ms)
     assert session.handshake(1, "PLAIN")[0] is ErrorCode.NONE
     reply = session.authenticate(ALICE)
@@ -60,7 +60,7 @@ def authenticated(clock: Clock, max_reauth_ms: int = 0, expires_ms: int | None =
 
 
 def test_requests_are_admitted_by_the_state() -> None:
-    """ApiVersions and a handshake, then tokens, then everything; after a failure nothing."""
+    """First ApiVersions and a handshake, then tokens, then all requests; after a failure none."""
     session = session_of(Clock())
     asked = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, METADATA, 999)
 
@@ -96,7 +96,7 @@ def test_without_a_limit_a_session_has_no_end() -> None:
 def test_the_shorter_of_limit_and_token_is_the_lifetime(
     max_reauth_ms: int, token_ms: int | None, lifetime_ms: int
 ) -> None:
-    """A request after it is refused, whatever it asks; a handshake begins again."""
+    """Every later request is refused; a handshake renews the session."""
     clock = Clock()
     session, reply = authenticated(clock, max_reauth_ms, None if token_ms is None else clock.ms + token_ms)
     assert reply.session_lifetime_ms == lifetime_ms
@@ -109,7 +109,7 @@ def test_the_shorter_of_limit_and_token_is_the_lifetime(
 
 
 def test_a_client_authenticates_again() -> None:
-    """At most once a second; a handshake before that is an illegal state, and leaves the session as it is."""
+    """It may do so once a second. An earlier handshake is an illegal state and leaves the session unchanged."""
     clock = Clock()
     session, _ = authenticated(clock, 3000)
     assert session.handshake(1, "PLAIN")[0] is ErrorCode.NONE
@@ -134,7 +134,7 @@ def test_a_client_authenticates_again() -> None:
     ],
 )
 def test_a_client_cannot_become_another(mechanism: str, token: bytes, message: str) -> None:
-    """Nor change its mechanism; the session is over."""
+    """Neither its principal nor its mechanism may change; the session fails."""
     session, _ = authenticated(Clock(), 3000)
     assert session.handshake(1, mechanism)[0] is ErrorCode.NONE
     assert session.authenticate(token) == Reply(ErrorCode.SASL_AUTHENTICATION_FAILED, message)
@@ -143,7 +143,7 @@ def test_a_client_cannot_become_another(mechanism: str, token: bytes, message: s
 
 
 def test_the_general_text_says_when_it_was() -> None:
-    """Authentication or re-authentication, as Kafka has it."""
+    """It says authentication or re-authentication, as in Kafka."""
 
     class Failing:
         identity: Identity | None = None

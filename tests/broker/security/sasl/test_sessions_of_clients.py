@@ -1,4 +1,4 @@
-"""Sessions at a running broker: their end by its clock, tokens of real clients, and users that come and go."""
+"""Sessions at a running broker: expiry by its clock, tokens of real clients, and users that are added and removed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LISTEN = "SASL_PLAINTEXT://127.0.0.1:0"
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """Sessions of a minute, by a clock that stands."""
+    """A broker with sessions of a minute and a frozen clock."""
     config = BrokerConfig(
         LISTEN, tmp_path, users={"alice": "secret"}, connections_max_reauth_ms=60_000, diamant_clock="manual"
     )
@@ -38,7 +38,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 async def test_a_session_ends_by_the_broker_s_clock(broker: Broker) -> None:
-    """A client that authenticates in time stays; one that does not is cut off with its next request."""
+    """A client that re-authenticates in time stays connected. Otherwise its next request closes the connection."""
     async with WireClient(broker.bootstrap_servers) as first, WireClient(broker.bootstrap_servers) as second:
         late, in_time = SaslClient(first), SaslClient(second)
         for client in (late, in_time):
@@ -54,7 +54,7 @@ async def test_a_session_ends_by_the_broker_s_clock(broker: Broker) -> None:
 
 
 async def test_a_user_that_is_removed_keeps_a_session_and_gets_no_other(broker: Broker) -> None:
-    """As in Kafka: credentials are looked up when a client authenticates."""
+    """As in Kafka, credentials are looked up only when a client authenticates."""
     async with WireClient(broker.bootstrap_servers) as wire, WireClient(broker.bootstrap_servers) as other:
         client = SaslClient(wire)
         assert await log_in_by_scram(client) == 0
@@ -64,7 +64,7 @@ async def test_a_user_that_is_removed_keeps_a_session_and_gets_no_other(broker: 
 
 
 async def test_iterations_do_not_tell_who_is_a_user(broker: Broker) -> None:
-    """Users that there are not have as many as most that there are, from the next login on."""
+    """From the next login on, unknown users get the most common iterations of existing users."""
 
     async def told(user: str) -> bytes:
         async with WireClient(broker.bootstrap_servers) as wire:
@@ -110,7 +110,7 @@ def token_of(key: Any, user: str, **claims: Any) -> str:
 
 @pytest.fixture
 def with_tokens(tmp_path: Path, issuer: Any) -> Any:
-    """A broker that takes tokens of the issuer."""
+    """A broker that accepts tokens of the issuer."""
     properties = {
         "sasl.enabled.mechanisms": "OAUTHBEARER",
         "sasl.oauthbearer.jwks.endpoint.url": f"file://{issuer[1]}",
@@ -122,7 +122,7 @@ def with_tokens(tmp_path: Path, issuer: Any) -> Any:
 
 @pytest.mark.slow
 def test_confluent_kafka_comes_in_with_a_token(with_tokens: BlockingBroker, issuer: Any) -> None:
-    """A token for another audience keeps it out."""
+    """A token for another audience is refused."""
     from confluent_kafka import KafkaError, Producer
 
     def config(**claims: Any) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def test_confluent_kafka_comes_in_with_a_token(with_tokens: BlockingBroker, issu
 
 @contextmanager
 def token_server(issue: Callable[[str], str]) -> Iterator[str]:
-    """The URL of a server that gives a client with id and secret, `alice` and `secret`, the token that `issue(path)` makes."""
+    """The URL of a server that returns the token `issue(path)` to the client id `alice` with the secret `secret`."""
 
     class Tokens(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -175,7 +175,7 @@ def token_server(issue: Callable[[str], str]) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_librdkafka_fetches_its_token_by_oidc(with_tokens: BlockingBroker, issuer: Any) -> None:
-    """With the client credentials of a token server; a token for another audience keeps it out."""
+    """It uses the client credentials of a token server. A token for another audience is refused."""
     from confluent_kafka import KafkaError, Producer
 
     def config(url: str) -> dict[str, Any]:

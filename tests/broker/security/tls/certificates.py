@@ -1,4 +1,4 @@
-"""Certificates for tests, made once: a CA, what brokers and clients show, and contexts of clients."""
+"""Certificates for tests, created once: a CA, certificates of brokers and clients, and client contexts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def authority() -> ThrowAwayCa:
 
 @cache
 def of_broker() -> Issued:
-    """The broker's, for this machine."""
+    """The broker's certificate, for this machine."""
     return authority().issue("broker", hosts=["localhost", "127.0.0.1"])
 
 
 @cache
 def of_client(name: str = "alice") -> Issued:
-    """A client's."""
+    """A client's certificate."""
     return authority().issue(name)
 
 
 def broker_properties(client_auth: str = "none") -> dict[str, str]:
-    """Settings of TLS, all of them PEM in the configuration."""
+    """TLS settings with all PEM in the configuration."""
     issued = of_broker()
     return {
         "ssl.keystore.type": "PEM",
@@ -41,7 +41,7 @@ def broker_properties(client_auth: str = "none") -> dict[str, str]:
 
 
 def client_context(directory: Path, issued: Issued | None = None) -> ssl.SSLContext:
-    """A client's context that trusts the CA, with a certificate of its own if one is given; files lie in `directory`."""
+    """A client context that trusts the CA, with a certificate if one is given; its files are in `directory`."""
     context = ssl.create_default_context(cadata=authority().certificate)
     if issued is not None:
         context.load_cert_chain(written(directory, issued))

@@ -1,4 +1,4 @@
-"""A server with TLS for tests, whose answers come from a function."""
+"""A TLS server for tests, whose responses come from a function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.broker.security.tls.certificates import broker_properties
 
 
 def tls_config(properties: Mapping[str, str] | None = None) -> BrokerConfig:
-    """A configuration with one listener that has TLS."""
+    """A configuration with one TLS listener."""
     return BrokerConfig(listen="SSL://127.0.0.1:0", properties={**broker_properties(), **(properties or {})})
 
 

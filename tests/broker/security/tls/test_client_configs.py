@@ -1,4 +1,4 @@
-"""A broker for a test with TLS and a throw-away CA: each library comes in with its own configuration."""
+"""A test broker with TLS and a throw-away CA: each library connects with its own configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
-    """A broker that wants certificates, and users who log in on another listener."""
+    """A broker that requires certificates on one listener and a login on another."""
     config = BrokerConfig(
         listen=["SSL://127.0.0.1:0", "SASL_SSL://127.0.0.1:0"],
         data_dir=tmp_path_factory.mktemp("data"),
@@ -39,7 +39,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
 
 
 def test_who_belongs_comes_in(broker: BlockingBroker) -> None:
-    """By a certificate, or over TLS by a password; not without a certificate, and not by an unknown CA."""
+    """Clients connect with a certificate, or with a password over TLS; not without a certificate or with an unknown CA."""
     broker.client_config(certificate="bob").check()
     broker.client_config("alice").check()
     assert broker.client_config("alice").security_protocol == "SASL_SSL"
@@ -49,14 +49,14 @@ def test_who_belongs_comes_in(broker: BlockingBroker) -> None:
 
 
 def test_without_a_throw_away_ca_no_certificates_are_made(tmp_path: Path) -> None:
-    """It says what makes them."""
+    """The error names the setting that provides the CA."""
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as plain:
         with pytest.raises(ValueError, match=r"BrokerConfig\(tls=True\)"):
             plain.client_config(certificate="bob")
 
 
 def test_the_words_of_java(broker: BlockingBroker) -> None:
-    """PEM in a properties file, which is one line for each."""
+    """PEM takes one line in a properties file."""
     config = broker.client_config(certificate="bob")
     properties = parse_properties(config.java())
     assert properties["ssl.truststore.certificates"] == config.ca
@@ -68,7 +68,7 @@ def test_the_words_of_java(broker: BlockingBroker) -> None:
 
 
 def test_commands_reach_a_cluster_with_tls(broker: BlockingBroker, tmp_path: Path) -> None:
-    """With the CA in a file, and a user; a wrong file is told of in one line."""
+    """They take the CA from a file, and a user. A wrong file gives an error of one line."""
     config = broker.client_config("alice")
     (tmp_path / "ca.pem").write_text(config.ca or "")
     (tmp_path / "password").write_text("secret\n")
@@ -83,7 +83,7 @@ def test_commands_reach_a_cluster_with_tls(broker: BlockingBroker, tmp_path: Pat
 
 @pytest.mark.slow
 def test_confluent_kafka_comes_in(broker: BlockingBroker) -> None:
-    """It writes, in both ways."""
+    """It writes with a certificate and with a password."""
     from confluent_kafka import Producer
 
     for config in (broker.client_config(certificate="bob"), broker.client_config("alice")):
@@ -94,7 +94,7 @@ def test_confluent_kafka_comes_in(broker: BlockingBroker) -> None:
 
 @pytest.mark.slow
 async def test_aiokafka_comes_in(broker: BlockingBroker) -> None:
-    """It writes, in both ways."""
+    """It writes with a certificate and with a password."""
     import aiokafka
 
     for config in (broker.client_config(certificate="bob"), broker.client_config("alice")):
@@ -104,7 +104,7 @@ async def test_aiokafka_comes_in(broker: BlockingBroker) -> None:
 
 @pytest.mark.slow
 def test_kafka_python_comes_in(broker: BlockingBroker) -> None:
-    """It writes, in both ways."""
+    """It writes with a certificate and with a password."""
     import kafka
 
     for config in (broker.client_config(certificate="bob"), broker.client_config("alice")):
@@ -114,7 +114,7 @@ def test_kafka_python_comes_in(broker: BlockingBroker) -> None:
 
 
 def test_addresses_are_those_of_listeners_with_tls() -> None:
-    """With users of SASL_SSL listeners; a listener's own name stays."""
+    """With users they are SASL_SSL listeners. A listener's own name is kept."""
     assert [str(one) for one in BrokerConfig(listen="127.0.0.1:1", tls=True).listeners] == ["SSL://127.0.0.1:1"]
     assert [str(one) for one in BrokerConfig(tls=True).listeners] == ["SSL://127.0.0.1:9092"]
     config = BrokerConfig(listen=["127.0.0.1:1", "PLAINTEXT://127.0.0.1:2"], users={"alice": "secret"}, tls=True)
@@ -122,7 +122,7 @@ def test_addresses_are_those_of_listeners_with_tls() -> None:
 
 
 def test_the_certificate_has_the_names_that_clients_use() -> None:
-    """Those of this machine and those that clients are told, and not 0.0.0.0."""
+    """It has the names of this machine and the advertised ones, but not 0.0.0.0."""
     config = BrokerConfig(
         listen="0.0.0.0:9092", tls=True, advertised_listeners="SSL://broker.example:9092", log_dirs="unused"
     )
@@ -132,7 +132,7 @@ def test_the_certificate_has_the_names_that_clients_use() -> None:
 
 
 async def test_clients_that_the_ca_knows_come_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Who trusts the CA, with a certificate of it where one is required; others do not."""
+    """A client must trust the CA, and have a certificate of the CA if one is required."""
     caplog.set_level(logging.WARNING)
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, tls=True, ssl_client_auth="required")
     async with Broker(config) as broker:

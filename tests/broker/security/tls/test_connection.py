@@ -1,4 +1,4 @@
-"""Connections with TLS: bytes both ways, back-pressure, ends, and who is behind them."""
+"""TLS connections: bytes in both directions, back-pressure, their end, and their principals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def echo(_: ConnectionInfo, request: Request) -> bytes:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_requests_of_all_sizes_are_answered_in_order(tmp_path: Path, version: ssl.TLSVersion) -> None:
-    """Small ones together in one record, and ones of many records."""
+    """Small requests share one record, and large ones take many."""
     context = client_context(tmp_path)
     context.minimum_version = context.maximum_version = version
     bodies = [b"", b"x", *[str(n).encode() for n in range(300)], os.urandom(70_000), os.urandom(3_000_000), b"last"]
@@ -43,7 +43,7 @@ async def test_requests_of_all_sizes_are_answered_in_order(tmp_path: Path, versi
 
 
 async def test_the_listener_and_the_client_are_known(tmp_path: Path) -> None:
-    """A client without a certificate is ANONYMOUS, one with a certificate has its subject's name."""
+    """A client without a certificate is ANONYMOUS; one with a certificate has its subject as name."""
     seen: list[ConnectionInfo] = []
 
     def dispatch(info: ConnectionInfo, request: Request) -> bytes:
@@ -61,14 +61,14 @@ async def test_the_listener_and_the_client_are_known(tmp_path: Path) -> None:
 
 
 async def refusals(caplog: pytest.LogCaptureFixture, address: str, context: ssl.SSLContext) -> list[str]:
-    """What the log says of a client that is not let in."""
+    """The log lines about refused clients."""
     assert await asyncio.to_thread(_received, address, context) == b""
     await wait_until(lambda: caplog.records != [])
     return [record.getMessage().partition(": connection closed: ")[2] for record in caplog.records]
 
 
 def _received(address: str, context: ssl.SSLContext) -> bytes:
-    """What a client gets; nothing if it, or the broker, does not want the other. asyncio's client would send no alert."""
+    """The bytes that a client gets; none if either side refuses the other. asyncio's client would send no alert."""
     try:
         with _connected(address, context) as client:
             return client.recv(1)
@@ -79,7 +79,7 @@ def _received(address: str, context: ssl.SSLContext) -> bytes:
 async def test_a_client_without_the_certificate_that_is_required_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log says what it lacks."""
+    """The log names the missing certificate."""
     async with serving_tls(echo, {"ssl.client.auth": "required"}) as (server, address, _tls):
         (said,) = await refusals(caplog, address, client_context(tmp_path))
         assert "the client has sent no certificate, and ssl.client.auth=required" in said
@@ -87,7 +87,7 @@ async def test_a_client_without_the_certificate_that_is_required_is_refused(
 
 
 async def test_a_client_that_no_rule_names_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As in Kafka a name without a rule is no principal."""
+    """As in Kafka, a name without a matching rule gives no principal."""
     rules = {"ssl.client.auth": "required", "ssl.principal.mapping.rules": "RULE:^CN=bob$/bob/"}
     async with serving_tls(echo, rules) as (_, address, _tls):
         (said,) = await refusals(caplog, address, client_context(tmp_path, of_client()))
@@ -95,7 +95,7 @@ async def test_a_client_that_no_rule_names_is_refused(tmp_path: Path, caplog: py
 
 
 async def test_a_client_that_does_not_trust_the_broker_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    """With what to do about it."""
+    """The log line has the remedy."""
     async with serving_tls(echo) as (_, address, _tls):
         (said,) = await refusals(caplog, address, ssl.create_default_context())
         assert "the client does not trust the broker's certificate" in said
@@ -104,7 +104,7 @@ async def test_a_client_that_does_not_trust_the_broker_is_told_of(caplog: pytest
 async def test_suites_of_tls_1_3_that_are_not_allowed_are_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """OpenSSL agrees on one of its own; the connection is closed then."""
+    """OpenSSL negotiates a suite of its own, and the connection is then closed."""
     async with serving_tls(echo, {"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}) as (_, address, _tls):
         (said,) = await refusals(caplog, address, client_context(tmp_path))
         assert "TLS_AES_256_GCM_SHA384 is not among ssl.cipher.suites" in said
@@ -131,7 +131,7 @@ async def test_who_speaks_no_tls_is_told_of(sent: bytes, said: str, caplog: pyte
 
 
 async def test_a_peer_that_ends_gets_an_end(tmp_path: Path) -> None:
-    """close_notify is answered by close_notify, so the peer knows that nothing was cut off."""
+    """close_notify is answered with close_notify, so the peer knows that nothing was truncated."""
     async with serving_tls(echo) as (server, address, _tls):
         client = await asyncio.to_thread(_connected, address, client_context(tmp_path))
         await asyncio.to_thread(client.unwrap)
@@ -150,7 +150,7 @@ def _connected(address: str, context: ssl.SSLContext) -> ssl.SSLSocket:
 
 
 async def test_ranges_of_files_are_sent_to_a_peer_that_reads_late(tmp_path: Path) -> None:
-    """All bytes arrive in order, and what the peer has not taken is not read into memory."""
+    """All bytes arrive in order, and unsent ranges are not read into memory."""
     content = os.urandom(5_000_000)
     (tmp_path / "log").write_bytes(content)
     with contextlib.closing(RealEnv().open(str(tmp_path / "log"))) as file:
@@ -171,7 +171,7 @@ async def test_ranges_of_files_are_sent_to_a_peer_that_reads_late(tmp_path: Path
 
 
 async def test_a_peer_that_sends_without_reading_is_left_alone(tmp_path: Path) -> None:
-    """The socket of a connection with a full queue is not read, and all is answered when the peer reads."""
+    """The socket of a connection with a full queue is not read. All requests are answered once the peer reads."""
     answer = bytes(200_000)
     async with serving_tls(lambda *_: answer, send_buffer_bytes=16384, receive_buffer_bytes=16384) as (
         server,
@@ -187,7 +187,7 @@ async def test_a_peer_that_sends_without_reading_is_left_alone(tmp_path: Path) -
 
 
 async def test_what_is_open_when_the_server_closes_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Handshakes in progress and connections, without an error."""
+    """Handshakes in progress and connections end without an error."""
     caplog.set_level(logging.WARNING)
     async with serving_tls(echo) as (server, address, tls):
         async with WireClient(address, client_context(tmp_path)):

@@ -1,4 +1,4 @@
-"""Keys, certificates and settings of TLS: what is taken, and what is refused with which words."""
+"""Keys, certificates and settings of TLS: the accepted ones, and the errors of others."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SECRET = BestAvailableEncryption(b"secret")
 
 
 def context_of(properties: dict[str, str], listen: str = "SSL://127.0.0.1:0") -> ssl.SSLContext:
-    """The context of the listener that a broker with these settings opens."""
+    """The context of the listener of a broker with these settings."""
     config = BrokerConfig(listen=listen, properties=properties)
     settings = TlsSettings.of_listener(config, config.listeners[0])
     return server_context(settings, key_material(settings.key_store))
 
 
 def pkcs12_file(directory: Path) -> Path:
-    """A PKCS12 key store, its password is `secret`."""
+    """A PKCS12 key store with the password `secret`."""
     key = load_pem_private_key(of_broker().key.encode(), None)
     certificate, ca = (
         load_pem_x509_certificate(pem.encode()) for pem in (of_broker().certificate, authority().certificate)
@@ -46,7 +46,7 @@ def pkcs12_file(directory: Path) -> Path:
 
 
 def encrypted_pem(directory: Path) -> Path:
-    """A PEM file whose key is encrypted by `secret`."""
+    """A PEM file with a key encrypted by `secret`."""
     key = load_pem_private_key(of_broker().key.encode(), None)
     file = directory / "key.pem"
     file.write_text(of_broker().certificate + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, SECRET).decode())
@@ -55,12 +55,12 @@ def encrypted_pem(directory: Path) -> Path:
 
 @pytest.mark.parametrize("type_name", [{}, {"ssl.keystore.type": "PKCS12"}])
 def test_a_pkcs12_file_is_a_key_store(tmp_path: Path, type_name: dict[str, str]) -> None:
-    """By its contents, also where its type is not set."""
+    """Its contents decide, even if its type is not set."""
     context_of({"ssl.keystore.location": str(pkcs12_file(tmp_path)), "ssl.keystore.password": "secret", **type_name})
 
 
 def test_an_encrypted_key_is_opened_by_its_password(tmp_path: Path) -> None:
-    """In a file, and in the configuration."""
+    """This holds for a file and for the configuration."""
     file = encrypted_pem(tmp_path)
     context_of({"ssl.keystore.location": str(file), "ssl.key.password": "secret"})
     pem = file.read_text()
@@ -74,14 +74,14 @@ def test_an_encrypted_key_is_opened_by_its_password(tmp_path: Path) -> None:
 
 
 def test_a_pkcs12_file_is_a_trust_store(tmp_path: Path) -> None:
-    """What it holds is trusted as it stands."""
+    """Every certificate in it is trusted."""
     store = {"ssl.truststore.location": str(pkcs12_file(tmp_path)), "ssl.truststore.password": "secret"}
     properties = {**broker_properties("required"), "ssl.truststore.type": "JKS", **store}
     assert context_of(properties).cert_store_stats()["x509"] == 2
 
 
 def test_what_is_wrong_with_a_store_is_said(tmp_path: Path) -> None:
-    """Each with the setting that it is about, and none with a password."""
+    """Each error names its setting and never shows a password."""
     jks, junk, key_only = tmp_path / "key.jks", tmp_path / "junk", tmp_path / "key-only.pem"
     jks.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
     junk.write_bytes(b"junk")
@@ -118,7 +118,7 @@ def test_what_is_wrong_with_a_store_is_said(tmp_path: Path) -> None:
 
 
 def test_client_certificates_need_a_trust_store() -> None:
-    """Otherwise every CA that the system trusts could make clients."""
+    """Otherwise every CA trusted by the system could issue client certificates."""
     properties = {**broker_properties("required"), "ssl.truststore.certificates": ""}
     with pytest.raises(ConfigError, match="and no trust store"):
         context_of(properties)
@@ -139,7 +139,7 @@ def test_beside_sasl_only_the_listeners_own_client_authentication_counts() -> No
 
 
 def test_versions_and_suites() -> None:
-    """Suites of one version alone leave out the other."""
+    """Suites of only one version disable the other."""
     only_1_2 = context_of({**broker_properties(), "ssl.cipher.suites": "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"})
     assert only_1_2.maximum_version == ssl.TLSVersion.TLSv1_2
     assert "ECDHE-ECDSA-AES256-GCM-SHA384" in {cipher["name"] for cipher in only_1_2.get_ciphers()}
@@ -173,6 +173,6 @@ def test_versions_and_suites() -> None:
     ],
 )
 def test_standard_names_become_openssls(suite: str, openssl: str) -> None:
-    """Those of TLS 1.2; those of 1.3 are the same."""
+    """Names of TLS 1.2 are translated; those of TLS 1.3 are the same."""
     assert openssl_ciphers([suite]).of_tls_1_2 == (openssl,)
     assert openssl_ciphers(["TLS_AES_128_GCM_SHA256"]).of_tls_1_3 == ("TLS_AES_128_GCM_SHA256",)

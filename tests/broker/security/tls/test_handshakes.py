@@ -1,4 +1,4 @@
-"""Handshakes: their number, their time, and peers that mean harm. Other clients notice nothing."""
+"""TLS handshakes: their limit, their timeout, and hostile peers. Other clients are not affected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 
 
 class Recorded:
-    """A handshake that remembers what is done to it."""
+    """A handshake that records the calls on it."""
 
     def __init__(self, name: str, address: str = "a") -> None:
         self.name = name
@@ -40,7 +40,7 @@ class Recorded:
 
 
 async def test_the_one_that_has_waited_longest_for_its_peer_gives_way() -> None:
-    """One whose bytes are there does not: it waits for the broker."""
+    """A handshake whose bytes have arrived is kept, since it waits for the broker."""
     handshakes = Handshakes(most=2)
     due, waiting, late = Recorded("due"), Recorded("waiting"), Recorded("late")
     assert handshakes.begin(due)
@@ -55,7 +55,7 @@ async def test_the_one_that_has_waited_longest_for_its_peer_gives_way() -> None:
 
 
 async def test_an_address_with_many_does_not_push_out_others() -> None:
-    """Its own give way, to itself and to others, even if those of others have waited longer."""
+    """Its own handshakes are evicted, even if those of others have waited longer."""
     handshakes = Handshakes(most=4)
     honest = [Recorded("honest", "b"), Recorded("honest", "c")]
     greedy = [Recorded(str(number)) for number in range(20)]
@@ -72,7 +72,7 @@ async def test_an_address_with_many_does_not_push_out_others() -> None:
 
 
 async def test_where_all_have_one_the_longest_waiting_gives_way() -> None:
-    """As without addresses."""
+    """The longest wait decides if all addresses have one handshake."""
     handshakes = Handshakes(most=2)
     first, second = Recorded("first", "a"), Recorded("second", "b")
     for one in (first, second, Recorded("third", "c")):
@@ -82,7 +82,7 @@ async def test_where_all_have_one_the_longest_waiting_gives_way() -> None:
 
 
 async def test_there_is_no_room_when_all_wait_for_the_broker() -> None:
-    """The newcomer has to try again."""
+    """The new client is refused and has to retry."""
     handshakes = Handshakes(most=1)
     due = Recorded("due")
     handshakes.begin(due)
@@ -92,7 +92,7 @@ async def test_there_is_no_room_when_all_wait_for_the_broker() -> None:
 
 
 async def test_one_that_takes_too_long_is_given_up() -> None:
-    """Each has its own time, from its begin."""
+    """Each handshake has its own timeout, from its start."""
     handshakes = Handshakes(timeout_s=0.02)
     first, second = Recorded("first"), Recorded("second")
     handshakes.begin(first)
@@ -106,7 +106,7 @@ async def test_one_that_takes_too_long_is_given_up() -> None:
 
 
 async def test_silent_peers_cost_others_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With more of them than there may be, a client still gets through, and the oldest have gone."""
+    """With more silent peers than the limit, a client still connects, and the oldest are evicted."""
     async with serving_tls(echo) as (_, address, tls):
         tls.handshakes = handshakes = Handshakes(most=20)
         silent = [await asyncio.open_connection(*address.split(":")) for _ in range(50)]
@@ -122,7 +122,7 @@ async def test_silent_peers_cost_others_nothing(tmp_path: Path, caplog: pytest.L
 
 
 def client_hello(context: ssl.SSLContext) -> bytes:
-    """The first flight of a client."""
+    """The first bytes of a TLS client."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
@@ -131,7 +131,7 @@ def client_hello(context: ssl.SSLContext) -> bytes:
 
 
 def damaged(data: bytes, chance: random.Random) -> bytes:
-    """Bytes changed, cut out, doubled or cut off."""
+    """Copies with bytes changed, removed, repeated or truncated."""
     changed = bytearray(data)
     for _ in range(chance.randrange(1, 8)):
         at = chance.randrange(len(changed))
@@ -165,7 +165,7 @@ async def asked_and_closed(address: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_damaged_client_hellos_harm_nothing(seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Each is answered by an alert or an end; a client that follows comes in; nothing of ours fails."""
+    """Each gets an alert or is closed. A later client connects, and the broker has no errors."""
     chance = random.Random(seed)
     context = client_context(tmp_path)
     hello = client_hello(context)
@@ -182,7 +182,7 @@ async def test_damaged_client_hellos_harm_nothing(seed: int, tmp_path: Path, cap
 async def test_garbage_after_the_handshake_ends_the_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What does not decrypt is no request."""
+    """Bytes that cannot be decrypted are not a request."""
     async with serving_tls(echo) as (server, address, _tls):
         plain = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -209,7 +209,7 @@ def _shake_hands(plain: socket.socket, client: ssl.SSLObject, incoming: ssl.Memo
 
 @pytest.mark.slow
 async def test_renegotiation_is_refused() -> None:
-    """A client of TLS 1.2 that asks for it is not followed: its handshakes would be free."""
+    """A TLS 1.2 client cannot renegotiate, which would bypass the limit on handshakes."""
     async with serving_tls(echo) as (_, address, _tls):
         command = ["openssl", "s_client", "-connect", address, "-tls1_2"]
         client = await asyncio.to_thread(
@@ -221,7 +221,7 @@ async def test_renegotiation_is_refused() -> None:
 
 @pytest.mark.slow
 async def test_thousands_of_half_open_handshakes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Those beyond the limit go, one line tells of them, and a client comes in among them."""
+    """Those beyond the limit are evicted with one log line, and a client connects among them."""
     hello = client_hello(client_context(tmp_path))
     async with serving_tls(echo, max_connections=10_000) as (_, address, tls):
         tls.handshakes = handshakes = Handshakes(most=100)

@@ -1,4 +1,4 @@
-"""The HTTP port with TLS: the page and the paths over https, as far as handshakes reach."""
+"""The HTTP port with TLS: the page and the paths over https, and the effects of handshakes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 
 def config_of(directory: Path, **http_settings: str) -> BrokerConfig:
-    """A broker whose HTTP port has TLS, and whose Kafka port has not."""
+    """A broker with TLS on its HTTP port only."""
     return BrokerConfig(
         listen="127.0.0.1:0",
         data_dir=directory / "data",
@@ -30,7 +30,7 @@ def config_of(directory: Path, **http_settings: str) -> BrokerConfig:
 
 
 async def get(broker: Broker, context: ssl.SSLContext | None) -> bytes:
-    """What the port sends for `GET /health`."""
+    """The response to `GET /health`."""
     assert broker.addresses.http is not None
     port = broker.addresses.http.port
     reader, writer = await asyncio.open_connection("localhost", port, ssl=context)
@@ -45,7 +45,7 @@ async def get(broker: Broker, context: ssl.SSLContext | None) -> bytes:
 
 
 async def test_https(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Clients find it by its address and its certificate; who speaks plain HTTP gets nothing, and the log says why."""
+    """Clients connect with its address and certificate. A plain HTTP client gets nothing, and the log has the reason."""
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     (tmp_path / "ca.pem").write_text(authority().certificate)
     async with Broker(config_of(tmp_path)) as broker:
@@ -60,7 +60,7 @@ async def test_https(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: py
 
 
 async def test_client_certificates_over_https(tmp_path: Path) -> None:
-    """A proxy, or a person, shows one."""
+    """A proxy or a person presents one."""
     settings = {"ssl.client.auth": "required", "ssl.truststore.certificates": authority().certificate}
     names = {name.removeprefix("ssl."): value for name, value in settings.items()}
     (tmp_path / "client").mkdir()
@@ -71,7 +71,7 @@ async def test_client_certificates_over_https(tmp_path: Path) -> None:
 
 
 async def test_half_open_handshakes_take_no_place_from_others(tmp_path: Path) -> None:
-    """More connections than the port answers at once, and silent: a client still gets its answer."""
+    """With more silent connections than the port serves at once, a client still gets its response."""
     async with Broker(config_of(tmp_path)) as broker:
         assert broker.addresses.http is not None
         silent = [await asyncio.open_connection("localhost", broker.addresses.http.port) for _ in range(90)]
@@ -81,7 +81,7 @@ async def test_half_open_handshakes_take_no_place_from_others(tmp_path: Path) ->
 
 
 async def test_a_key_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
-    """Who has asked for TLS gets no port without it."""
+    """A broker configured for TLS never opens the port without it."""
     junk = tmp_path / "junk"
     junk.write_text("junk")
     config = BrokerConfig(
@@ -96,7 +96,7 @@ async def test_a_key_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None
 
 
 async def test_a_broker_with_tls_on_both_ports(tmp_path: Path) -> None:
-    """The address of HTTP is asked for by TLS; the same CA is trusted for both."""
+    """The HTTP address is looked up over TLS; both ports trust the same CA."""
     ca_file = tmp_path / "ca.pem"
     ca_file.write_text(authority().certificate)
     pem = str(written(tmp_path, of_broker()))

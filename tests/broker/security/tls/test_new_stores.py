@@ -1,4 +1,4 @@
-"""Certificates that are renewed while the broker runs, and after it was started again."""
+"""Certificates renewed while the broker runs, and their state after a restart."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ LOCATION = "listener.name.ssl.ssl.keystore.location"
 
 
 def write(file: Path, issued: Issued) -> str:
-    """Put a key and its certificate into a file; the certificate."""
+    """Write a key and its certificate to a file; return the certificate."""
     file.write_text(issued.certificate + issued.key)
     return issued.certificate
 
 
 async def shown(broker: Broker, address: str = "") -> str:
-    """The certificate that a new connection is shown, by Kafka's port if there is no other address."""
+    """The certificate presented to a new connection, by the Kafka port unless another address is given."""
     host, _, port = (address or broker.bootstrap_servers).rpartition(":")
     return await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
 
 
 async def agreed(broker: Broker) -> str:
-    """The version of TLS of a new connection."""
+    """The TLS version of a new connection."""
     host, _, port = broker.bootstrap_servers.rpartition(":")
     _, writer = await asyncio.open_connection(host, int(port), ssl=client_context(Path()))
     writer.close()
@@ -41,7 +41,7 @@ async def agreed(broker: Broker) -> str:
 
 
 async def alter(broker: Broker, name: str, value: str) -> None:
-    """Set a configuration of the broker over the wire."""
+    """Set a dynamic configuration of the broker."""
     is_secured = broker.addresses.kafka[0].security_protocol == "SSL"
     security = {"security.protocol": "SSL", "ssl.ca.pem": authority().certificate} if is_secured else {}
     client = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **security})
@@ -51,7 +51,7 @@ async def alter(broker: Broker, name: str, value: str) -> None:
 
 
 async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> None:
-    """The file is read again when its setting is set, to what it was or to another file; that is kept for the next start."""
+    """Setting the location, to the same or another file, reloads the file and holds after a restart."""
     file, other = tmp_path / "key.pem", tmp_path / "other.pem"
     first = write(file, authority().issue("broker", hosts=HOSTS))
     config = BrokerConfig(
@@ -71,7 +71,7 @@ async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> Non
 
 
 async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path) -> None:
-    """It is refused as by Kafka: INVALID_REQUEST, with the reason."""
+    """It is refused as in Kafka: INVALID_REQUEST with the reason."""
     file, bad = tmp_path / "key.pem", tmp_path / "bad.pem"
     first = write(file, authority().issue("broker", hosts=HOSTS))
     bad.write_text("no PEM")
@@ -98,7 +98,7 @@ async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path) -> No
 async def test_other_settings_of_an_open_listener_wait_for_the_next_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are kept, as by Kafka 4.3.1, and the log says so. No trust store is added; what would end the start is refused."""
+    """They are stored, as in Kafka 4.3.1, and logged. A new trust store, and values that prevent a start, are refused."""
     file, ca = tmp_path / "key.pem", tmp_path / "ca.pem"
     first = write(file, authority().issue("broker", hosts=HOSTS))
     ca.write_text(authority().certificate)
@@ -122,7 +122,7 @@ async def test_other_settings_of_an_open_listener_wait_for_the_next_start(
 
 
 async def test_the_certificate_of_http_is_renewed_the_same_way(tmp_path: Path) -> None:
-    """By its own settings; a file that cannot be used changes nothing."""
+    """Its own settings renew it; an unusable file changes nothing."""
     file = tmp_path / "key.pem"
     first = write(file, authority().issue("broker", hosts=HOSTS))
     config = BrokerConfig(
