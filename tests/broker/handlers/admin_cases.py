@@ -1,4 +1,4 @@
-"""A script of administrative requests, and answers as comparable values: the same is sent to a real Kafka and to ours.
+"""A script of administrative requests, with comparable answers: the same requests go to a real Kafka and to this broker.
 
 `SCRIPT` is run from top to bottom on a fresh broker with node id 1, so that a request may build on those before it.
 `python -m tests.broker.handlers.admin_cases ADDRESS` runs it against a broker and prints the answers as JSON: that is how
@@ -42,7 +42,7 @@ SETTLE_S = 0.3
 
 
 class Case(NamedTuple):
-    """One request. `changes`: others may be affected, so that the recorder waits a moment after it."""
+    """One request. `changes`: it changes state that others may see, so the recorder waits a moment after it."""
 
     name: str
     api_key: int
@@ -756,7 +756,7 @@ _ORDERED = {DESCRIBE_TOPIC_PARTITIONS, DESCRIBE_QUOTAS, ALTER_QUOTAS}
 
 
 def comparable(api_key: int, answer: Any) -> Any:
-    """An answer as JSON values: what is random is masked, lists without a promised order are sorted."""
+    """Return an answer as JSON values: random values are masked, lists without a promised order are sorted."""
     return _plain(answer, "", api_key in _ORDERED)
 
 
@@ -790,12 +790,12 @@ def _plain(value: Any, name: str, is_ordered: bool) -> Any:
 
 
 async def wait_for_the_controller(settle_s: float) -> None:
-    """For recording only: there is no condition to see that a broker has heard of everything."""
+    """Wait a moment. For recording only: no condition shows that a broker has seen all metadata."""
     await asyncio.sleep(settle_s)
 
 
 def _with_log_dir(fields: Any, log_dir: str) -> Any:
-    """Put the broker's directory where "@log_dir" stands."""
+    """Replace "@log_dir" by the broker's directory."""
     if isinstance(fields, dict):
         return {name: _with_log_dir(value, log_dir) for name, value in fields.items()}
     if isinstance(fields, list):
@@ -813,7 +813,7 @@ def _decoded(case: Case, body: bytes) -> Any:
 
 
 async def run_script(address: str, settle_s: float = 0.0) -> dict[str, Any]:
-    """Send all of `SCRIPT`; answers by case, or "closed" where the broker closed the connection."""
+    """Send all of `SCRIPT`; return the answers by case, or "closed" if the broker closed the connection."""
     answers: dict[str, Any] = {}
     log_dir = ""
     async with WireClient(address) as client:

@@ -1,4 +1,4 @@
-"""CreateAcls, DescribeAcls and DeleteAcls with an authorizer; what they change is in force at once, and after a restart."""
+"""CreateAcls, DescribeAcls and DeleteAcls with an authorizer; changes apply at once, and after a restart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DENY_ALL = acl(4, "kafka-cluster", "User:*", 8, permission_type=2)
 
 
 def config(data_dir: Path, **settings: Any) -> BrokerConfig:
-    """A broker with an authorizer, whose unauthenticated clients may do everything unless `settings` say otherwise."""
+    """A broker with an authorizer, whose unauthenticated clients may do everything unless `settings` differ."""
     settings = {"super_users": "User:ANONYMOUS"} | settings
     return BrokerConfig(listen="127.0.0.1:0", data_dir=data_dir, authorizer_class_name="StandardAuthorizer", **settings)
 
@@ -34,13 +34,13 @@ async def wire(tmp_path: Path) -> AsyncIterator[WireClient]:
 
 
 async def create(wire: WireClient, *creations: dict[str, Any], version: int = 3) -> list[ErrorCode]:
-    """The error codes of ACLs that are to be made."""
+    """Return the error codes of creating ACLs."""
     response = await wire.call(CREATE_ACLS, version, {"creations": list(creations)})
     return [ErrorCode(result.error_code) for result in response.results]
 
 
 async def described(wire: WireClient, **fields: Any) -> set[tuple[Any, ...]]:
-    """The ACLs that a filter finds."""
+    """Return the ACLs that match a filter."""
     response = await wire.call(DESCRIBE_ACLS, 3, ANY_FILTER | fields)
     assert response.error_code == 0
     return {
@@ -59,7 +59,7 @@ async def described(wire: WireClient, **fields: Any) -> set[tuple[Any, ...]]:
 
 
 async def test_acls_are_made_found_and_removed(wire: WireClient) -> None:
-    """The same one twice is one; one removal may be in the results of two filters."""
+    """A repeated ACL counts once; one removal may be in the results of two filters."""
     group = READ_USERS | {"resource_type": 3, "resource_name": "g", "resource_pattern_type": 4}
     assert await create(wire, READ_USERS, READ_USERS, group) == [ErrorCode.NONE] * 3
     assert await described(wire) == {tuple(READ_USERS.values()), tuple(group.values())}
@@ -73,7 +73,7 @@ async def test_acls_are_made_found_and_removed(wire: WireClient) -> None:
 
 
 async def test_success_has_an_empty_message_but_where_acls_are_removed(wire: WireClient) -> None:
-    """As with Kafka, which gives null to DeleteAcls alone; clients may show what they get."""
+    """As in Kafka, which sends null in DeleteAcls only; clients may show the text."""
     created = await wire.call(CREATE_ACLS, 3, {"creations": [READ_USERS]})
     found = await wire.call(DESCRIBE_ACLS, 3, ANY_FILTER)
     removed = await wire.call(DELETE_ACLS, 3, {"filters": [ANY_FILTER]})
@@ -96,19 +96,19 @@ async def test_success_has_an_empty_message_but_where_acls_are_removed(wire: Wir
     ],
 )
 async def test_an_acl_that_cannot_be_is_an_invalid_request(wire: WireClient, wrong: dict[str, Any]) -> None:
-    """The others of its request are made."""
+    """The other ACLs of its request are created."""
     assert await create(wire, READ_USERS | wrong, READ_USERS) == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
     assert await described(wire) == {tuple(READ_USERS.values())}
 
 
 async def test_numbers_that_no_kafka_knows_close_the_connection(wire: WireClient) -> None:
-    """As in Kafka, which does not read such a request."""
+    """As in Kafka, which cannot read such a request."""
     wire.send(CREATE_ACLS, 3, {"creations": [READ_USERS | {"operation": 99}]})
     assert await wire.is_closed()
 
 
 async def test_acls_survive_a_restart_and_decide(tmp_path: Path) -> None:
-    """Without super user, the ACLs in the directory alone say what may be done."""
+    """Without a super user, the ACLs in the directory alone decide."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         allow = DENY_ALL | {"permission_type": 3}
         assert await create(wire, READ_USERS, allow) == [ErrorCode.NONE] * 2
@@ -119,7 +119,7 @@ async def test_acls_survive_a_restart_and_decide(tmp_path: Path) -> None:
 
 
 async def test_a_denial_is_in_force_with_the_answer_that_made_it(wire: WireClient, tmp_path: Path) -> None:
-    """The next request of a client that was allowed before is denied."""
+    """The next request of a previously allowed client is denied."""
     settings = config(tmp_path / "other", super_users="", allow_everyone_if_no_acl_found=True)
     async with Broker(settings) as broker, WireClient(broker.bootstrap_servers) as client:
         assert await described(client) == set()
@@ -131,7 +131,7 @@ async def test_a_denial_is_in_force_with_the_answer_that_made_it(wire: WireClien
 async def test_a_broker_that_denies_everything_says_how_to_get_in(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No ACL, no super user: the log names the setting."""
+    """Without ACLs and super users, the log names the setting."""
     async with Broker(config(tmp_path, super_users="")):
         pass
     assert any("super.users=User:NAME" in record.getMessage() for record in caplog.records)
@@ -154,7 +154,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
 
 
 def test_confluent(broker: BlockingBroker) -> None:
-    """With filters that mean any."""
+    """With filters that match any value."""
     from confluent_kafka.admin import (  # type: ignore[attr-defined]
         AclBinding,
         AclBindingFilter,
@@ -180,7 +180,7 @@ def test_confluent(broker: BlockingBroker) -> None:
 
 @pytest.mark.slow
 def test_kafka_python(broker: BlockingBroker) -> None:
-    """By names of its own."""
+    """With the client's own names."""
     from kafka.admin import (
         ACL,
         ACLFilter,

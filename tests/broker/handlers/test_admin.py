@@ -1,4 +1,4 @@
-"""The administrative APIs on the wire: topics, partitions, configurations, and what the broker says of itself."""
+"""The administrative APIs on the wire: topics, partitions, configurations, and the broker's description."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TOPIC, BROKER = 2, 4
 
 @pytest.mark.parametrize("version", range(5))
 async def test_api_versions_lists_what_is_served(wire: WireClient, version: int) -> None:
-    """Every key of the table with its advertised range, nothing else; Produce says 0 although it begins at 3."""
+    """Exactly the table's keys with their advertised ranges; Produce is listed from 0, although it begins at 3."""
     response = await wire.call(API_VERSIONS, version, {"client_software_name": "test", "client_software_version": "1"})
     found = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
     assert found == {key: tuple(ADVERTISED[key]) for key in TABLE}
@@ -56,7 +56,7 @@ async def test_api_versions_lists_what_is_served(wire: WireClient, version: int)
 
 
 async def test_api_versions_of_the_future(wire: WireClient) -> None:
-    """A version that nobody knows yet is answered in version 0 with error 35 and the one range that the client needs."""
+    """An unknown version is answered in version 0 with error 35 and the range of ApiVersions."""
     wire.writer.write(wire.frame(API_VERSIONS, 99, b"\x01\x01\x00whatever"))
     correlation_id, body = await wire.receive_frame()
     assert correlation_id == 1
@@ -67,19 +67,19 @@ async def test_api_versions_of_the_future(wire: WireClient) -> None:
 
 @pytest.mark.parametrize(("api_key", "version"), [(0, 2), (1, 3), (3, 14), (52, 0), (99, 0), (-1, 0), (71, 0)])
 async def test_what_is_not_served_closes_the_connection(wire: WireClient, api_key: int, version: int) -> None:
-    """Refused versions, unknown keys and APIs without a handler: no answer could be understood."""
+    """For refused versions, unknown keys and APIs without a handler, no answer could be parsed."""
     wire.writer.write(wire.frame(api_key, version, bytes(20)))
     assert await wire.is_closed()
 
 
 def test_each_module_answers_the_api_it_is_listed_for() -> None:
-    """The table names modules; the row that each holds is for the key it stands under."""
+    """The API of each module in the table has the key of its row."""
     assert [api_of(key).key for key in TABLE] == list(TABLE)
 
 
 @pytest.mark.parametrize("api_key", TABLE)
 async def test_bodies_that_make_no_sense_close_the_connection(broker: Broker, api_key: int) -> None:
-    """For every API and version: lengths and counts of some 32,000, or of 2 billion, are not a request of 200 bytes."""
+    """For every API and version: lengths and counts of some 32,000, or of 2 billion, in a request of 200 bytes."""
     for version in range(SERVED[api_key].min, SERVED[api_key].max + 1):
         if not fields(request_class(api_key, version)):
             continue  # has no body, and what follows a request is not looked at
@@ -91,13 +91,13 @@ async def test_bodies_that_make_no_sense_close_the_connection(broker: Broker, ap
 
 
 def new_topic(name: str, **fields: Any) -> dict[str, Any]:
-    """A topic of a CreateTopics request."""
+    """Return a topic of a CreateTopics request."""
     return {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": [], **fields}
 
 
 @pytest.mark.parametrize("version", range(2, 8))
 async def test_create_topics(wire: WireClient, broker: Broker, version: int) -> None:
-    """Each version creates; 5 and later tell counts and configurations, 7 the id."""
+    """Each version creates; 5 and later return counts and configurations, 7 the id."""
     configs = [{"name": "retention.ms", "value": "1000"}]
     fields = {"topics": [new_topic("t", num_partitions=3, configs=configs)], "timeout_ms": 1000}
     (topic,) = (await wire.call(CREATE_TOPICS, version, fields)).topics
@@ -111,7 +111,7 @@ async def test_create_topics(wire: WireClient, broker: Broker, version: int) -> 
 
 
 async def test_of_a_request_only_what_may_be_is_created(wire: WireClient, broker: Broker) -> None:
-    """What is refused (`admin_cases` has why) or stands twice is named with its reason; the others are created."""
+    """Refused topics (reasons: `admin_cases`) and duplicates are answered with the reason; the others are created."""
     topics = [new_topic("t"), new_topic("t"), new_topic("a b"), new_topic("good")]
     answers = (await wire.call(CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 1000})).topics
     assert {topic.name: (topic.error_code, bool(topic.error_message)) for topic in answers} == {
@@ -123,7 +123,7 @@ async def test_of_a_request_only_what_may_be_is_created(wire: WireClient, broker
 
 
 async def test_create_topics_by_assignment_and_by_default(tmp_path: Path) -> None:
-    """An assignment gives the number of partitions; -1 takes num.partitions."""
+    """An assignment sets the number of partitions; -1 uses num.partitions."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=4)
     async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
         assignments = [{"partition_index": index, "broker_ids": [1]} for index in range(2)]
@@ -135,14 +135,14 @@ async def test_create_topics_by_assignment_and_by_default(tmp_path: Path) -> Non
 
 
 async def test_create_topics_can_only_validate(wire: WireClient) -> None:
-    """validate_only answers as if, and creates nothing."""
+    """validate_only answers normally, but creates nothing."""
     fields = {"topics": [new_topic("t")], "timeout_ms": 1000, "validate_only": True}
     assert (await wire.call(CREATE_TOPICS, 7, fields)).topics[0].error_code == ErrorCode.NONE
     assert (await wire.call(METADATA, 12, {"topics": None})).topics == ()
 
 
 async def test_delete_topics(wire: WireClient, broker: Broker, tmp_path: Path) -> None:
-    """By name or id, each with its result; the directory is set aside and a topic of that name may be made again."""
+    """By name or id, each with its result; the directory is set aside, and the name can be used again."""
     first = (await wire.create("a")).topic_id
     second = (await wire.create("b")).topic_id
     unknown = uuid4()
@@ -168,14 +168,14 @@ async def test_delete_topics(wire: WireClient, broker: Broker, tmp_path: Path) -
 
 
 async def test_deleted_files_go_after_their_delay(wire: WireClient, broker: Broker, tmp_path: Path) -> None:
-    """file.delete.delay.ms=0: the directory is gone without anyone asking again."""
+    """file.delete.delay.ms=0: the directory is removed without a further request."""
     await wire.create("t", file_delete_delay_ms="0")
     await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
     await wait_until(lambda: not any(name.startswith("t-") for name in RealEnv().list_dir(str(tmp_path))))
 
 
 async def test_deletion_can_be_disabled(tmp_path: Path) -> None:
-    """delete.topic.enable=false has its own error, and an older one in old versions."""
+    """delete.topic.enable=false has its own error, and another one in old versions."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, delete_topic_enable=False)
     async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t")
@@ -195,7 +195,7 @@ async def test_create_partitions(wire: WireClient) -> None:
 
 
 async def describe(wire: WireClient, resource_type: int, name: str, keys: list[str] | None = None) -> Any:
-    """DescribeConfigs of one resource."""
+    """Return DescribeConfigs of one resource."""
     resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
     fields = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
     return (await wire.call(DESCRIBE_CONFIGS, 4, fields)).results[0]
@@ -204,7 +204,7 @@ async def describe(wire: WireClient, resource_type: int, name: str, keys: list[s
 async def alter(
     wire: WireClient, resource_type: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
 ) -> Any:
-    """IncrementalAlterConfigs of one resource."""
+    """Send IncrementalAlterConfigs of one resource."""
     fields = alteration(resource_type, name, *changes, validate_only=validate_only)
     return (await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, fields)).responses[0]
 
@@ -224,7 +224,7 @@ async def test_describe_configs(wire: WireClient) -> None:
 
 
 async def test_a_changed_configuration_is_in_effect_at_once(wire: WireClient) -> None:
-    """max.message.bytes set over the wire refuses the next batch, and taken back lets it in."""
+    """max.message.bytes, changed by a client, refuses the next batch; its removal admits it."""
     await wire.create("t")
     assert (await alter(wire, TOPIC, "t", ("max.message.bytes", SET, "100"))).error_code == ErrorCode.NONE
     assert (await wire.produce("t", [bytes(1000)])).error_code == ErrorCode.MESSAGE_TOO_LARGE
@@ -233,7 +233,7 @@ async def test_a_changed_configuration_is_in_effect_at_once(wire: WireClient) ->
 
 
 async def test_incremental_operations(wire: WireClient) -> None:
-    """Lists are appended to and subtracted from; a bad change changes nothing of its resource."""
+    """Lists are appended to and subtracted from; an invalid change leaves the whole resource unchanged."""
     await wire.create("t")
 
     async def policy() -> str:
@@ -261,7 +261,7 @@ async def test_incremental_operations(wire: WireClient) -> None:
 
 
 async def test_alter_configs_replaces_the_set(wire: WireClient) -> None:
-    """The old API: what the request leaves out goes back to its default."""
+    """The old API: omitted configurations return to their defaults."""
     await wire.create("t", retention_ms="1", segment_ms="2")
     resource = {"resource_type": TOPIC, "resource_name": "t", "configs": [{"name": "retention.ms", "value": "3"}]}
     response = await wire.call(ALTER_CONFIGS, 2, {"resources": [resource], "validate_only": False})
@@ -274,7 +274,7 @@ async def test_alter_configs_replaces_the_set(wire: WireClient) -> None:
 
 
 async def test_eligible_leader_replicas_keep_the_minimum_for_the_cluster(wire: WireClient, broker: Broker) -> None:
-    """In a directory with that feature min.insync.replicas is not set for one broker nor removed for all; else it is."""
+    """With that feature, min.insync.replicas can neither be set for one broker nor removed for all."""
     name = "min.insync.replicas"
     broker.node.metadata.append([FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=0)])
     assert (await alter(wire, BROKER, "", (name, SET, "1"))).error_code == ErrorCode.NONE
@@ -291,7 +291,7 @@ async def test_eligible_leader_replicas_keep_the_minimum_for_the_cluster(wire: W
 
 
 async def test_broker_configurations_change_topics_that_do_not_set_them(wire: WireClient, broker: Broker) -> None:
-    """A dynamic broker default reaches running logs, and one for this broker wins over one for all."""
+    """A dynamic broker default reaches running logs; one for this broker overrides one for all."""
     await wire.create("t")
     await wire.create("own", retention_ms="7")
     assert (await alter(wire, BROKER, "", ("log.retention.ms", SET, "1111"))).error_code == ErrorCode.NONE
@@ -309,7 +309,7 @@ async def test_broker_configurations_change_topics_that_do_not_set_them(wire: Wi
 
 @pytest.mark.parametrize("version", range(3))
 async def test_describe_cluster(wire: WireClient, broker: Broker, version: int) -> None:
-    """This broker and its cluster id; controllers cannot be asked for here."""
+    """This broker and its cluster id; a request for controllers is refused."""
     response = await wire.call(DESCRIBE_CLUSTER, version, {"include_cluster_authorized_operations": True})
     (node,) = response.brokers
     assert (node.broker_id, f"{node.host}:{node.port}") == (1, broker.bootstrap_servers)
@@ -322,7 +322,7 @@ async def test_describe_cluster(wire: WireClient, broker: Broker, version: int) 
 
 @pytest.mark.parametrize("version", range(1, 6))
 async def test_describe_log_dirs(wire: WireClient, version: int) -> None:
-    """Sizes of all partitions for null, of those asked for otherwise; the disk's totals from 4 on."""
+    """Sizes of all partitions for null, otherwise of the requested ones; the disk's totals from 4 on."""
     await wire.create("t", partitions=2)
     await wire.produce("t", [bytes(1000)])
     for topics, count in ((None, 2), ([{"topic": "t", "partitions": [0]}], 1), ([], 0)):
@@ -337,7 +337,7 @@ async def test_describe_log_dirs(wire: WireClient, version: int) -> None:
 
 @pytest.mark.parametrize("version", range(7))
 async def test_find_coordinator(wire: WireClient, broker: Broker, version: int) -> None:
-    """This broker coordinates everything; key types that a version does not have are refused."""
+    """This broker coordinates everything; key types unknown to a version are refused."""
     response = await wire.call(FIND_COORDINATOR, version, {"key": "g", "key_type": 0, "coordinator_keys": ["g", "h"]})
     found = response.coordinators if version >= 4 else [response]
     assert [(entry.error_code, entry.node_id, f"{entry.host}:{entry.port}") for entry in found] == [
@@ -351,7 +351,7 @@ async def test_find_coordinator(wire: WireClient, broker: Broker, version: int) 
 
 @pytest.mark.slow
 async def test_a_thousand_partitions_come_in_time(wire: WireClient) -> None:
-    """CreateTopics of 1,000 partitions is answered within the client's patience, and deletion too."""
+    """CreateTopics of 1,000 partitions is answered within the clients' timeout, and so is the deletion."""
     assert (await wire.create("big", partitions=1000)).error_code == ErrorCode.NONE
     assert (await wire.produce("big", [b"x"], partition=999)).error_code == ErrorCode.NONE
     response = await wire.call(DELETE_TOPICS, 5, {"topic_names": ["big"], "timeout_ms": 1000})
@@ -359,7 +359,7 @@ async def test_a_thousand_partitions_come_in_time(wire: WireClient) -> None:
 
 
 async def test_lags_of_the_broker_that_cross(wire: WireClient) -> None:
-    """Asked of Kafka 4.3.1: a topic that sets nothing is created, by Metadata too; others must resolve it."""
+    """As in Kafka 4.3.1: a topic without own lags is created, by Metadata too; others must resolve the conflict."""
     for name, value in (("max", "1000"), ("min", "100000")):
         changed = await alter(wire, BROKER, "", (f"log.cleaner.{name}.compaction.lag.ms", SET, value))
         assert changed.error_code == ErrorCode.NONE

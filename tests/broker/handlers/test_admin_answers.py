@@ -1,4 +1,4 @@
-"""A few hundred administrative requests, answered as a real Kafka 4.3.1 answered them."""
+"""A few hundred administrative requests get the answers of a real Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_the_recording_is_of_this_script() -> None:
-    """Each case has a recorded answer, and there are no others."""
+    """The recorded answers are exactly those of the script's cases."""
     assert list(GOLDEN) == [case.name for case in SCRIPT]
 
 
 @pytest.mark.parametrize("case", [case for case in SCRIPT if case.name not in DEVIATIONS], ids=lambda case: case.name)
 def test_answer_is_as_kafkas(answers: dict[str, Any], case: Any) -> None:
-    """Codes, messages and shapes are those of the recorded answer."""
+    """Codes, messages and shapes equal the recorded answer."""
     assert json.dumps(answers[case.name]) == json.dumps(GOLDEN[case.name])
 
 
 @pytest.mark.parametrize("name", DEVIATIONS)
 def test_deviations_are_these(answers: dict[str, Any], name: str) -> None:
-    """Where we deviate the answer differs in error and message only."""
+    """Deviations differ in error and message only."""
     ours, kafkas = (next(iter(answer.values()))[0] for answer in (answers[name], GOLDEN[name]))
     assert (ours["error_code"], ours["error_message"]) == DEVIATIONS[name]
     assert {**ours, "error_code": 0, "error_message": 0} == {**kafkas, "error_code": 0, "error_message": 0}
 
 
 def test_every_request_field_exists() -> None:
-    """A misspelled field would be left out without a word."""
+    """A misspelled field would be omitted silently."""
     wrong = {case.name: unknown_fields(case.api_key, "request", case.fields) for case in SCRIPT}
     assert {name: fields for name, fields in wrong.items() if fields} == {}

@@ -1,4 +1,4 @@
-"""The administrative clients of confluent-kafka and kafka-python against a running broker, most of their calls."""
+"""The administrative clients of confluent-kafka and kafka-python with a running broker: most of their calls."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def kafka_python(admin_broker: BlockingBroker) -> Iterator[Any]:
 
 
 def done(futures: dict[Any, Any]) -> list[Any]:
-    """What the futures of one call give, in order."""
+    """Return the results of one call's futures, in order."""
     return [future.result(TIMEOUT_S) for future in futures.values()]
 
 
 def code_of(future: Any) -> Any:
-    """The error code with which a call of confluent-kafka fails."""
+    """Return the error code of a failed call of confluent-kafka."""
     from confluent_kafka import KafkaException
 
     with pytest.raises(KafkaException) as caught:
@@ -55,7 +55,7 @@ def code_of(future: Any) -> Any:
 
 
 def test_confluent_topics(librdkafka: Any) -> None:
-    """Create, grow, describe, alter, delete; and the errors of what is there or cannot be."""
+    """Create, grow, describe, alter, delete; and the errors for existing and invalid topics."""
     from confluent_kafka import KafkaError, TopicCollection
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
@@ -102,7 +102,7 @@ def test_confluent_broker_and_group_configs(librdkafka: Any) -> None:
 
 
 def test_confluent_elections_and_records(librdkafka: Any) -> None:
-    """There is nothing to elect; records are deleted up to the end."""
+    """No election is needed; records are deleted up to the end."""
     from confluent_kafka import ElectionType, KafkaError, TopicPartition
     from confluent_kafka.admin import NewTopic
 
@@ -152,7 +152,7 @@ def test_confluent_cluster_and_acls(admin_broker: BlockingBroker, librdkafka: An
 
 @pytest.mark.slow
 def test_kafka_python_topics(kafka_python: Any) -> None:
-    """Create, grow, describe by pages, move, delete."""
+    """Create, grow, describe by pages, reassign, delete."""
     from kafka.admin import NewPartitions, NewTopic
 
     kafka_python.create_topics([NewTopic("kt", 2, 1)])
@@ -176,7 +176,7 @@ def test_kafka_python_cluster(admin_broker: BlockingBroker, kafka_python: Any) -
 
 
 def test_kafka_python_configs(kafka_python: Any) -> None:
-    """Configurations are changed and described; resources that have any are listed."""
+    """Configurations are changed and described; resources with configurations are listed."""
     from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
     kafka_python.create_topics([NewTopic("kc", 1, 1)])
@@ -192,7 +192,7 @@ def test_kafka_python_configs(kafka_python: Any) -> None:
 
 @pytest.mark.slow
 def test_kafka_python_consumes_in_a_session(admin_broker: BlockingBroker) -> None:
-    """The consumer asks for a fetch session, gets one, and reads everything through it."""
+    """The consumer requests a fetch session, gets one, and reads everything through it."""
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
     producer = KafkaProducer(bootstrap_servers=admin_broker.bootstrap_servers)

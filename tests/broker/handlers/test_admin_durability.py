@@ -1,4 +1,4 @@
-"""What administrative requests change: kept over restarts, in effect at once, and readable in the metadata log."""
+"""Effects of administrative requests: kept over restarts, in effect at once, and readable in the metadata log."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def alter(wire: WireClient, resource_type: int, name: str, key: str, value
 
 
 async def configs(wire: WireClient, resource_type: int, name: str) -> dict[str, str | None]:
-    """All configurations of a resource."""
+    """Return all configurations of a resource."""
     resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
     answer = await wire.call(DESCRIBE_CONFIGS, 4, {"resources": [resource]})
     assert answer.results[0].error_code == ErrorCode.NONE
@@ -68,7 +68,7 @@ async def configs(wire: WireClient, resource_type: int, name: str) -> dict[str, 
 
 
 async def set_credential(wire: WireClient, user: str, salted_password: bytes) -> ErrorCode:
-    """Give a user a SCRAM-SHA-256 credential; the error."""
+    """Set a user's SCRAM-SHA-256 credential; return the error."""
     kind = {"name": user, "mechanism": 1, "iterations": 4096}
     credential = {**kind, "salt": b"salt", "salted_password": salted_password}
     answer = await wire.call(ALTER_SCRAM, 0, {"deletions": [], "upsertions": [credential]})
@@ -76,7 +76,7 @@ async def set_credential(wire: WireClient, user: str, salted_password: bytes) ->
 
 
 async def set_quota(wire: WireClient, entity: list[dict[str, Any]], value: float, *, remove: bool = False) -> ErrorCode:
-    """Set or remove an entity's producer_byte_rate; the error."""
+    """Set or remove an entity's producer_byte_rate; return the error."""
     entry = {"entity": entity, "ops": [{"key": "producer_byte_rate", "value": value, "remove": remove}]}
     answer = await wire.call(ALTER_QUOTAS, 1, {"entries": [entry], "validate_only": False})
     return ErrorCode(answer.entries[0].error_code)
@@ -89,7 +89,7 @@ async def update_feature(wire: WireClient, name: str, level: int, kind: int) -> 
 
 
 async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
-    """Credentials, quotas, features and configurations of groups and client metrics live in the metadata log."""
+    """Credentials, quotas, features and configurations of groups and client metrics are in the metadata log."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
     async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
         assert await set_credential(wire, "alice", b"p" * 32) is ErrorCode.NONE
@@ -112,7 +112,7 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_scram_keys_are_those_of_rfc_5802(broker: Broker, wire: WireClient) -> None:
-    """Stored and server key of the example in RFC 7677; neither password nor salted password is kept."""
+    """Stored and server key of the example in RFC 7677; neither password nor salted password is stored."""
     salt = bytes.fromhex("5b6d99689d124ae292aaf2e3b2c3e4b8")
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
     assert await set_credential(wire, "user", salted) is ErrorCode.NONE
@@ -123,7 +123,7 @@ async def test_scram_keys_are_those_of_rfc_5802(broker: Broker, wire: WireClient
 
 
 async def test_an_entity_is_the_same_in_any_order(broker: Broker, wire: WireClient) -> None:
-    """User and client id, or client id and user: one quota, whoever wrote it."""
+    """User and client id in either order are one quota, whichever broker wrote it."""
     user, client = {"entity_type": "user", "entity_name": "u"}, {"entity_type": "client-id", "entity_name": "c"}
     assert await set_quota(wire, [user, client], 1.0) is ErrorCode.NONE
     assert await set_quota(wire, [client, user], 2.0) is ErrorCode.NONE
@@ -135,14 +135,14 @@ async def test_an_entity_is_the_same_in_any_order(broker: Broker, wire: WireClie
 
 
 async def test_what_is_no_number_is_no_quota(broker: Broker, wire: WireClient) -> None:
-    """Kafka takes NaN, and then compares with it; here it is refused."""
+    """Kafka accepts NaN, and then compares with it; here it is refused."""
     user = {"entity_type": "user", "entity_name": "u"}
     assert await set_quota(wire, [user], float("nan")) is ErrorCode.INVALID_REQUEST
     assert broker.node.metadata.image.quotas == {}
 
 
 async def test_texts_that_a_kafka_could_not_read_back_are_refused(broker: Broker, wire: WireClient) -> None:
-    """More than 32,767 bytes of UTF-8 in a name or a value: nothing is written."""
+    """With more than 32,767 bytes of UTF-8 in a name or value, nothing is written."""
     before = broker.node.metadata.end_offset
     long = "\u00e9" * 16_384
     assert await set_credential(wire, long, b"p" * 32) is ErrorCode.INVALID_REQUEST
@@ -154,7 +154,7 @@ async def test_texts_that_a_kafka_could_not_read_back_are_refused(broker: Broker
 
 
 async def test_an_entity_named_twice_is_left_alone(broker: Broker, wire: WireClient) -> None:
-    """Kafka answers an error and takes the first change nevertheless; here an error means that nothing happened."""
+    """Kafka answers an error but applies the first change; here an error means that nothing has changed."""
     entries = [
         {
             "entity": [{"entity_type": "user", "entity_name": "u"}],
@@ -192,7 +192,7 @@ async def raise_metadata_version(wire: WireClient) -> None:
 
 
 async def test_features_that_are_not_served_cannot_be_finalized(wire: WireClient) -> None:
-    """share.version is Kafka's, but there are no share groups here."""
+    """Kafka has share.version, but this broker has no share groups."""
     answer = await update_feature(wire, "share.version", 1, UPGRADE)
     assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert "does not support this feature" in answer.error_message
@@ -201,7 +201,7 @@ async def test_features_that_are_not_served_cannot_be_finalized(wire: WireClient
 
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
-    """A logger of the package, as it was afterwards."""
+    """A logger of the package; restored afterwards."""
     found = logging.getLogger("diamant.broker.dispatch.dispatcher")
     level = found.level
     yield found
@@ -209,7 +209,7 @@ def logger() -> Iterator[logging.Logger]:
 
 
 async def test_levels_of_loggers_are_set_and_taken_away(wire: WireClient, logger: logging.Logger) -> None:
-    """Levels have log4j's names, TRACE and FATAL too; without its own a logger has its parent's."""
+    """Levels have log4j's names, including TRACE and FATAL; without its own level a logger has its parent's."""
     for text, level in [("DEBUG", logging.DEBUG), ("TRACE", 5), ("FATAL", logging.CRITICAL), ("WARN", logging.WARNING)]:
         await alter(wire, LOGGER, "1", logger.name, text)
         assert logger.level == level
@@ -220,7 +220,7 @@ async def test_levels_of_loggers_are_set_and_taken_away(wire: WireClient, logger
 
 
 async def test_validate_only_leaves_loggers_alone(wire: WireClient, logger: logging.Logger) -> None:
-    """A change that is only validated has no effect."""
+    """A validated change has no effect."""
     level = logger.level
     change = alteration(LOGGER, "1", (logger.name, SET, "ERROR"), validate_only=True)
     await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, change)
@@ -228,7 +228,7 @@ async def test_validate_only_leaves_loggers_alone(wire: WireClient, logger: logg
 
 
 async def test_we_do_not_unregister_ourselves(broker: Broker, wire: WireClient) -> None:
-    """Our own id is refused, as we could not go on."""
+    """The broker's own id is refused, as it could not continue."""
     answer = await wire.call(UNREGISTER_BROKER, 0, {"broker_id": 1})
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert 1 in broker.node.metadata.image.brokers
@@ -247,7 +247,7 @@ async def test_the_quorum_has_our_log(broker: Broker, wire: WireClient) -> None:
 
 
 async def test_pages_join_to_everything(wire: WireClient) -> None:
-    """Following the cursor with any limit gives each partition of each topic once, in order."""
+    """Following the cursor with any limit returns each partition of each topic once, in order."""
     for name, count in [("c", 3), ("a", 5), ("b", 1)]:
         await wire.create(name, count)
     expected = [(name, index) for name, count in [("a", 5), ("b", 1), ("c", 3)] for index in range(count)]
@@ -272,7 +272,7 @@ async def test_pages_join_to_everything(wire: WireClient) -> None:
 
 
 async def test_names_of_one_request_that_collide(wire: WireClient) -> None:
-    """Kafka creates both, though it would refuse the second one a moment later; here the first wins at once."""
+    """Kafka creates both, although it would refuse the second later; here the first wins at once."""
     topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in ("x.y", "x_y")]
     answer = await wire.call(CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 1000})
     assert {topic.name: topic.error_code for topic in answer.topics} == {
@@ -282,7 +282,7 @@ async def test_names_of_one_request_that_collide(wire: WireClient) -> None:
 
 
 async def test_a_topic_made_anew_is_another(wire: WireClient) -> None:
-    """Same name, new id, empty log: produce and fetch by the old id fail, by name they meet the new topic."""
+    """Same name, new id, empty log: produce and fetch by the old id fail, by name they use the new topic."""
     first = (await wire.create("t")).topic_id
     await wire.produce("t", [b"old"])
     await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
@@ -295,7 +295,7 @@ async def test_a_topic_made_anew_is_another(wire: WireClient) -> None:
 
 @pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
 async def test_internal_topics_are_marked(wire: WireClient, name: str) -> None:
-    """Clients hide what is internal unless they are asked to show it."""
+    """Clients hide internal topics unless asked to show them."""
     await wire.create(name)
     answer = await wire.call(METADATA, 12, {"topics": [{"name": name, "topic_id": None}]})
     assert answer.topics[0].is_internal
@@ -306,7 +306,7 @@ async def test_internal_topics_are_marked(wire: WireClient, name: str) -> None:
 
 
 async def test_old_ids_are_unknown_to_produce_and_fetch(wire: WireClient) -> None:
-    """A client that still has the id of the deleted topic is told so, and writes and reads nothing of the new one."""
+    """A client with the deleted topic's id gets an error, and neither writes to nor reads from the new one."""
     old = (await wire.create("t")).topic_id
     await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
     new = (await wire.create("t")).topic_id
@@ -323,7 +323,7 @@ async def test_old_ids_are_unknown_to_produce_and_fetch(wire: WireClient) -> Non
 
 
 async def test_a_waiting_fetch_hears_of_the_deletion(broker: Broker, wire: WireClient) -> None:
-    """Without a session, too: a long poll on a topic that is deleted is answered at once, with the error."""
+    """Also without a session, a long poll on a deleted topic is answered at once with the error."""
     await wire.create("t")
     wire.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=60_000))
     await wait_until(lambda: len(broker.node.purgatory) > 0)
@@ -335,7 +335,7 @@ async def test_a_waiting_fetch_hears_of_the_deletion(broker: Broker, wire: WireC
 
 
 async def test_a_new_topic_of_the_same_name_knows_no_old_producers(wire: WireClient) -> None:
-    """Producer state goes with the topic: the same sequence is new in the new topic, not a duplicate."""
+    """Producer state is deleted with the topic: the same sequence is new in the new topic, not a duplicate."""
     await wire.create("t")
     batch: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     assert (await wire.produce("t", [b"x"], **batch)).base_offset == 0

@@ -1,4 +1,4 @@
-"""Real clients against a running broker: every codec, idempotent and not, headers, nulls, large messages, admin."""
+"""Real clients with a running broker: every codec, idempotent or not, headers, nulls, large messages, administration."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 def test_a_client_gets_back_what_it_sent(
     diamant_broker: Broker, diamant_topic: str, client: Client, codec: str, idempotent: bool
 ) -> None:
-    """In order, and the batches are stored in the codec it was told to use."""
+    """In order, and the batches are stored in the requested codec."""
     sent = MESSAGES + (WITHOUT_VALUES if isinstance(client, ConfluentKafka) else [])
     servers = diamant_broker.bootstrap_servers
     offsets = client.produce(servers, diamant_topic, sent, codec=codec, idempotent=idempotent)
@@ -48,7 +48,7 @@ def test_a_client_gets_back_what_it_sent(
 
 
 def stored_codecs(broker: Broker, topic: str) -> set[int]:
-    """The codecs of the batches on disk."""
+    """Return the codecs of the batches on disk."""
     from diamant.protocol.batches.batch import iter_headers
 
     log = broker.node.topics.log(topic, 0)
@@ -58,7 +58,7 @@ def stored_codecs(broker: Broker, topic: str) -> set[int]:
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_acks(diamant_broker: Broker, diamant_topic: str, acks: str) -> None:
-    """Every level of acknowledgement delivers."""
+    """Records arrive with every level of acknowledgement."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": diamant_broker.bootstrap_servers, "acks": acks})
@@ -69,7 +69,7 @@ def test_acks(diamant_broker: Broker, diamant_topic: str, acks: str) -> None:
 
 
 def test_a_megabyte_that_does_not_compress(diamant_broker: Broker, diamant_topic: str) -> None:
-    """A message near max.message.bytes goes through whole; one beyond it is refused with the right error."""
+    """A message near max.message.bytes passes unchanged; a larger one gets the right error."""
     from confluent_kafka import KafkaError, Producer
 
     producer = Producer(
@@ -84,7 +84,7 @@ def test_a_megabyte_that_does_not_compress(diamant_broker: Broker, diamant_topic
 
 
 def test_confluent_admin(diamant_broker: Broker, diamant_topic: str) -> None:
-    """Librdkafka's admin client creates, grows, configures, describes, cuts and deletes a topic."""
+    """Librdkafka's admin client creates, grows, configures, describes, trims and deletes a topic."""
     from confluent_kafka import TopicCollection, TopicPartition
     from confluent_kafka.admin import (
         AdminClient,

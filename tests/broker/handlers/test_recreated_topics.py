@@ -1,4 +1,4 @@
-"""A topic that is deleted and made anew: what the checkpoints say of the old one is not taken for the new one's."""
+"""A recreated topic: the checkpoints of the deleted one do not apply to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.broker.wire import DELETE_TOPICS, WireClient
 
 
 async def test_a_kill_soon_after_it(tmp_path: Path) -> None:
-    """The old log began at offset 20; a new one that ends before that is not emptied by the recovery."""
+    """The old log began at offset 20; recovery does not empty a new one that ends before that."""
     path, left = tmp_path / "data", tmp_path / "left"
     async with Broker(config(path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t")

@@ -1,4 +1,4 @@
-"""SIGKILL at one point of what a broker's processes do, told by the files that they open, rename and remove (audit events).
+"""SIGKILL at one point of a broker's processes, defined by the files that they open, rename and remove (audit events).
 
     environment = kill_point.environment(tmp_path, KillPoint("child", "open", ".log.cleaned", 1, "broker"))
 
@@ -20,7 +20,7 @@ ROLES = ("broker", "worker", "child")
 
 
 class KillPoint(NamedTuple):
-    """The `count`-th time that a process in the role `actor` comes to `event` with a path that has `part` in it."""
+    """The `count`-th time that a process in the role `actor` raises `event` for a path that contains `part`."""
 
     actor: str
     event: str
@@ -33,7 +33,7 @@ class KillPoint(NamedTuple):
 
 
 def environment(place: Path, point: KillPoint) -> dict[str, str]:
-    """What to add to the environment of a broker's process; `place` is a directory for files of this."""
+    """Return the additional environment of a broker's process. `place`: a directory for the files of this module."""
     (place / "sitecustomize.py").write_text("from tests.broker.node import kill_point\nkill_point.install()\n")
     paths = [str(place), str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
     fields = " ".join(str(field) for field in point)
@@ -41,13 +41,13 @@ def environment(place: Path, point: KillPoint) -> dict[str, str]:
 
 
 def told(place: Path) -> list[int]:
-    """The pids of the broker's processes when it came to the point; none before."""
+    """Return the pids of the broker's processes at the point; none before it."""
     path = place / "told"
     return [int(pid) for pid in path.read_text().split()] if path.exists() else []
 
 
 def install() -> None:
-    """Hear of this process's events; called by `sitecustomize`."""
+    """Listen to this process's events; called by `sitecustomize`."""
     # The broker, and the worker behind it: a child of that is forked, and does not come here.
     line = [*os.environ.get(_LINE, "").split(), str(os.getpid())]
     os.environ[_LINE] = " ".join(line)
@@ -69,7 +69,7 @@ def install() -> None:
 
 
 def _leave_some(line: list[str], actor: str) -> None:
-    """Have a worker wait until its child has come to the point: they take what is to be done by turns, and it may be quicker."""
+    """Make a worker wait until its child has reached the point: they share the work, and the worker may be faster."""
     if actor == "child" and _role(line) == "worker":
         while len(_descendants(os.getpid())) > 1 and not os.path.exists(os.environ[_TOLD]):
             os.sched_yield()
@@ -97,7 +97,7 @@ def _kill(line: list[str], victim: str) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """A process, and those that came of it."""
+    """Return a process and its descendants."""
     found = [pid]
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended

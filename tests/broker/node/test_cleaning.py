@@ -1,4 +1,4 @@
-"""Compaction in a whole broker: what clients write, what they read while and after it is cleaned, stops and restarts."""
+"""Compaction in a whole broker: records as written, and as read during and after cleaning, stops and restarts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SMALL = {"cleanup_policy": "compact", "internal_segment_bytes": "1000", "min_cle
 
 
 def config(path: Path, **kafka_names: object) -> BrokerConfig:
-    """A broker's configuration on a free port."""
+    """A broker's configuration with a free port."""
     return BrokerConfig(listen="127.0.0.1:0", data_dir=path, **kafka_names)
 
 
@@ -53,7 +53,7 @@ def keyed(words: Sequence[str], timestamp: int) -> bytes:
 
 
 async def produce(wire: WireClient, topic: str, *words: str, timestamp: int = START_MS, partition: int = 0) -> int:
-    """Produce one batch; its base offset."""
+    """Produce one batch; return its base offset."""
     response = await wire.call(PRODUCE, 12, produce_fields(topic, partition, keyed(words, timestamp)))
     result = response.responses[0].partition_responses[0]
     assert result.error_code == ErrorCode.NONE
@@ -63,7 +63,7 @@ async def produce(wire: WireClient, topic: str, *words: str, timestamp: int = ST
 async def fill(
     wire: WireClient, topic: str, count: int, *, keys: int = 10, start: int = 0, timestamp: int = START_MS
 ) -> dict[str, str]:
-    """Produce `count` batches of one record; the last value of each key."""
+    """Produce `count` batches of one record; return the last value of each key."""
     last = {}
     for index in range(start, start + count):
         key, value = f"k{index % keys}", f"v{index}-" + "x" * 50
@@ -73,7 +73,7 @@ async def fill(
 
 
 async def read(wire: WireClient, topic: str, offset: int = 0) -> list[tuple[int, str, str]]:
-    """(offset, key, value) of everything from `offset` on, as a consumer goes through it."""
+    """Return (offset, key, value) of everything from `offset` on, read as a consumer does."""
     found: list[tuple[int, str, str]] = []
     while True:
         answer = await fetch(wire, topic, offset)
@@ -92,24 +92,24 @@ async def read(wire: WireClient, topic: str, offset: int = 0) -> list[tuple[int,
 
 
 def closed(broker: Broker, topic: str, found: list[tuple[int, str, str]]) -> list[str]:
-    """Keys of those records that are in closed segments."""
+    """Return the keys of the records in closed segments."""
     active = broker.node.topics.log(topic, 0).active.base_offset
     return [key for offset, key, _ in found if offset < active]
 
 
 def checkpoint(path: Path) -> dict[tuple[str, int], int]:
-    """What the cleaner's checkpoint file says."""
+    """Return the content of the cleaner's checkpoint file."""
     return read_offset_checkpoint(RealEnv(), f"{path}/cleaner-offset-checkpoint")
 
 
 def files(path: Path, suffix: str) -> list[Path]:
-    """Files of the topic t that end so."""
+    """Return the files of topic t with a suffix."""
     return list(path.glob(f"t-0/*{suffix}"))
 
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """Holds rounds where they begin to write."""
+    """Hold rounds at the beginning of their writes."""
     held = Gate()
     real = plain_round.clean
 
@@ -125,7 +125,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 class Gate:
-    """Whether a round has begun, and whether rounds may go on."""
+    """Whether a round has begun, and whether rounds may continue."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -136,7 +136,7 @@ class Gate:
 
 
 async def test_only_the_last_values_remain(tmp_path: Path) -> None:
-    """Without being asked, and soon; a consumer that is in the middle reads on, and one that begins sees the last values."""
+    """Automatically and soon; a consumer in the middle reads on, and a new one reads the last values."""
     properties = {"log.cleaner.backoff.ms": "20"}
     async with Broker(config(tmp_path, properties=properties)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **SMALL)
@@ -163,7 +163,7 @@ async def test_only_the_last_values_remain(tmp_path: Path) -> None:
 
 
 async def test_a_megabyte_is_cleaned_inline_and_quickly(tmp_path: Path) -> None:
-    """Without a process; the time is printed, about 50 ms where nothing else runs."""
+    """Without a worker process; the time is printed, about 50 ms on an idle machine."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", cleanup_policy="compact", min_cleanable_dirty_ratio="1")
         for batch in range(64):
@@ -182,7 +182,7 @@ async def test_a_megabyte_is_cleaned_inline_and_quickly(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_larger_log_is_cleaned_by_a_worker(tmp_path: Path) -> None:
-    """A process of its own, which is gone when the broker is."""
+    """In a separate process, which ends with the broker."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", min_cleanable_dirty_ratio="1", retention_ms="-1")
         for batch in range(90):
@@ -201,7 +201,7 @@ async def test_a_larger_log_is_cleaned_by_a_worker(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_worker_killed_in_the_middle_of_a_round(tmp_path: Path) -> None:
-    """Another one begins the round anew; nothing is lost."""
+    """Another one repeats the round; nothing is lost."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", min_cleanable_dirty_ratio="1", retention_ms="-1")
         for batch in range(100):
@@ -225,7 +225,7 @@ async def test_a_worker_killed_in_the_middle_of_a_round(tmp_path: Path) -> None:
 
 
 async def test_internal_topics_are_cleaned_and_the_metadata_log_is_not(tmp_path: Path) -> None:
-    """Whatever the broker keeps in topics grows no more than they do."""
+    """Internal topics do not grow beyond their live records."""
     async with Broker(config(tmp_path)) as broker:
         topic = NewTopic(
             "__consumer_offsets",
@@ -246,7 +246,7 @@ async def test_internal_topics_are_cleaned_and_the_metadata_log_is_not(tmp_path:
 
 
 async def test_compact_and_delete(tmp_path: Path) -> None:
-    """Such a log is compacted, and what is old is deleted by the cleaner; old files go after their delay."""
+    """The cleaner compacts such a log and deletes old segments; old files are removed after their delay."""
     clock = SettableClock()  # begins now: a segment that was emptied is as old as its file
     async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
         policies = SMALL | {
@@ -268,7 +268,7 @@ async def test_compact_and_delete(tmp_path: Path) -> None:
 
 
 async def test_promise_without_traffic_and_across_restarts(tmp_path: Path) -> None:
-    """With max.compaction.lag.ms a superseded value leaves the disk in time, though nothing is written, restarts or not."""
+    """With max.compaction.lag.ms a superseded value leaves the disk in time, without writes and over restarts."""
     clock = SettableClock(START_MS)
     topic_configs = {
         "cleanup_policy": "compact", "max_compaction_lag_ms": str(4 * HOUR_MS), "file_delete_delay_ms": "0",
@@ -301,7 +301,7 @@ async def test_promise_without_traffic_and_across_restarts(tmp_path: Path) -> No
 
 
 async def test_a_topic_deleted_while_it_is_cleaned(tmp_path: Path, gate: Gate) -> None:
-    """The deletion waits for nothing; a topic made anew under the name has nothing of the old one, and is cleaned."""
+    """The deletion does not wait; a new topic with the name is empty, and is cleaned."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **SMALL)
         cleaner = await broker.services.cleaning.service()
@@ -326,7 +326,7 @@ async def test_a_topic_deleted_while_it_is_cleaned(tmp_path: Path, gate: Gate) -
 
 
 async def test_a_policy_switched_while_the_log_is_cleaned(tmp_path: Path, gate: Gate) -> None:
-    """Away from compact the round ends and nothing has changed; back again the log is cleaned at once."""
+    """Without compact, the round ends without changes; switched back, the log is cleaned at once."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **SMALL)
         await fill(wire, "t", 100)
@@ -365,7 +365,7 @@ async def test_a_stop_while_a_log_is_cleaned(tmp_path: Path, gate: Gate) -> None
 
 
 async def test_a_restart_goes_on_at_the_checkpoint(tmp_path: Path) -> None:
-    """What was clean is not dirty again."""
+    """The clean part stays clean."""
     env = RealEnv(SettableClock(START_MS))
     async with Broker(config(tmp_path), env=env) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **SMALL)
@@ -385,7 +385,7 @@ async def test_a_restart_goes_on_at_the_checkpoint(tmp_path: Path) -> None:
 
 
 async def test_the_cleaner_is_reconfigured_over_the_wire(tmp_path: Path) -> None:
-    """Threads by half or twice at a time, with memory enough for each; the mode is chosen at the start."""
+    """Threads are at most halved or doubled at a time, with enough memory for each; the mode is set at the start."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
 
         async def change(name: str, value: str) -> Any:
@@ -410,7 +410,7 @@ async def test_the_cleaner_is_reconfigured_over_the_wire(tmp_path: Path) -> None
 
 
 async def test_without_the_cleaner(tmp_path: Path) -> None:
-    """log.cleaner.enable=false: nothing is cleaned until somebody asks."""
+    """log.cleaner.enable=false: nothing is cleaned until requested."""
     properties = {"log.cleaner.enable": "false"}
     async with Broker(config(tmp_path, properties=properties)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **SMALL)
@@ -422,19 +422,19 @@ async def test_without_the_cleaner(tmp_path: Path) -> None:
 
 
 def test_a_start_without_threads_for_the_cleaner_is_refused(tmp_path: Path) -> None:
-    """With the name, the value and the limit; Kafka ends in a division by zero."""
+    """The error has the name, the value and the limit; Kafka fails with a division by zero."""
     with pytest.raises(ValueError, match=r"0 for configuration log\.cleaner\.threads: Value must be at least 1"):
         config(tmp_path, properties={"log.cleaner.threads": "0"})
 
 
 def test_too_little_memory_for_the_threads_is_refused(tmp_path: Path) -> None:
-    """At the start, with the names and what is needed."""
+    """The start fails with the names and the required amount."""
     with pytest.raises(ValueError, match=r"log\.cleaner\.dedupe\.buffer\.size is 2097152 for 2 log\.cleaner\.threads"):
         config(tmp_path, properties={"log.cleaner.threads": "2", "log.cleaner.dedupe.buffer.size": "2097152"})
 
 
 async def test_the_cleaner_is_loaded_with_the_first_compacted_topic(tmp_path: Path) -> None:
-    """Not by a broker that has none, by a topic's creation or change of policy, and again by the next start."""
+    """Only then: by a topic's creation or change of policy, and again by the next start."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("plain")
         assert broker.services.cleaning.status() == CleanerStatus()

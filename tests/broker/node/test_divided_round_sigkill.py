@@ -1,4 +1,4 @@
-"""A round on two processors, ended by SIGKILL of the broker, of the worker, or of a child that the worker has forked.
+"""A round on two processors, ended by SIGKILL of the broker, of the worker, or of a child forked by the worker.
 
 Strategy: a broker process begins to clean a log that is large enough to be divided; one of its processes is killed at a point of
 that round (`kill_point`). If it was the broker, all others must end by themselves. If it was not, the broker brings the round to
@@ -71,7 +71,7 @@ Content = dict[str, bytes]
 
 
 class Filled(NamedTuple):
-    """A directory to copy, and what its groups are like before and after a round."""
+    """A directory to copy, and its groups before and after a round."""
 
     directory: Path
     old: Content
@@ -81,25 +81,25 @@ class Filled(NamedTuple):
 
 
 def content(directory: Path) -> Content:
-    """The closed segments of the topic."""
+    """Return the closed segments of the topic."""
     files = sorted((directory / "t-0").glob("*.log"))
     return {file.name: file.read_bytes() for file in files[:-1]}
 
 
 def leftovers(directory: Path) -> list[str]:
-    """Files that a round makes and that nothing may leave behind."""
+    """Return temporary files of a round that must not remain."""
     wanted = (".cleaned", ".swap", ".deleted")
     return [path.name for path in (directory / "t-0").iterdir() if path.name.endswith(wanted)]
 
 
 def is_clean(directory: Path) -> bool:
-    """True once a round is over and noted."""
+    """Return whether a round has ended and is recorded."""
     checkpoint = read_offset_checkpoint(RealEnv(), f"{directory}/cleaner-offset-checkpoint")
     return checkpoint.get(("t", 0), 0) > 0
 
 
 def copied(source: Path, target: Path) -> None:
-    """Copy a data directory; closed segments, which never change, by a link."""
+    """Copy a data directory; closed segments, which never change, are linked."""
     active = max((source / "t-0").glob("*.log"))
 
     def copy(path: str, new: str) -> None:
@@ -110,7 +110,7 @@ def copied(source: Path, target: Path) -> None:
 
 
 async def fill(directory: Path) -> None:
-    """Segments that are divided among processes: large values under few keys, and many keys in the first and the last one."""
+    """Write segments to divide among processes: large values under few keys, and many keys in the first and the last one."""
     async with Broker(data_dir=directory, properties={"log.cleaner.enable": "false"}) as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             created = await wire.create(
@@ -139,7 +139,7 @@ async def clean(directory: Path) -> None:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
-    """A log that has never been cleaned."""
+    """A log without any cleaning."""
     place = tmp_path_factory.mktemp("filled")
     asyncio.run(fill(place / "old"))
     old = content(place / "old")
@@ -154,7 +154,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
 @pytest.mark.slow
 @pytest.mark.parametrize("point", some(POINTS, every=5), ids=str)
 async def test_a_divided_round_killed_at_any_point(filled: Filled, tmp_path: Path, point: KillPoint) -> None:
-    """Each group is old or new, no process and no file is left, and a round that is done again completes it."""
+    """Each group is old or new, no process or file remains, and a repeated round completes it."""
     data = tmp_path / "data"
     copied(filled.directory, data)
     settings = [*DIVIDED, *(SPILLING if point in SPILLS else ())]
@@ -184,7 +184,7 @@ async def test_a_divided_round_killed_at_any_point(filled: Filled, tmp_path: Pat
 
 
 def check(filled: Filled, found: Content) -> None:
-    """Each group is old or new, and those that are new come first."""
+    """Check that each group is old or new, and that new ones come first."""
     is_new = []
     for first, end in zip(filled.groups, [*filled.groups[1:], "9"], strict=True):
         old, new, here = (

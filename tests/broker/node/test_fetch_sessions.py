@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): incremental fetches tell all that full ones tell, and no more; bounds and errors."""
+"""Fetch sessions (KIP-227): incremental fetches return everything that full ones do, and nothing else; bounds and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Positions = dict[tuple[str, int], int]
 
 
 class SessionClient:
-    """Fetches in a session as the Java consumer does: says what changed, keeps the rest in mind."""
+    """Fetches in a session like the Java consumer: sends changes, and remembers the rest."""
 
     def __init__(self, wire: WireClient, version: int = 12) -> None:
         self.wire = wire
@@ -40,12 +40,12 @@ class SessionClient:
         self.isolation_level = 0
 
     async def learn_ids(self) -> None:
-        """Ask for the ids of all topics, for version 13 and later."""
+        """Request the ids of all topics, for version 13 and later."""
         answer = await self.wire.call(METADATA, 12, {"topics": None, "allow_auto_topic_creation": False})
         self.ids = {str(topic.name): topic.topic_id for topic in answer.topics}
 
     def fields(self, positions: Positions, forgotten: Positions | None = None) -> dict[str, Any]:
-        """The request that names these partitions."""
+        """Return the request for these partitions."""
         found = fetch_fields("", 0, max_wait_ms=self.max_wait_ms, min_bytes=self.min_bytes, max_bytes=self.max_bytes)
         (partition,) = found["topics"][0]["partitions"]
         return {
@@ -63,13 +63,13 @@ class SessionClient:
         }
 
     async def fetch(self, positions: Positions | None = None, forgotten: Positions | None = None) -> Any:
-        """One fetch; the session goes on unless the answer says otherwise."""
+        """Send one fetch; the session continues unless the answer ends it."""
         answer = await self.wire.call(FETCH, self.version, self.fields(positions or {}, forgotten))
         self.note(answer)
         return answer
 
     def note(self, answer: Any) -> None:
-        """Take over the session of an answer."""
+        """Adopt the session of an answer."""
         if answer.error_code == ErrorCode.NONE:
             self.session_id = answer.session_id
             self.epoch += 1
@@ -79,7 +79,7 @@ class SessionClient:
 
 
 def told(answer: Any) -> dict[tuple[Any, int], tuple[str, int]]:
-    """What an answer has: error and high watermark by partition."""
+    """Return error and high watermark of an answer, by partition."""
     return {
         (topic.topic if hasattr(topic, "topic") else topic.topic_id, partition.partition_index): (
             partition.error_code.name.upper(),
@@ -91,7 +91,7 @@ def told(answer: Any) -> dict[tuple[Any, int], tuple[str, int]]:
 
 
 def sizes(answer: Any) -> dict[tuple[Any, int], int]:
-    """Bytes of records by partition."""
+    """Return the bytes of records, by partition."""
     return {
         (topic.topic, partition.partition_index): len(partition.records or b"")
         for topic in answer.responses
@@ -106,14 +106,14 @@ async def wait_until_waiting(broker: Broker, count: int = 1) -> None:
 
 @pytest.fixture
 async def client(wire: WireClient) -> SessionClient:
-    """A session client on two topics, not opened."""
+    """A session client on two topics, without a session yet."""
     await wire.create("a", 3)
     await wire.create("b", 1)
     return SessionClient(wire)
 
 
 async def test_an_incremental_answer_has_only_what_changed(client: SessionClient) -> None:
-    """The first answer has every partition; later ones those with records, until the client goes past them."""
+    """The first answer has every partition, later ones those with records, until the client moves past them."""
     answer = await client.fetch({("a", 0): 0, ("a", 1): 0, ("b", 0): 0})
     assert client.session_id > 0
     assert told(answer) == {key: ("NONE", 0) for key in (("a", 0), ("a", 1), ("b", 0))}
@@ -126,7 +126,7 @@ async def test_an_incremental_answer_has_only_what_changed(client: SessionClient
 
 
 async def test_forgotten_partitions_are_not_told_of(client: SessionClient) -> None:
-    """What a request forgets leaves the session; it can come back, and is told anew then."""
+    """A forgotten partition leaves the session; if added again, it is reported again."""
     await client.fetch({("a", 0): 0, ("a", 1): 0})
     assert told(await client.fetch({}, {("a", 0): 0})) == {}
     await client.wire.produce("a", [b"x"])
@@ -135,7 +135,7 @@ async def test_forgotten_partitions_are_not_told_of(client: SessionClient) -> No
 
 
 async def test_a_session_without_partitions_ends(broker: Broker, client: SessionClient) -> None:
-    """When all is forgotten the answer names no session, and nothing is kept."""
+    """When all are forgotten, the answer has no session, and nothing is kept."""
     await client.fetch({("a", 0): 0})
     answer = await client.fetch({}, {("a", 0): 0})
     assert answer.session_id == 0
@@ -145,7 +145,7 @@ async def test_a_session_without_partitions_ends(broker: Broker, client: Session
 
 
 async def test_errors_are_told_every_time_and_their_end_once(client: SessionClient) -> None:
-    """A partition in error is in every answer; when it is well again that is told though nothing else changed."""
+    """A failed partition is in every answer; its recovery is reported even without other changes."""
     await client.fetch({("a", 0): 0, ("a", 1): 0})
     for positions in ({("a", 1): 99}, {}):
         assert told(await client.fetch(cast(Positions, positions))) == {("a", 1): ("OFFSET_OUT_OF_RANGE", -1)}
@@ -157,7 +157,7 @@ async def test_errors_are_told_every_time_and_their_end_once(client: SessionClie
 
 
 async def test_a_moved_log_start_is_told(client: SessionClient) -> None:
-    """DeleteRecords changes no high watermark, but the log start, which the client has to know."""
+    """DeleteRecords changes no high watermark, but the log start, which the client needs."""
     await client.wire.produce("a", [b"x"] * 4)
     await client.fetch({("a", 0): 4})
     assert told(await client.fetch()) == {}
@@ -169,7 +169,7 @@ async def test_a_moved_log_start_is_told(client: SessionClient) -> None:
 
 
 async def test_partitions_that_did_not_fit_get_their_turn(client: SessionClient) -> None:
-    """With room for one batch an answer has one partition; the others come first in the next ones, without new appends."""
+    """With space for one batch an answer has one partition; the others come first in the next ones, without appends."""
     await client.fetch({("a", 0): 0, ("a", 1): 0, ("a", 2): 0})
     for partition in range(3):
         await client.wire.produce("a", [b"y" * 3000], partition=partition)
@@ -207,7 +207,7 @@ async def test_sessions_without_their_clients_cost_appends_nothing(broker: Broke
 
 
 async def test_session_errors(broker: Broker, client: SessionClient) -> None:
-    """Unknown id, wrong epoch, names where ids were: a top-level error without topics, and the session lives on."""
+    """Unknown id, wrong epoch, names in a session with ids: a top-level error without topics; the session stays."""
     await client.learn_ids()
     await client.fetch({("a", 0): 0})
     session_id = client.session_id
@@ -227,7 +227,7 @@ async def test_session_errors(broker: Broker, client: SessionClient) -> None:
 
 
 async def test_closing_and_reopening(broker: Broker, client: SessionClient) -> None:
-    """Epoch -1 ends a session and is answered in full; epoch 0 with an old id replaces it."""
+    """Epoch -1 ends a session with a full answer; epoch 0 with an old id replaces it."""
     await client.fetch({("a", 0): 0})
     first = client.session_id
     client.epoch = -1
@@ -245,7 +245,7 @@ async def test_closing_and_reopening(broker: Broker, client: SessionClient) -> N
 
 
 async def test_a_waiting_fetch_is_woken_by_any_partition_of_its_session(broker: Broker, client: SessionClient) -> None:
-    """The request names nothing; an append to one of the session's partitions ends its wait."""
+    """The request names no partition; an append to any of the session's ends its wait."""
     await client.fetch({("a", 0): 0, ("a", 1): 0, ("b", 0): 0})
     await client.fetch()
     client.max_wait_ms, client.min_bytes = 60_000, 1
@@ -258,7 +258,7 @@ async def test_a_waiting_fetch_is_woken_by_any_partition_of_its_session(broker: 
 
 
 async def test_a_wait_without_appends_ends_with_an_empty_answer(client: SessionClient) -> None:
-    """After max_wait_ms the answer has no topics at all, and the session goes on."""
+    """After max_wait_ms the answer has no topics, and the session continues."""
     await client.fetch({("a", 0): 0})
     client.max_wait_ms, client.min_bytes = 1, 1
     for _ in range(3):
@@ -266,7 +266,7 @@ async def test_a_wait_without_appends_ends_with_an_empty_answer(client: SessionC
 
 
 async def test_an_answer_that_was_never_sent_loses_nothing(broker: Broker, client: SessionClient) -> None:
-    """A connection breaks while its fetch waits: the session still knows what the client has not been told."""
+    """If a connection breaks during a wait, the session still knows the unsent changes."""
     await client.fetch({("a", 0): 0, ("a", 1): 0})
     await client.fetch()
     async with WireClient(broker.bootstrap_servers) as other:
@@ -282,7 +282,7 @@ async def test_an_answer_that_was_never_sent_loses_nothing(broker: Broker, clien
 
 
 async def test_a_second_request_of_a_session_ends_the_wait_of_the_first(broker: Broker, client: SessionClient) -> None:
-    """Two connections use one session: the older fetch is answered with what there is."""
+    """With two connections on one session, the older fetch is answered with its data so far."""
     await client.fetch({("a", 0): 0})
     await client.fetch()
     client.max_wait_ms, client.min_bytes = 60_000, 1
@@ -296,7 +296,7 @@ async def test_a_second_request_of_a_session_ends_the_wait_of_the_first(broker: 
 
 
 async def test_a_stop_answers_a_session_that_waits(tmp_path: Path) -> None:
-    """A broker that stops does not let a fetch in a session wait for its time."""
+    """A stop answers a waiting fetch of a session before its timeout."""
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             await wire.create("a")
@@ -311,7 +311,7 @@ async def test_a_stop_answers_a_session_that_waits(tmp_path: Path) -> None:
 
 
 async def test_read_committed_sessions_follow_the_last_stable_offset(client: SessionClient) -> None:
-    """A change of the isolation level looks at every partition again."""
+    """A change of the isolation level reads every partition again."""
     await client.wire.produce("a", [b"x"])
     await client.fetch({("a", 0): 1})
     client.isolation_level = 1
@@ -323,7 +323,7 @@ async def test_read_committed_sessions_follow_the_last_stable_offset(client: Ses
 
 @pytest.mark.parametrize("version", [7, 12])
 async def test_deletion_and_recreation_by_name(client: SessionClient, version: int) -> None:
-    """The name is unknown while the topic is gone, then stands for the new topic."""
+    """The name is unknown until the topic exists again, then refers to the new topic."""
     client.version = version
     await client.fetch({("a", 0): 0, ("b", 0): 0})
     await client.fetch()
@@ -337,7 +337,7 @@ async def test_deletion_and_recreation_by_name(client: SessionClient, version: i
 
 
 async def test_deletion_and_recreation_by_id(client: SessionClient) -> None:
-    """The old id is unknown, then inconsistent; the client forgets it and goes on with the new one in the same session."""
+    """The old id is unknown, then inconsistent; the client forgets it and continues with the new one in the session."""
     client.version = 17
     await client.learn_ids()
     old = client.ids["b"]
@@ -357,7 +357,7 @@ async def test_deletion_and_recreation_by_id(client: SessionClient) -> None:
 
 
 async def test_deletion_wakes_a_waiting_session(broker: Broker, client: SessionClient) -> None:
-    """A fetch that waits hears of the deletion of one of its topics at once."""
+    """A waiting fetch reports the deletion of one of its topics at once."""
     await client.fetch({("a", 0): 0, ("b", 0): 0})
     await client.fetch()
     client.max_wait_ms, client.min_bytes = 60_000, 1
@@ -370,7 +370,7 @@ async def test_deletion_wakes_a_waiting_session(broker: Broker, client: SessionC
 
 @pytest.mark.slow
 async def test_quiet_partitions_cost_nothing(broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one of 200 partitions active, a fetch reads that one only, and the purgatory watches without new entries."""
+    """With one of 200 partitions active, a fetch reads only that one, and the purgatory gets no new entries."""
     await wire.create("wide", 200)
     client = SessionClient(wire)
     await client.fetch({("wide", index): 0 for index in range(200)})
@@ -393,7 +393,7 @@ async def test_quiet_partitions_cost_nothing(broker: Broker, wire: WireClient, m
 
 @pytest.fixture
 async def small_broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """Room for two sessions."""
+    """A broker with slots for two sessions."""
     properties = {"max.incremental.fetch.session.cache.slots": "2"}
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties=properties)) as running:
         yield running
@@ -410,7 +410,7 @@ async def test_without_room_there_is_no_session(small_broker: Broker) -> None:
 
 
 class Clock:
-    """Real time for sessions, moved by hand."""
+    """Real time for sessions, moved manually."""
 
     now_s = 0.0
 
@@ -419,29 +419,29 @@ class Clock:
 
 
 def wanted(count: int, topic: str = "t") -> list[Wanted]:
-    """So many partitions from offset 0."""
+    """Return this number of partitions from offset 0."""
     return [(topic, None, FetchPartition(index, -1, 0, -1, -1, NO_LIMIT)) for index in range(count)]
 
 
 def make_sessions(clock: Clock, max_partitions: int = 1000) -> FetchSessions:
-    """Sessions without a broker."""
+    """Create sessions without a broker."""
     return FetchSessions(Purgatory(asyncio.get_running_loop()), clock, max_partitions)
 
 
 def open_session(sessions: FetchSessions, count: int, slots: int = 2) -> int:
-    """A new session's id, 0 if there is none."""
+    """Return a new session's id, 0 if there is none."""
     session = sessions.open(wanted(count), slots=slots, uses_topic_ids=False, isolation_level=0)
     return 0 if session is None else session.session_id
 
 
 def continued(sessions: FetchSessions, session_id: int, epoch: int, count: int = 0, topic: str = "t") -> None:
-    """An incremental request that adds `count` partitions."""
+    """Send an incremental request that adds `count` partitions."""
     topics = [(topic, None, [partition for _, _, partition in wanted(count)])] if count else []
     sessions.continued(FetchRequest(0, 0, NO_LIMIT, 0, session_id, epoch, cast(Any, topics), [], ""), 12)
 
 
 async def test_eviction_follows_kafka() -> None:
-    """A session silent for two minutes goes first; else one older than that and smaller than the new one; else none."""
+    """A session silent for two minutes is evicted first; else one older than that and smaller than the new one; else none."""
     clock = Clock()
     sessions = make_sessions(clock)
     first, second = open_session(sessions, 5), open_session(sessions, 3)
@@ -464,7 +464,7 @@ async def test_eviction_follows_kafka() -> None:
 
 
 async def test_all_sessions_together_are_bounded() -> None:
-    """No session beyond the bound of partitions, and one that grows beyond it ends."""
+    """No session is opened beyond the bound of partitions, and one that grows beyond it ends."""
     sessions = make_sessions(Clock(), max_partitions=10)
     first = open_session(sessions, 6, slots=100)
     assert open_session(sessions, 5, slots=100) == 0
@@ -478,12 +478,12 @@ async def test_all_sessions_together_are_bounded() -> None:
 
 
 async def test_no_slots_are_no_sessions() -> None:
-    """max.incremental.fetch.session.cache.slots=0 switches them off."""
+    """max.incremental.fetch.session.cache.slots=0 disables sessions."""
     assert open_session(make_sessions(Clock()), 1, slots=0) == 0
 
 
 async def test_epochs_wrap_around_to_1() -> None:
-    """After the largest epoch comes 1: 0 would open a new session."""
+    """The epoch after the largest one is 1: 0 would open a new session."""
     sessions = make_sessions(Clock())
     session = sessions.open(wanted(1), slots=1, uses_topic_ids=False, isolation_level=0)
     assert session is not None
@@ -565,7 +565,7 @@ async def test_incremental_and_full_consumers_see_the_same(broker: Broker, seed:
 
 
 async def start_of(wire: WireClient, key: tuple[str, int]) -> int:
-    """A partition's log start."""
+    """Return a partition's log start."""
     client = SessionClient(wire)
     client.epoch = -1
     answer = await client.fetch({key: 0})
@@ -573,7 +573,7 @@ async def start_of(wire: WireClient, key: tuple[str, int]) -> int:
 
 
 async def read_all(wire: WireClient, key: tuple[str, int]) -> bytes:
-    """Everything in a partition, by fetches without a session."""
+    """Read everything in a partition by fetches without a session."""
     found = b""
     offset = 0
     while True:
@@ -588,7 +588,7 @@ async def read_all(wire: WireClient, key: tuple[str, int]) -> bytes:
 
 
 def end_of(records: bytes) -> int:
-    """The offset after the last batch."""
+    """Return the offset after the last batch."""
     position = base = last = 0
     while position < len(records):
         base = int.from_bytes(records[position : position + 8], "big")

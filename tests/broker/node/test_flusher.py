@@ -1,4 +1,4 @@
-"""What those hear who wait for a flush that does not come to its end."""
+"""Answers of callers that wait for a failed or unfinished flush."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ERRORS = [OSError("Input/output error"), MemoryError("none left"), RuntimeError(
 
 @pytest.fixture
 def env() -> MemoryEnv:
-    """The disk, which fails or waits when it is told to."""
+    """A file system that fails or blocks on request."""
     return MemoryEnv(SystemClock())
 
 
@@ -43,7 +43,7 @@ async def broker(env: MemoryEnv) -> AsyncIterator[Broker]:
 
 
 def fail_flushes_of(log: Log, error: BaseException, env: MemoryEnv) -> None:
-    """Have flushes of this log fail, and those of others run."""
+    """Make flushes of this log fail, but not those of others."""
 
     def fail() -> None:
         raise error
@@ -52,7 +52,7 @@ def fail_flushes_of(log: Log, error: BaseException, env: MemoryEnv) -> None:
 
 
 def two_logs(env: MemoryEnv, **config: Any) -> tuple[Log, Log]:
-    """Two logs with a record each that no flush has covered."""
+    """Two logs with one unflushed record each."""
     logs = []
     for name in ("a", "b"):
         logs.append(make_log(env, Path("/", name), **config))
@@ -64,7 +64,7 @@ def two_logs(env: MemoryEnv, **config: Any) -> tuple[Log, Log]:
 async def test_a_flush_that_fails_for_whatever_reason(
     error: Exception, env: MemoryEnv, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its log refuses appends and its recovery point stays; the reason is told; logs that wait for theirs are synced."""
+    """Its log refuses appends and keeps its recovery point; the reason is reported; other logs are synced."""
     bad, good = two_logs(env)
     fail_flushes_of(bad, error, env)
     flusher = Flusher(asyncio.get_running_loop())
@@ -82,7 +82,7 @@ async def test_a_flush_that_fails_for_whatever_reason(
 async def test_nothing_is_acknowledged_that_was_not_synced(
     error: Exception, wire: WireClient, broker: Broker, env: MemoryEnv
 ) -> None:
-    """With flush.messages=1 a record whose flush has failed is refused, and the next one too; other partitions go on."""
+    """With flush.messages=1, a record whose flush failed is refused, and so is the next; other partitions continue."""
     await wire.create("t", 2, flush_messages="1")
     fail_flushes_of(broker.node.topics.log("t", 0), error, env)
     for _ in range(2):
@@ -92,7 +92,7 @@ async def test_nothing_is_acknowledged_that_was_not_synced(
 
 
 class HeldDisk:
-    """Has the fsyncs of logs wait in their threads until they may go on, or fail."""
+    """Holds the fsyncs of logs in their threads until they may continue or fail."""
 
     def __init__(self, logs: list[Log], env: MemoryEnv) -> None:
         self.begun = {log: threading.Event() for log in logs}
@@ -115,7 +115,7 @@ class HeldDisk:
 
 @contextmanager
 def held_disk(logs: list[Log], env: MemoryEnv) -> Iterator[HeldDisk]:
-    """A disk that lets everything go on at the end, whatever has come of the test."""
+    """A held disk that is released at the end of any test."""
     disk = HeldDisk(logs, env)
     try:
         yield disk
@@ -158,7 +158,7 @@ async def test_a_batch_sent_again_while_its_fsync_runs(
 
 
 async def handled(broker: Broker, api: str, request: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """A request that the broker has been handed, and that waits for whatever it waits for."""
+    """Pass a request to the broker, and let it wait."""
     with broker.faults.add(api, hold=True) as fault:
         task = asyncio.create_task(request)
         await fault.until_fired()
@@ -184,7 +184,7 @@ async def begun(broker: Broker, wire: WireClient, second: WireClient) -> tuple[T
 async def test_an_end_of_a_transaction_asked_for_again_while_the_first_one_is_synced(
     slow: str, broker: Broker, wire: WireClient, env: MemoryEnv
 ) -> None:
-    """It is answered when all is on disk, be it the state or the marker that the disk takes its time for."""
+    """It is answered once all is on disk, whether state or marker is delayed."""
     async with WireClient(broker.bootstrap_servers) as second:
         txn, again, state = await begun(broker, wire, second)
         assert await txn.add(("t", 0)) == ["NONE"]
@@ -206,7 +206,7 @@ async def test_an_end_of_a_transaction_asked_for_again_while_the_first_one_is_sy
 async def test_an_end_of_a_transaction_that_could_not_be_synced(
     failing: str, broker: Broker, wire: WireClient, env: MemoryEnv
 ) -> None:
-    """Who asks for it once more is not told that it is done either, be it the state or the marker that is not on disk."""
+    """A retry is not acknowledged either, whether state or marker is not on disk."""
     async with WireClient(broker.bootstrap_servers) as second:
         txn, again, state = await begun(broker, wire, second)
         assert await txn.add(("t", 0)) == ["NONE"]
@@ -220,7 +220,7 @@ async def test_an_end_of_a_transaction_that_could_not_be_synced(
 async def test_partitions_added_again_while_the_first_request_is_synced(
     broker: Broker, wire: WireClient, env: MemoryEnv
 ) -> None:
-    """It is answered when the state of the transaction is on disk."""
+    """It is answered once the state of the transaction is on disk."""
     async with WireClient(broker.bootstrap_servers) as second:
         txn, again, state = await begun(broker, wire, second)
         with held_disk([state], env) as disk:
@@ -233,7 +233,7 @@ async def test_partitions_added_again_while_the_first_request_is_synced(
 
 
 async def test_what_timers_have_appended_holds_up_no_request(broker: Broker, wire: WireClient, env: MemoryEnv) -> None:
-    """Nobody is told of it, so the next request is answered at once, and its connection stays if the flush fails."""
+    """No answer depends on it: the next request is answered at once, and its connection stays if the flush fails."""
     await wire.create("t", 1, flush_messages="1")
     await broker.node.flusher.settled()
     log = broker.node.topics.log("t", 0)
@@ -249,7 +249,7 @@ async def test_what_timers_have_appended_holds_up_no_request(broker: Broker, wir
 
 
 async def test_who_waits_for_a_flush_under_way_waits_for_no_other(env: MemoryEnv) -> None:
-    """A flush that covers all that a log holds is enough; what was appended since it began needs one of its own."""
+    """A flush that covers the whole log suffices; later appends need another one."""
     log, _ = two_logs(env, flush_messages=1)
     flusher = Flusher(asyncio.get_running_loop())
     log.on_flush_due = flusher.request
@@ -273,7 +273,7 @@ async def test_who_waits_for_a_flush_under_way_waits_for_no_other(env: MemoryEnv
 
 
 async def test_who_gives_up_waiting_takes_no_flush_away(env: MemoryEnv) -> None:
-    """A waiter that is cancelled ends neither what others wait for nor the flusher."""
+    """A cancelled waiter ends neither others' flushes nor the flusher."""
     first, second = two_logs(env, flush_messages=1)
     flusher = Flusher(asyncio.get_running_loop())
     gone, stays = flusher.pending(first), flusher.pending(first)
@@ -288,7 +288,7 @@ async def test_who_gives_up_waiting_takes_no_flush_away(env: MemoryEnv) -> None:
 
 
 async def test_a_flusher_that_is_cancelled_vouches_for_nothing(env: MemoryEnv) -> None:
-    """What was being flushed has failed, and what was waiting for its turn is flushed at the next request."""
+    """The flush in progress has failed; the waiting ones run at the next request."""
     first, second = two_logs(env)
     flusher = Flusher(asyncio.get_running_loop())
     running, waiting = (asyncio.create_task(flusher.flushed([log])) for log in (first, second))

@@ -1,4 +1,4 @@
-"""A disk that is full or fails: the request hears of it, what was acknowledged stays, nothing half-written is served."""
+"""A full or failing disk: the request gets the error, acknowledged records stay, no partial write is served."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ async def running(env: MemoryEnv, data_dir: str = "/data") -> AsyncIterator[tupl
 
 
 def fill_disk(env: MemoryEnv, free_bytes: int = 0) -> None:
-    """Leave so much space."""
+    """Leave this much space."""
     env.capacity_bytes = None
     total, free = env.disk_usage("/")
     env.capacity_bytes = total - free + free_bytes
 
 
 def stored(env: MemoryEnv, path: str) -> int:
-    """The size of a `.log` file, which must end where its last batch ends."""
+    """Return the size of a `.log` file, which must end with its last batch."""
     data = env.read_bytes(path)
     end = 0
     for position, header in iter_headers(data):
@@ -175,7 +175,7 @@ async def test_everything_on_a_full_disk(caplog: pytest.LogCaptureFixture) -> No
 
 
 async def delete(client: WireClient, topic: str) -> int:
-    """Delete a topic; the error code."""
+    """Delete a topic; return the error code."""
     fields = {"topics": [{"name": topic, "topic_id": None}], "timeout_ms": 1000}
     return int((await client.call(DELETE_TOPICS, 6, fields)).responses[0].error_code)
 
@@ -183,7 +183,7 @@ async def delete(client: WireClient, topic: str) -> int:
 @pytest.mark.parametrize("calls", range(8))
 @pytest.mark.parametrize("operation", ["create", "append", "sync", "make_dirs"])
 async def test_a_topic_half_created(operation: str, calls: int) -> None:
-    """A topic whose creation fails at any of its calls can be deleted and created again, or is there after a restart."""
+    """If a creation fails at any call, the topic can be deleted and created again, or exists after a restart."""
     env = MemoryEnv()
     async with running(env) as (_, client):
         await client.create("t")
@@ -207,7 +207,7 @@ async def test_a_topic_half_created(operation: str, calls: int) -> None:
 
 @asynccontextmanager
 async def kept_house(env: MemoryEnv) -> AsyncIterator[tuple[Node, Housekeeping]]:
-    """A node that serves no API, with a topic t, and its housekeeping, which retries soon."""
+    """A node without APIs, with topic t, and its housekeeping, which retries soon."""
     config, addresses = BrokerConfig(data_dir="/data"), Addresses([Listener("PLAINTEXT", "127.0.0.1", 9092)])
     directory = LogDirectory.open(env, "/data", producer_expiration_ms=86_400_000)
     node = Node(config, env, directory, open_metadata(env, config, addresses), addresses)
@@ -223,7 +223,7 @@ async def kept_house(env: MemoryEnv) -> AsyncIterator[tuple[Node, Housekeeping]]
 
 
 async def pass_time_until(clock: SettableClock, condition: Callable[[], bool]) -> None:
-    """Let the time for checkpoints come again and again."""
+    """Move the clock past checkpoint times until a condition holds."""
 
     def has_passed() -> bool:
         clock.advance_ms(CHECKPOINT_INTERVAL_MS)
@@ -233,7 +233,7 @@ async def pass_time_until(clock: SettableClock, condition: Callable[[], bool]) -
 
 
 async def test_checkpoints_that_the_disk_refused() -> None:
-    """They are tried again without anything else happening: records that were deleted do not come back after a kill."""
+    """They are retried without other events: deleted records do not reappear after a kill."""
     clock = SettableClock(START_MS)
     env = MemoryEnv(clock)
     async with kept_house(env) as (node, house):
@@ -250,7 +250,7 @@ async def test_checkpoints_that_the_disk_refused() -> None:
 
 
 async def test_files_that_the_disk_did_not_remove() -> None:
-    """They have another turn, and keep no others."""
+    """They are retried, and do not block others."""
     env = MemoryEnv(SettableClock(START_MS))
     async with kept_house(env) as (node, _):
         fault = env.fail("remove", "/data/t-?.*-delete*", errno.EIO, times=1)
@@ -261,12 +261,12 @@ async def test_files_that_the_disk_did_not_remove() -> None:
 
 
 def no_thread() -> None:
-    """As `asyncio.to_thread` fails."""
+    """Fail like `asyncio.to_thread`."""
     raise RuntimeError("can't start new thread")
 
 
 async def test_no_thread_for_checkpoints() -> None:
-    """They are written a little later: nothing is forgotten because the machine had no thread or no memory for it."""
+    """They are written later: a lack of threads or memory loses nothing."""
     clock = SettableClock(START_MS)
     env = MemoryEnv(clock)
     async with kept_house(env) as (node, _):
@@ -279,7 +279,7 @@ async def test_no_thread_for_checkpoints() -> None:
 
 
 async def test_no_thread_for_files_to_be_removed() -> None:
-    """They are removed a little later."""
+    """They are removed later."""
     env = MemoryEnv(SettableClock(START_MS))
     async with kept_house(env) as (node, _):
         fault = env.before("remove", "/data/t-?.*-delete*", no_thread)
@@ -290,7 +290,7 @@ async def test_no_thread_for_files_to_be_removed() -> None:
 
 
 async def test_a_topic_made_anew_whose_directory_could_not_be_taken_away() -> None:
-    """The deletion is refused, yet the topic is gone; the new one of its name has none of its records."""
+    """The deletion gets an error, but the topic is gone; the new one has none of its records."""
     env = MemoryEnv()
     async with running(env) as (_, client):
         await client.create("t")
@@ -305,13 +305,13 @@ async def test_a_topic_made_anew_whose_directory_could_not_be_taken_away() -> No
 
 
 async def wait_for_hits(fault: InjectedFault, count: int) -> None:
-    """Return when so many calls have failed."""
+    """Return when this many calls have failed."""
     while fault.hits < count:
         await asyncio.sleep(0.001)
 
 
 async def test_an_idempotent_client_outlasts_a_full_disk() -> None:
-    """A real producer that retries delivers everything once and in order when the disk has space again."""
+    """A real producer that retries delivers everything once and in order once the disk has space again."""
     from aiokafka import AIOKafkaProducer
 
     env = MemoryEnv()
@@ -374,7 +374,7 @@ async def test_a_real_process_at_its_file_size_limit(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_start_without_space_is_one_line(tmp_path: Path) -> None:
-    """A broker that cannot even make its directory says which file it could not write, and ends with 1."""
+    """A broker that cannot create its directory names the failed file and exits with 1."""
     command = [sys.executable, "-m", "diamant.broker.cli", "start", "-l", "127.0.0.1:0", "-d", str(tmp_path / "data")]
     run = subprocess.run(
         ["/bin/sh", "-c", 'ulimit -f 0 && exec "$@"', "sh", *command],

@@ -1,4 +1,4 @@
-"""Damaged offset indexes of closed segments are made anew while the broker runs, and reads are right all the time."""
+"""Damaged offset indexes of closed segments are rebuilt while the broker runs, and reads are always correct."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COUNT = 60
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
-    """Three closed segments with an entry for each batch, all of them wrong, and an active one."""
+    """Three closed segments with an index entry for each batch, all of them wrong, and an active one."""
     log = make_log(RealEnv(), tmp_path, index_interval_bytes=0)
     for number in range(COUNT):
         if number in (20, 40, 58):
@@ -45,7 +45,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def spoil(file: Path) -> None:
-    """Have each entry point into the batch before the one that it is for."""
+    """Make each entry point into the batch before its own."""
     data = bytearray(file.read_bytes())
     for at in range(0, len(data), ENTRY_SIZE):
         position = int.from_bytes(data[at + 4 : at + 8], "big") - 1
@@ -54,13 +54,13 @@ def spoil(file: Path) -> None:
 
 
 def seek(log: Log, offset: int) -> bytes | None:
-    """The first value of the batch at an offset, found by the index."""
+    """Return the first value of the batch at an offset, found by the index."""
     log._reader._positions.clear()
     return values(log.read(offset, 1, isolation_level=0, min_one_message=True))[0]
 
 
 def headers_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The positions of the headers that are parsed from now on in windows of a segment."""
+    """Return the positions of headers parsed from now on in a segment."""
     seen: list[int] = []
 
     def parse(buffer: Any, at: int = 0) -> Any:
@@ -72,7 +72,7 @@ def headers_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def test_an_index_is_mended_once_a_read_has_met_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then a seek looks at one header; the files stay as they are, and a stop in order leaves them so."""
+    """Then a seek reads one header; the files do not change, not even at a clean stop."""
     mender = IndexRepair()
     log.on_index_damaged = mender.request
     files = [Path(segment.offset_index.file.path) for segment in log.segments[:-1]]
@@ -92,7 +92,7 @@ async def test_an_index_is_mended_once_a_read_has_met_it(log: Log, monkeypatch: 
 
 
 async def test_what_happens_meanwhile(log: Log) -> None:
-    """Reads, appends and a roll go on; a segment that is removed before its index is there is left alone, the next one is not."""
+    """Reads, appends and a roll continue; a segment removed before its rebuild is skipped, the next one is not."""
     begun, opened = threading.Event(), threading.Event()
 
     def entries(*arguments: Any) -> Any:
@@ -120,7 +120,7 @@ async def test_what_happens_meanwhile(log: Log) -> None:
 
 
 async def test_bounds(log: Log) -> None:
-    """Never more at once than there is room for, and none after the stop; all of it is read."""
+    """Never more rebuilds at once than the bound, and none after the stop; every segment is readable."""
     mender = IndexRepair(most=1)
     log.on_index_damaged = mender.request
     check_reads(log, COUNT)
@@ -134,7 +134,7 @@ async def test_bounds(log: Log) -> None:
 
 
 async def test_a_file_that_cannot_be_read_is_tried_again(log: Log) -> None:
-    """By the next read that comes to it."""
+    """By the next read of that segment."""
     errors = [OSError(24, "Too many open files")]
 
     def entries(*arguments: Any) -> Any:
@@ -151,7 +151,7 @@ async def test_a_file_that_cannot_be_read_is_tried_again(log: Log) -> None:
 
 
 async def test_a_broker_mends_and_cleans_what_it_mends(tmp_path: Path) -> None:
-    """Fetches of a client have it done; a round of the cleaner puts whole indexes in their place."""
+    """A client's fetches trigger the rebuild; a round of the cleaner replaces the files by valid ones."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **{**SMALL, "cleanup_policy": "delete"}, index_interval_bytes="0")
         last = await fill(wire, "t", 100)

@@ -1,4 +1,4 @@
-"""Parts that are made with their first use."""
+"""Parts created on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ THREADS = 4
 
 
 def test_a_part_is_made_with_its_first_use() -> None:
-    """And once; asking whether it is there does not make it."""
+    """Only once; asking for `made` does not create it."""
     made: list[object] = []
 
     def make() -> object:
@@ -25,7 +25,7 @@ def test_a_part_is_made_with_its_first_use() -> None:
 
 
 def test_threads_that_come_at_once_get_the_same_part() -> None:
-    """`Broker.faults` may be used from any thread: two sets of faults would not know of each other."""
+    """`Broker.faults` may be used from any thread: there must be only one set of faults."""
     barrier, makers = Barrier(THREADS), Barrier(2)
 
     def make() -> object:

@@ -1,4 +1,4 @@
-"""What the broker tells of topics, faults, starts and stops, and of a damaged segment, wherever somebody looks."""
+"""Log lines about topics, faults, starts and stops, and all reports of a damaged segment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def config(path: Path) -> BrokerConfig:
 
 
 async def test_topics_and_faults(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What was created, why, and what was deleted; what a fault is."""
+    """Created topics with the reason, deleted topics, and faults."""
     with caplog.at_level(logging.INFO, "diamant"):
         async with Broker(config(tmp_path)) as broker:
             async with WireClient(broker.bootstrap_servers) as wire:
@@ -41,7 +41,7 @@ async def test_topics_and_faults(tmp_path: Path, caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.slow
 async def test_a_start_counts_partitions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Those of internal topics apart; after an orderly stop there is nothing to warn of, after another there is."""
+    """Internal topics are counted separately; only an unclean stop is a warning."""
     async with Broker(config(tmp_path)) as broker:
         await ensure_topics(broker.node.topics, ["clicks"])
         await broker.services.groups().log.topic.ensure()

@@ -1,4 +1,4 @@
-"""Starts on directories that hold something else, or logs that cannot be opened: nothing in them is lost."""
+"""Starts on foreign directories, and with logs that cannot be opened, lose nothing."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.broker.wire import DELETE_TOPICS, WireClient
 
 
 def contents(place: Path) -> dict[str, bytes | None]:
-    """Every file and directory below a place."""
+    """Return every file and directory below a place."""
     return {
         str(path.relative_to(place)): path.read_bytes() if path.is_file() else None for path in sorted(place.rglob("*"))
     }
 
 
 def refusal(place: Path) -> str:
-    """What a start says."""
+    """Return the error of a start."""
 
     async def start() -> None:
         async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=place)):
@@ -36,7 +36,7 @@ def refusal(place: Path) -> str:
 
 @pytest.mark.parametrize("foreign", [".git", "src", "photos-2024", "to-delete", "mail-1.old-delete", "x-stray"])
 def test_somebody_s_own_directory_is_left_as_it_is(tmp_path: Path, foreign: str) -> None:
-    """Whatever the directories in it are called: none is set aside or removed, and nothing is added."""
+    """Whatever its directories are called: none is set aside or removed, and nothing is added."""
     (tmp_path / foreign).mkdir()
     (tmp_path / foreign / "a.txt").write_text("mine")
     (tmp_path / "README").write_text("mine")
@@ -48,7 +48,7 @@ def test_somebody_s_own_directory_is_left_as_it_is(tmp_path: Path, foreign: str)
 
 @pytest.mark.parametrize("foreign", ["lost+found", "to-delete"])
 async def test_a_data_directory_with_something_else_in_it(tmp_path: Path, foreign: str) -> None:
-    """As Kafka's, it is refused with what to do, and stays as it was, its mark of an orderly stop included."""
+    """As in Kafka it is refused, with a remedy, and unchanged, including its clean shutdown file."""
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)):
         pass
     (tmp_path / foreign).mkdir()
@@ -60,7 +60,7 @@ async def test_a_data_directory_with_something_else_in_it(tmp_path: Path, foreig
 
 
 async def prepare(path: Path) -> dict[tuple[str, int], int]:
-    """Run a broker that cleans its topic, and stop it; then have that log not open. What the cleaner's checkpoint says."""
+    """Run a broker that cleans its topic, and stop it; make that log unreadable. Return the cleaner's checkpoint."""
     async with Broker(config(path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **SMALL)
         await wire.create("other")
@@ -72,7 +72,7 @@ async def prepare(path: Path) -> dict[tuple[str, int], int]:
 
 
 async def test_the_cleaner_keeps_its_checkpoint(tmp_path: Path) -> None:
-    """What is clean is not dirty again, and the others are served meanwhile."""
+    """The clean part stays clean, and the other logs are served."""
     before = await prepare(tmp_path)
     assert before["t", 0] > 0
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
@@ -87,7 +87,7 @@ async def test_the_cleaner_keeps_its_checkpoint(tmp_path: Path) -> None:
 
 
 async def test_its_topic_can_be_deleted_and_made_anew(tmp_path: Path) -> None:
-    """The new one has nothing of the old one."""
+    """The new one is empty."""
     await prepare(tmp_path)
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         answer = await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})

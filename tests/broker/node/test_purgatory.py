@@ -1,4 +1,4 @@
-"""Waiting fetches: woken by their logs only, once per turn of the loop."""
+"""Waiting fetches are woken by their logs only, once per turn of the loop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CountingWaiter:
         return bytes([len(self.refreshed)])
 
     def expect(self, answer: Answer) -> None:
-        """Have `future` get the answer, as a connection takes it."""
+        """Make `future` receive the answer, as a connection does."""
         if isinstance(answer, PendingAnswer):
             self.answer = answer
             answer.taker = self._take
@@ -53,7 +53,7 @@ def logs(count: int) -> list[Log]:
 
 
 async def test_appends_of_one_turn_cost_one_look_at_what_changed() -> None:
-    """Several wakes before the loop turns are one refresh, with the logs that changed and no others."""
+    """Several wakes in one turn cause one refresh, with exactly the changed logs."""
     purgatory = Purgatory(asyncio.get_running_loop())
     first, second, third = logs(3)
     waiter = CountingWaiter()
@@ -67,7 +67,7 @@ async def test_appends_of_one_turn_cost_one_look_at_what_changed() -> None:
 
 
 async def test_a_waiter_that_has_not_enough_stays() -> None:
-    """Below min_bytes the fetch goes on waiting and is woken again."""
+    """Below min_bytes the fetch keeps waiting and is woken again."""
     purgatory = Purgatory(asyncio.get_running_loop())
     (log,) = logs(1)
     waiter = CountingWaiter(enough=2)
@@ -80,7 +80,7 @@ async def test_a_waiter_that_has_not_enough_stays() -> None:
 
 
 async def test_time_completes_a_waiter() -> None:
-    """After max_wait_ms the fetch is answered with what there is."""
+    """After max_wait_ms the fetch is answered with its data so far."""
     purgatory = Purgatory(asyncio.get_running_loop())
     waiter = CountingWaiter()
     waiter.expect(purgatory.wait(waiter, logs(1), 1))
@@ -90,7 +90,7 @@ async def test_time_completes_a_waiter() -> None:
 
 @dataclass
 class CountedTimer:
-    """A timer of `CountingLoop`; one that is cancelled leaves it."""
+    """A timer of `CountingLoop`, which drops it when cancelled."""
 
     loop: CountingLoop
     when_s: float
@@ -101,7 +101,7 @@ class CountedTimer:
 
 
 class CountingLoop:
-    """The running loop, with its time held still and the timers that were asked for."""
+    """The running loop with frozen time, and a list of the requested timers."""
 
     def __init__(self) -> None:
         self.timers: list[CountedTimer] = []
@@ -119,7 +119,7 @@ class CountingLoop:
 
 
 async def test_waits_that_end_together_share_a_timer() -> None:
-    """Ends are rounded up by a 25th of the wait at most, never down."""
+    """Deadlines are rounded up by a 25th of the wait at most, never down."""
     loop = CountingLoop()
     purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
     waiters = [CountingWaiter() for _ in range(10)]
@@ -137,7 +137,7 @@ async def test_waits_that_end_together_share_a_timer() -> None:
     ("wait_ms", "at_most_later_s"), [(1, 0.001), (25, 0.001), (250, 0.01), (60_000, 0.02), (2**31 - 1, 0.02)]
 )
 async def test_a_wait_is_little_longer_than_it_was_asked_for(wait_ms: int, at_most_later_s: float) -> None:
-    """By a millisecond for short waits, by 20 for long ones."""
+    """By a millisecond for short waits, by 20 ms for long ones."""
     loop = CountingLoop()
     loop.now_s += 0.0123
     waiter = CountingWaiter()
@@ -147,7 +147,7 @@ async def test_a_wait_is_little_longer_than_it_was_asked_for(wait_ms: int, at_mo
 
 
 async def test_a_watch_that_waits_again_is_not_ended_by_its_last_wait() -> None:
-    """Its time counts from the last beginning."""
+    """Its deadline counts from the last wait's beginning."""
     loop = CountingLoop()
     purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
     watch = purgatory.watch()
@@ -163,7 +163,7 @@ async def test_a_watch_that_waits_again_is_not_ended_by_its_last_wait() -> None:
 
 
 async def test_waits_that_end_early_leave_no_timer() -> None:
-    """A client may ask for waits of weeks, each of another length, and leave at once."""
+    """A client may request waits of weeks, each with another length, and disconnect at once."""
     loop = CountingLoop()
     purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
     for number in range(100):
@@ -176,7 +176,7 @@ async def test_waits_that_end_early_leave_no_timer() -> None:
 
 
 async def test_a_fetch_that_cannot_be_answered_keeps_no_other_from_its_answer() -> None:
-    """Neither when the time of both is over nor when both are woken."""
+    """Neither at a common deadline nor at a common wake."""
 
     class Broken(CountingWaiter):
         def encode(self) -> bytes:
@@ -198,7 +198,7 @@ async def test_a_fetch_that_cannot_be_answered_keeps_no_other_from_its_answer() 
 
 
 async def test_a_cancelled_waiter_is_forgotten() -> None:
-    """Nothing of a fetch stays when its connection has gone."""
+    """No state of a fetch remains when its connection is closed."""
     purgatory = Purgatory(asyncio.get_running_loop())
     (log,) = logs(1)
     waiter = CountingWaiter()
@@ -213,7 +213,7 @@ async def test_a_cancelled_waiter_is_forgotten() -> None:
 
 
 async def test_a_refresh_that_fails_fails_its_own_fetch_only() -> None:
-    """An exception goes to the fetch's future; other waiters of the log are completed."""
+    """The exception is set on the fetch's future; other waiters of the log are completed."""
     purgatory = Purgatory(asyncio.get_running_loop())
     (log,) = logs(1)
     good, bad = CountingWaiter(), CountingWaiter()
@@ -226,7 +226,7 @@ async def test_a_refresh_that_fails_fails_its_own_fetch_only() -> None:
 
 
 async def test_close_completes_all_and_those_to_come() -> None:
-    """When the broker stops nobody waits any more."""
+    """After the broker's stop no fetch waits."""
     purgatory = Purgatory(asyncio.get_running_loop())
     early, late = CountingWaiter(), CountingWaiter()
     early.expect(purgatory.wait(early, logs(1), 60_000))
@@ -257,7 +257,7 @@ async def test_a_watch_that_nobody_looks_at_is_told_once() -> None:
 
 
 async def test_a_watch_that_waits_is_told_every_time() -> None:
-    """A fetch of a session that needs more than one append gets them all."""
+    """A fetch of a session that needs several appends is notified of each."""
     purgatory = Purgatory(asyncio.get_running_loop())
     (log,) = logs(1)
     watch = purgatory.watch()
@@ -273,7 +273,7 @@ async def test_a_watch_that_waits_is_told_every_time() -> None:
 
 
 async def test_a_closed_watch_leaves_nothing() -> None:
-    """Logs that have told it, and logs that have not, know nothing of it any more."""
+    """No log keeps a reference to it, notified or not."""
     purgatory = Purgatory(asyncio.get_running_loop())
     first, second = logs(2)
     watch, other = purgatory.watch(), purgatory.watch()

@@ -1,4 +1,4 @@
-"""Jobs by the clock, which the tests move, and waiting until all that was due is done."""
+"""Jobs by the clock, which the tests move, and waits until all due work is done."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 
 
 async def test_a_periodic_job_follows_the_clock() -> None:
-    """Moving the clock past the interval runs the job at once, and once however far the clock has moved."""
+    """Moving the clock past the interval runs the job at once, and only once for any distance."""
     clock = SettableClock(1_000_000)
     scheduler = Scheduler(clock)
     runs: list[int] = []
@@ -37,7 +37,7 @@ async def test_a_periodic_job_follows_the_clock() -> None:
 
 
 async def test_a_job_that_fails_does_not_stop_the_others() -> None:
-    """The failure is logged, the other jobs go on."""
+    """The failure is logged, the other jobs continue."""
     clock = SettableClock(0)
     scheduler = Scheduler(clock)
     runs: list[str] = []
@@ -59,7 +59,7 @@ async def test_a_job_that_fails_does_not_stop_the_others() -> None:
 
 
 async def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Until the job has run: a full disk is one line, not one for each try. Only what is not the disk's has a traceback."""
+    """Until the job succeeds: a full disk is one line, not one per retry. Only errors other than OSError have a traceback."""
     clock = SettableClock(0)
     scheduler = Scheduler(clock)
     outcomes: list[Exception | None] = [OSError("full"), OSError("full"), None, OSError("full"), ValueError("bug")]
@@ -84,7 +84,7 @@ async def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture)
 
 
 async def test_poke_brings_a_new_due_time_into_effect() -> None:
-    """A job that was not due and becomes due is run when the scheduler is told to look."""
+    """A job that becomes due runs after a poke."""
     scheduler = Scheduler(SettableClock(0))
     due: list[int] = []
     done = asyncio.Event()
@@ -104,7 +104,7 @@ async def test_poke_brings_a_new_due_time_into_effect() -> None:
 
 
 async def test_producer_ids_are_recorded_before_they_are_given() -> None:
-    """A block of ids is on disk before its first id leaves; concurrent takers share one block."""
+    """A block of ids is on disk before its first id is given; concurrent callers share one block."""
     committed: list[int] = []
 
     async def commit(end: int) -> None:
@@ -124,7 +124,7 @@ async def test_producer_ids_are_recorded_before_they_are_given() -> None:
 
 @pytest.fixture
 async def scheduler() -> AsyncIterator[Scheduler]:
-    """A scheduler that runs, by a clock that stands."""
+    """A running scheduler with a frozen clock."""
     found = Scheduler(SettableClock(1_000_000))
     found.start()
     yield found
@@ -132,7 +132,7 @@ async def scheduler() -> AsyncIterator[Scheduler]:
 
 
 async def test_every_job_looks_whatever_its_interval(scheduler: Scheduler) -> None:
-    """Once, and its next time is an interval from now."""
+    """It runs once, and its next time is an interval from now."""
     runs: list[str] = []
 
     async def run() -> None:
@@ -146,7 +146,7 @@ async def test_every_job_looks_whatever_its_interval(scheduler: Scheduler) -> No
 
 
 async def test_what_a_job_makes_due_is_waited_for(scheduler: Scheduler) -> None:
-    """Also by a job that ran before it in the same pass."""
+    """Including a job that ran earlier in the same pass."""
     left = [3]
     runs: list[int] = []
 
@@ -165,7 +165,7 @@ async def test_what_a_job_makes_due_is_waited_for(scheduler: Scheduler) -> None:
 
 
 async def test_a_job_that_fails_is_named_and_not_waited_for(scheduler: Scheduler) -> None:
-    """It stays due, and the others have had their turn."""
+    """It stays due, and the others have run."""
     runs: list[str] = []
 
     async def fail() -> None:
@@ -182,7 +182,7 @@ async def test_a_job_that_fails_is_named_and_not_waited_for(scheduler: Scheduler
 
 
 async def test_several_may_wait(scheduler: Scheduler) -> None:
-    """Each is told."""
+    """Each gets the result."""
     assert await asyncio.gather(*(scheduler.settled() for _ in range(3))) == [[], [], []]
 
 
@@ -211,7 +211,7 @@ async def test_a_stop_cancels_who_waits() -> None:
 
 
 async def test_timers_run_out_when_they_are_advanced() -> None:
-    """In the order of their deadlines; those with time left have less of it; what a callback sets counts from now."""
+    """In the order of their deadlines; the others get closer; timers set by a callback count from now."""
     timers = Timers(asyncio.get_running_loop())
     fired: list[str] = []
 

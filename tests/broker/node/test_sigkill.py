@@ -1,4 +1,4 @@
-"""What was acknowledged survives SIGKILL: a real broker process under load is killed, started again and read.
+"""Acknowledged records survive SIGKILL: a broker process under load is killed, restarted and read.
 
 The kernel keeps what a killed process wrote, so no sync is needed for this; a power cut is another matter.
 """
@@ -76,7 +76,7 @@ class Load:
             self._expected.clear()
 
     async def send_again(self, client: WireClient) -> None:
-        """Send what was not acknowledged once more; each batch gets the offset it had or would have had."""
+        """Resend unacknowledged batches; each gets the offset that it had or would have had."""
         assert self.is_idempotent
         for batch in self.in_flight:
             self._send(client, batch)
@@ -84,7 +84,7 @@ class Load:
             await self._take_answer(client)
 
     def check(self, stored: list[bytes]) -> None:
-        """What is stored is what was sent, in order, once, with all that was acknowledged."""
+        """Check that the stored records are the sent ones, in order, once, with all acknowledged ones."""
         assert len(stored) >= self.acknowledged, f"{self.topic}: acknowledged records are missing"
         assert stored == self.values[: len(stored)], self.topic
         if self.is_idempotent:
@@ -118,7 +118,7 @@ class Load:
 
 
 async def read_all(client: WireClient, topic: str) -> list[bytes]:
-    """Every value of a topic, whose offsets must count up from 0."""
+    """Return every value of a topic; offsets must count up from 0."""
     values: list[bytes] = []
     while True:
         response = await client.call(FETCH, 12, fetch_fields(topic, len(values)))
@@ -136,7 +136,7 @@ async def read_all(client: WireClient, topic: str) -> list[bytes]:
 
 
 async def wait_for_load(loads: list[Load], running: list[asyncio.Task[None]], count: int) -> None:
-    """Return when so many batches more have been acknowledged."""
+    """Return when this many more batches were acknowledged."""
     goal = sum(load.acknowledged_batches for load in loads) + count
     async with asyncio.timeout(LOAD_TIMEOUT_S):
         while sum(load.acknowledged_batches for load in loads) < goal:

@@ -1,4 +1,4 @@
-"""What the tests of compacting on demand share: a broker that cleans only when it is told to, and a topic for it."""
+"""Shared parts of the tests of compaction on demand: a broker that cleans only on request, and a topic."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def clock() -> SettableClock:
 
 @pytest.fixture
 async def broker(tmp_path: Path, clock: SettableClock) -> AsyncIterator[Broker]:
-    """A broker whose cleaner does nothing of its own accord."""
+    """A broker whose cleaner does nothing without a request."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties={"log.cleaner.enable": "false"})
     async with Broker(config, env=RealEnv(clock=clock)) as running:
         yield running
 
 
 async def fill(wire: WireClient, topic: str = "t", **configs: str) -> None:
-    """A compacted topic with three values of one key."""
+    """Create a compacted topic with three values of one key."""
     configs.setdefault("cleanup_policy", "compact")
     assert (await wire.create(topic, **configs)).error_code == 0
     for value in "123":

@@ -1,4 +1,4 @@
-"""The clock that people move: what follows it, what does not, and that everything due has happened when a move is over."""
+"""The manual clock: work that follows it, work that does not, and that all due work is done when a move ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ START_MS = 1_800_000_000_000
 
 @asynccontextmanager
 async def frozen(**config: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
-    """A broker in memory whose clock stands still, and a connection to it."""
+    """A broker in memory with a frozen clock, and a connection to it."""
     settings = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_partitions": 1, **config}
     env = MemoryEnv(SettableClock(START_MS))
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir="/data", **settings), env=env) as broker:
@@ -46,7 +46,7 @@ async def frozen(**config: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
 
 
 def manual(path: Path, **config: Any) -> Broker:
-    """A broker as `--clock manual` makes it."""
+    """A broker as with `--clock manual`."""
     return Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=path, diamant_clock="manual", **config))
 
 
@@ -54,7 +54,7 @@ def manual(path: Path, **config: Any) -> Broker:
 
 
 async def test_the_systems_clock_is_not_moved(tmp_path: Path) -> None:
-    """Without the flag every verb that would move it is refused with a sentence that names the flag; looking is free."""
+    """Without the flag, every operation that would move it is refused with a text that names the flag; reading works."""
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
         assert broker.clock.state().kind == "system"
         assert not broker.clock.state().is_frozen
@@ -71,7 +71,7 @@ async def test_the_systems_clock_is_not_moved(tmp_path: Path) -> None:
 
 
 async def test_it_goes_forward_only() -> None:
-    """Back, by nothing that is a duration, or beyond the year 9999: refused, and the clock stays."""
+    """Backwards, by an invalid duration, or beyond the year 9999: refused, and the clock stays."""
     async with frozen() as (broker, _):
         for duration in (-1, "8", "d", "8 parsecs", "-8d", ""):
             with pytest.raises(BadArgument):
@@ -87,7 +87,7 @@ async def test_it_goes_forward_only() -> None:
 
 
 async def test_a_move_is_told_of() -> None:
-    """The report says from where to where, and by progress anybody can see how far it is."""
+    """The report has start and end, and the progress is visible during the move."""
     async with frozen() as (broker, _):
         seen: list[dict[str, Any]] = []
         progress = Progress(lambda now: seen.append(now.to_fields()))
@@ -98,7 +98,7 @@ async def test_a_move_is_told_of() -> None:
 
 
 async def test_a_frozen_clock_stands_and_a_resumed_one_runs(tmp_path: Path) -> None:
-    """Frozen it moves only when told to; resumed it goes on from where it stands, with real time."""
+    """A frozen clock moves only on request; a resumed one continues from its time, with real time."""
     async with manual(tmp_path) as broker:
         assert not broker.clock.state().is_frozen
         stood = (await broker.clock.freeze()).now_ms
@@ -112,14 +112,14 @@ async def test_a_frozen_clock_stands_and_a_resumed_one_runs(tmp_path: Path) -> N
 
 
 async def test_moves_wait_for_each_other() -> None:
-    """Two at once add up; none is lost."""
+    """Two concurrent moves add up."""
     async with frozen() as (broker, _):
         await asyncio.gather(*(broker.clock.advance(DAY_MS) for _ in range(5)))
         assert broker.clock.now_ms() == START_MS + 5 * DAY_MS
 
 
 def test_another_thread_and_another_loop_may_move_it(tmp_path: Path) -> None:
-    """With a broker in its own thread, by `call` or awaited in a loop of the caller's."""
+    """With a broker in its own thread, by `call` or awaited in the caller's loop."""
     with manual(tmp_path) as broker:
         before_ms = broker.clock.now_ms()
         broker.call(broker.clock.freeze())
@@ -129,14 +129,14 @@ def test_another_thread_and_another_loop_may_move_it(tmp_path: Path) -> None:
 
 
 async def test_the_brokers_own_thread_must_not_wait_for_itself(tmp_path: Path) -> None:
-    """`call` there is refused at once: it would never end."""
+    """`call` is refused there at once: it would deadlock."""
     async with manual(tmp_path) as broker:
         with pytest.raises(RuntimeError, match="await the call"):
             broker.call(broker.clock.advance(1))
 
 
 async def test_a_frozen_broker_does_not_look_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With something due in a millisecond it sleeps until somebody moves the clock."""
+    """With work due in a millisecond, it sleeps until the clock is moved."""
     async with manual(tmp_path) as broker, WireClient(broker.bootstrap_servers) as wire:
         await broker.clock.freeze()
         await wire.create("t", cleanup_policy="compact", max_compaction_lag_ms="1")
@@ -163,7 +163,7 @@ async def test_a_frozen_broker_does_not_look_all_the_time(tmp_path: Path, monkey
 
 
 async def test_what_was_superseded_is_gone_when_a_move_returns() -> None:
-    """One millisecond before max.compaction.lag.ms it is all there; at its end the segment is closed and cleaned."""
+    """One millisecond before max.compaction.lag.ms all is there; at its end the segment is closed and cleaned."""
     async with frozen() as (broker, wire):
         await wire.create("t", cleanup_policy="compact", max_compaction_lag_ms=str(HOUR_MS))
         await produce(wire, "t", "a=1", "b=1", timestamp=START_MS)
@@ -176,7 +176,7 @@ async def test_what_was_superseded_is_gone_when_a_move_returns() -> None:
 
 
 async def test_a_move_stops_where_something_is_due() -> None:
-    """Of eight days a tombstone's round falls into the first and its horizon into the second: gone when the move is over."""
+    """Of eight days, a tombstone's round is due in the first and its horizon in the second: it is gone after the move."""
     async with frozen() as (broker, wire):
         lag: Any = {"max_compaction_lag_ms": str(HOUR_MS), "delete_retention_ms": str(DAY_MS)}
         await wire.create("t", cleanup_policy="compact", **lag)
@@ -190,7 +190,7 @@ async def test_a_move_stops_where_something_is_due() -> None:
 
 
 async def test_mode_kafka_cleans_what_is_due_at_the_end_of_a_move() -> None:
-    """Nothing is known of deadlines there, but what is eligible has been cleaned when the move returns."""
+    """It has no known deadlines, but eligible logs are cleaned when the move returns."""
     async with frozen(diamant_cleaner_mode="kafka") as (broker, wire):
         lag = {"max_compaction_lag_ms": str(DAY_MS), "min_cleanable_dirty_ratio": "1", "segment_ms": "1000"}
         await wire.create("t", 1, **{"cleanup_policy": "compact", **lag})
@@ -206,7 +206,7 @@ async def test_mode_kafka_cleans_what_is_due_at_the_end_of_a_move() -> None:
 
 @pytest.mark.parametrize("mode", ["prompt", "kafka"])
 async def test_retention_is_by_the_clock(mode: str) -> None:
-    """Whatever is left of its check interval: one millisecond before the time all is there, then nothing."""
+    """Regardless of its check interval: one millisecond before the time all is there, then nothing."""
     async with frozen(diamant_cleaner_mode=mode) as (broker, wire):
         await wire.create("t", retention_ms=str(DAY_MS))
         await produce(wire, "t", "a=1", timestamp=START_MS)
@@ -217,7 +217,7 @@ async def test_retention_is_by_the_clock(mode: str) -> None:
 
 
 async def test_deleted_files_go_by_the_clock() -> None:
-    """file.delete.delay.ms after they were deleted they are removed from the disk before the move returns."""
+    """file.delete.delay.ms after their deletion they are removed from disk before the move returns."""
     async with frozen() as (broker, wire):
         await wire.create("t", retention_ms=str(DAY_MS), file_delete_delay_ms="60000")
         await produce(wire, "t", "a=1", timestamp=START_MS)
@@ -232,7 +232,7 @@ async def test_deleted_files_go_by_the_clock() -> None:
 
 
 async def test_an_open_transaction_times_out() -> None:
-    """At its timeout it is there, one millisecond later aborted, and what it held back can be cleaned and read."""
+    """At its timeout it is open, one millisecond later aborted, and records held by it can be cleaned and read."""
     async with frozen() as (broker, wire):
         txn = TxnProducer(wire, "id")
         await txn.wait_for_coordinator()
@@ -250,7 +250,7 @@ async def test_an_open_transaction_times_out() -> None:
 
 
 async def test_the_end_of_a_transaction_lets_the_cleaner_go_on_in_the_same_move() -> None:
-    """The move stops at the timeout: what the transaction held back is cleaned then, and its horizon counts from there."""
+    """The move stops at the timeout: held records are cleaned then, and the horizon counts from there."""
     async with frozen() as (broker, wire):
         txn = TxnProducer(wire, "id")
         await txn.wait_for_coordinator()
@@ -276,7 +276,7 @@ async def test_the_end_of_a_transaction_lets_the_cleaner_go_on_in_the_same_move(
 
 
 async def test_transactional_ids_expire() -> None:
-    """transactional.id.expiration.ms after the last use of an id nothing is known of it."""
+    """An id is unknown transactional.id.expiration.ms after its last use."""
     async with frozen() as (broker, wire):
         txn = TxnProducer(wire, "id")
         await txn.wait_for_coordinator()
@@ -289,7 +289,7 @@ async def test_transactional_ids_expire() -> None:
 
 
 async def test_committed_offsets_expire() -> None:
-    """offsets.retention.minutes after the commit of a group without members it is gone, not a millisecond earlier."""
+    """offsets.retention.minutes after a memberless group's commit it is gone, and not a millisecond earlier."""
     async with frozen(offsets_retention_minutes=60) as (broker, wire):
         await wire.create("t")
         await find_coordinator(wire)
@@ -303,7 +303,7 @@ async def test_committed_offsets_expire() -> None:
 
 
 async def test_producers_expire() -> None:
-    """producer.id.expiration.ms after its last batch a producer's state is forgotten."""
+    """A producer's state is dropped producer.id.expiration.ms after its last batch."""
     async with frozen() as (broker, wire):
         txn = TxnProducer(wire, "id")
         await txn.wait_for_coordinator()
@@ -319,7 +319,7 @@ async def test_producers_expire() -> None:
 
 
 async def test_log_append_time_is_the_clocks() -> None:
-    """Records of a LogAppendTime topic get the time that the clock shows."""
+    """Records of a LogAppendTime topic get the clock's time."""
     async with frozen() as (broker, wire):
         await wire.create("t", message_timestamp_type="LogAppendTime")
         await broker.clock.advance("8d")
@@ -331,7 +331,7 @@ async def test_log_append_time_is_the_clocks() -> None:
 
 
 async def test_members_survive_eight_days() -> None:
-    """Sessions are on real time: the group keeps its member."""
+    """Sessions use real time: the group keeps its member."""
     async with frozen() as (broker, wire):
         await wire.create("t")
         await find_coordinator(wire)
@@ -367,7 +367,7 @@ async def committed_by_member(broker: Broker, wire: WireClient) -> None:
 
 
 async def test_sessions_advance_when_told_to() -> None:
-    """With `sessions` who did not send a heartbeat is thrown out, and the group's offsets expire from then on."""
+    """With `sessions` a member without heartbeats is removed, and the group's offsets expire from then on."""
     async with frozen(offsets_retention_minutes=24 * 60) as (broker, wire):
         await committed_by_member(broker, wire)
         await broker.clock.advance("1h", sessions=True)
@@ -379,7 +379,7 @@ async def test_sessions_advance_when_told_to() -> None:
 
 
 async def test_a_group_that_ends_on_the_way_expires_on_the_way() -> None:
-    """In one move its member is thrown out in the first minutes, so that its offsets are past their day at the end."""
+    """In one move its member is removed in the first minutes, so its offsets are older than a day at the end."""
     async with frozen(offsets_retention_minutes=24 * 60) as (broker, wire):
         await committed_by_member(broker, wire)
         await broker.clock.advance("2d", sessions=True)
@@ -387,7 +387,7 @@ async def test_a_group_that_ends_on_the_way_expires_on_the_way() -> None:
 
 
 async def test_producers_stamps_are_bound_by_the_later_clock(tmp_path: Path) -> None:
-    """Behind real time, what producers stamp now is not too far ahead; ahead of it, the clock itself is the bound."""
+    """If the clock is behind real time, present timestamps are still accepted; if ahead, the clock is the bound."""
     async with manual(tmp_path) as broker, WireClient(broker.bootstrap_servers) as wire:
         await broker.clock.freeze()
         broker.env.clock = ManualClock(START_MS - 10_000 * DAY_MS, is_frozen=True)
@@ -406,7 +406,7 @@ async def test_producers_stamps_are_bound_by_the_later_clock(tmp_path: Path) -> 
 
 
 async def test_a_job_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """The move goes on to its end, the report names the job, the log has the reason."""
+    """The move completes, the report names the job, the log has the reason."""
     async with frozen() as (broker, wire):
         await broker.clock.advance(0)
         await wire.create("t")
@@ -421,7 +421,7 @@ async def test_a_job_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> No
 
 
 async def test_a_move_ends_in_time(tmp_path: Path) -> None:
-    """What is due and takes longer than it may: TimedOut; the clock stands where it got to, in the file, too."""
+    """Due work exceeds the timeout: TimedOut; the clock keeps the time reached, in its file, too."""
     async with manual(tmp_path) as broker:
         await broker.clock.freeze()
         before_ms = broker.clock.now_ms()
@@ -437,7 +437,7 @@ async def test_a_move_ends_in_time(tmp_path: Path) -> None:
 
 
 async def test_deadlines_without_end_do_not_hold_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After so many stops on the way it goes straight to the end."""
+    """After the most stops on the way it moves straight to the end."""
     async with frozen() as (broker, _):
         monkeypatch.setattr(
             type(broker.services.cleaning), "next_deadline_ms", property(lambda _: broker.clock.now_ms() + 1)
@@ -448,7 +448,7 @@ async def test_deadlines_without_end_do_not_hold_a_move(monkeypatch: pytest.Monk
 
 
 async def test_a_stop_ends_a_move() -> None:
-    """A broker that is stopped in the middle of a move stops; whoever waits is cancelled."""
+    """A broker stopped during a move stops; the waiting caller is cancelled."""
     async with frozen() as (broker, wire):
         await wire.create("t", cleanup_policy="compact")
         await broker.services.cleaning.service()
@@ -471,7 +471,7 @@ async def test_a_stop_ends_a_move() -> None:
 
 
 async def test_a_running_clock_goes_on_after_a_restart(tmp_path: Path) -> None:
-    """As far ahead as it was, and at least where it was."""
+    """With the same lead over real time, and at least its last time."""
     async with manual(tmp_path) as broker:
         await broker.clock.advance("8d")
         last_ms = broker.clock.now_ms()
@@ -481,7 +481,7 @@ async def test_a_running_clock_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_frozen_clock_stands_after_a_restart(tmp_path: Path) -> None:
-    """Exactly where it stood."""
+    """At exactly the same time."""
     async with manual(tmp_path) as broker:
         await broker.clock.freeze()
         await broker.clock.advance("8d")
@@ -491,7 +491,7 @@ async def test_a_frozen_clock_stands_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_time_does_not_go_back_after_a_crash() -> None:
-    """The file is durable before the clock moves: a loss of power in the middle of a move cannot take time back."""
+    """The file is durable before the clock moves: a power loss during a move cannot take time back."""
     env = MemoryEnv(SystemClock())
     config = BrokerConfig(listen="127.0.0.1:0", data_dir="/data", diamant_clock="manual")
     async with Broker(config, env=env) as broker:
@@ -505,7 +505,7 @@ async def test_time_does_not_go_back_after_a_crash() -> None:
 
 
 async def test_a_broker_without_the_flag_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A directory that knew a manual clock is opened by the system's, which is said; the file stays for the next time."""
+    """A directory used with a manual clock is opened with the system's, with a warning; the file is kept."""
     async with manual(tmp_path) as broker:
         await broker.clock.advance("8d")
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
@@ -518,7 +518,7 @@ async def test_a_broker_without_the_flag_warns(tmp_path: Path, caplog: pytest.Lo
     "text", ["", "version=1\n", "now.ms=x", "\xff\xfe", "version=0\nnow.ms=-5\nahead.ms=0\nis.frozen=true"]
 )
 async def test_a_broken_file_keeps_the_broker_from_starting(tmp_path: Path, text: str) -> None:
-    """Nobody knows how late it was: the error names the file, and nothing holds the directory afterwards."""
+    """The time is unknown: the error names the file, and the directory is released."""
     (tmp_path / "diamant-clock").write_text(text)
     with pytest.raises(CannotStart, match="diamant-clock"):
         await manual(tmp_path).start()

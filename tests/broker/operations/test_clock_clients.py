@@ -1,4 +1,4 @@
-"""Real clients while the clock of their broker moves."""
+"""Real clients while their broker's clock moves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def wait_until(poll: Callable[[], object], condition: Callable[[], bool]) -> Non
 
 @pytest.mark.slow
 def test_a_consumer_does_not_notice_eight_days(diamant_manual_broker: Broker) -> None:
-    """confluent-kafka keeps its assignment and its offsets, and reads on; what expires is not what is in use."""
+    """confluent-kafka keeps its assignment and its offsets, and reads on; nothing in use expires."""
     from confluent_kafka import Consumer, Producer
 
     broker = diamant_manual_broker

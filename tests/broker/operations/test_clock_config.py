@@ -1,4 +1,4 @@
-"""The clock moved by a configuration of the broker, for clients that have nothing but Kafka's admin client."""
+"""The clock moved by a broker configuration, for clients with nothing but Kafka's admin client."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def shown(wire: WireClient) -> dict[str, str]:
 
 
 async def test_everything_due_has_happened_when_the_answer_comes() -> None:
-    """What was superseded is gone; the time is shown, nothing is stored, and the clock can be moved again."""
+    """Superseded records are gone; the time is shown, nothing is stored, and the clock can be moved again."""
     async with frozen(node_id=1) as (broker, wire):
         await wire.create("t", 1, cleanup_policy="compact", max_compaction_lag_ms=str(HOUR_MS))
         await produce(wire, "t", "k=1", "k=2", timestamp=START_MS)
@@ -45,7 +45,7 @@ async def test_everything_due_has_happened_when_the_answer_comes() -> None:
 
 
 async def test_with_other_configurations_and_validation_only() -> None:
-    """The others are set; if one is refused, or nothing is to be done, the clock stays where it is."""
+    """The others are set; if one is refused, or only validated, the clock does not move."""
     async with frozen(node_id=1) as (broker, wire):
         assert await advance(wire, "1d", validate_only=True) == (ErrorCode.NONE, None)
         assert await advance(wire, None, DELETE) == (ErrorCode.NONE, None)
@@ -60,7 +60,7 @@ async def test_with_other_configurations_and_validation_only() -> None:
 
 @pytest.mark.parametrize("value", ["soon", "", "-1", "9" * 15 + "d"])
 async def test_nonsense_is_refused(value: str) -> None:
-    """With a sentence that says what is wrong; the clock stays."""
+    """With a text that states the problem; the clock stays."""
     async with frozen(node_id=1) as (broker, wire):
         code, message = await advance(wire, value)
         assert code == ErrorCode.INVALID_CONFIG
@@ -75,7 +75,7 @@ async def test_nonsense_is_refused(value: str) -> None:
 
 
 async def test_alter_configs_passes_it_over() -> None:
-    """Clients that replace one value send back all that they were shown: it is no command there."""
+    """Clients that replace one value send back all described entries: it is no command there."""
     async with frozen(node_id=1) as (broker, wire):
         configs = [{"name": name, "value": value} for name, value in (await shown(wire)).items()]
         resource = {"resource_type": BROKER, "resource_name": "1", "configs": configs}
@@ -85,7 +85,7 @@ async def test_alter_configs_passes_it_over() -> None:
 
 
 async def test_the_systems_clock_is_not_moved(tmp_path: Path) -> None:
-    """It is refused, with the flag that it takes, and nothing is shown of it."""
+    """It is refused, with the necessary flag, and no entry is shown."""
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, node_id=1)) as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             code, message = await advance(wire, "1d")

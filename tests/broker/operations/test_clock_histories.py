@@ -1,4 +1,4 @@
-"""A long move is as good as many short ones, whatever was written: the same records are left, in the same segments."""
+"""One long move equals many short ones, for any history: the same records remain, in the same segments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ State = dict[str, tuple[list[tuple[int, str, str]], list[int], int]]
 
 
 async def after_a_history(seed: int, steps: list[int]) -> State:
-    """Write at random, then move the clock in `steps`; records, base offsets and log start of each topic."""
+    """Write at random, then move the clock in `steps`; return records, base offsets and log start of each topic."""
     chance = random.Random(seed)
     env = MemoryEnv(SettableClock(START_MS))
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir="/data"), env=env) as broker:
@@ -61,7 +61,7 @@ async def after_a_history(seed: int, steps: list[int]) -> State:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 async def test_a_long_move_is_as_good_as_many_short_ones(seed: int) -> None:
-    """Eight days at once and in steps of seven hours (and a rest) leave the same behind; the seed is the test's id."""
+    """Eight days at once and in steps of seven hours (plus a rest) have the same result; the seed is the test's id."""
     short = [7 * HOUR_MS] * (MOVE_MS // (7 * HOUR_MS))
     short.append(MOVE_MS - sum(short))
     assert await after_a_history(seed, [MOVE_MS]) == await after_a_history(seed, short)

@@ -1,4 +1,4 @@
-"""`broker.compact`: from its loop, another loop and a thread, over HTTP and on the command line; and how it ends."""
+"""`broker.compact`: from its loop, another loop and a thread, over HTTP and on the command line; and its outcomes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["broker", "clock", "gate"]
 
 
 async def test_compact_and_read(broker: Broker, wire: WireClient) -> None:
-    """When the call is over, a consumer reads the last values only; the report adds up, as JSON too."""
+    """After the call, a consumer reads the last values only; the report adds up, as JSON too."""
     await fill(wire)
     progress = Progress()
     report = await broker.compact("t", progress=progress)
@@ -50,7 +50,7 @@ async def test_compact_and_read(broker: Broker, wire: WireClient) -> None:
 
 
 async def test_ten_thousand_records(broker: Broker, wire: WireClient) -> None:
-    """They are cleaned by a thread of the broker: a worker process would take longer to start."""
+    """A thread of the broker cleans them: a worker process would take longer to start."""
     await fill(wire)
     for batch in range(100):
         await produce(wire, "t", *(f"k{index}=" + f"{batch:0200}" for index in range(100)), timestamp=START_MS)
@@ -77,7 +77,7 @@ async def test_an_internal_topic(broker: Broker, wire: WireClient) -> None:
 
 
 async def test_what_cannot_be_compacted(broker: Broker, wire: WireClient) -> None:
-    """Unknown topics and partitions, a delete-only topic, arguments that make no sense: each says what is wrong."""
+    """Unknown topics and partitions, a delete-only topic, invalid arguments: each error states the problem."""
     await wire.create("d")
     with pytest.raises(NotFound, match="there is no topic 'absent'"):
         await broker.compact("absent")
@@ -94,7 +94,7 @@ async def test_what_cannot_be_compacted(broker: Broker, wire: WireClient) -> Non
 
 
 async def test_a_timeout_leaves_the_round_to_the_next_call(broker: Broker, wire: WireClient, gate: Gate) -> None:
-    """The call ends in time; the round goes on, and the next call joins it."""
+    """The call ends at its timeout; the round continues, and the next call joins it."""
     await fill(wire)
     with pytest.raises(TimedOut, match="t was not compacted within 50 ms"):
         await broker.compact("t", timeout_ms=50)
@@ -119,7 +119,7 @@ async def test_a_topic_deleted_while_it_is_compacted(broker: Broker, wire: WireC
 
 
 async def test_a_broker_that_stops(tmp_path: Path, gate: Gate) -> None:
-    """Calls end at once when the broker is told to stop, and do not keep it from stopping."""
+    """Calls end at once when the broker stops, and do not delay the stop."""
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             await fill(wire)
@@ -135,7 +135,7 @@ async def test_a_broker_that_stops(tmp_path: Path, gate: Gate) -> None:
 
 
 async def test_no_more_calls_than_are_allowed(broker: Broker, wire: WireClient, gate: Gate) -> None:
-    """Beyond the limit a call is refused, and possible again when others have ended."""
+    """Beyond the limit a call is refused, and accepted again when others have ended."""
     await fill(wire)
     calls = [asyncio.ensure_future(broker.compact("t")) for _ in range(MAX_CALLS)]
     await wait_until(gate.begun.is_set)
@@ -147,7 +147,7 @@ async def test_no_more_calls_than_are_allowed(broker: Broker, wire: WireClient, 
 
 
 async def test_tombstones_gone_by_the_clock(broker: Broker, wire: WireClient, clock: SettableClock) -> None:
-    """The time of the horizon comes at once if asked for; else the call returns when the clock has passed it."""
+    """The horizon is returned at once if requested; otherwise the call returns when the clock has passed it."""
     await wire.create("t", cleanup_policy="compact", delete_retention_ms=str(DAY_MS))
     await produce(wire, "t", "a=1", timestamp=START_MS)
     await produce(wire, "t", "a=", timestamp=START_MS)
@@ -167,7 +167,7 @@ async def test_tombstones_gone_by_the_clock(broker: Broker, wire: WireClient, cl
 
 @pytest.fixture
 def other_broker(tmp_path: Path) -> Iterator[BlockingBroker]:
-    """A broker in a thread of its own, with HTTP."""
+    """A broker in its own thread, with HTTP."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0")
     with Broker(config) as running:
         yield running
@@ -227,7 +227,7 @@ def test_over_http_and_on_the_command_line(other_broker: Broker) -> None:
 
 @pytest.mark.slow
 def test_nothing_of_it_is_imported_before_it_is_asked_for(tmp_path: Path) -> None:
-    """A broker with a compacted topic that nobody compacts on demand has none of the modules."""
+    """A broker with a compacted topic loads none of these modules without a request."""
     program = (
         "import asyncio, sys\n"
         "from diamant import Broker, BrokerConfig\n"
@@ -284,7 +284,7 @@ def test_the_examples_of_the_guide(tmp_path: Path) -> None:
 
 
 def test_the_guide_is_complete() -> None:
-    """Each entry of DescribeConfigs and each error code has its row; limits are those of the code."""
+    """Each entry of DescribeConfigs and each error code has its row; limits equal those of the code."""
     assert set(re.findall(r"^\| `(diamant\.[a-z.]+)` \|", PAGE, re.MULTILINE)) == set(ROWS)
     for code in {*compact_config._CODES.values(), "KAFKA_STORAGE_ERROR"}:
         name = code if isinstance(code, str) else code.name

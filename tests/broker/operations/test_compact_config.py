@@ -1,4 +1,4 @@
-"""Compaction by Kafka's own protocol: `diamant.compact=now`, and what DescribeConfigs tells of a topic."""
+"""Compaction by Kafka's own protocol: `diamant.compact=now`, and a topic's figures in DescribeConfigs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TIMEOUT_S = 60
 
 
 async def figures(wire: WireClient, topic: str = "t") -> dict[str, str]:
-    """The entries of Diamant, by name."""
+    """Return Diamant's entries, by name."""
     result = await describe(wire, TOPIC, topic)
     return {config.name: config.value for config in result.configs if config.name.startswith("diamant.")}
 
@@ -37,7 +37,7 @@ async def figures(wire: WireClient, topic: str = "t") -> dict[str, str]:
 
 
 async def test_the_answer_comes_when_it_is_done(broker: Broker, wire: WireClient) -> None:
-    """After the answer a consumer reads the last values only, and nothing of the command is stored."""
+    """After the answer a consumer reads the last values only, and the command is not stored."""
     await fill(wire)
     result = await alter(wire, TOPIC, "t", COMPACT)
     assert (result.error_code, result.error_message) == (ErrorCode.NONE, None)
@@ -46,7 +46,7 @@ async def test_the_answer_comes_when_it_is_done(broker: Broker, wire: WireClient
 
 
 async def test_validate_only_does_nothing(broker: Broker, wire: WireClient) -> None:
-    """But it says what would be refused."""
+    """But it reports refusals."""
     await fill(wire)
     await wire.create("d")
     assert (await alter(wire, TOPIC, "t", COMPACT, validate_only=True)).error_code == ErrorCode.NONE
@@ -56,7 +56,7 @@ async def test_validate_only_does_nothing(broker: Broker, wire: WireClient) -> N
 
 
 async def test_what_is_refused(broker: Broker, wire: WireClient) -> None:
-    """A delete-only topic, other values and operations, what can only be read, unknown topics: each with its code."""
+    """A delete-only topic, other values and operations, read-only entries, unknown topics: each with its code."""
     await fill(wire)
     await wire.create("d")
     result = await alter(wire, TOPIC, "d", COMPACT)
@@ -80,7 +80,7 @@ async def test_what_is_refused(broker: Broker, wire: WireClient) -> None:
 
 
 async def test_it_follows_the_changes_that_come_with_it(broker: Broker, wire: WireClient) -> None:
-    """One request may make a topic a compacted one and compact it; and may not compact one that it makes delete-only."""
+    """One request may make a topic compacted and compact it, but not compact one that it makes delete-only."""
     await fill(wire, cleanup_policy="delete")
     result = await alter(wire, TOPIC, "t", COMPACT, ("cleanup.policy", SET, "compact,delete"))
     assert result.error_code == ErrorCode.NONE
@@ -105,7 +105,7 @@ async def test_several_topics_at_once(broker: Broker, wire: WireClient) -> None:
 
 
 async def test_the_wait_is_bounded_and_a_retry_joins(broker: Broker, wire: WireClient, gate: Gate) -> None:
-    """After diamant.compact.wait.max.ms the answer is REQUEST_TIMED_OUT; the same again waits for the same compaction."""
+    """After diamant.compact.wait.max.ms the answer is REQUEST_TIMED_OUT; a retry waits for the same compaction."""
     assert (await alter(wire, BROKER, "1", ("diamant.compact.wait.max.ms", SET, "500"))).error_code == ErrorCode.NONE
     await fill(wire)
     result = await alter(wire, TOPIC, "t", COMPACT)
@@ -123,7 +123,7 @@ async def test_the_wait_is_bounded_and_a_retry_joins(broker: Broker, wire: WireC
 
 
 async def test_others_are_no_retries(broker: Broker, wire: WireClient, gate: Gate) -> None:
-    """A request on another connection covers all that was written before it, though a compaction is under way."""
+    """A request on another connection covers all earlier writes, although a compaction is in progress."""
     await alter(wire, BROKER, "1", ("diamant.compact.wait.max.ms", SET, "50"))
     await fill(wire)
     assert (await alter(wire, TOPIC, "t", COMPACT)).error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -163,7 +163,7 @@ async def test_a_topic_deleted_meanwhile(broker: Broker, wire: WireClient, gate:
 
 
 async def test_a_broker_that_stops_answers(tmp_path: Path, gate: Gate) -> None:
-    """Whoever waits is told to try again, and the stop does not wait for the round."""
+    """Waiting clients are told to retry, and the stop does not wait for the round."""
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             await fill(wire)
@@ -180,7 +180,7 @@ async def test_a_broker_that_stops_answers(tmp_path: Path, gate: Gate) -> None:
 async def test_a_failed_round_is_an_error_of_storage(
     broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message names no path; DescribeConfigs counts the partition."""
+    """The message contains no path; DescribeConfigs counts the partition."""
     from diamant.cleaner.engines import plain_round
 
     def fails(*_arguments: object, **_options: object) -> None:
@@ -198,7 +198,7 @@ async def test_a_failed_round_is_an_error_of_storage(
 
 
 async def test_the_rate_is_limited(broker: Broker, wire: WireClient) -> None:
-    """More than the burst wait for their turn; those whose turn would come too late are told to try later."""
+    """Requests beyond the burst wait; those that would wait too long are told to retry later."""
     services = broker.services
     services.compact_by_config.made = CompactByConfig(broker.node, services.compactions, Allowance(0.001, 2))
     await alter(wire, BROKER, "1", ("diamant.compact.wait.max.ms", SET, "5000"))
@@ -211,7 +211,7 @@ async def test_the_rate_is_limited(broker: Broker, wire: WireClient) -> None:
 
 
 def test_tokens_come_back_with_time() -> None:
-    """A burst at once, then each waits until its token is there; nothing is taken where that is too long."""
+    """A burst passes at once, then each waits for its token; nothing is taken if the wait is too long."""
     allowance = Allowance(10.0, 3)
     assert [allowance.take(100.0, 1.0) for _ in range(3)] == [0.0, 0.0, 0.0]
     assert allowance.take(100.0, 1.0) == pytest.approx(0.1)
@@ -224,7 +224,7 @@ def test_tokens_come_back_with_time() -> None:
 
 
 async def test_what_describe_configs_shows(broker: Broker, wire: WireClient, clock: SettableClock) -> None:
-    """How clean the topic is before and after, as read-only entries with types, documentation and the default's source."""
+    """The topic's figures before and after, as read-only entries with types, documentation and the default's source."""
     await fill(wire, delete_retention_ms=str(DAY_MS))
     await produce(wire, "t", "b=1", timestamp=START_MS)
     await produce(wire, "t", "b=", timestamp=START_MS)
@@ -269,7 +269,7 @@ async def test_what_describe_configs_shows(broker: Broker, wire: WireClient, clo
 
 
 async def test_an_open_transaction_is_shown(broker: Broker, wire: WireClient) -> None:
-    """With the partition and the offset from which on nothing is cleaned."""
+    """With the partition and the offset from which nothing is cleaned."""
     from diamant.protocol.batches.header import Record
     from diamant.protocol.batches.records import build_batch
 
@@ -283,7 +283,7 @@ async def test_an_open_transaction_is_shown(broker: Broker, wire: WireClient) ->
 
 
 async def test_where_nothing_is_shown(broker: Broker, wire: WireClient) -> None:
-    """Not for topics that are not compacted, not where it was not asked for, and not with diamant.describe=false."""
+    """Not for topics that are not compacted, not if the request omits it, and not with diamant.describe=false."""
     await fill(wire)
     await wire.create("d")
     assert await figures(wire, "d") == {}
@@ -294,7 +294,7 @@ async def test_where_nothing_is_shown(broker: Broker, wire: WireClient) -> None:
 
 
 async def test_echoes_are_passed_over(broker: Broker, wire: WireClient) -> None:
-    """AlterConfigs and CreateTopics with everything that DescribeConfigs showed: nothing is stored, nothing compacted."""
+    """AlterConfigs and CreateTopics with all described entries store nothing and compact nothing."""
     await fill(wire)
     shown = {config.name: config.value for config in (await describe(wire, TOPIC, "t")).configs}
     shown["diamant.compact"] = "now"
@@ -318,13 +318,13 @@ async def test_echoes_are_passed_over(broker: Broker, wire: WireClient) -> None:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker in a thread of its own."""
+    """A broker in its own thread."""
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("data"))) as running:
         yield running
 
 
 def produced(broker: Broker, topic: str) -> None:
-    """Ten values of two keys, by confluent-kafka."""
+    """Produce ten values of two keys with confluent-kafka."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -334,7 +334,7 @@ def produced(broker: Broker, topic: str) -> None:
 
 
 def consumed(broker: Broker, topic: str) -> list[tuple[bytes, bytes]]:
-    """Everything in a topic of one partition, by confluent-kafka."""
+    """Read everything in a topic of one partition with confluent-kafka."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -357,7 +357,7 @@ def consumed(broker: Broker, topic: str) -> list[tuple[bytes, bytes]]:
 
 @pytest.mark.slow
 def test_with_confluent_kafka(served: Broker) -> None:
-    """AdminClient.incremental_alter_configs compacts; describe_configs shows what came of it; errors are Kafka's."""
+    """AdminClient.incremental_alter_configs compacts; describe_configs shows the result; errors are Kafka's."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
@@ -389,7 +389,7 @@ def test_with_confluent_kafka(served: Broker) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.slow
 def test_with_kafka_python(served: Broker) -> None:
-    """KafkaAdminClient does the same, and its alter_configs of everything it was shown is harmless."""
+    """KafkaAdminClient does the same, and its alter_configs with all described entries is harmless."""
     from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 
     client = KafkaAdminClient(bootstrap_servers=served.bootstrap_servers)

@@ -1,4 +1,4 @@
-"""`compact --engine spark` in a broker: the same report, another runner; what is under way can be seen."""
+"""`compact --engine spark` in a broker: the same report, another runner; progress is visible."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By Spark if it works, else by who takes over; status and report name the runner, settings reach it."""
+    """By Spark if it works, else by the fallback; status and report name the runner, settings reach it."""
     config = BrokerConfig(
         listen="127.0.0.1:0",
         data_dir=tmp_path / "data",
@@ -82,7 +82,7 @@ async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
 
 
 async def test_the_staging_uri_is_shown_to_nobody(tmp_path: Path) -> None:
-    """It may hold credentials: neither DescribeConfigs nor what is logged has it, as with Kafka's passwords."""
+    """It may hold credentials: neither DescribeConfigs nor the log shows it, as with Kafka's passwords."""
     name, uri = "diamant.cleaner.spark.staging", "s3://user:s3cr3t@bucket/x"
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties={name: uri})
     assert config.diamant_cleaner_spark_staging == uri
@@ -97,7 +97,7 @@ async def test_the_staging_uri_is_shown_to_nobody(tmp_path: Path) -> None:
 async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even if nothing is compacted any more: values of a topic that was deleted since may lie there."""
+    """Without any compaction: leftovers may hold values of topics deleted since."""
     place = tmp_path / "staging"
     place.mkdir()
     config = BrokerConfig(
@@ -131,7 +131,7 @@ async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(
 async def test_a_broker_does_not_wait_at_its_end_for_a_staging_place_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The child that sweeps an object store is ended, and nobody is told that it was."""
+    """The child that sweeps an object store is ended silently."""
     begun = tmp_path / "begun"
     monkeypatch.setattr(
         staging_sweep,
@@ -149,7 +149,7 @@ async def test_a_broker_does_not_wait_at_its_end_for_a_staging_place_that_hangs(
 
 
 def test_log_clean_hands_its_settings_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Master, configuration and staging place, as `diamant spark clean` does; a configuration without a name is refused."""
+    """Master, configuration and staging place, as for `diamant spark clean`; a configuration without a name is refused."""
     log = make_log(tmp_path)
     log.close()
     seen = []

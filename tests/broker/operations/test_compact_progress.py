@@ -1,4 +1,4 @@
-"""How far a compaction is, as everybody sees it while its round is held: the job, the terminal, status and metrics."""
+"""The progress of a compaction while its round is held, as shown by the job, the terminal, status and metrics."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from tests.waiting import wait_until
 
 
 class Terminal(io.StringIO):
-    """What is written to a terminal."""
+    """The output written to a terminal."""
 
     def isatty(self) -> bool:
         return True
 
     @property
     def text(self) -> str:
-        """What was written, without colours and movements."""
+        """Return the output without colours and cursor movements."""
         return re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", self.getvalue())
 
 
 @asynccontextmanager
 async def holding(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Broker, WireClient, HeldRunner]]:
-    """A broker whose rounds are under way until they are let go on."""
+    """A broker whose rounds are held until released."""
     monkeypatch.setattr(pace, "SHORTEST_S", 0.0)
     config = BrokerConfig(
         listen="127.0.0.1:0",
@@ -64,7 +64,7 @@ def one_record(key: bytes) -> memoryview:
 
 
 async def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[Terminal, asyncio.Task[Any]]:
-    """A command in a thread, at a terminal."""
+    """Run a command in a thread, at a terminal."""
     err = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
@@ -110,7 +110,7 @@ async def test_a_round_of_one_partition_is_shown_in_bytes(tmp_path: Path, monkey
 
 
 async def test_several_partitions_are_one_amount_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that are over count as a whole, the one under way as far as it is, and those with nothing to do not at all."""
+    """Finished ones count in full, the running one by its progress, and those without work not at all."""
     async with holding(tmp_path, monkeypatch) as (broker, wire, held):
         await fill(wire)
         held.go_on.set()
@@ -147,7 +147,7 @@ async def test_several_partitions_are_one_amount_of_bytes(tmp_path: Path, monkey
 
 
 async def test_an_erasure_tells_how_much_is_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a compaction does, while it is at that."""
+    """Like a compaction, during that stage."""
     async with holding(tmp_path, monkeypatch) as (broker, wire, held):
         await fill(wire)
         arguments = ("erase", "t", "--key", "a", "--reason", "asked for", "-b", broker.bootstrap_servers)

@@ -1,4 +1,4 @@
-"""How many records a topic and its segments have, by kind: as a naive count finds them, at once within bounds that hold."""
+"""Counts of records of a topic and its segments, by kind: equal to a naive count, and quick ones within valid bounds."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ KINDS = ("records", "live", "superseded", "tombstones", "other", "markers")
 
 
 def exact(count: RecordCount) -> dict[str, int]:
-    """The numbers of an exact count."""
+    """Return the numbers of an exact count."""
     found = {name: getattr(count, name) for name in KINDS}
     assert all(one.least == one.most for one in found.values())
     return {name: one.least for name, one in found.items()}
 
 
 class Written:
-    """What was written, as a naive reader counts it."""
+    """The written records, as a naive reader counts them."""
 
     def __init__(self) -> None:
         self.records: list[tuple[str, str | None, str]] = []
@@ -43,12 +43,12 @@ class Written:
         self.markers = 0
 
     def end(self, outcome: str) -> None:
-        """Decide what is open."""
+        """Commit or abort open transactions."""
         self.records = [(key, value, outcome if what == "open" else what) for key, value, what in self.records]
         self.markers += 1
 
     def count(self) -> dict[str, int]:
-        """By kind."""
+        """Count by kind."""
         committed = [(key, value) for key, value, what in self.records if what == "committed"]
         latest = dict(committed)
         tombstones = sum(value is None for value in latest.values())
@@ -63,7 +63,7 @@ class Written:
 
 
 async def check(at: Stage, expected: dict[str, int]) -> dict[str, Any]:
-    """Compare both counts with what is expected; returns the bounds."""
+    """Compare both counts with the expected ones; return the bounds."""
     (found,) = (await at.broker.count("t", is_exact=True)).partitions
     assert exact(found.count) == expected
     bounds = (await at.broker.count("t")).to_fields()
@@ -103,7 +103,7 @@ async def test_counts_are_those_of_the_records(tmp_path: Path, seed: int) -> Non
 
 
 async def test_after_a_compaction_the_count_at_once_is_exact(tmp_path: Path) -> None:
-    """Nothing is dirty, so headers tell everything; each later record makes it uncertain by one."""
+    """Without a dirty part, headers suffice; each later record widens the bounds by one."""
     async with stage(tmp_path, broker=HTTP) as at:
         await at.put("a=1", "b=1", "c=1")
         await at.put("a=2", "b=")
@@ -122,7 +122,7 @@ async def test_after_a_compaction_the_count_at_once_is_exact(tmp_path: Path) -> 
 
 
 async def test_what_is_counted_is_of_one_moment(tmp_path: Path) -> None:
-    """Rounds that replace the files meanwhile change nothing; keys that do not fit the memory are counted from files."""
+    """Concurrent rounds change nothing; keys beyond the memory are counted from files."""
     async with stage(tmp_path) as at:
         for turn in range(3):
             await at.put(*(f"k{index}={turn}" for index in range(2000)))
@@ -139,7 +139,7 @@ async def test_what_is_counted_is_of_one_moment(tmp_path: Path) -> None:
 
 
 async def test_topics_that_are_not_compacted_and_not_there(tmp_path: Path) -> None:
-    """Keys are counted all the same; at once nothing but the number of records is known."""
+    """Keys are counted all the same; the quick count knows only the number of records."""
     async with stage(tmp_path, cleanup_policy="delete") as at:
         await at.put("a=1", "a=2")
         bounds = await check(at, {**dict.fromkeys(KINDS, 0), "records": 2, "live": 1, "superseded": 1})
@@ -149,7 +149,7 @@ async def test_topics_that_are_not_compacted_and_not_there(tmp_path: Path) -> No
 
 
 async def test_a_count_that_takes_long_is_shared_and_known_later(tmp_path: Path) -> None:
-    """Those who do not wait get what is known; one count serves them all."""
+    """Callers that do not wait get the last counts; one count serves them all."""
     settings: dict[str, Any] = {"listen": "127.0.0.1:0"}
     async with Broker(data_dir=str(tmp_path / "data"), **settings) as broker:
         await broker.create_topic("users", compact=True)
@@ -171,7 +171,7 @@ async def test_a_count_that_takes_long_is_shared_and_known_later(tmp_path: Path)
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with a compacted topic of three partitions, of which the second is the smallest and the third is empty."""
+    """A broker with a compacted topic of three partitions: the second is the smallest, the third is empty."""
     settings: dict[str, Any] = {"listen": "127.0.0.1:0", "diamant_http_listen": "127.0.0.1:0"}
     async with Broker(data_dir=str(tmp_path / "data"), **settings) as running:
         await running.create_topic("users", 3, compact=True)
@@ -181,12 +181,12 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 def logs_of(broker: Broker) -> list[Log]:
-    """The partitions of the topic."""
+    """Return the partitions of the topic."""
     return [*broker.node.topics.by_name["users"].logs.values()]
 
 
 async def test_what_is_looked_at_is_counted_in_the_background(broker: Broker) -> None:
-    """One after the other, the smallest first; again when it was written to; after each the rest of its hundredth is a pause."""
+    """One by one, the smallest first; again after writes; after each count a pause limits the load to 1 %."""
     figures, counts = broker.services.segment_figures(), broker.services.background_counts()
     logs = logs_of(broker)
     assert figures.share(logs) == (2, 0, 0, 0)
@@ -217,7 +217,7 @@ async def test_what_is_looked_at_is_counted_in_the_background(broker: Broker) ->
 
 
 async def test_a_count_ends_when_nobody_looks(broker: Broker) -> None:
-    """What it has read is dropped; the next look begins again."""
+    """Its partial result is dropped; the next view begins again."""
     counts = broker.services.background_counts()
     counts.look([])
     counts.check_wanted()
@@ -227,7 +227,7 @@ async def test_a_count_ends_when_nobody_looks(broker: Broker) -> None:
 
 
 async def test_a_partition_that_cannot_be_counted_is_left_alone_for_a_while(broker: Broker) -> None:
-    """The others are counted; it is tried again later."""
+    """The others are counted; it is retried later."""
     figures, counts = broker.services.segment_figures(), BackgroundCounts(broker.services.segment_figures())
     logs = logs_of(broker)
     path = logs[1].segments[0].path
@@ -247,7 +247,7 @@ async def test_a_partition_that_cannot_be_counted_is_left_alone_for_a_while(brok
 
 
 async def test_a_large_partition_is_counted_on_request(broker: Broker) -> None:
-    """Not unasked; a request that asks for all has a job, with its progress."""
+    """Not automatically; a request for all has a job with progress."""
     figures = broker.services.segment_figures()
     figures.unasked_bytes = 100
     large = logs_of(broker)[0]
@@ -260,7 +260,7 @@ async def test_a_large_partition_is_counted_on_request(broker: Broker) -> None:
 
 
 async def test_a_count_is_cancelled(broker: Broker) -> None:
-    """As by ending its job: nothing of it is kept, and the next one has the place."""
+    """As by ending its job: nothing is kept, and the next one can run."""
     figures = broker.services.segment_figures()
     log = logs_of(broker)[0]
     is_reading, may_end = asyncio.Event(), threading.Event()

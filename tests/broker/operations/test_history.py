@@ -1,4 +1,4 @@
-"""The history: what a sample has, how many there are, what is dropped."""
+"""The history: the values of a sample, the number of samples, and dropped ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.broker.http_asking import ask
 
 
 async def test_rates_between_samples(tmp_path: Path) -> None:
-    """Counters become rates, of the broker and of each topic; a topic that is deleted has no history."""
+    """Counters become rates, of the broker and of each topic; a deleted topic has no history."""
     settings: dict[str, Any] = {"diamant_http_listen": "127.0.0.1:0"}
     async with Broker(data_dir=str(tmp_path / "data"), listen="127.0.0.1:0", **settings) as broker:
         await broker.create_topic("users", compact=True, internal_segment_bytes=1000, min_cleanable_dirty_ratio=1)
@@ -50,7 +50,7 @@ async def test_rates_between_samples(tmp_path: Path) -> None:
 
 
 async def test_the_superseded_share_is_known_once_it_was_counted(tmp_path: Path) -> None:
-    """Before that, and where nothing is compacted, it is null."""
+    """Before that, and without compacted topics, it is null."""
     settings: dict[str, Any] = {"diamant_http_listen": "127.0.0.1:0"}
     async with Broker(data_dir=str(tmp_path / "data"), listen="127.0.0.1:0", **settings) as broker:
         await broker.create_topic("users", compact=True)
@@ -66,7 +66,7 @@ async def test_the_superseded_share_is_known_once_it_was_counted(tmp_path: Path)
 
 
 async def test_rounds_are_remembered_up_to_a_bound(tmp_path: Path) -> None:
-    """An answer has the latest of one topic, or of all; the cleaner forgets the oldest."""
+    """An answer has the latest of one topic or of all; the cleaner drops the oldest."""
     settings: dict[str, Any] = {"diamant_http_listen": "127.0.0.1:0"}
     async with Broker(data_dir=str(tmp_path / "data"), listen="127.0.0.1:0", **settings) as broker:
         await broker.create_topic("users", compact=True)
@@ -86,7 +86,7 @@ async def test_rounds_are_remembered_up_to_a_bound(tmp_path: Path) -> None:
 
 
 def test_the_oldest_sample_gives_way() -> None:
-    """The memory of a series is what it is at the beginning."""
+    """The memory of a series is constant."""
     rings = Rings(["a", "b"])
     for at in range(KEPT + 5):
         rings.put(at, {"a": float(at)})
@@ -97,7 +97,7 @@ def test_the_oldest_sample_gives_way() -> None:
 
 @pytest.mark.parametrize(("counts", "expected"), [((99, 1), 0.1), ((98, 2), 0.25), ((0, 0), None)])
 def test_the_99th_percentile(counts: tuple[int, int], expected: float | None) -> None:
-    """It is the end of its bucket, of the answers since the last sample."""
+    """It is the upper bound of its bucket, over the requests since the last sample."""
     before = [5] * 17
     now = [5 + counts[0], 5 + counts[1], *before[2:]]
     found = history._p99_ms(before, now)

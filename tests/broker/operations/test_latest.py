@@ -1,4 +1,4 @@
-"""The compacted view of a topic: of each key the latest committed record, as a naive reader finds it."""
+"""The compacted view of a topic: the latest committed record of each key, as a naive reader finds it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.broker.wire import PRODUCE, WireClient, produce_fields
 
 
 async def view(broker: BlockingBroker, **options: Any) -> list[tuple[int, str, str | None]]:
-    """Offsets, keys and values of partition 0, in order."""
+    """Return offsets, keys and values of partition 0, in order."""
     found = []
     async for partition, record in broker.latest("t", **options):
         assert partition == 0
@@ -39,7 +39,7 @@ async def view(broker: BlockingBroker, **options: Any) -> list[tuple[int, str, s
 
 
 class Written:
-    """What a naive reader of committed records makes of what was written: whole transactions or nothing of them."""
+    """The written records as a naive reader of committed ones sees them: whole transactions or nothing."""
 
     def __init__(self) -> None:
         self.records: list[tuple[int, str, str | None, int | None]] = []
@@ -48,7 +48,7 @@ class Written:
         self.open: set[int] = set()
 
     def view(self, log_start_offset: int, *, with_tombstones: bool) -> list[tuple[int, str, str | None]]:
-        """The last one of each key."""
+        """Return the last record of each key."""
         stable = min((offset for offset, _, _, txn in self.records if txn in self.open), default=1 << 60)
         found: dict[str, tuple[int, str, str | None]] = {}
         for offset, key, value, txn in self.records:
@@ -58,7 +58,7 @@ class Written:
 
 
 async def write(at: Stage, written: Written, chance: random.Random, steps: int) -> None:
-    """Append at random: values, deletions, transactions of two producers that end or do not, and close segments."""
+    """Append at random: values, deletions, transactions of two producers, ended or not; and close segments."""
     current: dict[int, int] = {}
     for step in range(steps):
         key, action, producer = f"k{chance.randrange(9)}", chance.random(), chance.choice((5, 6))
@@ -84,7 +84,7 @@ async def write(at: Stage, written: Written, chance: random.Random, steps: int) 
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_the_view_is_the_naive_readers(tmp_path: Path, seed: int) -> None:
-    """Before and after compactions, with deleted records; a map that must spill finds the same."""
+    """Before and after compactions, with deleted records; a map that spills gives the same result."""
     print(f"seed {seed}")
     chance = random.Random(seed)
     written = Written()
@@ -99,7 +99,7 @@ async def test_the_view_is_the_naive_readers(tmp_path: Path, seed: int) -> None:
 
 
 async def test_a_map_that_spills_finds_the_same(tmp_path: Path) -> None:
-    """With memory for some dozens of keys, of files that a compaction replaces meanwhile."""
+    """With memory for a few dozen keys, from files that a compaction replaces at the same time."""
     async with stage(tmp_path) as at:
         for turn in range(3):
             await at.put(*(f"k{index}={turn}" for index in range(3000)))
@@ -115,7 +115,7 @@ async def test_a_map_that_spills_finds_the_same(tmp_path: Path) -> None:
 
 
 async def test_a_reader_holds_nobody_back_and_may_end_early(tmp_path: Path) -> None:
-    """Pages are read when they are asked for; readers at once are bounded; one that goes away gives its place back."""
+    """Pages are read on demand; concurrent readers are bounded; one that leaves frees its place."""
     count = 3 * records.PAGE_RECORDS
     async with stage(tmp_path) as at:
         await at.put(*(f"k{index}=1" for index in range(count)))
@@ -137,7 +137,7 @@ async def test_a_reader_holds_nobody_back_and_may_end_early(tmp_path: Path) -> N
 
 
 async def test_a_damaged_log_has_no_view(tmp_path: Path) -> None:
-    """Nobody could say which record is the latest: the file is named."""
+    """The latest record cannot be determined: the error names the file."""
     async with stage(tmp_path) as at:
         await at.put("k=1")
         path = at.log.active.path
@@ -149,7 +149,7 @@ async def test_a_damaged_log_has_no_view(tmp_path: Path) -> None:
 
 
 def test_over_http_and_from_a_thread(tmp_path: Path) -> None:
-    """JSON lines with partition, key and value; a refusal is an error; another event loop than the broker's will do."""
+    """JSON lines with partition, key and value; a refusal is an error; any event loop works."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0")
     with Broker(config) as broker:
 
@@ -177,7 +177,7 @@ def test_over_http_and_from_a_thread(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_breaks_off_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody takes half a view for a whole one; what came before is there, on the command line, too."""
+    """A partial view is not taken for a complete one; earlier records are returned, on the command line, too."""
     pages: list[int] = []
     whole = records._page
 

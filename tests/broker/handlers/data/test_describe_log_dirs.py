@@ -12,7 +12,7 @@ from tests.broker.wire import DESCRIBE_LOG_DIRS, WireClient
 
 
 async def test_the_directory_is_named_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client cannot know what a relative path is relative to, so the answer has the absolute one, as Kafka's."""
+    """A client cannot resolve a relative path, so the answer has the absolute one, as in Kafka."""
     monkeypatch.chdir(tmp_path)
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir="data")) as broker:
         async with WireClient(broker.bootstrap_servers) as client:

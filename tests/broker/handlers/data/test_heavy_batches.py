@@ -1,4 +1,4 @@
-"""Batches and searches that take long: done in a thread, in order, while all other clients are served."""
+"""Long checks of batches and long searches run in a thread, in order, while other clients are served."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MANY = [b"x"] * (LIGHT_RECORDS + 1)
 
 
 class BlockedWalk:
-    """A walk over records that stops large batches until it is let go."""
+    """A walk over records that blocks on large batches until released."""
 
     def __init__(self, broker: Broker) -> None:
         self.has_begun = threading.Event()
@@ -43,7 +43,7 @@ class BlockedWalk:
         broker.node.directory.validation.is_slow = True
 
     def __call__(self, payload: bytes | memoryview, record_count: int, base_timestamp: int) -> WalkOutcome:
-        """Walk, if the batch is large only once `may_end` is set."""
+        """Walk; for a large batch only once `may_end` is set."""
         if record_count > 100 or len(payload) > 100_000:
             self.has_begun.set()
             assert self.may_end.wait(10)
@@ -58,7 +58,7 @@ class BlockedWalk:
 async def test_a_heavy_batch_holds_up_only_its_own_connection(
     broker: Broker, wire: WireClient, values: list[bytes], codec: int
 ) -> None:
-    """While it is checked, others produce; the requests behind it on its connection wait their turn."""
+    """During its check, other connections produce; later requests on its connection wait."""
     await wire.create("t", max_message_bytes="10000000")
     walk = BlockedWalk(broker)
     first = wire.send(PRODUCE, 12, produce_fields("t", 0, batch_of(values, codec=codec)))
@@ -75,7 +75,7 @@ async def test_a_heavy_batch_holds_up_only_its_own_connection(
 
 
 async def test_batches_after_a_heavy_one_of_the_same_request_keep_their_order(broker: Broker, wire: WireClient) -> None:
-    """Two batches for the same partition in one request are appended as they stand there."""
+    """Two batches for one partition in one request are appended in order."""
     broker.node.directory.validation.is_slow = True
     await wire.create("t")
     fields = produce_fields("t", 0, batch_of(MANY))
@@ -97,7 +97,7 @@ async def test_a_corrupt_heavy_batch_is_refused(broker: Broker, wire: WireClient
 
 
 async def test_a_topic_deleted_while_its_batch_is_checked(broker: Broker, wire: WireClient) -> None:
-    """The batch gets UNKNOWN_TOPIC_OR_PARTITION, as if it had come after the deletion."""
+    """The batch gets UNKNOWN_TOPIC_OR_PARTITION, as if it had arrived after the deletion."""
     await wire.create("t")
     walk = BlockedWalk(broker)
     wire.send(PRODUCE, 12, produce_fields("t", 0, batch_of(MANY)))
@@ -111,7 +111,7 @@ async def test_a_topic_deleted_while_its_batch_is_checked(broker: Broker, wire: 
 
 
 async def test_heavy_batches_are_recompressed_and_stamped(wire: WireClient) -> None:
-    """compression.type and LogAppendTime hold for batches that a thread checks, too."""
+    """compression.type and LogAppendTime apply to batches checked in a thread, too."""
     await wire.create("t", compression_type="zstd", message_timestamp_type="LogAppendTime")
     before_ms = time.time_ns() // 1_000_000
     assert (await wire.produce("t", MANY, timestamp=before_ms - 1000)).error_code == 0
@@ -121,7 +121,7 @@ async def test_heavy_batches_are_recompressed_and_stamped(wire: WireClient) -> N
 
 
 async def test_header_validation_stores_what_full_validation_refuses(tmp_path: Path) -> None:
-    """`diamant.produce.validation=header` looks at CRC and header only, but still at records of compacted topics."""
+    """`diamant.produce.validation=header` checks only CRC and header, but still the records of compacted topics."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties={"diamant.produce.validation": "header"})
     malformed = altered(61, b"\x01")
     async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
@@ -137,7 +137,7 @@ async def test_header_validation_stores_what_full_validation_refuses(tmp_path: P
 
 
 async def test_a_large_batch_is_searched_for_a_time_in_a_thread(wire: WireClient) -> None:
-    """ListOffsets by time and by maximum time find records of batches too large to be decoded in the loop."""
+    """ListOffsets by time and by maximum time find records in batches too large to decode on the loop."""
     await wire.create("t")
     now = time.time_ns() // 1_000_000
     records = [Record(number, now + number, None, b"v") for number in range(5000)]

@@ -1,4 +1,4 @@
-"""Real clients at the upper end: messages of 10 MB, and many messages that are counted."""
+"""Real clients at the limits: messages of 10 MB, and many numbered messages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ LARGE = [Message(None, value) for value in (b"x" * LARGE_BYTES, random.Random(10
 
 
 def digests(values: Sequence[Message | Read]) -> list[str]:
-    """What is compared in place of 10 MB, whose difference nobody wants to read."""
+    """Digests, to compare instead of 10 MB."""
     return [f"{len(one.value or b'')} bytes, {sha256(one.value or b'').hexdigest()}" for one in values]
 
 
 @pytest.fixture(scope="module")
 def roomy_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
-    """A broker whose data go with this module, as they are many."""
+    """A broker whose data, which are large, are removed with this module."""
     data_dir = tmp_path_factory.mktemp("large")
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=data_dir, auto_create_topics_enable=False)) as broker:
         yield broker
@@ -40,7 +40,7 @@ def roomy_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingB
 
 @pytest.fixture
 def servers(roomy_broker: BlockingBroker, diamant_topic: str) -> str:
-    """The address of a broker with a topic that takes large messages."""
+    """The address of a broker with a topic that allows large messages."""
 
     async def run() -> None:
         async with WireClient(roomy_broker.bootstrap_servers) as client:
@@ -53,7 +53,7 @@ def servers(roomy_broker: BlockingBroker, diamant_topic: str) -> str:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_ten_megabytes(servers: str, diamant_topic: str, client: Client) -> None:
-    """Messages of 10 MB go through whole where the topic allows them, also to a consumer that asks for less (KIP-74)."""
+    """Messages of 10 MB pass unchanged where the topic allows them, even to a consumer with a smaller limit (KIP-74)."""
     assert client.produce(servers, diamant_topic, LARGE) == [0, 1, 2]
     received = client.consume(servers, diamant_topic, fetch_bytes=1_000_000)
     assert [one.offset for one in received] == [0, 1, 2]
@@ -62,7 +62,7 @@ def test_ten_megabytes(servers: str, diamant_topic: str, client: Client) -> None
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_ten_megabytes_of_another_client(servers: str, diamant_topic: str, client: Client) -> None:
-    """What one client sent, compressed, each other client reads."""
+    """Every client reads the compressed messages of every other client."""
     client.produce(servers, diamant_topic, LARGE, codec="lz4")
     for (other,) in (one.values for one in CLIENTS):
         if other is not client:
@@ -72,7 +72,7 @@ def test_ten_megabytes_of_another_client(servers: str, diamant_topic: str, clien
 @pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("client", CLIENTS)
 def test_many_messages(servers: str, diamant_topic: str, client: Client, count: int) -> None:
-    """Every message arrives once, at its own offset, in the order in which it was sent."""
+    """Every message arrives once, at its own offset, in the order of sending."""
     values = [b"%d" % number for number in range(count)]
     messages = [Message(None, value) for value in values]
     assert client.produce(servers, diamant_topic, messages, idempotent=True) == list(range(count))

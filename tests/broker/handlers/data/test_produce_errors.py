@@ -1,4 +1,4 @@
-"""Batches that must not be stored, on the wire: each gets its error as a protocol answer, and nothing else happens."""
+"""Batches that must not be stored, on the wire: each gets its error as a protocol answer, without side effects."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ FLAWLESS = batch_of([b"a", b"b", b"c"])
 
 
 def with_valid_crc(batch: bytes | bytearray) -> bytes:
-    """The batch with the CRC that its bytes have."""
+    """Return the batch with a valid CRC."""
     return bytes(batch[:CRC]) + struct.pack(">I", crc32c(bytes(batch[ATTRIBUTES:]))) + bytes(batch[ATTRIBUTES:])
 
 
 def altered(position: int, value: bytes, *, crc: bool = True, batch: bytes = FLAWLESS) -> bytes:
-    """The flawless batch with `value` at `position`, under a CRC that fits or the one that it had."""
+    """Return the valid batch with `value` at `position`, under a valid CRC or the old one."""
     changed = batch[:position] + value + batch[position + len(value) :]
     return with_valid_crc(changed) if crc else changed
 
 
 def with_payload(payload: bytes, *, codec: int = 0, count: int = 3) -> bytes:
-    """A batch whose header says `count` records in `codec`, over any payload."""
+    """Return a batch whose header declares `count` records in `codec`, over any payload."""
     batch = bytearray(FLAWLESS[:HEADER_SIZE]) + payload
     struct.pack_into(">i", batch, LENGTH, len(batch) - 12)
     struct.pack_into(">h", batch, ATTRIBUTES, codec)
@@ -45,7 +45,7 @@ def with_payload(payload: bytes, *, codec: int = 0, count: int = 3) -> bytes:
 
 
 def of(number: int) -> bytes:
-    """An int32."""
+    """Encode an int32."""
     return struct.pack(">i", number)
 
 
@@ -93,7 +93,7 @@ BAD_BATCHES = {
 
 
 def compressed_flaws() -> dict[str, tuple[bytes, ErrorCode]]:
-    """Payloads that are not, or not quite, what their codec makes."""
+    """Payloads that are not valid output of their codec."""
     flaws: dict[str, tuple[bytes, ErrorCode]] = {}
     for codec, name in zip(CODECS, CODEC_NAMES, strict=True):
         packed = bytes(compression.compress(codec, PAYLOAD))
@@ -109,19 +109,19 @@ ALL_BAD = {**BAD_BATCHES, **compressed_flaws()}
 
 
 async def high_watermark(client: WireClient, topic: str = "t") -> int:
-    """How many records the topic has."""
+    """Return the number of records in the topic."""
     response = await client.call(FETCH, 12, fetch_fields(topic, 0))
     return int(response.responses[0].partitions[0].high_watermark)
 
 
 async def send(client: WireClient, records: bytes, *, topic: str = "t", acks: int = -1) -> Any:
-    """Produce these bytes; the partition's result."""
+    """Produce these bytes; return the partition's result."""
     response = await client.call(PRODUCE, 12, produce_fields(topic, 0, records, acks=acks))
     return response.responses[0].partition_responses[0]
 
 
 async def check_nothing_stored(client: WireClient, data_dir: Path, topic: str = "t") -> None:
-    """Neither offsets nor bytes are used up, and a good batch then gets offset 0 on the same connection."""
+    """Check that no offset or byte is used, and that a valid batch on the same connection gets offset 0."""
     assert await high_watermark(client, topic) == 0
     assert (data_dir / f"{topic}-0" / "00000000000000000000.log").stat().st_size == 0
     records = build_batch([Record(0, TIMESTAMP, b"key", b"value")], base_offset=0)
@@ -142,7 +142,7 @@ async def test_a_bad_batch_is_refused(wire: WireClient, tmp_path: Path, records:
 
 @pytest.mark.parametrize("version", [3, 5, 7, 8, 9, 12])
 async def test_a_corrupt_batch_in_every_shape_of_answer(wire: WireClient, tmp_path: Path, version: int) -> None:
-    """Versions before 8 have no room for a reason, but the code is the same."""
+    """Versions before 8 have no field for a reason, but the code is the same."""
     await wire.create("t")
     fields = produce_fields("t", 0, BAD_BATCHES["crc-wrong"][0])
     result = (await wire.call(PRODUCE, version, fields)).responses[0].partition_responses[0]
@@ -152,7 +152,7 @@ async def test_a_corrupt_batch_in_every_shape_of_answer(wire: WireClient, tmp_pa
 
 @pytest.mark.parametrize(("codec", "name"), list(zip(CODECS, CODEC_NAMES, strict=True)))
 async def test_a_decompression_bomb_is_refused(wire: WireClient, tmp_path: Path, codec: int, name: str) -> None:
-    """Little on the wire, more than the bound when unpacked: MESSAGE_TOO_LARGE, so that an honest client would split it."""
+    """Small on the wire, above the bound when decompressed: MESSAGE_TOO_LARGE, so that a regular client would split it."""
     await wire.create("t", max_message_bytes=str(16 * 1024 * 1024), compression_type="producer")
     bomb = with_payload(bytes(compression.compress(codec, bytes(MAX_DECOMPRESSED_BYTES + 1))), codec=codec)
     assert len(bomb) < 16 * 1024 * 1024, name
@@ -162,7 +162,7 @@ async def test_a_decompression_bomb_is_refused(wire: WireClient, tmp_path: Path,
 
 
 async def test_a_size_that_snappy_only_announces_is_refused(wire: WireClient, tmp_path: Path) -> None:
-    """Raw snappy begins with its uncompressed size: 4 GiB of it are not allocated."""
+    """Raw snappy begins with its uncompressed size: a declared 4 GiB is not allocated."""
     await wire.create("t")
     result = await send(wire, with_payload(b"\xff\xff\xff\xff\x0f" + bytes(20), codec=compression.SNAPPY))
     assert result.error_code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD)
@@ -193,7 +193,7 @@ async def test_null_keys_on_a_compacted_topic(wire: WireClient, tmp_path: Path, 
 
 
 async def test_a_timestamp_out_of_range_is_named(wire: WireClient, tmp_path: Path) -> None:
-    """INVALID_TIMESTAMP with the record's index where the topic bounds timestamps."""
+    """INVALID_TIMESTAMP with the record's index, if the topic bounds timestamps."""
     await wire.create("t", message_timestamp_after_max_ms="1000")
     records = [Record(0, TIMESTAMP, b"k", b"now"), Record(1, 2**42, b"k", b"in a far future")]
     result = await send(wire, bytes(build_batch(records, base_offset=0)))
@@ -204,7 +204,7 @@ async def test_a_timestamp_out_of_range_is_named(wire: WireClient, tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["crc-wrong", "length-negative", "magic-1", "count-greatest", "zstd-cut"])
 async def test_a_failure_with_acks_0_closes_the_connection(wire: WireClient, tmp_path: Path, name: str) -> None:
-    """There is no answer that could carry the error; the connection goes without one, others stay."""
+    """No answer can carry the error, so the connection is closed; others stay."""
     await wire.create("t")
     async with WireClient(f"{wire._host}:{wire._port}") as hasty:
         hasty.send(PRODUCE, 12, produce_fields("t", 0, ALL_BAD[name][0], acks=0))
@@ -213,7 +213,7 @@ async def test_a_failure_with_acks_0_closes_the_connection(wire: WireClient, tmp
 
 
 async def test_what_was_stored_before_a_failure_with_acks_0_stays(wire: WireClient) -> None:
-    """Partitions of the request before and after the bad one are stored, then the connection is closed."""
+    """The request's partitions before and after the bad one are stored, then the connection is closed."""
     await wire.create("t", partitions=3)
     fields = produce_fields("t", 0, FLAWLESS, acks=0)
     batches = (FLAWLESS, BAD_BATCHES["crc-wrong"][0], FLAWLESS)
@@ -232,7 +232,7 @@ async def test_what_was_stored_before_a_failure_with_acks_0_stays(wire: WireClie
 
 @pytest.mark.parametrize("acks", [2, -2, 3, 2**15 - 1, -(2**15)])
 async def test_other_acks_are_refused(wire: WireClient, tmp_path: Path, acks: int) -> None:
-    """Anything but -1, 0 and 1 is INVALID_REQUIRED_ACKS for every partition, and the connection stays."""
+    """Any value but -1, 0 and 1 is INVALID_REQUIRED_ACKS for every partition, and the connection stays."""
     await wire.create("t")
     fields = produce_fields("t", 0, FLAWLESS, acks=acks)
     fields["topic_data"][0]["partition_data"] = [{"index": index, "records": FLAWLESS} for index in (0, 7)]

@@ -48,7 +48,7 @@ async def fetch(wire: WireClient, topic: str, offset: int, version: int = 12, **
 
 @pytest.mark.parametrize("version", range(3, 14))
 async def test_every_produce_version_appends(wire: WireClient, broker: Broker, version: int) -> None:
-    """Offsets count up, the answer names base offset and log start, and the bytes come back as sent."""
+    """Offsets count up, the answer has base offset and log start, and the bytes are read back as sent."""
     topic_id = (await wire.create("t")).topic_id
     for base in (0, 2):
         fields = produce_fields("t", 0, batch_of([b"a", b"b"]))
@@ -110,7 +110,7 @@ async def test_every_fetch_version_reads(wire: WireClient, version: int) -> None
 async def test_produce_refuses(
     wire: WireClient, topic: str, partition: int, records: bytes | None, acks: int, expected: ErrorCode
 ) -> None:
-    """What cannot be appended gets its code and offset -1; nothing is stored."""
+    """A refused batch gets its code and offset -1; nothing is stored."""
     await wire.create("t")
     await wire.create("compacted", cleanup_policy="compact")
     await wire.create("strict", min_insync_replicas="2")
@@ -131,7 +131,7 @@ async def test_produce_by_an_unknown_topic_id_is_refused(wire: WireClient) -> No
 
 
 async def test_acks_0_has_no_answer_and_failure_closes(wire: WireClient, broker: Broker) -> None:
-    """A success is silent, what follows is answered; a failure closes the connection."""
+    """A success is silent, and the next request is answered; a failure closes the connection."""
     await wire.create("t")
     wire.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"a"]), acks=0))
     assert (await fetch(wire, "t", 0)).high_watermark == 1
@@ -140,7 +140,7 @@ async def test_acks_0_has_no_answer_and_failure_closes(wire: WireClient, broker:
 
 
 async def test_produce_to_many_partitions_answers_each(wire: WireClient) -> None:
-    """One request, good and bad partitions mixed: every one has its own result, in order."""
+    """With valid and invalid partitions in one request, each has its own result, in order."""
     await wire.create("t", partitions=3)
     fields = produce_fields("t", 0, batch_of([b"a"]))
     fields["topic_data"][0]["partition_data"] = [{"index": index, "records": batch_of([b"x"])} for index in (2, 9, 0)]
@@ -154,7 +154,7 @@ async def test_produce_to_many_partitions_answers_each(wire: WireClient) -> None
 
 
 async def test_log_append_time_is_answered(wire: WireClient) -> None:
-    """A topic that stamps records itself tells the producer when."""
+    """A LogAppendTime topic returns the timestamp to the producer."""
     await wire.create("t", message_timestamp_type="LogAppendTime")
     result = await wire.produce("t", [b"a"], timestamp=1)
     assert result.log_append_time is not None
@@ -177,7 +177,7 @@ async def test_an_idempotent_producer_may_repeat_itself(wire: WireClient) -> Non
 
 
 async def test_producer_ids_are_unique(wire: WireClient) -> None:
-    """More producers than one block has ids: no id is given twice."""
+    """With more producers than ids in one block, no id is given twice."""
     fields = {"transactional_id": None, "transaction_timeout_ms": 60_000}
     first = wire.send(INIT_PRODUCER_ID, 4, fields)
     for _ in range(1500):
@@ -187,7 +187,7 @@ async def test_producer_ids_are_unique(wire: WireClient) -> None:
 
 
 async def test_flush_messages_answers_when_synced(wire: WireClient, broker: Broker) -> None:
-    """With flush.messages=1 everything answered is below the recovery point."""
+    """With flush.messages=1, every answered record is below the recovery point."""
     await wire.create("t", flush_messages="1")
     for count in (1, 2, 3):
         result = await wire.produce("t", [b"a"])
@@ -196,7 +196,7 @@ async def test_flush_messages_answers_when_synced(wire: WireClient, broker: Brok
 
 
 async def test_a_fetch_waits_for_records(wire: WireClient, broker: Broker) -> None:
-    """A long poll is answered when a record arrives, well before its time is over."""
+    """A long poll is answered when a record arrives, long before its timeout."""
     await wire.create("t")
     correlation_id = wire.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=60_000))
     await wait_until(lambda: len(broker.node.purgatory) > 0)
@@ -208,7 +208,7 @@ async def test_a_fetch_waits_for_records(wire: WireClient, broker: Broker) -> No
 
 
 async def test_a_fetch_waits_for_min_bytes(wire: WireClient, broker: Broker) -> None:
-    """One small batch does not complete a fetch that wants more; the next one does, and both come."""
+    """One small batch does not complete a fetch that needs more; the next one does, and both are returned."""
     await wire.create("t", partitions=2)
     fields = fetch_fields("t", 0, max_wait_ms=60_000, min_bytes=len(batch_of([b"a"])) + 1)
     partitions = fields["topics"][0]["partitions"]
@@ -225,7 +225,7 @@ async def test_a_fetch_waits_for_min_bytes(wire: WireClient, broker: Broker) -> 
 
 
 async def test_a_fetch_that_finds_nothing_ends_with_its_time(wire: WireClient) -> None:
-    """Empty records, not null, when the wait is over; at once when there is no wait."""
+    """Empty records, not null, at the timeout; at once without a wait."""
     await wire.create("t")
     for max_wait_ms in (0, 10):
         partition = await fetch(wire, "t", 0, max_wait_ms=max_wait_ms)
@@ -234,7 +234,7 @@ async def test_a_fetch_that_finds_nothing_ends_with_its_time(wire: WireClient) -
 
 
 async def test_deleting_a_topic_answers_waiting_fetches(wire: WireClient, broker: Broker) -> None:
-    """A long poll on a topic that is deleted ends with an error rather than with its time."""
+    """A long poll on a deleted topic ends with an error, before its timeout."""
     topic_id = (await wire.create("t")).topic_id
     fields = fetch_fields("t", 0, max_wait_ms=60_000)
     fields["topics"][0]["topic_id"] = topic_id
@@ -248,7 +248,7 @@ async def test_deleting_a_topic_answers_waiting_fetches(wire: WireClient, broker
 
 
 async def test_a_disconnected_fetch_is_forgotten(broker: Broker) -> None:
-    """A client that goes while it waits leaves nothing behind."""
+    """A client that disconnects during its wait leaves no state behind."""
     async with WireClient(broker.bootstrap_servers) as client:
         await client.create("t")
         client.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=60_000))
@@ -257,7 +257,7 @@ async def test_a_disconnected_fetch_is_forgotten(broker: Broker) -> None:
 
 
 async def test_the_budget_of_a_fetch(wire: WireClient) -> None:
-    """The first batch comes whole even if it is larger than all limits; later partitions only within the budget."""
+    """The first batch is whole even if it is larger than all limits; later partitions stay within the budget."""
     await wire.create("t", partitions=3)
     for index in range(3):
         await wire.produce("t", [bytes(50_000)], partition=index)
@@ -276,7 +276,7 @@ async def test_the_budget_of_a_fetch(wire: WireClient) -> None:
 
 @pytest.mark.parametrize(("offset", "leader_epoch", "expected"), [(5, -1, 1), (-1, -1, 1), (0, 0, 0), (0, 3, 75)])
 async def test_fetch_errors(wire: WireClient, offset: int, leader_epoch: int, expected: int) -> None:
-    """Offsets outside the log and epochs of the future are refused at once, however long the client would wait."""
+    """Offsets outside the log and future epochs are refused at once, whatever the client's wait."""
     await wire.create("t")
     await wire.produce("t", [b"a"])
     partition = await fetch(wire, "t", offset, leader_epoch=leader_epoch, max_wait_ms=60_000)
@@ -285,14 +285,14 @@ async def test_fetch_errors(wire: WireClient, offset: int, leader_epoch: int, ex
 
 
 async def test_an_empty_fetch_is_answered_at_once(wire: WireClient) -> None:
-    """No partitions: nothing to wait for."""
+    """Without partitions there is nothing to wait for."""
     fields = fetch_fields("t", 0, max_wait_ms=60_000)
     fields["topics"] = []
     assert (await wire.call(FETCH, 12, fields)).responses == ()
 
 
 async def test_large_answers_cross_segments_and_the_socket(wire: WireClient) -> None:
-    """Megabytes read in several fetches are the megabytes that were produced."""
+    """Megabytes read in several fetches equal the produced ones."""
     await wire.create("t", segment_bytes="1048576")
     payloads = [bytes([number]) * 300_000 for number in range(12)]
     for payload in payloads:
@@ -305,14 +305,14 @@ async def test_large_answers_cross_segments_and_the_socket(wire: WireClient) -> 
 
 
 def list_fields(timestamp: int, *, topic: str = "t", leader_epoch: int = -1) -> dict[str, Any]:
-    """A ListOffsets request for one partition."""
+    """Return a ListOffsets request for one partition."""
     partition = {"partition_index": 0, "current_leader_epoch": leader_epoch, "timestamp": timestamp}
     return {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": [partition]}]}
 
 
 @pytest.mark.parametrize("version", range(SERVED[LIST_OFFSETS].min, SERVED[LIST_OFFSETS].max + 1))
 async def test_offsets_by_time(wire: WireClient, version: int) -> None:
-    """Every special timestamp that a version has, and times before, between and after the records."""
+    """Every special timestamp of a version, and times before, between and after the records."""
     await wire.create("t")
     for timestamp in (1000, 3000, 2000):
         await wire.produce("t", [b"a"], timestamp=timestamp)
@@ -341,7 +341,7 @@ async def test_list_offsets_errors(wire: WireClient) -> None:
 
 
 async def test_the_end_of_a_leader_epoch(wire: WireClient) -> None:
-    """OffsetForLeaderEpoch of the current epoch is the log end; of an unknown one nothing."""
+    """OffsetForLeaderEpoch of the current epoch is the log end; an unknown one has none."""
     await wire.create("t")
     await wire.produce("t", [b"a", b"b"])
     for version in (2, 3, 4):
@@ -380,7 +380,7 @@ async def test_delete_records_moves_the_log_start(wire: WireClient) -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 4, 8, 9, 12, 13])
 async def test_metadata_creates_what_it_is_asked_for(wire: WireClient, version: int) -> None:
-    """A topic that does not exist is in the answer, usable, the first time."""
+    """The first answer already has the missing topic, and it is usable."""
     response = await wire.call(METADATA, version, {"topics": [{"name": "new"}], "allow_auto_topic_creation": True})
     (topic,) = response.topics
     assert (topic.name, topic.error_code, len(topic.partitions)) == ("new", ErrorCode.NONE, 1)
@@ -388,7 +388,7 @@ async def test_metadata_creates_what_it_is_asked_for(wire: WireClient, version: 
 
 
 async def test_metadata_creates_nothing_unless_allowed(wire: WireClient) -> None:
-    """allow_auto_topic_creation=false, invalid names and internal topics: an error and no topic."""
+    """With allow_auto_topic_creation=false, invalid names and internal topics: an error and no topic."""
     for name, allowed, code in (
         ("absent", False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("in valid", True, ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -414,7 +414,7 @@ async def test_metadata_by_id(wire: WireClient) -> None:
 
 
 async def test_a_metadata_answer_is_never_stale(wire: WireClient) -> None:
-    """Answers are cached; creating, growing and deleting show in the next one."""
+    """Answers are cached; the next one after a creation, growth or deletion shows the change."""
 
     async def all_topics() -> dict[Any, int]:
         response = await wire.call(METADATA, 12, {"topics": None})
@@ -440,7 +440,7 @@ async def test_metadata_names_this_broker(wire: WireClient, broker: Broker) -> N
 
 
 async def test_librdkafka_asks_for_all_topics_with_stray_bytes(wire: WireClient) -> None:
-    """Librdkafka 2.16 leaves three zero bytes behind a null array; it gets its answer all the same."""
+    """Librdkafka 2.16 sends three zero bytes after a null array; it gets its answer all the same."""
     await wire.create("t")
     wire.writer.write(wire.frame(METADATA, 13, bytes.fromhex("00000000010000")))
     response = await wire.receive(METADATA, 13)
@@ -448,7 +448,7 @@ async def test_librdkafka_asks_for_all_topics_with_stray_bytes(wire: WireClient)
 
 
 async def test_two_clients_create_the_same_topic_at_once(broker: Broker) -> None:
-    """Concurrent auto-creation makes one topic, and both get it; CreateTopics meanwhile hears that it exists."""
+    """Concurrent auto-creation creates one topic for both; a concurrent CreateTopics gets TOPIC_ALREADY_EXISTS."""
     async with WireClient(broker.bootstrap_servers) as first, WireClient(broker.bootstrap_servers) as second:
         fields = {"topics": [{"name": "t"}], "allow_auto_topic_creation": True}
         create = {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 1000}

@@ -1,4 +1,4 @@
-"""Byte rates on the wire: limits that are set while clients are connected hold for their next request."""
+"""Byte rates on the wire: limits set while clients are connected apply to their next request."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ CLIENT = [{"entity_type": "client-id", "entity_name": "wire"}]
 
 
 async def set_limit(wire: WireClient, name: str, value: float | None) -> None:
-    """Set or remove a limit of the client id that `WireClient` has."""
+    """Set or remove a limit for the client id of `WireClient`."""
     op = {"key": name, "value": value or 0.0, "remove": value is None}
     await wire.call(ALTER_QUOTAS, 1, {"entries": [{"entity": CLIENT, "ops": [op]}], "validate_only": False})
 
 
 async def produce(wire: WireClient, size: int, version: int = 12) -> int:
-    """Produce one record; the throttle time of the answer, in ms."""
+    """Produce one record; return the answer's throttle time in ms."""
     answer = await wire.call(PRODUCE, version, produce_fields("t", 0, batch_of([b"x" * size])))
     assert answer.responses[0].partition_responses[0].error_code == 0
     return round(answer.throttle_time.total_seconds() * 1000)
 
 
 async def fetch(wire: WireClient, **session: int) -> tuple[int, int, int]:
-    """Fetch; the throttle time, the number of topics in the answer and the session's id."""
+    """Fetch; return the throttle time, the number of topics in the answer and the session's id."""
     answer = await wire.call(FETCH, 12, {**fetch_fields("t", 0), **session})
     return round(answer.throttle_time.total_seconds() * 1000), len(answer.responses), answer.session_id
 
 
 @pytest.mark.parametrize("version", [8, 12])
 async def test_produce(broker: Broker, wire: WireClient, version: int) -> None:
-    """The records are appended, the answer says how long to wait; without the limit it says 0 again."""
+    """The records are appended, the answer has a throttle time; without the limit it is 0 again."""
     await wire.create("t")
     assert await produce(wire, 10_000) == 0
     await set_limit(wire, "producer_byte_rate", 50_000)
@@ -61,7 +61,7 @@ async def test_produce(broker: Broker, wire: WireClient, version: int) -> None:
 
 
 async def test_fetch(broker: Broker, wire: WireClient) -> None:
-    """Beyond the limit the answer is empty, with and without a session, and nothing of the session is lost."""
+    """Beyond the limit the answer is empty, with and without a session, and the session loses nothing."""
     await wire.create("t")
     await produce(wire, 100_000)
     await set_limit(wire, "consumer_byte_rate", 15_000)
@@ -80,7 +80,7 @@ async def test_fetch(broker: Broker, wire: WireClient) -> None:
 
 
 async def test_limits_hold_after_a_restart(tmp_path: Any) -> None:
-    """They stand in the metadata log, and are applied before the first client is served."""
+    """They are in the metadata log, and apply before the first client is served."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
     async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t")
@@ -90,7 +90,7 @@ async def test_limits_hold_after_a_restart(tmp_path: Any) -> None:
 
 
 async def test_limits_on_connections(broker: Broker, wire: WireClient) -> None:
-    """A quota of an address holds from the answer on, and is gone with the limit; the configuration's is taken over, too."""
+    """An address quota applies from the answer until its removal; that of the configuration is applied, too."""
     address = [{"entity_type": "ip", "entity_name": "localhost"}]
     for value in (1.0, None):
         op = {"key": "connection_creation_rate", "value": value or 0.0, "remove": value is None}
@@ -109,7 +109,7 @@ async def test_limits_on_connections(broker: Broker, wire: WireClient) -> None:
 
 @pytest.mark.parametrize(("version", "is_refused"), [(5, False), (6, True), (7, True)])
 async def test_changes_of_topics(wire: WireClient, version: int, is_refused: bool) -> None:
-    """What begins in debt is refused where the version knows the error, else carried out; the answer says how long to wait."""
+    """A request during a debt is refused if its version has the error, else carried out; the answer has a throttle time."""
     await set_limit(wire, "controller_mutation_rate", 1)
     await wire.create("big", 15)
     fields = {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 1000}
@@ -119,7 +119,7 @@ async def test_changes_of_topics(wire: WireClient, version: int, is_refused: boo
 
 
 async def test_other_changes_of_topics(broker: Broker, wire: WireClient) -> None:
-    """Deletion and growth are charged by partitions; what asking for metadata would create is unknown while there is a debt."""
+    """Deletion and growth are charged by partitions; during a debt, Metadata creates no topic and reports it as unknown."""
     await set_limit(wire, "controller_mutation_rate", 1)
     await wire.create("big", 15)
     calls: list[tuple[int, int, dict[str, Any]]] = [

@@ -1,4 +1,4 @@
-"""A topic whose records are explained, in a broker whose clock stands still until it is moved."""
+"""A topic to explain, in a broker with a frozen clock."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Stage:
         return await self.broker.services.cleaning.service()
 
     async def settle(self) -> None:
-        """Have the cleaner, and retention, do all that is due at this time."""
+        """Let the cleaner and retention do all work due now."""
         if self.log.config.is_compacted:
             await (await self.service()).settled()
         else:
             await self.broker.services.housekeeping.retain()
 
     async def put(self, *words: str) -> int:
-        """Produce one batch of "key=value" at the clock's time; its base offset."""
+        """Produce one batch of "key=value" at the clock's time; return its base offset."""
         return await produce(self.wire, "t", *words, timestamp=self.clock.now_ms())
 
     async def roll(self) -> None:
@@ -63,7 +63,7 @@ class Stage:
         await alter(self.wire, TOPIC, "t", *((name.replace("_", "."), SET, value) for name, value in configs.items()))
 
     def put_transactional(self, key: str, producer_id: int = 5) -> int:
-        """Append a batch of a transaction that no coordinator knows; its offset."""
+        """Append a batch of a transaction unknown to the coordinator; return its offset."""
         records = [Record(0, self.clock.now_ms(), key.encode(), b"v")]
         batch = build_batch(
             records, base_offset=0, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
@@ -71,7 +71,7 @@ class Stage:
         return self.log.append_internal(batch).base_offset
 
     def end_transaction(self, *, is_commit: bool, producer_id: int = 5) -> int:
-        """Append the marker of such a transaction's end; its offset."""
+        """Append the marker that ends such a transaction; return its offset."""
         marker = build_marker(
             is_commit=is_commit,
             producer_id=producer_id,
@@ -84,7 +84,7 @@ class Stage:
         return self.log.append_internal(marker).base_offset
 
     async def offsets(self) -> list[int]:
-        """Offsets that a consumer finds, those of markers included."""
+        """Return the offsets that a consumer gets, including those of markers."""
         return [offset for offset, _, _ in await read(self.wire, "t", self.log.log_start_offset)]
 
     async def partition(self, **what: Any) -> PartitionExplanation:
@@ -92,7 +92,7 @@ class Stage:
         return (await self.broker.explain("t", **what)).partitions[0]
 
     async def record(self, offset: int, key: str = "k") -> RecordExplanation:
-        """The explanation of a record in the log, asked for by its key."""
+        """Return the explanation of a record in the log, requested by its key."""
         found = await self.partition(key=key)
         return next(one for one in found.records if one.offset == offset and not one.segment.endswith(".deleted"))
 
@@ -102,14 +102,14 @@ class Stage:
         return next(one for one in found.records if one.offset == offset and not one.segment.endswith(".deleted"))
 
     async def goes_exactly_when_told(self, offset: int, key: str = "k") -> RecordExplanation:
-        """Check that a record is there one millisecond before its stated time, and gone at it; what was told."""
+        """Check that a record exists one millisecond before its stated time, and not at it; return the explanation."""
         told = await self.record(offset, key)
         assert told.goes_ms is not None, told
         await self.is_there_until(told.goes_ms, offset)
         return told
 
     async def is_there_until(self, goes_ms: int, offset: int) -> None:
-        """Move to one millisecond before a time and to it: a record is there, and then not."""
+        """Move to one millisecond before a time and to it: a record exists, and then does not."""
         self.clock.set_ms(goes_ms - 1)
         await self.settle()
         assert offset in await self.offsets(), "gone too soon"
@@ -118,7 +118,7 @@ class Stage:
         assert offset not in await self.offsets(), "still there"
 
     async def stays(self, offset: int, for_ms: int = 400 * DAY_MS) -> None:
-        """Check that a record stays, whatever time passes."""
+        """Check that a record stays, however much time passes."""
         self.clock.advance_ms(for_ms)
         await self.settle()
         assert offset in await self.offsets()
@@ -145,10 +145,10 @@ async def stage(
 
 
 def gate(found: RecordExplanation | PartitionExplanation, kind: str) -> Gate:
-    """The gate of a kind."""
+    """Return the gate of a kind."""
     return next(one for one in found.gates if one.kind == kind)
 
 
 def kinds(found: RecordExplanation | PartitionExplanation) -> list[str]:
-    """The kinds of the gates."""
+    """Return the kinds of the gates."""
     return [one.kind for one in found.gates]

@@ -1,4 +1,4 @@
-"""Why records are still there: each gate made true in turn in a real broker, and its time checked by moving the clock."""
+"""Reasons why records are still there: each gate is created in a real broker, and its time checked by moving the clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 
 def flip(path: str, modified_s: int) -> None:
-    """Change a bit of the last record's value, or change it back, and set the time of the file."""
+    """Flip a bit of the last record's value, or restore it, and set the file's time."""
     content = Path(path).read_bytes()
     Path(path).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
     os.utime(path, (modified_s, modified_s))
@@ -30,7 +30,7 @@ def flip(path: str, modified_s: int) -> None:
 
 
 async def test_a_live_value_stays(tmp_path: Path) -> None:
-    """The latest value of a key is kept by that alone, for ever."""
+    """The latest value of a key is kept for that reason alone, forever."""
     async with stage(tmp_path, segment_ms=str(HOUR_MS)) as at:
         await at.put("k=1")
         found = await at.record(0)
@@ -39,7 +39,7 @@ async def test_a_live_value_stays(tmp_path: Path) -> None:
 
 
 async def test_the_active_segment(tmp_path: Path) -> None:
-    """Mode prompt closes it by time: the superseded value goes in the loop that does."""
+    """Mode prompt closes it by time: the superseded value is removed by the cleaner's next pass."""
     async with stage(tmp_path, segment_ms=str(HOUR_MS)) as at:
         await at.put("k=1")
         at.clock.advance_ms(1000)
@@ -52,7 +52,7 @@ async def test_the_active_segment(tmp_path: Path) -> None:
 
 
 async def test_the_bytes_that_close_the_active_segment(tmp_path: Path) -> None:
-    """With one byte less it stays open, with as many as told it is closed."""
+    """With one byte less than stated it stays open, with the stated number it is closed."""
     async with stage(tmp_path, internal_segment_bytes="1000", segment_ms=str(HOUR_MS)) as at:
         await at.put("k=1")
         await at.put("k=2")
@@ -69,7 +69,7 @@ async def test_the_bytes_that_close_the_active_segment(tmp_path: Path) -> None:
 
 
 async def test_the_dirty_ratio_until_the_longest_lag(tmp_path: Path) -> None:
-    """Too little is dirty: max.compaction.lag.ms makes the round due."""
+    """The dirty ratio is too low: max.compaction.lag.ms makes the round due."""
     async with stage(tmp_path, min_cleanable_dirty_ratio="0.9", max_compaction_lag_ms=str(6 * HOUR_MS)) as at:
         await at.put("a=" + "x" * 500, "k=1")
         await at.roll()
@@ -84,7 +84,7 @@ async def test_the_dirty_ratio_until_the_longest_lag(tmp_path: Path) -> None:
 
 
 async def test_the_dirty_bytes_that_are_missing(tmp_path: Path) -> None:
-    """Without a longest lag only more dirty bytes make the round due, as many as told."""
+    """Without a longest lag, the stated number of dirty bytes makes the round due."""
     async with stage(tmp_path, min_cleanable_dirty_ratio="0.5") as at:
         await at.put("a=" + "x" * 500, "k=1")
         await at.roll()
@@ -109,7 +109,7 @@ async def test_the_dirty_bytes_that_are_missing(tmp_path: Path) -> None:
 
 
 async def test_the_shortest_lag(tmp_path: Path) -> None:
-    """What is younger than min.compaction.lag.ms waits, and the time is that of what supersedes."""
+    """Records younger than min.compaction.lag.ms wait; the stated time is that of the superseding record."""
     async with stage(tmp_path, min_compaction_lag_ms=str(2 * HOUR_MS)) as at:
         await at.put("k=1")
         at.clock.advance_ms(HOUR_MS)
@@ -121,7 +121,7 @@ async def test_the_shortest_lag(tmp_path: Path) -> None:
 
 
 async def test_several_gates_at_once(tmp_path: Path) -> None:
-    """All that are closed are told, each with its own time; the last one decides."""
+    """All closed gates are listed, each with its own time; the last one decides."""
     async with stage(tmp_path, segment_ms=str(HOUR_MS), min_compaction_lag_ms=str(5 * HOUR_MS)) as at:
         await at.put("k=1")
         await at.put("k=2")
@@ -132,7 +132,7 @@ async def test_several_gates_at_once(tmp_path: Path) -> None:
 
 
 async def test_an_open_transaction(tmp_path: Path) -> None:
-    """Nothing in its segment and behind it is cleaned before it ends, whoever's it is."""
+    """Nothing in its segment or after it is cleaned before it ends, whichever producer it belongs to."""
     async with stage(tmp_path) as at:
         await at.put("k=1")
         at.put_transactional("other", producer_id=5)
@@ -162,7 +162,7 @@ async def test_an_open_transaction(tmp_path: Path) -> None:
 
 
 async def test_a_tombstone_from_its_writing_to_its_horizon(tmp_path: Path) -> None:
-    """Before its first round the time of that is told and the horizon after it, and both come true."""
+    """Before its first round, the time of that round is stated, then the horizon; both come true."""
     async with stage(tmp_path, segment_ms=str(HOUR_MS), delete_retention_ms=str(DAY_MS)) as at:
         await at.put("k=1")
         await at.put("k=")
@@ -182,7 +182,7 @@ async def test_a_tombstone_from_its_writing_to_its_horizon(tmp_path: Path) -> No
 
 
 async def test_a_tombstone_in_mode_kafka_waits_for_another_round(tmp_path: Path) -> None:
-    """Its horizon passes, but no round comes for it."""
+    """Its horizon passes, but no round follows."""
     async with stage(tmp_path, broker={"diamant_cleaner_mode": "kafka"}) as at:
         await at.put("k=1")
         await at.put("k=")
@@ -200,7 +200,7 @@ async def test_a_tombstone_in_mode_kafka_waits_for_another_round(tmp_path: Path)
 
 
 async def test_mode_kafka_closes_a_segment_by_an_append_only(tmp_path: Path) -> None:
-    """There is no time at which it goes; the timestamp of the append that would close it is told."""
+    """There is no time of removal; the timestamp of an append that would close it is stated."""
     async with stage(tmp_path, broker={"diamant_cleaner_mode": "kafka"}, segment_ms=str(HOUR_MS)) as at:
         await at.put("k=1")
         await at.put("k=2")
@@ -218,7 +218,7 @@ async def test_mode_kafka_closes_a_segment_by_an_append_only(tmp_path: Path) -> 
 
 
 async def test_a_partition_whose_round_failed(tmp_path: Path) -> None:
-    """The reason is told, and when it is tried again."""
+    """The reason and the time of the retry are stated."""
     async with stage(tmp_path) as at:
         await at.settle()
         service = await at.service()
@@ -233,7 +233,7 @@ async def test_a_partition_whose_round_failed(tmp_path: Path) -> None:
 
 
 async def test_a_segment_in_quarantine(tmp_path: Path) -> None:
-    """What it holds, and what it would supersede, stays until it can be read again; so do tombstones above it."""
+    """Its records and those that it would supersede stay until it is readable again; so do later tombstones."""
     async with stage(tmp_path, delete_retention_ms="1000") as at:
         await at.put("k=1")
         await at.roll()
@@ -260,7 +260,7 @@ async def test_a_segment_in_quarantine(tmp_path: Path) -> None:
 
 
 async def test_a_cleaner_that_is_off(tmp_path: Path) -> None:
-    """Nothing goes by itself; on request it does."""
+    """Nothing is removed automatically; on request it is."""
     async with stage(tmp_path, broker={"log_cleaner_enable": "false"}) as at:
         await at.put("k=1")
         await at.put("k=2")
@@ -275,7 +275,7 @@ async def test_a_cleaner_that_is_off(tmp_path: Path) -> None:
 
 
 async def test_a_pause(tmp_path: Path) -> None:
-    """As long as somebody keeps the cleaner away nothing goes."""
+    """Nothing is removed while the cleaner is paused."""
     async with stage(tmp_path) as at:
         service = await at.service()
         await service.abort_and_pause(("t", 0))
@@ -294,7 +294,7 @@ async def test_a_pause(tmp_path: Path) -> None:
 
 
 async def test_a_topic_that_is_only_deleted(tmp_path: Path) -> None:
-    """Keys do not matter: retention.ms removes the segment, the active one included."""
+    """Keys do not matter: retention.ms removes the segment, including the active one."""
     async with stage(tmp_path, cleanup_policy="delete", retention_ms=str(HOUR_MS)) as at:
         await at.put("k=1")
         at.clock.advance_ms(1000)
@@ -307,7 +307,7 @@ async def test_a_topic_that_is_only_deleted(tmp_path: Path) -> None:
 
 
 async def test_retention_by_size(tmp_path: Path) -> None:
-    """So many bytes more as told remove the segment, one less does not."""
+    """The stated number of further bytes removes the segment, one less does not."""
     async with stage(tmp_path, cleanup_policy="delete", retention_ms="-1", retention_bytes="1000") as at:
         await at.put("k=1")
         await at.roll()
@@ -327,7 +327,7 @@ async def test_retention_by_size(tmp_path: Path) -> None:
 
 
 async def test_a_live_value_under_both_policies(tmp_path: Path) -> None:
-    """It is the latest of its key and goes all the same, with its segment."""
+    """It is the latest of its key and is removed all the same, with its segment."""
     async with stage(tmp_path, cleanup_policy="compact,delete", retention_ms=str(DAY_MS)) as at:
         await at.put("k=1")
         await at.roll()
@@ -349,7 +349,7 @@ async def test_no_policy_at_all(tmp_path: Path) -> None:
 
 
 async def held_by(at: Stage, which: str, later_ms: int = 0) -> RecordExplanation:
-    """Have one gate alone hold the superseded record at offset 1; its explanation, which proposes a command."""
+    """Let one gate alone hold the superseded record at offset 1; return its explanation, with a suggested command."""
     await at.put("a=" + "x" * 300, "k=1")
     if which == explanation.DIRTY_RATIO:
         await at.roll()
@@ -368,7 +368,7 @@ async def held_by(at: Stage, which: str, later_ms: int = 0) -> RecordExplanation
 
 @pytest.mark.parametrize("which", [explanation.ACTIVE_SEGMENT, explanation.DIRTY_RATIO, explanation.MIN_LAG])
 async def test_the_configuration_that_is_proposed_is_enough(tmp_path: Path, which: str) -> None:
-    """Set as told, the record goes in the next loop."""
+    """With the suggested setting, the cleaner's next pass removes the record."""
     configs = {
         explanation.ACTIVE_SEGMENT: {},
         explanation.DIRTY_RATIO: {"min_cleanable_dirty_ratio": "0.9"},
@@ -387,7 +387,7 @@ async def test_the_configuration_that_is_proposed_is_enough(tmp_path: Path, whic
     "which", [explanation.ACTIVE_SEGMENT, explanation.DIRTY_RATIO, explanation.MIN_LAG, explanation.CLEANER_DISABLED]
 )
 async def test_the_command_that_is_proposed_is_enough(tmp_path: Path, which: str) -> None:
-    """Carried out as told, the record is gone when it returns."""
+    """The record is gone when the suggested command returns."""
     configs = {
         explanation.DIRTY_RATIO: {"min_cleanable_dirty_ratio": "0.9"},
         explanation.MIN_LAG: {"min_compaction_lag_ms": str(DAY_MS)},
@@ -408,7 +408,7 @@ async def test_the_command_that_is_proposed_is_enough(tmp_path: Path, which: str
 
 
 async def test_every_record_of_a_key_and_what_the_log_has_let_go_of(tmp_path: Path) -> None:
-    """In segment after segment, and in `.deleted` files until they leave the disk."""
+    """Segment by segment, and in `.deleted` files until they leave the disk."""
     async with stage(tmp_path) as at:
         await at.put("k=1", "other=1")
         await at.roll()
@@ -431,7 +431,7 @@ async def test_every_record_of_a_key_and_what_the_log_has_let_go_of(tmp_path: Pa
 
 
 async def test_by_an_offset(tmp_path: Path) -> None:
-    """The record's key is found out, and all of its records are told."""
+    """The record's key is determined, and all of its records are explained."""
     async with stage(tmp_path) as at:
         await at.put("k=1", "j=1")
         await at.put("k=2")
@@ -441,7 +441,7 @@ async def test_by_an_offset(tmp_path: Path) -> None:
 
 
 async def test_the_partition_as_a_whole(tmp_path: Path) -> None:
-    """Where it is dirty, what keeps it from being clean, and when the next round comes."""
+    """The start of its dirty part, the reason why it is not cleaned, and the next round."""
     async with stage(tmp_path, segment_ms=str(HOUR_MS)) as at:
         empty = await at.partition()
         assert (kinds(empty), empty.next_round_ms) == ([], None)
@@ -476,7 +476,7 @@ async def test_a_log_that_is_cleaned_while_it_is_explained(tmp_path: Path) -> No
 
 
 async def test_questions_that_make_no_sense(tmp_path: Path) -> None:
-    """An unknown topic, a partition that is not there, an offset without one, two questions at once."""
+    """An unknown topic, a missing partition, an offset without one, two questions at once."""
     async with stage(tmp_path) as at:
         for arguments, error in (
             ({"topic": "nope"}, NotFound),
@@ -494,7 +494,7 @@ async def test_questions_that_make_no_sense(tmp_path: Path) -> None:
 
 
 async def test_a_key_that_goes_to_another_partition_by_now(tmp_path: Path) -> None:
-    """By the default partitioners; for sure once that partition has a later record. Where it goes nothing is told of it."""
+    """By the default partitioners; proven once that partition has a later record. Its own partition has no such note."""
     async with stage(tmp_path) as at:
         await at.put("k=1")
         assert kinds(await at.record(0)) == [explanation.LIVE]

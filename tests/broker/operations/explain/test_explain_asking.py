@@ -1,4 +1,4 @@
-"""Explanations as they are asked for: over HTTP, on the command line, from other threads; tombstones and groups behind them."""
+"""Requests for explanations: over HTTP, on the command line, from other threads; tombstones and groups behind them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HTTP = {"diamant_http_listen": "127.0.0.1:0"}
 
 
 async def ask(at: Stage, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
-    """One HTTP request; its status, and its JSON."""
+    """Send one HTTP request; return its status and its JSON."""
     assert at.broker.addresses.http is not None
     reader, writer = await asyncio.open_connection(at.broker.addresses.http.host, at.broker.addresses.http.port)
     data = b"" if body is None else json.dumps(body).encode()
@@ -40,7 +40,7 @@ async def ask(at: Stage, path: str, body: dict[str, Any] | None = None) -> tuple
 
 
 async def run(at: Stage, *arguments: str) -> tuple[int, str]:
-    """`diamant explain`; exit code and output."""
+    """Run `diamant explain`; return exit code and output."""
     command = [sys.executable, "-m", "diamant.broker.cli", "explain", *arguments, "-b", at.broker.bootstrap_servers]
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env={**os.environ, "COLUMNS": "200"}
@@ -52,7 +52,7 @@ async def run(at: Stage, *arguments: str) -> tuple[int, str]:
 
 
 async def committed(at: Stage, group_id: str, offset: int) -> None:
-    """Have a group commit an offset of the topic."""
+    """Commit an offset of the topic for a group."""
     await find_coordinator(at.wire, group_id)
     await wait_until_loaded(at.broker)
     async with asyncio.timeout(60):
@@ -64,7 +64,7 @@ async def committed(at: Stage, group_id: str, offset: int) -> None:
 
 
 async def test_tombstones_and_the_groups_that_have_not_passed_them(tmp_path: Path) -> None:
-    """Every tombstone that is the latest of its key, when it vanishes, and which groups would miss it."""
+    """Every tombstone that is the latest of its key, its removal time, and the groups that would miss it."""
     async with stage(tmp_path, broker={"offsets_topic_num_partitions": "1"}, delete_retention_ms=str(DAY_MS)) as at:
         await at.put("a=1", "b=1", "c=1")
         await at.put("a=", "b=", "c=")
@@ -89,7 +89,7 @@ async def test_tombstones_and_the_groups_that_have_not_passed_them(tmp_path: Pat
 
 
 async def test_deadlines_in_the_metrics_and_the_health(tmp_path: Path) -> None:
-    """Ages grow with the clock; past the deadline /healthz?erasure fails, and not before. The plain paths do not mind."""
+    """Ages grow with the clock; only past the deadline does /healthz?erasure fail. The other paths are not affected."""
     broker = HTTP | {"diamant_erasure_deadline_ms": str(2 * HOUR_MS), "offsets_topic_num_partitions": "1"}
     async with stage(tmp_path, broker=broker, delete_retention_ms=str(DAY_MS)) as at:
         await at.put("a=1")
@@ -122,7 +122,7 @@ async def test_deadlines_in_the_metrics_and_the_health(tmp_path: Path) -> None:
 
 
 async def test_a_transaction_that_its_coordinator_will_abort(tmp_path: Path) -> None:
-    """The producer, since when, and at the latest until when; after that time it holds nothing back."""
+    """The producer, the beginning, and the latest end; after that it holds nothing."""
     broker = {"transaction_state_log_num_partitions": "1"}
     async with stage(tmp_path, broker=broker) as at:
         producer = TxnProducer(at.wire, "hanging")
@@ -151,7 +151,7 @@ async def test_a_transaction_that_its_coordinator_will_abort(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("mode", ["prompt", "kafka"])
 async def test_what_an_open_transaction_holds_goes_when_it_is_aborted(tmp_path: Path, mode: str) -> None:
-    """What is superseded before it and what is in it, both in closed segments, and not before."""
+    """Superseded records before it and its own records, both in closed segments, and not earlier."""
     broker = {"transaction_state_log_num_partitions": "1", "diamant_cleaner_mode": mode}
     async with stage(tmp_path, broker=broker) as at:
         producer = TxnProducer(at.wire, "hanging")
@@ -172,7 +172,7 @@ async def test_what_an_open_transaction_holds_goes_when_it_is_aborted(tmp_path: 
 
 
 async def test_the_marker_of_an_abort_closes_an_old_segment(tmp_path: Path) -> None:
-    """In mode kafka, where only appends do: what is held in the active segment goes with the abort, too."""
+    """In mode kafka, where only appends close segments: records held in the active one are removed by the abort, too."""
     broker = {"transaction_state_log_num_partitions": "1", "diamant_cleaner_mode": "kafka"}
     async with stage(tmp_path, broker=broker, segment_ms="50000") as at:
         producer = TxnProducer(at.wire, "hanging")
@@ -190,7 +190,7 @@ async def test_the_marker_of_an_abort_closes_an_old_segment(tmp_path: Path) -> N
 
 
 async def scrape(at: Stage) -> dict[str, float]:
-    """Samples by name and labels."""
+    """Return samples by name and labels."""
     from diamant.broker.metrics import prometheus as metrics
 
     text = metrics.render(await metrics.take(at.broker.services)).decode()
@@ -202,7 +202,7 @@ async def scrape(at: Stage) -> dict[str, float]:
 
 
 async def test_over_http(tmp_path: Path) -> None:
-    """The same as from Python, as JSON; what makes no sense is told with its status."""
+    """The same as from Python, as JSON; invalid questions get their status."""
     async with stage(tmp_path, broker=HTTP, segment_ms=str(HOUR_MS)) as at:
         await at.put("k=1")
         await at.put("k=2")
@@ -253,7 +253,7 @@ async def test_on_the_command_line(tmp_path: Path) -> None:
 
 
 async def test_no_key_and_no_value_in_logs_and_errors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever is asked for, found or not, the log does not tell, nor do errors, nor what is told of gates."""
+    """Found or not, no key or value is in the log, in errors or in texts of gates."""
     caplog.set_level(logging.DEBUG)
     async with stage(tmp_path, broker=HTTP) as at:
         await at.put("secret-key=secret-value")
@@ -282,7 +282,7 @@ async def test_no_key_and_no_value_in_logs_and_errors(tmp_path: Path, caplog: py
 
 
 def test_from_a_thread(tmp_path: Path) -> None:
-    """A broker in a loop of its own is asked from another one."""
+    """A broker in its own loop answers requests from another one."""
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=3)) as broker:
 
         async def make() -> None:

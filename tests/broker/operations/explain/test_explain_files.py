@@ -1,4 +1,4 @@
-"""Which files and segments an explanation reads, and what it leaves out."""
+"""Files and segments read by an explanation, and those omitted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.naive import siphash128
 
 
 async def test_all_files_that_the_log_has_let_go_of_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many there are; those that are gone when their turn comes are not on the disk."""
+    """However many there are; those removed before they are read are no longer on disk."""
     monkeypatch.setattr(log_files, "MAX_OPEN_FILES", 2)
     gone: list[str] = []
 
@@ -60,7 +60,7 @@ async def test_all_files_that_the_log_has_let_go_of_are_read(tmp_path: Path, mon
 async def test_outputs_of_a_round_and_what_was_set_aside_are_not_read_which_is_told(
     tmp_path: Path, name: str, told: str
 ) -> None:
-    """They may have copies of the record that is asked about, by key or by offset, and older ones."""
+    """They may hold copies of the requested record, by key or by offset, and older ones."""
     async with stage(tmp_path) as at:
         await at.put("k=1")
         path = Path(at.log.path) / name
@@ -73,7 +73,7 @@ async def test_outputs_of_a_round_and_what_was_set_aside_are_not_read_which_is_t
 
 
 async def file_filter(at: Stage, *keys: bytes, hash_key: bytes | None = None) -> None:
-    """File facts of the first segment, as a round does, with these keys in its filter."""
+    """Write facts of the first segment, as a round does, with a filter of these keys."""
     service = await at.service()
     segment = at.log.segments[0]
     used = service.view(at.log).hash_key if hash_key is None else hash_key
@@ -105,7 +105,7 @@ async def large(at: Stage) -> None:
 
 
 async def test_a_segment_whose_filter_excludes_the_key_is_not_read(tmp_path: Path) -> None:
-    """And one that does not exclude it is; so is one with a filter under another hash key, or of another file."""
+    """Segments are read if the filter admits the key, has another hash key, or belongs to another file."""
     async with stage(tmp_path, min_cleanable_dirty_ratio="1") as at:
         await large(at)
         if at.log.env.birth_ms(at.log.segments[0].path) is None:
@@ -122,7 +122,7 @@ async def test_a_segment_whose_filter_excludes_the_key_is_not_read(tmp_path: Pat
 
 
 async def test_more_records_than_are_told(tmp_path: Path) -> None:
-    """The first ones and the live one are told, the others counted, and what supersedes what is right all the same."""
+    """The first ones and the live one are listed, the others counted, and superseding records stay correct."""
     async with stage(tmp_path) as at:
         await at.put(*(word for number in range(MAX_RECORDS + 3) for word in (f"k={number}", "z=1")))
         found = await at.partition(key="k")

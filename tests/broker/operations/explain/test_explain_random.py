@@ -1,4 +1,4 @@
-"""Random topics: what is told of all records at one moment comes true, record by record, as time passes."""
+"""Random topics: the explanations of all records at one moment come true, record by record, as time passes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS = ["a", "b", "c", "d"]
 
 
 def random_configs(rng: random.Random) -> dict[str, str]:
-    """Some of the settings that rounds and retention depend on."""
+    """Return some of the settings that affect rounds and retention."""
     configs = {
         "min_cleanable_dirty_ratio": rng.choice(["0", "0.3", "0.6", "1"]),
         "segment_ms": str(rng.choice([HOUR_MS, 5 * HOUR_MS, 7 * DAY_MS])),
@@ -33,7 +33,7 @@ def random_configs(rng: random.Random) -> dict[str, str]:
 
 
 async def write(at: Stage, rng: random.Random) -> None:
-    """Records, closed segments, and rounds in between."""
+    """Write records, close segments, and run rounds in between."""
     for _ in range(rng.randrange(2, 12)):
         at.clock.advance_ms(rng.choice([1, 1000, HOUR_MS // 2]))
         step = rng.random()
@@ -50,7 +50,7 @@ async def write(at: Stage, rng: random.Random) -> None:
 
 
 def text(one: RecordExplanation, moment_ms: int, start_ms: int) -> str:
-    """What a failure shows; times count from the question."""
+    """Return a failure's text; times count from the question."""
     gates = [
         (gate.kind, None if gate.until_ms is None else gate.until_ms - start_ms, gate.detail) for gate in one.gates
     ]
@@ -59,7 +59,7 @@ def text(one: RecordExplanation, moment_ms: int, start_ms: int) -> str:
 
 
 async def next_stop(at: Stage, ahead: set[int]) -> int | None:
-    """Return when to look next: where something was told for, or at the next round, which must come in its own time."""
+    """Return the next time to check: a stated time, or the next round, which must occur at its own time."""
     now_ms = at.clock.now_ms()
     round_ms = (await at.partition()).next_round_ms
     times = [time_ms for time_ms in (*ahead, *([] if round_ms is None else [round_ms])) if time_ms > now_ms]
@@ -68,7 +68,7 @@ async def next_stop(at: Stage, ahead: set[int]) -> int | None:
 
 @pytest.mark.parametrize("seed", range(effort.examples(60)))
 async def test_what_is_told_comes_true(tmp_path: Path, seed: int) -> None:
-    """Each record is there a millisecond before its time and gone at it, unless that is only the earliest; others stay."""
+    """Each record exists a millisecond before its time and not at it, unless that is only the earliest; others stay."""
     rng = random.Random(seed)
     mode = rng.choice(["prompt", "prompt", "kafka"])
     configs = random_configs(rng)

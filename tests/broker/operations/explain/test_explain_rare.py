@@ -1,4 +1,4 @@
-"""Why records are still there where the reason is a rare one: markers, old message formats, what was left behind, failed writes.
+"""Rare reasons why records are still there: markers, old message formats, leftovers, failed writes.
 
 As in test_explain.py: made true in a real broker, and its time checked by moving the clock.
 """
@@ -27,7 +27,7 @@ KAFKA = {"diamant_cleaner_mode": "kafka"}
 
 @pytest.mark.parametrize("is_commit", [True, False])
 async def test_a_marker_from_its_transaction_to_its_horizon(tmp_path: Path, is_commit: bool) -> None:
-    """As long as records of its transaction are there nobody knows when it goes; then its horizon is told, and comes true."""
+    """While its transaction has records, its removal time is unknown; then its horizon is stated, and comes true."""
     async with stage(tmp_path, segment_ms=str(HOUR_MS), delete_retention_ms=str(DAY_MS)) as at:
         at.put_transactional("k")
         marker = at.end_transaction(is_commit=is_commit)
@@ -54,7 +54,7 @@ async def test_a_marker_from_its_transaction_to_its_horizon(tmp_path: Path, is_c
 
 
 async def test_a_marker_in_mode_kafka_needs_three_rounds(tmp_path: Path) -> None:
-    """One removes its transaction's records, the next one stamps it, and none comes when its horizon is over."""
+    """One removes its transaction's records, the next stamps it, and none follows after its horizon."""
     async with stage(tmp_path, broker=KAFKA, delete_retention_ms=str(DAY_MS)) as at:
         at.put_transactional("k")
         marker = at.end_transaction(is_commit=True)
@@ -87,13 +87,13 @@ async def test_a_marker_in_mode_kafka_needs_three_rounds(tmp_path: Path) -> None
 
 
 def old(magic: int, offset: int, word: str) -> bytes:
-    """An entry of an old format: "key=value", "key=" for a tombstone."""
+    """Return an entry of an old format: "key=value", "key=" for a tombstone."""
     key, _, value = word.partition("=")
     return make_message(magic, offset, key.encode(), value.encode() or None, timestamp=START_MS)
 
 
 async def plant(path: Path, segments: dict[int, tuple[bytes, int]], checkpoint: int | None, **configs: str) -> None:
-    """Make the topic, stop, and leave these segments in its directory: base offset to content and time of the file."""
+    """Create the topic, stop, and put these segments into its directory: base offset to content and time of the file."""
     async with stage(path, **configs):
         pass
     write_segments(path, segments, checkpoint)
@@ -111,7 +111,7 @@ def write_segments(path: Path, segments: dict[int, tuple[bytes, int]], checkpoin
 
 @pytest.mark.parametrize("magic", [0, 1])
 async def test_a_superseded_record_of_an_old_format(tmp_path: Path, magic: int) -> None:
-    """It goes when any other would, and what stays is of the present format from then on."""
+    """It is removed like any other, and the remaining records get the present format."""
     content = old(magic, 0, "k=1") + old(magic, 1, "other=1")
     await plant(tmp_path, {0: (content, START_MS)}, None, segment_ms=str(HOUR_MS))
     async with stage(tmp_path, is_there=True) as at:
@@ -126,7 +126,7 @@ async def test_a_superseded_record_of_an_old_format(tmp_path: Path, magic: int) 
 
 @pytest.mark.parametrize("magic", [0, 1])
 async def test_a_tombstone_of_an_old_format(tmp_path: Path, magic: int) -> None:
-    """Its first round gives it a horizon like any other, and both times come true."""
+    """Its first round gives it a horizon, and both times come true."""
     content = old(magic, 0, "k=1") + old(magic, 1, "k=") + old(magic, 2, "z=1")
     await plant(tmp_path, {0: (content, START_MS)}, None, segment_ms=str(HOUR_MS), delete_retention_ms=str(DAY_MS))
     async with stage(tmp_path, is_there=True) as at:
@@ -144,7 +144,7 @@ async def test_a_tombstone_of_an_old_format(tmp_path: Path, magic: int) -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("age_ms", [DAY_MS, DAY_MS - 1000])
 async def test_a_tombstone_of_an_old_format_in_the_clean_part(tmp_path: Path, magic: int, age_ms: int) -> None:
-    """If its file is older than the clean part's end by delete.retention.ms the next round removes it, else it stamps it."""
+    """If its file is older than the clean part's end by delete.retention.ms the next round removes it, else stamps it."""
     segments = {
         0: (old(magic, 0, "k=") + old(magic, 1, "a=1"), START_MS - age_ms),
         2: (old(magic, 2, "b=1"), START_MS),
@@ -175,7 +175,7 @@ async def test_a_tombstone_of_an_old_format_in_the_clean_part(tmp_path: Path, ma
 
 
 async def test_what_is_superseded_within_the_clean_part(tmp_path: Path) -> None:
-    """No round maps what supersedes it, so it stays; a later record of the key has it go, when told."""
+    """No round maps the superseding record, so it stays; a later record of the key removes it at the stated time."""
     async with stage(tmp_path, segment_ms=str(HOUR_MS)) as at:
         await at.put("k=1")
         await at.roll()
@@ -194,7 +194,7 @@ async def test_what_is_superseded_within_the_clean_part(tmp_path: Path) -> None:
 
 
 async def test_what_is_superseded_within_the_clean_part_under_both_policies(tmp_path: Path) -> None:
-    """Its segment goes by its age, when told."""
+    """Its segment is removed by age, at the stated time."""
     async with stage(tmp_path, cleanup_policy="compact,delete", retention_ms=str(DAY_MS)) as at:
         await at.put("k=1")
         await at.roll()
@@ -211,7 +211,7 @@ async def test_what_is_superseded_within_the_clean_part_under_both_policies(tmp_
 
 
 async def test_a_round_that_could_not_write(tmp_path: Path) -> None:
-    """The file and the reason are told, and when it is tried again; each failure doubles the time, and then it comes true."""
+    """The file, the reason and the time of the retry are stated; each failure doubles the pause, and then it succeeds."""
     env = MemoryEnv(SettableClock(START_MS))
     async with stage(DATA, env=env) as at:
         await at.put("k=1")
@@ -236,7 +236,7 @@ async def test_a_round_that_could_not_write(tmp_path: Path) -> None:
 
 
 async def test_a_partition_that_refuses_writes(tmp_path: Path) -> None:
-    """No round may touch it before the broker is started again; then one does."""
+    """No round may touch it before a restart of the broker; then one does."""
     env = MemoryEnv(SettableClock(START_MS))
     async with stage(DATA, env=env) as at:
         await at.put("k=1")
