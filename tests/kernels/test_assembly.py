@@ -1,4 +1,4 @@
-"""Batches judged and assembled by kernels against the plain builder's."""
+"""Batches judged and assembled by kernels equal those of the plain builder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.kernels.samples import record
 def test_what_stays_is_written_as_the_plain_builder_writes_it(
     records: list[Record], data: st.DataObject, horizon_ms: int | None, log_append_time_ms: int | None
 ) -> None:
-    """Any subset of a batch's records, with horizon and timestamp type as they come."""
+    """The output equals the plain builder's for any subset of records, delete horizon and timestamp type."""
     numbered = [item._replace(offset=100 + index) for index, item in enumerate(records)]
     kept = data.draw(st.lists(st.sampled_from(numbered), min_size=1, unique_by=lambda item: item.offset))
     kept.sort(key=lambda item: item.offset)
@@ -76,5 +76,5 @@ def test_what_stays_is_written_as_the_plain_builder_writes_it(
 
 
 def naive_max_timestamp(batch: bytes) -> int:
-    """The field of a header."""
+    """Return the max timestamp field of a batch's header."""
     return naive.parse_batch(batch).max_timestamp

@@ -20,14 +20,14 @@ from tests.effort import examples
 
 
 def rows_of(data: bytes | bytearray, end: int | None = None, capacity: int = 20) -> tuple[Any, ...]:
-    """What `read_headers` tells, and the table of rows, which was full of something else."""
+    """Return the result of `read_headers`, and the table of rows, initially filled with garbage."""
     rows = np.full((fields.FIELDS, capacity), 77, np.int64)
     return (*read_headers(data, 0, len(data) if end is None else end, rows), rows)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 511, 512, 1535, 1536, 1537, 3072, 5000])
 def test_the_checksum_is_crc_32c(size: int) -> None:
-    """For sizes around those of its three lanes, as the plain twin has it; by tables too, as without the instruction."""
+    """The CRC equals the plain twin's for sizes around its three lanes, with the instruction and with tables."""
     data = bytes(index * 7 % 251 for index in range(size))
     assert batches.crc32c(data) == naive.crc32c(data)
     assert batches.crc32c(data, may_use_instructions=False) == naive.crc32c(data)
@@ -48,7 +48,7 @@ batch_headers = st.builds(
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(batch_headers | st.just(make_message(1, 3, b"k", b"v")), max_size=4), st.integers(0, 70))
 def test_rows_are_the_headers(batches: list[bytes], cut: int) -> None:
-    """Every field of every whole batch; a torn one at the end is left out."""
+    """Rows hold every field of every whole batch; a torn one at the end is omitted."""
     data = b"".join(bytes(batch) for batch in batches)
     data = data[: max(0, len(data) - cut)]
     fault, count, end, together, rows = rows_of(data)
@@ -74,7 +74,7 @@ def test_rows_are_the_headers(batches: list[bytes], cut: int) -> None:
 @settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_rows_of_damaged_headers_end_where_the_plain_reader_fails(data: st.DataObject) -> None:
-    """Strategy: bytes of three batches changed. Invariant: a fault at the same place, or the same batches."""
+    """Strategy: change bytes of three batches. Invariant: a fault at the same position, or the same batches."""
     content = bytearray(b"".join(bytes(make_batch("a=1", "b=2", base_offset=base)) for base in (0, 2, 4)))
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(
@@ -97,14 +97,14 @@ def test_rows_of_damaged_headers_end_where_the_plain_reader_fails(data: st.DataO
 
 
 def test_rows_stop_when_there_are_no_more() -> None:
-    """The rest is for the next call."""
+    """When the table is full, the next call reads the rest."""
     batch = bytes(make_batch("a=1"))
     fault, count, end, _, _ = rows_of(batch * 5, capacity=3)
     assert (fault, count, end) == (fields.NO_FAULT, 3, 3 * len(batch))
 
 
 def test_a_wrong_checksum_is_found() -> None:
-    """Only among the rows that are asked for."""
+    """A wrong checksum is found only among the rows with the given step."""
     batch = make_batch("a=1")
     bad = bytearray(batch)
     bad[-1] ^= 1
@@ -128,7 +128,7 @@ row_fields = st.tuples(
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(row_fields, min_size=1, max_size=8), st.integers(-1, 4))
 def test_rows_are_chosen_and_summed_up(rows: list[tuple[int, int, int, int]], least: int) -> None:
-    """By steps, codecs and offsets, as Python does it."""
+    """Selection by steps and codecs, and sums of offsets, equal those computed in Python."""
     table, end = np.zeros((fields.FIELDS, len(rows)), np.int64), len(rows)
     names = [fields.MAGIC, fields.ATTRIBUTES, fields.RECORD_COUNT, fields.LAST_OFFSET]
     table[names] = np.array(rows).T

@@ -1,4 +1,4 @@
-"""The compiled count of declared batches against the plain one."""
+"""The compiled count of declared batches equals the plain one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_BATCH_BYTES = 6000
 
 
 def counted(data: bytes, path: str, env: MemoryEnv | RealEnv) -> Amounts:
-    """Return what is declared in a file of `env`: files in memory have no descriptor, and are counted plainly."""
+    """Return the declared amounts of a file of `env`; files in memory have no descriptor and use the plain count."""
     file = env.open(path, read_only=True)
     try:
         return declared(file, len(data), MAX_BATCH_BYTES)
@@ -32,7 +32,7 @@ def counted(data: bytes, path: str, env: MemoryEnv | RealEnv) -> Amounts:
 
 
 def batch(size: int, codec: int) -> bytes:
-    """Return a batch with a value of so many bytes; codec 5 and more: a message of an old format."""
+    """Return a batch with a value of `size` bytes; codecs from 5 on mean a message of an old format."""
     if codec > 4:
         return bytes(make_message(codec - 5, 0, b"key", bytes(size)))
     return bytes(build_batch([Record(0, 1, b"key", os.urandom(size))], codec=codec))
@@ -47,7 +47,7 @@ def batch(size: int, codec: int) -> bytes:
 def test_declared_batches_are_counted_as_the_plain_count_does(
     batches: list[bytes], damage: list[tuple[int, int]], rest: bytes
 ) -> None:
-    """Whatever the formats, codecs and sizes, and wherever a header is damaged."""
+    """Both counts agree for all formats, codecs and sizes, and with a damaged header anywhere."""
     data = bytearray(b"".join(batches) + rest)
     for place, byte in damage:
         if place < len(data):
@@ -61,5 +61,5 @@ def test_declared_batches_are_counted_as_the_plain_count_does(
 
 
 def test_what_cannot_be_read_is_an_error() -> None:
-    """The number of it is told."""
+    """A read error returns its errno."""
     assert count_headers(-1, 100, MAX_BATCH_BYTES, np.zeros((16, 3), np.int64))[1] > 0

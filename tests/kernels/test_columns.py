@@ -1,4 +1,4 @@
-"""The walk that writes records as columns against the plain reader."""
+"""The walk that writes records as columns equals the plain reader."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bytes_at(index: int, data: Any, ends: Any, is_there: Any = None) -> bytes | 
 
 
 def walked(batch: bytes, bounds: FilterBounds = EVERYTHING, only: list[int] | None = None) -> list[Any] | None:
-    """Return what is in the columns of each record of a batch; None if the batch is faulty."""
+    """Return the columns of each record of a batch; None if the batch is faulty."""
     header = parse_header(batch)
     rows = np.zeros((fields.FIELDS, 1), np.int64)
     rows[fields.STEP] = STEP
@@ -75,7 +75,7 @@ def walked(batch: bytes, bounds: FilterBounds = EVERYTHING, only: list[int] | No
 
 
 def plain(batch: bytes) -> list[Any] | None:
-    """Return the same of the plain reader."""
+    """Return the same from the plain reader."""
     header = parse_header(batch)
     try:
         records = list(iter_payload(batch[HEADER_SIZE:], header))
@@ -99,7 +99,7 @@ def plain(batch: bytes) -> list[Any] | None:
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(record, min_size=1, max_size=8), st.data())
 def test_records_within_bounds_are_in_the_columns(records: list[Record], data: st.DataObject) -> None:
-    """All fields of all records that the bounds, and the list of offsets if there is one, leave."""
+    """The columns hold all fields of the records within the bounds and in the list of offsets, if given."""
     batch = batch_of(records)
     everything = plain(batch)
     assert everything is not None
@@ -126,7 +126,7 @@ def test_records_within_bounds_are_in_the_columns(records: list[Record], data: s
 def test_damaged_records_are_refused_where_the_plain_reader_refuses_them(
     records: list[Record], data: st.DataObject
 ) -> None:
-    """Strategy: overwrite or cut bytes. Of a batch with a fault nothing is in the columns."""
+    """Strategy: overwrite or cut bytes. Invariant: a faulty batch leaves nothing in the columns."""
     batch = bytearray(batch_of(records))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(HEADER_SIZE, len(batch) - 1))

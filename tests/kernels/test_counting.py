@@ -1,4 +1,4 @@
-"""The kernel that counts records, and the table of keys, against their plain twins."""
+"""The kernel that counts records and the table of keys equal their plain twins."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def counted(
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.lists(record, max_size=6), min_size=1, max_size=3), st.sampled_from(Outcome), st.data())
 def test_counts_equal_the_plain_ones(batches: list[list[Record]], outcome: Outcome, data: st.DataObject) -> None:
-    """Strategy: batches of any records, of which one may have other bytes or another count, and a log start among them.
+    """Strategy: batches of any records, one perhaps with changed bytes or count, and a log start among them.
 
     Invariant: the same sums, keys and problems.
     """
@@ -72,7 +72,7 @@ def test_counts_equal_the_plain_ones(batches: list[list[Record]], outcome: Outco
 
 
 def test_a_batch_of_more_records_than_are_hashed_at_a_time() -> None:
-    """Makes room for all of its entries."""
+    """A batch with more records than one hashing step gets room for all of its entries."""
     records = [Record(index, 0, b"%d" % (index % 9_000), b"") for index in range(20_000)]
     sums, keys, problems = counted(bytes(build_batch(records)), Outcome.COMMITTED, 0, is_compiled=True)
     assert (keys.live, keys.superseded, problems) == ([9_000], [11_000], [])
@@ -82,7 +82,7 @@ def test_a_batch_of_more_records_than_are_hashed_at_a_time() -> None:
 @pytest.mark.parametrize("is_one_log", [True, False])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_table_does_what_a_dict_does(seed: int, is_one_log: bool) -> None:
-    """Entries of several sources give the same entries in the same buckets, and, put back, the same sums."""
+    """Entries of several sources yield the same entries and buckets as a dict, and the same sums when put back."""
     print(f"seed {seed}")
     chance = random.Random(seed)
     hashes = [chance.randbytes(16) for _ in range(900)]

@@ -1,4 +1,4 @@
-"""Headers of batches at any byte: the kernel and its plain twin."""
+"""The search for batch headers at any byte: the kernel equals its plain twin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH = bytes(build_batch([Record(0, 0, b"key", b"value")]))
 
 
 def batch(codec: int, frame: bytes, at: int, value: int, cut: int) -> bytes:
-    """A batch with any codec and frame, one byte of it another, and maybe cut off."""
+    """Return a batch with any codec and frame, one byte changed, and perhaps cut off."""
     found = bytearray(BATCH[:HEADER_SIZE] + frame + BATCH[HEADER_SIZE:])
     found[ATTRIBUTES + 1] = codec
     found[at] = value
@@ -24,7 +24,7 @@ def batch(codec: int, frame: bytes, at: int, value: int, cut: int) -> bytes:
 
 
 def old_entry(magic: int, attributes: int, key_size: int, value: bytes) -> bytes:
-    """An entry of an old format, or nearly one."""
+    """Return an entry of an old format, or nearly one."""
     key = bytes(max(0, min(key_size, 20)))
     body = b"\1\2\3\4" + bytes((magic, attributes)) + bytes(8 * magic)
     body += key_size.to_bytes(4, "big", signed=True) + key + len(value).to_bytes(4, "big") + value
@@ -44,7 +44,7 @@ pieces = st.one_of(
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(pieces, max_size=5), st.integers(0, 400), st.sampled_from([0, 1000]))
 def test_both_find_the_same(parts: list[bytes], stop: int, more: int) -> None:
-    """In noise, in room of zeros, and in batches that are whole, cut off or a little wrong."""
+    """Both find the same headers in noise, zeros, and batches that are whole, cut off or slightly damaged."""
     data = b"".join(parts)
     octets = data + bytes(PAD_BYTES)
     found = [*batch_finder._compiled(octets, stop, len(data) + more)]

@@ -1,4 +1,4 @@
-"""Index entries made by the kernel against the plain writer's."""
+"""Index entries made by the kernel equal the plain writer's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.effort import examples
 def test_index_entries_are_those_of_the_plain_writer(
     batches: list[tuple[int, int, int]], interval: int, index_bytes: int, at_once: int
 ) -> None:
-    """Any sizes, offsets and timestamps, in runs of any length; entries without room are left out."""
+    """Entries are equal for any sizes, offsets, timestamps and run lengths; entries without room are omitted."""
     offset = 10
     columns = []
     for size, step, timestamp in batches:

@@ -1,4 +1,4 @@
-"""Filters of keys: sorted hashes, the bytes that are made of them, and lookups in these."""
+"""Key filters: sorted hashes, their encoding, and lookups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ many = settings(max_examples=examples(200), deadline=None)
 
 
 def sorted_hashes(values: list[int]) -> array[int]:
-    """Different ones of some hashes, ascending."""
+    """Return the distinct hashes, ascending."""
     hashes = array("Q", values)
     count = sort_words(hashes, array("Q", bytes(8 * len(values))))
     return hashes[:count]
@@ -27,7 +27,7 @@ def sorted_hashes(values: list[int]) -> array[int]:
 @many
 @given(words, st.integers(0, 6))
 def test_a_filter_has_the_bytes_that_its_format_says(values: list[int], bits: int) -> None:
-    """Where each bucket begins, then 32 bits of each key behind those that name its bucket; little-endian."""
+    """The format: the start of each bucket, then for each key the 32 bits after its bucket bits; little-endian."""
     hashes = sorted_hashes(values)
     data = bytearray(4 * (2**bits + 1 + len(hashes)))
     write_filter(hashes, bits, data)
@@ -40,7 +40,7 @@ def test_a_filter_has_the_bytes_that_its_format_says(values: list[int], bits: in
 
 
 def test_a_table_gives_its_keys() -> None:
-    """Of slots in use the first halves, in the order of the slots."""
+    """A table yields the first halves of its used slots, in order of the slots."""
     table = np.array([[5, 1, 1], [0, 0, 0], [7, 2, 9]], np.uint64)
     hashes = array("Q", bytes(16))
     assert take_table(table, hashes) == 2
@@ -48,7 +48,7 @@ def test_a_table_gives_its_keys() -> None:
 
 
 def test_rows_are_told_apart() -> None:
-    """Data of magic 2 has keys; what is none, is empty, transactional or may have an expiring tombstone is looked at again."""
+    """Data of magic 2 is mapped; other, empty or transactional batches and possible expiring tombstones are special."""
     kinds = [
         # magic, attributes, records, note, step, is looked at
         (2, 0, 3, 9, MAP, False),

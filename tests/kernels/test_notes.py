@@ -1,4 +1,4 @@
-"""Notes of rows: gathered and handed out again."""
+"""Notes of rows: collected by the map, restored in the rewrite."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ kinds = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, fields.CONTROL
 
 @given(kinds, st.integers(0, 9), st.integers(0, 9))
 def test_rows_get_the_notes_that_they_had(rows: list[tuple[int, int, int]], least: int, room: int) -> None:
-    """Data of magic 2 from an offset on has one; what does not fit is not kept, and is 0 then."""
+    """Data batches of magic 2 from an offset on have notes; notes that do not fit are dropped and become 0."""
     table = np.zeros((fields.FIELDS, max(1, len(rows))), np.int64)
     noted = []
     for row, (magic, attributes, offset) in enumerate(rows):

@@ -24,12 +24,12 @@ HASH_KEY = bytes(range(16))
 
 
 def hash_of(key: bytes, hash_key: bytes = HASH_KEY) -> bytes:
-    """The hash as the kernels have it."""
+    """Return the kernel's hash."""
     k0, k1 = (int.from_bytes(hash_key[start : start + 8], "little") for start in (0, 8))
     return b"".join(half.to_bytes(8, "little") for half in offset_map.siphash128(k0, k1, key))
 
 
-# Of the reference implementation of SipHash (vectors.h, 128 bits), for the key 00..0f and the message 00..n-1.
+# From SipHash's reference implementation (vectors.h, 128 bits), for the key 00..0f and the message 00..n-1.
 VECTORS = {
     0: "a3817f04ba25a8e66df67214c7550293",
     1: "da87c1d86b99af44347659119b22fc45",
@@ -48,7 +48,7 @@ VECTORS = {
 
 @pytest.mark.parametrize(("size", "expected"), VECTORS.items())
 def test_the_hash_is_siphash_2_4_128(size: int, expected: str) -> None:
-    """The published test vectors, by the kernel and by its plain twin."""
+    """The kernel and its plain twin match the published test vectors."""
     message = bytes(range(size))
     assert naive.siphash128(HASH_KEY, message).hex() == expected
     assert hash_of(message).hex() == expected
@@ -57,14 +57,14 @@ def test_the_hash_is_siphash_2_4_128(size: int, expected: str) -> None:
 @settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=300), st.binary(min_size=16, max_size=16))
 def test_the_hash_of_any_key_is_that_of_the_plain_twin(key: bytes, hash_key: bytes) -> None:
-    """Any length, any secret."""
+    """Hashes equal the plain twin's for keys of any length and any secret."""
     assert hash_of(key, hash_key) == naive.siphash128(hash_key, key)
 
 
 def hashed(
     payload: bytes, count: int, room: int = 100, *, may_use_vectors: bool = True
 ) -> tuple[int, list[tuple[bytes, int]], int]:
-    """What `hash_records` makes of a payload: fault, (hash, offset) of each record with a key, and the note."""
+    """Return the result of `hash_records` for a payload: fault, (hash, offset) of each record with a key, and the note."""
     data = with_payload(make_batch("k=v"), payload, record_count=count, last_offset_delta=2**31 - 1)
     rows = np.zeros((fields.FIELDS, 1), np.int64)
     read_headers(data, 0, len(data), rows)
@@ -87,7 +87,7 @@ def hashed(
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(record, min_size=1, max_size=6), st.sampled_from([1, 2, 100]))
 def test_records_are_hashed_by_their_keys(records: list[Record], room: int) -> None:
-    """Each record with a key, in any portions; the note tells the size if all have key and value."""
+    """All records with keys are hashed, in portions of any size; the note is the size if all have key and value."""
     payload = payload_of(records)
     fault, found, note = hashed(payload, len(records), room)
     assert fault == fields.NO_FAULT
@@ -100,7 +100,7 @@ def test_records_are_hashed_by_their_keys(records: list[Record], room: int) -> N
 
 @pytest.mark.parametrize("may_use_vectors", [True, False])
 def test_keys_are_hashed_alike_one_by_one_and_eight_at_a_time(may_use_vectors: bool) -> None:
-    """Strategy: ten keys of each size, shuffled, so that full groups and what is left of them come in any order."""
+    """Strategy: ten keys of each size, shuffled, so that full and partial groups occur in any order."""
     seed = 7
     generator = random.Random(seed)
     keys = [generator.randbytes(size) for size in [*range(41), 55, 63, 64, 71, 72, 200] for _ in range(10)]
@@ -144,7 +144,7 @@ def test_damaged_records_are_refused_where_the_plain_reader_refuses(records: lis
     ],
 )
 def test_odd_integers_are_noted(odd: bytes, plain: bytes) -> None:
-    """More bytes than needed, a null other than -1, bits beyond the 32nd: read as the plain reader does, but told apart."""
+    """Integers with extra bytes, nulls other than -1 and bits beyond the 32nd are read like the plain reader, but noted."""
     is_null = plain == b"\x01"
     body = b"\x00\x00\x00" + plain + (b"" if is_null else b"abcdef") + b"\x02v\x00"
     odd_body = b"\x00\x00\x00" + odd + (b"" if is_null else b"abcdef") + b"\x02v\x00"
@@ -165,7 +165,7 @@ def test_keys_with_equal_slots_are_told_apart() -> None:
         words[index] = 0xFFFFFFFF_00000000 | generator.getrandbits(32), generator.getrandbits(64), index
     assert put_tuples(table, 0, 54, words, 0, 40) == (40, 40), f"seed {seed}"
     offsets = np.zeros(40, np.int64)
-    # A key's last record is not superseded; what came before it is.
+    # A key's last record is not superseded; earlier ones are.
     assert take_missing(table, words, 40, offsets) == 40
     earlier = words.copy()
     earlier[:, 2] = 0

@@ -1,4 +1,4 @@
-"""The kernel that picks records, against a look at each."""
+"""The kernel that picks records equals a check of each record."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def picked(batch: bytes, wanted: bytes, mode: int = WITH_KEY, *, room: int = 100
 
 
 def is_wanted(one: Record, content: bytes, wanted: bytes, mode: int) -> bool:
-    """Tell whether a record is to be picked for itself."""
+    """True if a record is picked regardless of earlier ones."""
     if mode == WITH_KEY:
         return one.key == wanted
     return wanted in content if mode == WITH_TEXT else one.key is not None and one.value is None
@@ -47,7 +47,7 @@ def is_wanted(one: Record, content: bytes, wanted: bytes, mode: int) -> bool:
     st.sampled_from([WITH_KEY, WITH_TEXT, TOMBSTONES]),
 )
 def test_those_are_picked_that_a_look_at_each_finds(records: list[Record], key: bytes | None, mode: int) -> None:
-    """By key, by bytes anywhere in the record, or as tombstones; of the latter two also the later ones of their keys."""
+    """Records are picked by key, by bytes in them, or as tombstones; for the last two also later records of their keys."""
     wanted = key or (b"" if mode == WITH_KEY else b"a")
     records = [one._replace(offset=index, sequence=-1) for index, one in enumerate(records)]
     batch = bytes(build_batch(records, base_offset=0))
@@ -66,7 +66,7 @@ def test_those_are_picked_that_a_look_at_each_finds(records: list[Record], key: 
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(record, min_size=1, max_size=3), st.data())
 def test_damaged_records_are_refused(records: list[Record], data: st.DataObject) -> None:
-    """Strategy: overwrite bytes. Invariant: nothing is picked from what the plain reader does not read."""
+    """Strategy: overwrite bytes. Invariant: nothing is picked from batches that the plain reader refuses."""
     batch = bytearray(build_batch([one._replace(offset=index) for index, one in enumerate(records)]))
     for _ in range(data.draw(st.integers(1, 3))):
         batch[data.draw(st.integers(HEADER_SIZE, len(batch) - 1))] = data.draw(
@@ -83,7 +83,7 @@ def test_damaged_records_are_refused(records: list[Record], data: st.DataObject)
 
 
 def test_without_room_nothing_is_picked() -> None:
-    """There must be some for all records of the batch."""
+    """A batch is picked from only if there is room for all of its records."""
     batch = bytes(build_batch([Record(index, 0, b"k", b"v") for index in range(5)]))
     assert picked(batch, b"k", room=4) == (fields.BUFFER_FULL, [])
     assert len(picked(batch, b"k", room=5)[1]) == 5

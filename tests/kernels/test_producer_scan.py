@@ -1,4 +1,4 @@
-"""The walk over headers that passes over batches without producer."""
+"""The walk over headers that skips batches without a producer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ END_OFFSET = 5
 
 
 def found(file: File, size: int) -> list[object]:
-    """Return position and header of all batches that have a producer below the end offset, and what is damaged."""
+    """Return position and header of all batches with a producer below the end offset, and the damage found."""
     batches: list[object] = []
     try:
         for position, header in scan_for_producers(file, 0, size, END_OFFSET):
@@ -49,7 +49,7 @@ batches = st.builds(
     st.integers(0, 70),
 )
 def test_no_producer_is_passed_over(batches: list[bytes], damage: list[tuple[int, int]], cut: int) -> None:
-    """With the kernel as without it, for files in memory; nor is a damaged or torn batch."""
+    """No batch with a producer and no damaged or torn batch is skipped, with the kernel or (files in memory) without."""
     data = bytearray(b"".join(batches))
     del data[max(0, len(data) - cut) :]
     for place, byte in damage:

@@ -1,4 +1,4 @@
-"""The compiled walk over produced records against the plain one."""
+"""The compiled walk over produced records equals the plain one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kernels.samples import payload_of, record
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(record, min_size=1, max_size=8), st.integers(0, 9))
 def test_walk_of_valid_records_equals_the_plain_walk(records: list[Record], extra: int) -> None:
-    """Whatever valid records are in a batch, both walks find the same; also when the count is wrong."""
+    """Both walks return the same for any valid records, even with a wrong count."""
     payload = payload_of(records)
     base = records[0].timestamp
     for count in (len(records), len(records) - 1, len(records) + extra):
@@ -41,5 +41,5 @@ def test_walk_of_damaged_records_equals_the_plain_walk(records: list[Record], da
 
 
 def test_walk_of_a_hostile_record_count_ends_with_the_bytes() -> None:
-    """A count of two billion over a few bytes ends where the bytes end."""
+    """A count of two billion over a few bytes ends the walk at the end of the bytes."""
     assert compiled_walk(b"\x00" * 3, 2**31 - 1, 0).fault != NO_FAULT

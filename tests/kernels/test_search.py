@@ -1,4 +1,4 @@
-"""The compiled look at a chunk of batches against the plain search."""
+"""The compiled search of a chunk of batches equals the plain search."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEEDLES.add(VALUE, b"another value that is looked for")
 
 
 def step_of(batch: bytes, payload: bytes | None = None, needles: Needles = NEEDLES) -> int:
-    """Return the mark of one batch, whose decompressed records are `payload`."""
+    """Return the STEP of one batch, whose decompressed records are `payload`."""
     rows = np.zeros((fields.FIELDS, 1), np.int64)
     rows[fields.SIZE] = rows[fields.PAYLOAD_END] = len(batch)
     rows[fields.PAYLOAD_START] = HEADER_SIZE
@@ -47,7 +47,7 @@ def step_of(batch: bytes, payload: bytes | None = None, needles: Needles = NEEDL
 
 
 def batch_of(records: list[Record]) -> bytes:
-    """Return a batch of the records, whose keys are none that is looked for."""
+    """Return a batch of the records, none of which has a wanted key."""
     return bytes(build_batch([one._replace(offset=index) for index, one in enumerate(records)]))
 
 
@@ -56,7 +56,7 @@ def batch_of(records: list[Record]) -> bytes:
 def test_a_batch_is_clean_unless_a_needle_is_in_it(
     records: list[Record], before: bytes, behind: bytes, data: st.DataObject
 ) -> None:
-    """Wherever the needle is in whatever value, in the batch or in what it decompresses to."""
+    """A needle anywhere in a value is found, in the batch or in its decompressed records."""
     assert step_of(batch_of(records)) == CLEAN
     index = data.draw(st.integers(0, len(records) - 1))
     records[index] = records[index]._replace(value=before + NEEDLE + behind)
@@ -70,7 +70,7 @@ def test_a_batch_is_clean_unless_a_needle_is_in_it(
 @settings(max_examples=examples(50), deadline=None)
 @given(st.lists(record, min_size=1, max_size=6), st.sampled_from([KEY, b"nobody"]), st.data())
 def test_a_batch_with_a_key_is_looked_at_again(records: list[Record], key: bytes, data: st.DataObject) -> None:
-    """Whichever of its records has it; a longer key or another of its size is none of them."""
+    """A batch is examined again if any record has a wanted key; longer or other keys of equal size do not match."""
     index = data.draw(st.integers(0, len(records) - 1))
     for what, step in ((key, LOOK_AGAIN), (key + b"0", CLEAN), (key[:-1] + b"?", CLEAN), (b"", CLEAN)):
         records[index] = records[index]._replace(key=what)
@@ -80,7 +80,7 @@ def test_a_batch_with_a_key_is_looked_at_again(records: list[Record], key: bytes
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(record, min_size=1, max_size=3), st.data())
 def test_a_damaged_batch_is_never_clean(records: list[Record], data: st.DataObject) -> None:
-    """Its checksum is wrong, or its records do not fill what it decompresses to."""
+    """A batch with a wrong checksum, or records that do not fill its payload, is not clean."""
     batch = batch_of(records)
     place = data.draw(st.integers(17, len(batch) - 1))
     damaged = bytearray(batch)
@@ -96,7 +96,7 @@ def test_a_damaged_batch_is_never_clean(records: list[Record], data: st.DataObje
 @settings(max_examples=examples(100), deadline=None)
 @given(st.binary(min_size=12, max_size=40).filter(is_telling))
 def test_needles_of_all_sizes_are_found(value: bytes) -> None:
-    """The kernel's hash of the whole needle is that of `quick_hash`, however long its last word is."""
+    """The kernel's hash of a whole needle equals `quick_hash`, for any length of its last word."""
     needles = Needles(b"s" * 32)
     needles.add(VALUE, value)
     assert step_of(batch_of([Record(0, 0, b"k", value)]), needles=needles) == LOOK_AGAIN
@@ -104,7 +104,7 @@ def test_needles_of_all_sizes_are_found(value: bytes) -> None:
 
 @given(st.binary(max_size=200), st.sampled_from([1, 4, 10]))
 def test_windows_are_counted_where_their_hashes_lead(data: bytes, bits: int) -> None:
-    """Every eight bytes in a row count once; less than eight have no window."""
+    """Every eight consecutive bytes count once; fewer than eight have no window."""
     counts = np.zeros(1 << bits, np.uint32)
     count_windows(data, counts, 64 - bits)
     windows = [int.from_bytes(data[at : at + 8], "little") for at in range(len(data) - 7)]
@@ -115,7 +115,7 @@ def test_windows_are_counted_where_their_hashes_lead(data: bytes, bits: int) -> 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.binary(max_size=40), st.booleans(), st.binary(max_size=40), st.integers(0, 3))
 def test_windows_are_found_where_they_lie(before: bytes, is_there: bool, behind: bytes, shift: int) -> None:
-    """As the plain twin finds them."""
+    """Windows are found as by the plain twin."""
     data = before + (NEEDLE[shift:] if is_there else b"") + behind
     assert [*NEEDLES._window_places(data)] == [*NEEDLES._plain_window_places(data, 1 << 20)]
 
@@ -123,7 +123,7 @@ def test_windows_are_found_where_they_lie(before: bytes, is_there: bool, behind:
 @settings(max_examples=examples(150), deadline=None)
 @given(st.binary(min_size=11, max_size=300), st.lists(st.integers(0, 9), min_size=16, max_size=16))
 def test_the_rarest_span_is_that_of_the_plain_twin(data: bytes, counts: list[int]) -> None:
-    """The first of those whose four windows were counted least often."""
+    """The rarest span is the first one with the lowest total of its four windows."""
     windows = [int.from_bytes(data[at : at + 8], "little") * MULTIPLIER % 2**64 >> 60 for at in range(len(data) - 7)]
     spans = [sum(counts[window] for window in windows[at : at + 4]) for at in range(len(windows) - 3)]
     assert rarest_span(data, np.array(counts, np.uint32), 60) == spans.index(min(spans))

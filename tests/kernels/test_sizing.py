@@ -1,4 +1,4 @@
-"""The kernel that sums the sizes of records by key, against a count of each."""
+"""The kernel that sums the sizes of records by key equals a count of each record."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def summed(data: bytes, log_start_offset: int) -> tuple[TopKey, ...]:
     st.integers(0, 20),
 )
 def test_sizes_are_those_of_all_records(records: list[Record], codec: int, log_start_offset: int) -> None:
-    """Strategy: records of a few keys in two batches. Invariant: as when each is counted by itself."""
+    """Strategy: records of a few keys in two batches. Invariant: the sums equal those of single records."""
     records = [one._replace(offset=index) for index, one in enumerate(records)]
     half = len(records) // 2
     batches = [
@@ -57,7 +57,7 @@ def test_sizes_are_those_of_all_records(records: list[Record], codec: int, log_s
 
 
 def test_a_batch_of_more_records_than_there_are_groups() -> None:
-    """Makes room for all of them, and loses nothing of those before."""
+    """A batch with more records than groups gets more room, and earlier sums are kept."""
     count = key_sizes.GROUPS + 5
     records = [Record(index, 0, b"%d" % (index % 7 if index < 10 else index), b"12") for index in range(count)]
     first = build_batch([Record(0, 0, b"before", b"x" * 1000)])

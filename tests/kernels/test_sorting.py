@@ -1,4 +1,4 @@
-"""Words in order."""
+"""Sorting of words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ words = st.lists(
 @settings(max_examples=examples(200), deadline=None)
 @given(words, st.sampled_from([0, 1 << 40]))
 def test_words_are_sorted_and_told_once(values: list[int], high: int) -> None:
-    """As Python sorts them, whatever digits they share."""
+    """The result equals Python's sort without duplicates, whatever digits the words share."""
     values = [value | high for value in values]
     found = array("Q", values)
     count = sort_words(found, array("Q", bytes(8 * len(values))))

@@ -1,4 +1,4 @@
-"""Stretches of batches, and which of them need not be read."""
+"""Stretches of batches, and the decision to skip them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ batches = st.lists(st.just({}) | st.just({}) | st.just({}) | odd, min_size=1, ma
 def test_what_is_not_read_is_plain_and_has_no_offset_that_stays(
     odd: list[dict[int, int]], stretch_bytes: int, latest: set[int], retained: set[int], map_end_offset: int
 ) -> None:
-    """Batch n is at 7 + 100 n and has the offsets 10 n to 10 n + 9; all of it is either in a range or counted as superseded."""
+    """Batch n is at 7 + 100 n with offsets 10 n to 10 n + 9; each batch is either in a range or counted as superseded."""
     rows = np.zeros((fields.FIELDS, len(odd)), np.int64)
     for row, changes in enumerate(odd):
         plain = {
@@ -71,7 +71,7 @@ def test_what_is_not_read_is_plain_and_has_no_offset_that_stays(
 
 
 def test_one_stretch_after_the_other_is_left_out() -> None:
-    """What lies before, between and behind them is read."""
+    """Batches before, between and after the stretches are read."""
     stretches = np.zeros((3, names.STRETCH_FIELDS), np.int64)
     for row, (start, end) in enumerate([(100, 200), (200, 300), (400, 500)]):
         stretches[row, [names.START, names.END, names.BATCHES]] = start, end, 1

@@ -1,4 +1,4 @@
-"""An installation for which there was no compiler: all that has a plain twin works, the rest says what is missing."""
+"""An installation built without a compiler: features with a plain twin work, the others name the missing kernel."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ asyncio.run(main())
 
 @pytest.mark.slow
 def test_a_broker_without_kernels_cleans_and_erases(tmp_path: Path) -> None:
-    """Produce, rounds, explain and an erasure with its scan; the latest records need a kernel, and it is named."""
+    """Produce, rounds, explain and an erasure with its scan work; the latest records need a kernel, which the error names."""
     shutil.copytree(ROOT / "diamant", tmp_path / "diamant", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     done = subprocess.run(
         [sys.executable, "-c", SCENARIO],

@@ -1,4 +1,4 @@
-"""The topics of OffsetCommit and TxnOffsetCommit requests in one form, whoever has read them."""
+"""The topics of OffsetCommit and TxnOffsetCommit requests in one form, independent of the decoder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rows = list[tuple[str, UUID | None, list[tuple[int, int, int, str]]]]
 
 
 def topic_fields(texts: Iterable[str | None]) -> dict[str, Any]:
-    """A topic with a partition for each text, which is its metadata."""
+    """Return a topic with one partition per text, which is the partition's metadata."""
     rows = [
         {
             "partition_index": index,
@@ -28,13 +28,13 @@ def topic_fields(texts: Iterable[str | None]) -> dict[str, Any]:
 
 
 def answered_topic(partitions: Iterable[int], *, name: str = "t", topic_id: UUID | None = TOPIC_ID) -> TopicOffsets:
-    """A topic of a request of which the answer needs the partitions only."""
+    """Return a topic of a request with only the fields that the response needs."""
     indexes = tuple(partitions)
     return TopicOffsets(name, topic_id, indexes, indexes, indexes, None)
 
 
 def offsets_by_kio(topics: Sequence[Any]) -> Rows:
-    """What the generic decoder has read."""
+    """Convert topics from the generic decoder."""
     return [
         (
             getattr(topic, "name", ""),
@@ -54,7 +54,7 @@ def offsets_by_kio(topics: Sequence[Any]) -> Rows:
 
 
 def offsets_by_hand(topics: Sequence[TopicOffsets]) -> Rows:
-    """What the own decoders have read."""
+    """Convert topics from the hand-written decoders."""
     return [
         (
             topic.name,

@@ -20,7 +20,7 @@ _BOUNDS = {
     "int64": (-(1 << 63), (1 << 63) - 1),
     "error_code": (-1, 119),
     "timedelta_i32": (-(1 << 31), (1 << 31) - 1),
-    # Within these a float of seconds, which kio's writer goes through, still tells milliseconds apart.
+    # Within these bounds a float of seconds, as used by kio's writer, still represents milliseconds exactly.
     "timedelta_i64": (-(1 << 42), 1 << 42),
     "datetime_i64": (-1, 1 << 41),
 }
@@ -65,7 +65,7 @@ def _random_value(rng: random.Random, field: SchemaField, max_elements: int) -> 
         case "uuid":
             return None if rng.random() < 0.2 else UUID(bytes=rng.randbytes(16))
         case "datetime_i64":
-            # Whole seconds: the smallest step kio's type has room for. None is the -1 of a time that is not known.
+            # Whole seconds, the smallest step of kio's type. None means -1, an unknown time.
             return None if field.is_nullable and rng.random() < 0.3 else rng.randrange(1 << 31) * 1000
         case wire_type:
             low, high = _BOUNDS[str(wire_type)]
@@ -73,7 +73,7 @@ def _random_value(rng: random.Random, field: SchemaField, max_elements: int) -> 
 
 
 def plain(value: Any) -> Any:
-    """Return a value of kio's as it would stand in a dict."""
+    """Convert a value of kio's to its form in a dict."""
     if isinstance(value, timedelta):
         return round(value / timedelta(milliseconds=1))
     if isinstance(value, datetime):

@@ -36,13 +36,13 @@ def test_file_names_have_twenty_digits() -> None:
     ],
 )
 def test_parse_segment_file(name: str, expected: SegmentFileName | None) -> None:
-    """Names of segment files come apart into offset, suffix and stage; all others are none of ours."""
+    """Names of segment files are parsed into offset, suffix and stage; all others return None."""
     assert names.parse_segment_file(name) == expected
     assert names.is_segment_file(name) == (expected is not None and not expected.stage)
 
 
 def test_offset_of_is_the_text_before_the_first_dot() -> None:
-    """The offset of a file is what stands before the first dot, with whatever follows."""
+    """The offset of a file is the text before the first dot, whatever follows."""
     assert names.offset_of("00000000000000000042.log.deleted") == 42
     with pytest.raises(ValueError):
         names.offset_of("leader-epoch-checkpoint")

@@ -75,7 +75,7 @@ def test_sequences_wrap(sequence: int, increment: int, expected: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 16, 17, 60])
 def test_short_header_is_corrupt(size: int) -> None:
-    """Fewer bytes than a header are reported as such."""
+    """Fewer bytes than a header raise an error that says so."""
     with pytest.raises(CorruptBatch, match=f"only {size} are there"):
         parse_header(GOLDEN_PLAIN[:size])
 
@@ -102,12 +102,12 @@ def test_any_flipped_bit_past_the_crc_fails_it() -> None:
 
 @pytest.mark.parametrize("size", [-5, 0, 17, 25, 26, 60, 74, 1 << 40])
 def test_crc_of_an_impossible_size_is_invalid(size: int) -> None:
-    """A size that the buffer does not hold, or no batch can have, is answered without reading."""
+    """An impossible size, or one beyond the buffer, is False without a read."""
     assert not crc_is_valid(GOLDEN_PLAIN, 0, size)
 
 
 def test_crc_agrees_with_the_bitwise_one() -> None:
-    """The library's CRC-32C is the one of the standard's check value."""
+    """The library's CRC-32C has the standard's check value."""
     assert naive.crc32c(b"123456789") == 0xE3069283
     batch = make_batch("a=1", "b=2", producer_id=5, producer_epoch=0, base_sequence=0)
     assert naive.parse_batch(bytes(batch)).producer_id == 5
@@ -123,7 +123,7 @@ def test_crc_of_old_magics() -> None:
 
 
 def test_set_base_offset_leaves_the_crc_valid() -> None:
-    """Assigning an offset touches offset and leader epoch alone."""
+    """Assigning an offset changes only offset and leader epoch."""
     buffer = bytearray(b"xx") + bytearray(GOLDEN_PLAIN)
     set_base_offset(memoryview(buffer), 2, 1 << 40, 9)
     header = parse_header(buffer, 2)
@@ -134,7 +134,7 @@ def test_set_base_offset_leaves_the_crc_valid() -> None:
 
 @pytest.mark.parametrize("is_log_append_time", [False, True])
 def test_set_timestamps_renews_the_crc(is_log_append_time: bool) -> None:
-    """Setting type and max timestamp works in both directions, keeps other attributes and makes the CRC right."""
+    """Setting type and max timestamp works in both directions, keeps other attributes and updates the CRC."""
     buffer = bytearray(b"xx") + make_batch("a=1", is_transactional=True, log_append_time_ms=5) + b"yy"
     set_timestamps(memoryview(buffer), 2, is_log_append_time=is_log_append_time, max_timestamp=77)
     header = parse_header(buffer, 2)
@@ -159,7 +159,7 @@ def test_iter_headers_yields_positions() -> None:
 
 
 def test_iter_headers_reads_a_mapped_file(tmp_path: Path) -> None:
-    """A mapped file serves as the buffer."""
+    """The buffer may be a mapped file."""
     path = tmp_path / "log"
     path.write_bytes(make_log(["a=1"], ["b=2"]))
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -170,7 +170,7 @@ def test_iter_headers_reads_a_mapped_file(tmp_path: Path) -> None:
 
 
 def test_iter_headers_stops_at_every_torn_tail() -> None:
-    """A log cut anywhere gives its whole batches and no error."""
+    """A log cut off anywhere yields its whole batches and no error."""
     log = make_log(["a=1"], ["b=2", "c=3"])
     first = parse_header(log).size
     for size in range(len(log)):
@@ -196,13 +196,13 @@ def test_iter_headers_reports_zero_padding() -> None:
     ],
 )
 def test_iter_headers_reports_corruption(fields: dict[str, int], reason: str) -> None:
-    """Impossible lengths and unknown magics are corrupt wherever they stand."""
+    """Impossible lengths and unknown magics are corrupt at any position."""
     with pytest.raises(CorruptBatch, match=reason):
         list(iter_headers(with_header(make_batch("a=1"), **fields)))
 
 
 def test_iter_headers_reads_every_magic() -> None:
-    """Old messages and wrappers among new batches are given offsets, counts and timestamps like these."""
+    """Headers of old messages and wrappers among new batches have offsets, counts and timestamps as well."""
     records = make_records(["a=1", "b=2", "c=3"], base_offset=11)
     log = make_message(0, 10, b"k", b"v") + make_wrapper(1, 1, records) + bytes(make_batch("d=4", base_offset=14))
     found = [header for _, header in iter_headers(log)]

@@ -1,4 +1,4 @@
-"""The codecs: Kafka's framings, their bounds, and what damaged input does."""
+"""The codecs: Kafka's framings, their bounds, and damaged input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MIB = 1024 * 1024
 @pytest.mark.parametrize("codec", [NONE, *CODECS])
 @pytest.mark.parametrize("data", [b"", b"x", SAMPLE, os.urandom(150_000)], ids=["empty", "one", "text", "noise"])
 def test_round_trip(codec: int, data: bytes) -> None:
-    """What goes in comes out, at the bound exactly, and from any kind of buffer."""
+    """Data survive compression, exactly at the bound and from any kind of buffer."""
     packed = compress(codec, data)
     assert decompress(codec, packed, max_bytes=len(data)) == data
     assert decompress(codec, memoryview(bytearray(b"??" + packed))[2:], max_bytes=MIB) == data
@@ -45,14 +45,14 @@ def test_one_byte_too_many_is_a_bomb(codec: int) -> None:
     ("codec", "levels"), [(GZIP, (1, 6, 9, -1)), (LZ4, (1, 9, 12, 17)), (ZSTD, (-5, 1, 3, 22)), (SNAPPY, (None,))]
 )
 def test_levels(codec: int, levels: tuple[int, ...]) -> None:
-    """Every level Kafka allows writes what any reader understands."""
+    """The output of every level that Kafka allows is readable."""
     for level in levels:
         assert decompress(codec, compress(codec, SAMPLE, level)) == SAMPLE
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7, -1])
 def test_unknown_codecs(codec: int) -> None:
-    """Codec numbers that Kafka does not know are corrupt to read and a mistake to write."""
+    """Unknown codec numbers are corrupt to read, and a ValueError to write."""
     with pytest.raises(CorruptBatch, match=f"codec is {codec}"):
         decompress(codec, b"abc")
     with pytest.raises(ValueError, match=f"codec is {codec}"):
@@ -61,7 +61,7 @@ def test_unknown_codecs(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_truncation_is_corrupt(codec: int) -> None:
-    """No cut of a compressed payload passes as whole, but for snappy at a block's end, which has no end mark."""
+    """No truncated payload is accepted, except snappy at the end of a block, since it has no end mark."""
     packed = compress(codec, SAMPLE[:70_000])
     for size in {*range(40), *range(40, len(packed), 997), *range(len(packed) - 12, len(packed))}:
         try:
@@ -101,7 +101,7 @@ def test_damage_raises_corrupt_batch_or_nothing(codec: int, damage: st.DataObjec
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.binary(max_size=100))
 def test_any_bytes_give_bytes_or_corrupt_batch(codec: int, data: bytes) -> None:
-    """Bytes that were never compressed raise nothing but CorruptBatch, with and without a true beginning."""
+    """Arbitrary bytes raise only CorruptBatch, with and without a valid start."""
     magic = {GZIP: b"\x1f\x8b\x08", SNAPPY: b"\x82SNAPPY\x00", LZ4: b"\x04\x22\x4d\x18", ZSTD: b"\x28\xb5\x2f\xfd"}
     for prefix in (b"", magic[codec]):
         try:
@@ -112,7 +112,7 @@ def test_any_bytes_give_bytes_or_corrupt_batch(codec: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_bombs_are_stopped_within_their_bound(codec: int) -> None:
-    """64 MiB of zeros stop at 1 MiB without taking the memory for all of them."""
+    """Decompression of 64 MiB of zeros stops at 1 MiB, without memory for all of them."""
     if codec == ZSTD:
         packed = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(64 * MIB))
     else:
@@ -131,7 +131,7 @@ def test_bombs_are_stopped_within_their_bound(codec: int) -> None:
 
 
 def test_gzip_reads_several_members() -> None:
-    """Members in a row are one payload, as Java reads them; what follows and is no member is ignored."""
+    """Like Java, the reader concatenates gzip members, and ignores bytes after them."""
     packed = gzip.compress(b"one,") + gzip.compress(b"two,") + gzip.compress(b"three")
     assert decompress(GZIP, packed) == b"one,two,three"
     assert decompress(GZIP, packed + bytes(8)) == b"one,two,three"
@@ -144,7 +144,7 @@ def test_gzip_reads_several_members() -> None:
 @pytest.mark.parametrize("codec", [GZIP, LZ4])
 @pytest.mark.parametrize("rest", [b"\0", bytes(8), b"anything"])
 def test_bytes_behind_the_end_are_ignored_or_refused(codec: int, rest: bytes) -> None:
-    """As whoever decompresses wants it; an lz4 frame may end with the checksum of its content."""
+    """Bytes after the end are ignored or corrupt, by the caller's choice; an lz4 frame may end with its content checksum."""
     data = compress(codec, b"hello") + rest
     assert decompress(codec, data) == b"hello"
     with pytest.raises(CorruptBatch, match=f"{len(rest)} bytes are left behind the end"):
@@ -162,7 +162,7 @@ def test_gzip_is_read_by_others() -> None:
 
 
 def test_snappy_stream_layout() -> None:
-    """Written is the header of snappy-java and then blocks of 32 KiB of input, each with its length."""
+    """The output is snappy-java's header, then blocks of 32 KiB of input, each with its length."""
     packed = compress(SNAPPY, SAMPLE[:40_000])
     assert packed[:16].hex() == "82534e41505059000000000100000001"
     position, sizes = 16, []
@@ -174,7 +174,7 @@ def test_snappy_stream_layout() -> None:
 
 
 def test_snappy_reads_raw_blocks() -> None:
-    """Clients that leave the framing out are understood."""
+    """Raw snappy without framing is accepted."""
     raw = bytes(cramjam.snappy.compress_raw(SAMPLE))
     assert decompress(SNAPPY, raw) == SAMPLE
     with pytest.raises(DecompressionBomb):
@@ -188,7 +188,7 @@ def test_snappy_reads_streams_in_a_row() -> None:
 
 @pytest.mark.parametrize("size", [0, -1, 5, 2**31 - 1])
 def test_snappy_block_sizes_are_checked(size: int) -> None:
-    """A block length that the bytes cannot hold is corrupt."""
+    """A block length beyond the data is corrupt."""
     with pytest.raises(CorruptBatch, match=f"a block of {size} bytes"):
         decompress(SNAPPY, compress(SNAPPY, b"") + struct.pack(">i", size) + b"abc")
 
@@ -203,7 +203,7 @@ def test_snappy_declared_size_is_not_believed() -> None:
 
 
 def test_lz4_frame_layout() -> None:
-    """Written is Kafka's frame header, 64 KiB blocks and the end mark."""
+    """The output is Kafka's frame header, 64 KiB blocks and the end mark."""
     packed = compress(LZ4, SAMPLE)
     assert packed[:7].hex() == "04224d18604082"
     assert packed[-4:] == bytes(4)
@@ -225,7 +225,7 @@ def test_lz4_reads_the_broken_checksum_of_magic_0() -> None:
 
 
 def test_lz4_reads_frames_of_other_writers() -> None:
-    """Checksums and content sizes in a frame of independent blocks are stepped over, larger blocks read."""
+    """In frames of independent blocks, checksums and content sizes are skipped, and larger blocks accepted."""
     writer = cramjam.lz4.Compressor(level=1, content_checksum=True, block_linked=False)
     writer.compress(SAMPLE)
     assert decompress(LZ4, bytes(writer.finish())) == SAMPLE
@@ -268,7 +268,7 @@ def test_lz4_block_larger_than_its_frame_allows() -> None:
 @pytest.mark.parametrize("size", [0, 1, 1000, 130_000, 600_000])
 @pytest.mark.parametrize("checksum", [False, True])
 def test_zstd_without_content_size(size: int, checksum: bool) -> None:
-    """Frames as streaming writers leave them, without their size, are read."""
+    """Frames of streaming writers, without a content size, are accepted."""
     data = (SAMPLE * 4)[:size]
     packed = zstandard.ZstdCompressor(write_content_size=False, write_checksum=checksum).compress(data)
     assert decompress(ZSTD, packed, max_bytes=max(size, 1)) == data
@@ -295,7 +295,7 @@ def test_zstd_reads_streamed_blocks_and_several_frames() -> None:
 
 
 def test_zstd_declared_size_is_not_believed() -> None:
-    """A frame that declares more than its blocks can hold is corrupt before anything is allocated."""
+    """A frame that declares more than its blocks can hold is corrupt, before memory is allocated."""
     # Single segment, content size of 8 bytes, one raw block of one byte.
     frame = b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", 1 << 50) + b"\x09\x00\x00x"
     with pytest.raises(CorruptBatch, match="declares"):

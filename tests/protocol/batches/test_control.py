@@ -73,13 +73,13 @@ def test_abort_marker() -> None:
 
 @pytest.mark.parametrize("control_type", [kind for kind in ControlType if kind >= 0])
 def test_types_round_trip(control_type: ControlType) -> None:
-    """Every known type is read back from the key that says it."""
+    """Every known type is parsed from its key."""
     assert parse_control_type(control_key(control_type)) is control_type
 
 
 @pytest.mark.parametrize("key", ["00000007", "0000ffff", "00007fff"])
 def test_unknown_types_are_told_apart(key: str) -> None:
-    """Types of the future are UNKNOWN, not an error."""
+    """Unknown types are UNKNOWN, not an error."""
     assert parse_control_type(bytes.fromhex(key)) is ControlType.UNKNOWN
 
 

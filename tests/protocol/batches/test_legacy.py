@@ -45,7 +45,7 @@ def test_plain_messages(magic: int, key: bytes | None, value: bytes | None) -> N
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", CODECS)
 def test_wrappers(magic: int, codec: int) -> None:
-    """A wrapper gives its records with absolute offsets, gaps included in magic 0, and its base offset."""
+    """A wrapper yields records with absolute offsets, in magic 0 with gaps, and its base offset."""
     records = make_records(["a=1", "b=", "c"], base_offset=500)
     wrapper = make_wrapper(magic, codec, records)
     expected = records if magic else [record._replace(timestamp=-1) for record in records]
@@ -57,14 +57,14 @@ def test_wrappers(magic: int, codec: int) -> None:
 
 
 def test_wrapper_with_log_append_time() -> None:
-    """The wrapper's timestamp is that of every record when the broker set it."""
+    """A wrapper's LogAppendTime applies to every record."""
     wrapper = make_wrapper(1, compression.GZIP, make_records(["a=1", "b=2"]), log_append_time_ms=99)
     assert [record.timestamp for record in iter_records(wrapper)] == [99, 99]
     assert parse_legacy_header(wrapper).is_log_append_time
 
 
 def test_wrapper_of_offset_zero_has_base_zero() -> None:
-    """A wrapper that says offset 0 holds offsets from 0 on, as old librdkafka wrote it."""
+    """A wrapper with offset 0 has inner offsets from 0 on, as written by old librdkafka."""
     records = make_records(["a=1", "b=2", "c=3"])
     wrapper = bytearray(make_wrapper(1, compression.GZIP, records))
     wrapper[:8] = bytes(8)
@@ -86,7 +86,7 @@ def _wrap(inner: bytes, magic: int = 1, codec: int = compression.GZIP) -> bytes:
 
 @pytest.mark.parametrize("has_log_append_time", [False, True])
 def test_entries_may_be_of_another_magic_than_their_wrapper(has_log_append_time: bool) -> None:
-    """As old cleaners left them (KAFKA-4298): offsets go by the wrapper's magic, times by the entry's."""
+    """Mixed magics, as left by old cleaners (KAFKA-4298): the wrapper's magic determines offsets, the entry's the timestamps."""
     inner = make_message(0, 0, b"a", b"0") + make_message(1, 2, b"b", b"2", timestamp=5)
     value = compression.compress(compression.GZIP, inner)
     attributes = compression.GZIP | (8 if has_log_append_time else 0)
@@ -102,7 +102,7 @@ def test_entries_may_be_of_another_magic_than_their_wrapper(has_log_append_time:
 
 
 def test_bad_wrappers_are_corrupt() -> None:
-    """Nesting, no value, no entries, a codec of later times, a wrong inner CRC, cut off entries."""
+    """Nested wrappers, missing values or entries, later codecs, wrong inner CRCs and cut-off entries are corrupt."""
     inner = make_message(1, 0, b"k", b"v")
     assert len(list(iter_records(_wrap(inner)))) == 1
     bad = {
@@ -122,7 +122,7 @@ def test_bad_wrappers_are_corrupt() -> None:
 
 
 def test_bad_messages_are_corrupt() -> None:
-    """Lengths that do not fit, wherever they stand."""
+    """Lengths that do not fit are corrupt, in any field."""
     good = make_message(1, 0, b"key", b"value")
     bad = {
         "only": good[:-1],
@@ -136,7 +136,7 @@ def test_bad_messages_are_corrupt() -> None:
 
 
 def test_wrapper_bombs_are_bounded() -> None:
-    """What a wrapper may grow to is the caller's bound."""
+    """The caller's bound limits the decompressed size of a wrapper."""
     wrapper = make_wrapper(1, compression.GZIP, make_records([b"x" * 100_000]))
     with pytest.raises(DecompressionBomb):
         iter_records(wrapper, max_bytes=50_000)

@@ -1,4 +1,4 @@
-"""Records: what is built is read back, Kafka's bytes are met, and damaged bytes do no harm."""
+"""Records: batches survive encoding, match Kafka's bytes, and damaged ones are refused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ RECORDS = st.lists(
 
 
 def test_golden_batches_are_read() -> None:
-    """Batches written by Kafka give their records."""
+    """Batches written by Kafka yield their records."""
     assert list(iter_records(GOLDEN_PLAIN)) == [Record(0, TIMESTAMP, None, b"hello")]
     assert list(iter_records(GOLDEN_TRANSACTIONAL)) == TRANSACTIONAL_RECORDS
     assert list(iter_records(GOLDEN_EMPTY)) == []
@@ -87,7 +87,7 @@ def test_golden_batches_are_written() -> None:
 @settings(max_examples=examples(40), deadline=None)
 @given(records=RECORDS, base_offset=st.integers(0, 2**60))
 def test_round_trip(codec: int, records: list[Record], base_offset: int) -> None:
-    """Any records come back as they were, in every codec, with a right CRC; the naive reader sees the same."""
+    """Any records survive encoding in every codec, with a valid CRC; the naive reader agrees."""
     records = [record._replace(offset=base_offset + 3 * index) for index, record in enumerate(records)]
     batch = build_batch(records, base_offset=base_offset, codec=codec)
     header = parse_header(batch)
@@ -106,7 +106,7 @@ def test_round_trip(codec: int, records: list[Record], base_offset: int) -> None
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_client_batches_both_ways(codec: int) -> None:
-    """What a real client builds is read, and what is built here a real client reads."""
+    """Batches of a real client are readable here, and ours are readable by the client."""
     builder = DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1 << 20)
     records = [Record(i, TIMESTAMP + i, b"k%d" % i, b"value", (Header("h", b"x"),)) for i in range(3_000)]
     for record in records:
@@ -128,7 +128,7 @@ def test_log_append_time() -> None:
 
 
 def test_delete_horizon_keeps_timestamps() -> None:
-    """With a delete horizon the base timestamp is that, and the records keep theirs by large deltas."""
+    """A delete horizon replaces the base timestamp; large deltas keep the records' timestamps."""
     batch = make_batch("a=1", "b=2", delete_horizon_ms=TIMESTAMP * 2)
     header = parse_header(batch)
     assert header.has_delete_horizon
@@ -137,7 +137,7 @@ def test_delete_horizon_keeps_timestamps() -> None:
 
 
 def test_sequences_follow_offsets_and_wrap() -> None:
-    """A record's sequence is the base's plus its offset delta, and 0 comes after the greatest."""
+    """A record's sequence is the base sequence plus its offset delta, with a wrap to 0."""
     records = [record._replace(offset=index) for index, record in zip((0, 1, 4), make_records("abc"), strict=True)]
     batch = build_batch(records, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
     assert [record.sequence for record in iter_records(batch)] == [2**31 - 2, 2**31 - 1, 2]
@@ -153,7 +153,7 @@ def test_emptied_batch_keeps_its_codec(codec: int) -> None:
 
 
 def test_header_keys_that_are_no_utf8_survive() -> None:
-    """Kafka stores header keys unread, so bytes that are no UTF-8 are given back as they were."""
+    """Kafka stores header keys unread, so invalid UTF-8 survives unchanged."""
     payload = bytes.fromhex("14 00 00 00 01 01 02 04 ff80 02 78").replace(b"\x14", b"\x16", 1)
     batch = with_payload(GOLDEN_PLAIN, payload)
     (record,) = iter_records(batch)
@@ -197,7 +197,7 @@ def _record(body: str) -> bytes:
     ],
 )
 def test_malformed_records_are_corrupt(body: str) -> None:
-    """A record that does not fill its declared length with well-formed fields is corrupt, first or second in line."""
+    """A record whose fields do not fill its declared length is corrupt, whether first or second."""
     for payload, count in ((_record(body), 1), (_record("000000010100") + _record(body), 2)):
         with pytest.raises(CorruptBatch):
             list(iter_records(with_payload(GOLDEN_PLAIN, payload, record_count=count)))
@@ -215,14 +215,14 @@ def test_bad_record_lengths_are_corrupt(payload: str) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("count", [-(2**31), -1, 1, 4, 2**31 - 1])
 def test_hostile_counts_are_corrupt(codec: int, count: int) -> None:
-    """A count other than that of the records is corrupt, and a huge one costs no time."""
+    """A wrong record count is corrupt, and a huge one costs no time."""
     batch = with_header(make_batch("a=1", "b=2", "c=3", codec=codec), record_count=count)
     with pytest.raises(CorruptBatch):
         list(iter_records(batch))
 
 
 def test_batch_past_the_end_of_the_buffer_is_corrupt() -> None:
-    """The records of a batch that is not all there are not read."""
+    """The records of an incomplete batch are not read."""
     with pytest.raises(CorruptBatch, match="73 bytes, only 72"):
         iter_records(GOLDEN_PLAIN[:-1])
 
@@ -301,7 +301,7 @@ def test_reads_and_refuses_what_the_naive_reader_does(payload: bytes, count: int
     ],
 )
 def test_known_varints(value: int, encoded: str) -> None:
-    """ZigZag integers have the bytes that protocol buffers give them."""
+    """ZigZag integers have the same bytes as in protocol buffers."""
     out = bytearray()
     write_varint(out, value)
     assert out.hex() == encoded
@@ -313,7 +313,7 @@ def test_known_varints(value: int, encoded: str) -> None:
 
 @given(INT64)
 def test_varlongs_round_trip(value: int) -> None:
-    """Signed integers of 64 bits come back."""
+    """Signed integers of 64 bits survive encoding."""
     out = bytearray(b"?")
     write_varint(out, value)
     assert read_varlong(out, 1) == (value, len(out))
@@ -321,7 +321,7 @@ def test_varlongs_round_trip(value: int) -> None:
 
 
 def test_long_and_cut_varints_are_corrupt() -> None:
-    """Six bytes for 32 bits, eleven for 64, and an end in the middle."""
+    """Integers of six bytes for 32 bits, eleven bytes for 64, or with a premature end are corrupt."""
     for data, read in ((b"\xff" * 5 + b"\1", read_varint), (b"\xff" * 10 + b"\1", read_varlong)):
         with pytest.raises(CorruptBatch, match="more than"):
             read(data, 0)

@@ -1,4 +1,4 @@
-"""What a leader accepts of a client's batch, and how it refuses."""
+"""A leader's validation of a client's batch, and its refusals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOG_APPEND_TIME = PLAIN._replace(is_log_append_time_topic=True)
 
 
 def validate(batch: bytes | bytearray, checks: RecordChecks = PLAIN, max_bytes: int = 1 << 20) -> WalkResult:
-    """Validate a batch that stands somewhere in a buffer."""
+    """Validate a batch at some position of a buffer."""
     buffer = memoryview(b"??" + bytes(batch) + b"??")
     return validate_client_batch(buffer, 2, parse_header(batch), checks, max_decompressed_bytes=max_bytes)
 
@@ -59,12 +59,12 @@ def test_good_batches_give_their_greatest_timestamp(codec: int) -> None:
 
 
 def test_the_header_is_not_believed_about_timestamps() -> None:
-    """A lying max timestamp does not change the result."""
+    """A wrong max timestamp in the header does not change the result."""
     assert validate(at(5, 9, max_timestamp=10**15)) == WalkResult(9, 1)
 
 
 def test_records_without_timestamps() -> None:
-    """Records without timestamps are accepted whatever the limits, and have no greatest one."""
+    """Records without timestamps are accepted for any limits, and have no largest timestamp."""
     checks = PLAIN._replace(before_max_ms=0, after_max_ms=0)
     assert validate(at(-1, -1), checks) == WalkResult(-1, -1)
     assert validate(at(-1, TIMESTAMP, -1), checks) == WalkResult(TIMESTAMP, 1)
@@ -118,12 +118,12 @@ def test_producer_needs_a_sequence() -> None:
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_unknown_codecs_are_unsupported(codec: int) -> None:
-    """A codec that does not exist is unsupported, which clients do not try again."""
+    """An unknown codec is unsupported, an error that clients do not retry."""
     assert refusal(with_header(make_batch("a=1"), attributes=codec))[0] is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 def test_header_alone_can_be_checked() -> None:
-    """The header's own checks can be had without a walk."""
+    """The header can be checked without a walk."""
     check_client_header(parse_header(make_batch("a=1")))
     with pytest.raises(KafkaError, match="INVALID_RECORD"):
         check_client_header(parse_header(make_batch("a=1", is_control=True)))
@@ -141,13 +141,13 @@ def test_null_keys_on_compacted_topics(codec: int) -> None:
 
 
 def test_tombstones_need_no_value() -> None:
-    """A null value is what deletes a key, on any topic."""
+    """A null value, which deletes a key, is accepted on any topic."""
     validate(make_batch("a=", "b="), COMPACTED)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_timestamps_out_of_range(codec: int) -> None:
-    """Before and after have limits of their own, and the limit itself is within."""
+    """Timestamps before and after have separate, inclusive limits."""
     checks = PLAIN._replace(before_max_ms=1000, after_max_ms=500)
     batch = at(TIMESTAMP - 1000, TIMESTAMP - 1001, TIMESTAMP + 500, TIMESTAMP + 501, TIMESTAMP, -1, codec=codec)
     assert refusal(batch, checks) == (ErrorCode.INVALID_TIMESTAMP, [1, 3])
@@ -157,7 +157,7 @@ def test_timestamps_out_of_range(codec: int) -> None:
 
 
 def test_timestamp_errors_win_over_missing_keys() -> None:
-    """Records of both faults are all listed, a record without key for that alone, and the code is the timestamp's."""
+    """All invalid records are listed; one without key only for that; the error code is that for timestamps."""
     checks = COMPACTED._replace(after_max_ms=500)
     records = [
         Record(0, TIMESTAMP, None, b"v"),
@@ -176,14 +176,14 @@ def test_timestamp_errors_win_over_missing_keys() -> None:
 
 
 def test_log_append_time_topic_ignores_timestamps() -> None:
-    """Where the broker sets the time, the producer's does not matter, but it may not set the type itself."""
+    """With LogAppendTime the producer's timestamps do not matter, but it may not set the type itself."""
     checks = LOG_APPEND_TIME._replace(before_max_ms=0, after_max_ms=0)
     assert validate(at(1, 2, TIMESTAMP * 3), checks).max_timestamp == TIMESTAMP * 3
     assert refusal(at(5, 6, attributes=8), checks) == (ErrorCode.INVALID_TIMESTAMP, [0, 1])
 
 
 def test_log_append_time_batch_on_a_create_time_topic() -> None:
-    """There it passes if its records have timestamps; those without are refused."""
+    """On a CreateTime topic such a batch is accepted if its records have timestamps; records without are refused."""
     assert validate(at(5, 6, attributes=8)) == WalkResult(6, 1)
     assert refusal(at(5, -1, attributes=8)) == (ErrorCode.INVALID_TIMESTAMP, [1])
 
@@ -199,7 +199,7 @@ def test_offset_deltas_must_be_consecutive() -> None:
 
 @pytest.mark.parametrize("codec", range(1, 5))
 def test_payload_that_cannot_be_decompressed(codec: int) -> None:
-    """With a right CRC this is the client's doing: INVALID_RECORD, which it does not send again."""
+    """With a valid CRC the client is at fault: INVALID_RECORD, which it does not retry."""
     batch = make_batch("a=1", codec=codec)
     assert refusal(with_payload(batch, bytes(batch[HEADER_SIZE:-3])))[0] is ErrorCode.INVALID_RECORD
     assert refusal(with_payload(batch, b"\x01\x02\x03"))[0] is ErrorCode.INVALID_RECORD
@@ -207,14 +207,14 @@ def test_payload_that_cannot_be_decompressed(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", range(1, 5))
 def test_decompression_bombs_are_too_large(codec: int) -> None:
-    """A batch that grows beyond the bound is answered MESSAGE_TOO_LARGE, for which clients split it."""
+    """A batch beyond the decompressed limit gets MESSAGE_TOO_LARGE, so that clients split it."""
     batch = make_batch(bytes(100_000), codec=codec)
     assert refusal(batch, max_bytes=50_000)[0] is ErrorCode.MESSAGE_TOO_LARGE
     validate(batch, max_bytes=100_100)
 
 
 def test_batch_past_its_buffer() -> None:
-    """A batch that is not all in its buffer is refused, not read beyond."""
+    """A batch that extends past its buffer is refused without reads beyond it."""
     batch = make_batch("a=1")
     with pytest.raises(KafkaError, match="only"):
         validate_client_batch(batch[:-1], 0, parse_header(batch), PLAIN, max_decompressed_bytes=100)
@@ -228,14 +228,14 @@ def test_timestamps_beyond_64_bits(base_timestamp: int) -> None:
 
 
 def test_listed_records_are_bounded() -> None:
-    """A refusal lists a bounded number of records and says how many there are."""
+    """A refusal lists a bounded number of records, and states the total."""
     with pytest.raises(KafkaError, match="10007 of 10007 records") as caught:
         validate(make_batch(*["x"] * 10_007), COMPACTED)
     assert [index for index, _ in caught.value.record_errors] == [*range(10_000)]
 
 
 def test_another_walk_can_be_used() -> None:
-    """The walk is the caller's choice."""
+    """The caller chooses the walk."""
     calls = []
 
     def walk(payload: bytes, count: int, base: int) -> validation.WalkOutcome:
@@ -272,7 +272,7 @@ def expected_walk(payload: bytes, count: int, base_timestamp: int) -> tuple[int,
 @settings(max_examples=examples(1500), deadline=None)
 @given(payload=st.binary(max_size=40), count=st.integers(1, 4), data=st.data())
 def test_walk_agrees_with_the_naive_reader(payload: bytes, count: int, data: st.DataObject) -> None:
-    """For any bytes, and for slightly damaged records, the walk takes and refuses what the naive reader does."""
+    """For any bytes, and for slightly damaged records, the walk agrees with the naive reader."""
     if data.draw(st.integers(0, 3)):
         words: list[Words] = ["a=1", "b=" + "2" * 70, "c"]
         records = [record._replace(headers=(("h", b"x"),)) for record in make_records(words)]

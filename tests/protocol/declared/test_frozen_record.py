@@ -1,4 +1,4 @@
-"""The base of record classes: values with keyword arguments that cannot be changed."""
+"""The base of record classes: immutable values with keyword arguments."""
 
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ class Point(FrozenRecord):
 
 
 class Other(FrozenRecord):
-    """Looks like Point."""
+    """A class with the same fields as Point."""
 
     x: int
     y: int = 7

@@ -1,4 +1,4 @@
-"""The consumer protocol's bytes: as kio writes them, and bounded for whatever else comes."""
+"""The consumer protocol: bytes equal kio's, and other data are read within bounds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SUBSCRIPTIONS = st.builds(
 
 
 def kio_bytes(name: str, version: int, **fields: Any) -> bytes:
-    """What kio makes of a message of the consumer protocol."""
+    """Encode a message of the consumer protocol with kio."""
     from importlib import import_module
 
     from kio.serial import entity_writer
@@ -86,32 +86,32 @@ def test_assignment_as_others_write_it(version: int) -> None:
 
 
 def test_empty_assignment() -> None:
-    """It says: no partitions."""
+    """The empty assignment has no partitions."""
     assert empty_assignment() == b"\x00\x00" + b"\x00\x00\x00\x00" + b"\xff\xff\xff\xff"
     assert parse_assignment(empty_assignment()) == Assignment({})
 
 
 def test_a_topic_in_pieces() -> None:
-    """A topic that comes twice has the partitions of both."""
+    """A topic that occurs twice has the partitions of both occurrences."""
     piece = b"\x00\x01t\x00\x00\x00\x01"
     data = b"\x00\x00\x00\x00\x00\x02" + piece + b"\x00\x00\x00\x00" + piece + b"\x00\x00\x00\x05" + b"\xff\xff\xff\xff"
     assert parse_assignment(data).partitions == {"t": (0, 5)}
 
 
 def test_versions_to_come() -> None:
-    """A version above those known is read as the highest known, what follows is ignored."""
+    """An unknown higher version is read as the highest known one, ignoring further bytes."""
     data = encode_subscription(Subscription(("a",), None, {"a": (1,)}, 3, "r"))
     assert parse_subscription(b"\x00\x09" + data[2:] + b"more") == parse_subscription(data)
 
 
 @given(SUBSCRIPTIONS)
 def test_subscriptions_come_back(subscription: Subscription) -> None:
-    """What is written is what is read."""
+    """Subscriptions survive encoding and parsing."""
     assert parse_subscription(encode_subscription(subscription)) == subscription
 
 
 def test_cut_short() -> None:
-    """Every proper prefix is refused; topics are found as soon as they are there."""
+    """Every proper prefix is refused, but topics can be read once they are complete."""
     data = encode_subscription(Subscription(("topic",), b"u", {"topic": (1, 2)}, 1, "rack"))
     for size in range(len(data)):
         with pytest.raises(ProtocolError):
@@ -136,7 +136,7 @@ def test_cut_short() -> None:
     ],
 )
 def test_other_things(data: bytes) -> None:
-    """Counts beyond the bytes, null topics, text that is none: ProtocolError."""
+    """Counts beyond the data, null topics and invalid text raise ProtocolError."""
     with pytest.raises(ProtocolError):
         subscribed_topics(data)
     with pytest.raises(ProtocolError):
@@ -155,7 +155,7 @@ def test_any_bytes(data: bytes) -> None:
 
 @pytest.mark.parametrize("parse", [parse_subscription, parse_assignment, subscribed_topics])
 def test_errors_tell_nothing_of_what_members_put_there(parse: Callable[[bytes], object]) -> None:
-    """Lengths and positions are enough: the bytes are the members', and errors are logged."""
+    """Error texts contain only lengths and positions: they are logged, and the data belong to members."""
     secret = b"customer 42"
     for data in (
         b"\0\1\0\0\0\1\0\x0c" + secret + b"\xff",

@@ -1,4 +1,4 @@
-"""Batches of coordinators: the bytes that the general writer makes of the same records."""
+"""Batches of coordinators equal those of the general writer for the same records."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ KEY_VALUES = st.lists(st.tuples(st.binary(max_size=200), st.none() | st.binary(m
 
 
 def general(records: list[tuple[bytes, bytes | None]], **fields: int) -> bytearray:
-    """What the general writer makes of records."""
+    """Encode records with the general writer."""
     return build_batch([Record(offset, TIMESTAMP, *record) for offset, record in enumerate(records)], **fields)
 
 
 @st.composite
 def topic_offsets(draw: st.DrawFn) -> TopicOffsets:
-    """A topic with some partitions, possibly none, and the same one more than once."""
+    """Return a topic with any number of partitions, perhaps with repeated ones."""
     rows = draw(st.lists(st.tuples(INT32, INT64, INT32, NAMES), max_size=70))
     partitions, offsets, epochs, texts = zip(*rows, strict=True) if rows else ((), (), (), ())
     metadata = draw(st.sampled_from((None, texts)))
@@ -43,7 +43,7 @@ def topic_offsets(draw: st.DrawFn) -> TopicOffsets:
 
 @given(KEY_VALUES, st.sampled_from((-1, 0)))
 def test_records_are_those_of_the_general_writer(records: list[tuple[bytes, bytes | None]], base_sequence: int) -> None:
-    """Byte for byte, tombstones and long ones included."""
+    """Records are equal byte for byte, including tombstones and long records."""
     batch = build_coordinator_batch(
         encode_records(records), len(records), timestamp=TIMESTAMP, base_sequence=base_sequence
     )
@@ -52,7 +52,7 @@ def test_records_are_those_of_the_general_writer(records: list[tuple[bytes, byte
 
 @given(st.integers(0, 2**63 - 1), INT16)
 def test_a_producer_makes_the_batch_transactional(producer_id: int, producer_epoch: int) -> None:
-    """With the attributes and fields of the general writer."""
+    """A producer id makes the batch transactional, with the general writer's attributes and fields."""
     records: list[tuple[bytes, bytes | None]] = [(b"k", b"v"), (b"k", None)]
     producer = {"producer_id": producer_id, "producer_epoch": producer_epoch, "base_sequence": 0}
     batch = build_coordinator_batch(encode_records(records), 2, timestamp=TIMESTAMP, **producer)
@@ -61,7 +61,7 @@ def test_a_producer_makes_the_batch_transactional(producer_id: int, producer_epo
 
 @pytest.mark.parametrize("codec", range(5))
 def test_batches_are_compressed(codec: int) -> None:
-    """As the general writer does it, with a checksum that holds."""
+    """Compressed batches equal the general writer's, with a valid checksum."""
     records: list[tuple[bytes, bytes | None]] = [(b"key", bytes(1000)), (b"key", None)]
     batch = build_coordinator_batch(encode_records(records), 2, timestamp=TIMESTAMP, codec=codec)
     assert batch == general(records, codec=codec)
@@ -71,7 +71,7 @@ def test_batches_are_compressed(codec: int) -> None:
 
 @given(NAMES, st.lists(topic_offsets(), max_size=3), st.sampled_from((-1, TIMESTAMP + 5)))
 def test_offsets_are_those_of_single_records(group_id: str, topics: list[TopicOffsets], expire_timestamp: int) -> None:
-    """The same keys and values in the same order, the first time and when they are known already."""
+    """Offsets are encoded like single records, in order, for the first time and from the cache."""
     records = [
         (
             encode_offset_commit_key(group_id, topic.name, partition),
@@ -95,7 +95,7 @@ def test_offsets_are_those_of_single_records(group_id: str, topics: list[TopicOf
 
 
 def test_what_is_known_depends_on_everything_in_it() -> None:
-    """The same partitions of another group or topic, elsewhere in the batch, or with a topic id, are other bytes."""
+    """Cached records differ by group, topic, place in the batch and topic id."""
 
     def encoded(group_id: str, *topics: TopicOffsets) -> list[Record]:
         offsets = encode_offset_records(group_id, topics, TIMESTAMP)
@@ -130,7 +130,7 @@ def test_what_is_known_depends_on_everything_in_it() -> None:
 
 @pytest.mark.slow
 def test_many_partitions_are_encoded_without_being_remembered() -> None:
-    """A commit of thousands of partitions, whose deltas and lengths take more than a byte."""
+    """A commit of thousands of partitions, with deltas and lengths above one byte, is encoded without the cache."""
     partitions = tuple(range(20_000))
     topic = TopicOffsets("t", None, partitions, partitions, (7,) * len(partitions), None)
     encoded = encode_offset_records("g" * 300, [topic], TIMESTAMP)

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`: Kafka's own bytes, older versions, and what cannot be read."""
+"""The records of `__consumer_offsets`: Kafka's own bytes, older versions, and malformed records."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _golden_records() -> list[Record]:
 
 
 def test_kafka_writes_what_we_write() -> None:
-    """Every record of a real broker, of every type, comes out byte for byte when it is read and written again."""
+    """Records of a real broker, of every type, are unchanged byte for byte after parsing and encoding."""
     types: Counter[str] = Counter()
     for record in _golden_records():
         assert record.key is not None
@@ -114,12 +114,12 @@ def test_what_kafka_wrote_means_what_was_asked() -> None:
     ],
 )
 def test_offsets_of_all_versions(value: bytes, expected: OffsetCommitValue) -> None:
-    """What older brokers wrote is read; a version has the fields of its time."""
+    """Values of older brokers are parsed with the fields of their version."""
     assert parse_offset_commit_value(value) == expected
 
 
 def test_groups_of_all_versions() -> None:
-    """A group's value of version 0 has no rebalance timeout: the session's serves. Version 2 has the time of its state."""
+    """In version 0 the session timeout replaces the missing rebalance timeout; version 2 adds the state's timestamp."""
     text = pack(">h1s", 1, b"x")
     head = text + pack(">i", 3) + text + text
     member_0 = text * 3 + pack(">i", 9000) + pack(">i1s", 1, b"s") + pack(">i1s", 1, b"a")
@@ -135,7 +135,7 @@ def test_groups_of_all_versions() -> None:
 
 
 def test_the_first_key_version_is_read() -> None:
-    """Keys of type 0 are those of type 1 with another number."""
+    """Keys of type 0 equal those of type 1 but for the number."""
     key = encode_offset_commit_key("g", "t", 3)
     assert parse_key(b"\x00\x00" + key[2:]) == parse_key(key) == OffsetCommitKey("g", "t", 3)
 
@@ -238,7 +238,7 @@ _records = st.one_of(
 @settings(deadline=None)
 @given(_records)
 def test_records_are_read_as_they_were_written(record: tuple[Any, Any]) -> None:
-    """Any key and value of any type come back."""
+    """Keys and values of all types survive encoding and parsing."""
     key, value = record
     encoded_key, encoded_value = encode_record(key, value)
     assert parse_key(encoded_key) == key
@@ -264,7 +264,7 @@ def test_what_is_cut_off_is_corrupt(record: tuple[Any, Any], data: st.DataObject
 @settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_garbage_is_corrupt_or_unknown(data: bytes) -> None:
-    """No bytes make the readers fail in another way."""
+    """Arbitrary bytes are parsed, unknown, or CorruptBatch."""
     for read in (parse_key, parse_offset_commit_value, *_value_readers()):
         try:
             read(data)
@@ -288,7 +288,7 @@ def _value_readers() -> list[Any]:
 
 
 def test_an_offset_with_a_retention_time_has_no_leader_epoch() -> None:
-    """Version 1 is the only one with an expire timestamp, and has nothing else that is new."""
+    """Only version 1 has an expire timestamp; it has none of the newer fields."""
     value = encode_offset_commit_value(7, 4, "m", 1000, 2000, TOPIC_ID)
     assert value == pack(">hqh1sqq", 1, 7, 1, b"m", 1000, 2000)
     assert group_records.parse_offset_commit_value(value) == OffsetCommitValue(7, -1, "m", 1000, 2000)

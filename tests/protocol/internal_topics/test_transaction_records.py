@@ -1,4 +1,4 @@
-"""Records of `__transaction_state`: bytes of a real Kafka, and what is not a record."""
+"""Records of `__transaction_state`: bytes of a real Kafka, and malformed records."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ FROM_KAFKA = {
         TransactionValue(4, 2, 60_000, 4, (), 1795287894839, 1795287894607, 4, -1, 2)
     ),
 }
-"""What Kafka 4.3.1 wrote with transaction.version 2."""
+"""Values written by Kafka 4.3.1 with transaction.version 2."""
 
 
 @pytest.mark.parametrize("data", FROM_KAFKA)
 def test_values_of_kafka(data: str) -> None:
-    """Kafka's bytes are read, and written again as they were."""
+    """Kafka's bytes are unchanged after parsing and encoding."""
     value = parse_value(bytes.fromhex(data))
     assert value == FROM_KAFKA[data]
     assert encode_value(value, 1).hex() == data
@@ -51,21 +51,21 @@ def test_values_of_kafka(data: str) -> None:
     ],
 )
 def test_both_versions_keep_everything(version: int, partitions: tuple[TransactionPartitions, ...] | None) -> None:
-    """A value comes back as it was; version 0 has no previous and next producer id and no client version."""
+    """A value survives encoding; version 0 has no previous and next producer id and no client version."""
     value = TransactionValue(1 << 40, 32_767, 900_000, 2, partitions, 5, 6, 7, 8, 2)
     expected = value if version else value._replace(previous_producer_id=-1, next_producer_id=-1, client_version=0)
     assert parse_value(encode_value(value, version)) == expected
 
 
 def test_keys() -> None:
-    """The key is the id in Kafka's bytes; keys of later versions are told apart."""
+    """Keys have Kafka's bytes; keys of later versions return None."""
     assert encode_key("early") == b"\x00\x00\x00\x05early"
     assert parse_key(encode_key("\u00e9" * 1000)) == "\u00e9" * 1000
     assert parse_key(b"\x00\x01anything") is None
 
 
 def test_unknown_tags_are_skipped() -> None:
-    """A later Kafka may add tagged fields."""
+    """Unknown tagged fields of a later Kafka are skipped."""
     value = TransactionValue(1, 2, 3, 0, None, 4, 5, 6)
     data = encode_value(value, 1)
     assert data[-11:-9] == b"\x01\x00"
@@ -85,7 +85,7 @@ def test_unknown_tags_are_skipped() -> None:
     ],
 )
 def test_what_is_no_value(data: bytes) -> None:
-    """Bytes that are cut or announce more than there is are refused, not guessed at."""
+    """Truncated values and lengths beyond the data are refused."""
     with pytest.raises(ProtocolError):
         parse_value(data)
 
@@ -94,6 +94,6 @@ def test_what_is_no_value(data: bytes) -> None:
     "key", [b"", b"\x00", b"\x00\x00", b"\x00\x00\xff\xff", b"\x00\x00\x00\x05abc", b"\x00\x00\x00\x01ab"]
 )
 def test_what_is_no_key(key: bytes) -> None:
-    """A key is a version and one string, no more and no less."""
+    """A key must consist of exactly a version and one string."""
     with pytest.raises(ProtocolError):
         parse_key(key)

@@ -1,4 +1,4 @@
-"""Batches and control records of the metadata log against bytes that Kafka's own classes accept."""
+"""Batches and control records of the metadata log equal bytes that Kafka's own classes accept."""
 
 from __future__ import annotations
 
@@ -196,14 +196,14 @@ def test_a_whole_fresh_log_is_read() -> None:
 
 
 def test_an_empty_batch_is_refused() -> None:
-    """A batch without records has no place in the log."""
+    """A batch without records is refused."""
     with pytest.raises(ValueError, match="at least one record"):
         encode_metadata_batch([], base_offset=0, leader_epoch=1, timestamp_ms=TIME_MS)
 
 
 @given(st.lists(st.binary(max_size=20_000), min_size=1, max_size=70), st.integers(0, 2**62))
 def test_values_survive(values: list[bytes], base_offset: int) -> None:
-    """Values of any size come back as they were, from anywhere in a buffer."""
+    """Values of any size survive encoding, at any position of a buffer."""
     batch = encode_metadata_batch(values, base_offset=base_offset, leader_epoch=5, timestamp_ms=TIME_MS)
     buffer = b"xyz" + batch + b"more"
     header = parse_header(buffer, 3)
@@ -214,7 +214,7 @@ def test_values_survive(values: list[bytes], base_offset: int) -> None:
 
 @given(st.data())
 def test_damage_raises_corrupt_batch_only(data: st.DataObject) -> None:
-    """Whatever byte after the header is changed, even with the checksum made right, nothing but CorruptBatch comes of it."""
+    """A change of any byte after the header, even with an updated checksum, raises only CorruptBatch."""
     damaged = bytearray(TWO_RECORDS)
     position = data.draw(st.integers(57, len(damaged) - 1))
     damaged[position] = data.draw(st.integers(0, 255))
@@ -227,7 +227,7 @@ def test_damage_raises_corrupt_batch_only(data: st.DataObject) -> None:
 
 
 def test_a_compressed_batch_is_refused() -> None:
-    """Kafka never compresses the metadata log; a batch that says it is compressed is not read as if it were not."""
+    """Kafka never compresses the metadata log; a compressed batch is corrupt."""
     batch = bytearray(TWO_RECORDS)
     batch[22] = 1
     with pytest.raises(CorruptBatch, match="compressed with codec 1, expected none"):
@@ -246,7 +246,7 @@ def test_a_compressed_batch_is_refused() -> None:
     ],
 )
 def test_control_records_survive(record: ControlRecord) -> None:
-    """Every control record comes back as it was, and none of its cuts is taken for one."""
+    """Every control record survives encoding, and all its prefixes are malformed."""
     key, value = encode_control_record(record)
     assert decode_control_record(key, value) == record
     for size in range(len(value)):

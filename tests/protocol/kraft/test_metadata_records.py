@@ -1,4 +1,4 @@
-"""Metadata records against bytes that Kafka's own classes wrote or read, and against bytes that are wrong."""
+"""Metadata records equal bytes that Kafka's own classes wrote or read; invalid bytes are refused."""
 
 from __future__ import annotations
 
@@ -283,13 +283,13 @@ def test_encodes_as_kafka_does(_name: str, version: int, record: MetadataRecord,
 
 @pytest.mark.parametrize(("_name", "_version", "record", "encoded"), GOLDEN, ids=IDS)
 def test_decodes_what_kafka_wrote(_name: str, _version: int, record: MetadataRecord, encoded: str) -> None:
-    """Bytes that Kafka wrote become the record they were made from."""
+    """Kafka's bytes are decoded to the original record."""
     assert decode_record(bytes.fromhex(encoded)) == record
 
 
 @pytest.mark.parametrize(("_name", "_version", "_record", "encoded"), GOLDEN, ids=IDS)
 def test_every_cut_is_refused(_name: str, _version: int, _record: MetadataRecord, encoded: str) -> None:
-    """A record that ends too early, wherever it does, or that has a byte too many, is malformed."""
+    """A record cut off anywhere, or with an extra byte, is malformed."""
     value = bytes.fromhex(encoded)
     for size in range(len(value)):
         with pytest.raises(MalformedRecord):
@@ -299,7 +299,7 @@ def test_every_cut_is_refused(_name: str, _version: int, _record: MetadataRecord
 
 
 def test_unknown_tags_are_skipped() -> None:
-    """A tagged field that a later Kafka adds to a known version does not get in the way."""
+    """A tagged field that a later Kafka adds to a known version is skipped."""
     value = bytearray(encode_record(TopicRecord(name="foo", topic_id=TOPIC_ID)))
     value[-1:] = bytes.fromhex("02 05 03 aabbcc 90 4e 00".replace(" ", ""))
     assert decode_record(bytes(value)) == TopicRecord(name="foo", topic_id=TOPIC_ID)
@@ -309,7 +309,7 @@ def test_unknown_tags_are_skipped() -> None:
 
 
 def test_tags_out_of_order_are_refused() -> None:
-    """Tags ascend; the same tag twice has no meaning."""
+    """Tags must ascend; a repeated tag is malformed."""
     value = bytes.fromhex("011100000000010000000000000008" + "02" + "0001ff" + "0001ff")
     with pytest.raises(MalformedRecord, match="tag 0 after tag 0"):
         decode_record(value)
@@ -317,7 +317,7 @@ def test_tags_out_of_order_are_refused() -> None:
 
 @pytest.mark.parametrize("api_key", sorted(RECORD_TYPES))
 def test_a_higher_version_is_refused(api_key: int) -> None:
-    """A version beyond the known ones is unsupported, not guessed at, and the message says which are known."""
+    """A higher version than the known ones is unsupported, and the message lists the known ones."""
     record_class, max_version = RECORD_TYPES[api_key]
     with pytest.raises(
         UnsupportedRecord, match=f"{record_class.__name__} v{max_version + 1}: versions 0 to {max_version}"
@@ -368,7 +368,7 @@ def test_directories_are_left_out_where_there_are_none() -> None:
 
 
 def test_a_value_out_of_range_is_refused() -> None:
-    """A number that does not fit its field or a missing text is the caller's mistake and named as such."""
+    """A number that does not fit its field, or a missing text, raises an error that names the record."""
     with pytest.raises(MalformedRecord, match=re.escape("FeatureLevelRecord(name='x', feature_level=40000)")):
         encode_record(FeatureLevelRecord(name="x", feature_level=40000))
     with pytest.raises(MalformedRecord):
@@ -445,7 +445,7 @@ _records: st.SearchStrategy[MetadataRecord] = st.one_of(
 
 @given(_records)
 def test_what_is_written_is_read_back(record: MetadataRecord) -> None:
-    """Any record survives the way through bytes in the newest version of its type."""
+    """Any record survives encoding in the newest version of its type."""
     api_key = next(key for key, kind in RECORD_TYPES.items() if kind.record_class is type(record))
     assert decode_record(encode_record(record, version=RECORD_TYPES[api_key].max_version)) == record
 
@@ -460,5 +460,5 @@ def test_hostile_bytes_raise_nothing_else(body: bytes, api_key: int, version: in
 
 
 def test_the_known_levels_are_those_of_kafka_4() -> None:
-    """From 3.3-IV3, the floor of Kafka 4, to 4.3-IV0."""
+    """From 3.3-IV3, the minimum of Kafka 4, to 4.3-IV0."""
     assert (MIN_METADATA_VERSION, MAX_METADATA_VERSION) == (7, 30)

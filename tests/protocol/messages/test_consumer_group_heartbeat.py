@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat by hand: requests in which all is as before, and no others."""
+"""The hand-written decoder of ConsumerGroupHeartbeat: requests without changes, and no others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNCHANGED: dict[str, object] = {
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_is_as_before_is_read_by_hand(version: int) -> None:
-    """The ids and the epoch; every other field says "as before"."""
+    """A request with only ids and epoch, all other fields unchanged, is decoded by hand."""
     body = memoryview(encode_request_fields(KEY, version, UNCHANGED))
     assert decode_unchanged(version, body) == ConsumerGroupHeartbeat("group", "member", 7) == decode(version, body)
 
@@ -44,7 +44,7 @@ def test_what_is_as_before_is_read_by_hand(version: int) -> None:
     ],
 )
 def test_what_says_more_is_left_to_the_schema(change: dict[str, object]) -> None:
-    """Any field that is not as before, in the last version."""
+    """A request with any changed field is left to the schema, in the latest version."""
     body = encode_request_fields(KEY, 1, UNCHANGED | change)
     assert decode_unchanged(1, memoryview(body)) is None
     assert decode(1, memoryview(body)) == consumer_group_heartbeat_values(decode_request(KEY, 1, body))

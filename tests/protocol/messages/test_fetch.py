@@ -1,4 +1,4 @@
-"""Fetch: record chunks are passed through, tags of the future are skipped."""
+"""Fetch: record chunks are passed through, unknown tags are skipped."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -41,7 +41,7 @@ def test_records_are_empty_not_null(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_record_chunks_are_passed_through_in_order(version: int) -> None:
-    """Chunks are not looked at: the very objects are in the list, between the buffers they belong between."""
+    """Chunks are not read: the list has the same objects, at their places between the buffers."""
     first, second, third = (SimpleNamespace(size=size) for size in (100, 200, 300))
     partitions = [
         FetchPartitionResult(0, records=(first, second), records_size=300),
@@ -57,7 +57,7 @@ def test_record_chunks_are_passed_through_in_order(version: int) -> None:
 
 @pytest.mark.parametrize("version", [12, 14, 15, 18])
 def test_unknown_tags_are_skipped(version: int) -> None:
-    """Tagged fields of the future are skipped (KIP-482); tag 1 means the replica's state from version 15 on."""
+    """Unknown tagged fields are skipped (KIP-482); tag 1 means the replica's state from version 15 on."""
     body = _request(version)
     tagged = body[:-1] + b"\x02\x01\x0d" + bytes((0, 0, 0, 9)) + bytes(9) + b"\x90\x4e\x02ab"
     request = decode_fetch_request(version, memoryview(tagged))

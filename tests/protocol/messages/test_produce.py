@@ -1,4 +1,4 @@
-"""Produce: records are not copied, tags of the future are skipped."""
+"""Produce: records are not copied, unknown tags are skipped."""
 
 from uuid import UUID
 
@@ -21,7 +21,7 @@ def _request(version: int, **fields: object) -> memoryview:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_records_are_writable_slices_of_the_body(version: int) -> None:
-    """Records are not copied: what is written into them is written into the body."""
+    """Records are not copied: a write to them changes the body."""
     body = _request(version)
     records = decode_produce_request(version, body).topics[0].partitions[0].records
     assert records is not None
@@ -32,7 +32,7 @@ def test_records_are_writable_slices_of_the_body(version: int) -> None:
 
 @pytest.mark.parametrize("version", [9, 13])
 def test_unknown_tags_are_skipped(version: int) -> None:
-    """Tagged fields of the future are skipped in partition, topic and request (KIP-482)."""
+    """Unknown tagged fields are skipped in partition, topic and request (KIP-482)."""
     body = bytes(_request(version))
     assert body.endswith(b"batch\x00\x00\x00")
     tags = b"\x02\x05\x03abc\x90\x4e\x00"

@@ -1,4 +1,4 @@
-"""Requests read by hand: what kio makes of the same bytes, in every version."""
+"""Hand-written request decoders return the same values as kio, in every version."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from tests.protocol.wire.test_fuzz_requests import damage
 
 FETCH = 1
 LONGEST_BY_KIO_MS = 8_640_000_000_000_000
-"""Durations end here: datetime's do."""
+"""Largest duration, as in datetime."""
 
 
 class Case(NamedTuple):
-    """A request that is read by hand."""
+    """A request with a hand-written decoder."""
 
     key: int
     versions: range
     decode: Callable[[int, memoryview], Any]
     by_hand: Callable[[Any], object]
-    """What was decoded as plain values."""
+    """Convert a decoded request to plain values."""
     by_kio: Callable[[Any], object]
-    """The same values from what kio has read; fields that a version does not have are the decoder's defaults."""
+    """Convert kio's request to the same values; fields missing in a version get the decoder's defaults."""
     fields: Callable[[random.Random], dict[str, Any]]
-    """A request that is worth damaging."""
+    """Return a request to damage."""
 
 
 def milliseconds(duration: timedelta) -> int:
@@ -149,7 +149,7 @@ def produce_fields(_rng: random.Random) -> dict[str, Any]:
 
 
 def fetch_fields(rng: random.Random) -> dict[str, Any]:
-    """Now and then that of a session in which nothing is new."""
+    """Return a Fetch request, sometimes that of a session without changes."""
     if rng.random() < 0.2:
         return {}
     partitions = [{"partition": 3, "partition_max_bytes": 99}]
@@ -161,14 +161,14 @@ def fetch_fields(rng: random.Random) -> dict[str, Any]:
 
 
 def commit_fields(rng: random.Random) -> dict[str, Any]:
-    """Of OffsetCommit and TxnOffsetCommit: two topics whose rows have metadata or none, in any order."""
+    """Return an OffsetCommit or TxnOffsetCommit request of two topics, with or without metadata per row."""
     texts = rng.choices(("", "", "", None, "m"), k=rng.randrange(4))
     topics = [topic_fields(texts), topic_fields(texts)]
     return {"transactional_id": "x", "group_id": "g", "producer_id": 7, "member_id": "m", "topics": topics}
 
 
 def heartbeat_fields(_rng: random.Random) -> dict[str, Any]:
-    """Of both heartbeats: every member has the same to say."""
+    """Return a request of either heartbeat."""
     return {"group_id": "group", "member_id": "member", "rebalance_timeout_ms": -1, "group_instance_id": "instance"}
 
 
@@ -217,7 +217,7 @@ def by_kio(case: Case, version: int, body: bytes) -> object:
 
 @in_every_version
 def test_requests_are_read_as_kio_reads_them(case: Case, version: int) -> None:
-    """Random requests, tagged fields included: the same values, with bytes after them, as in Kafka, or not."""
+    """Random requests, with tagged fields, yield the same values, with or without extra bytes at the end, as in Kafka."""
     struct = request_class(case.key, version)
     for seed in range(50):
         rng = random.Random(seed)
@@ -230,7 +230,7 @@ def test_requests_are_read_as_kio_reads_them(case: Case, version: int) -> None:
 
 @in_every_version
 def test_damaged_requests_are_read_as_kio_reads_them(case: Case, version: int) -> None:
-    """What the guard and kio refuse is a ProtocolError, cut off anywhere, say; what they accept has the same values."""
+    """Damaged requests that the guard or kio refuses raise ProtocolError; those accepted have the same values."""
     rng = random.Random(version)
     whole = encode_request_fields(case.key, version, case.fields(rng))
     for size in range(len(whole)):
@@ -242,7 +242,7 @@ def test_damaged_requests_are_read_as_kio_reads_them(case: Case, version: int) -
         try:
             expected = by_kio(case, version, body)
         except ProtocolError:
-            # Tagged fields of Fetch that are of no use are not looked into.
+            # The decoder does not parse unused tagged fields of Fetch.
             if case.key != FETCH or version < 12:
                 with pytest.raises(ProtocolError):
                     case.decode(version, memoryview(body))
@@ -307,6 +307,6 @@ HOSTILE_LENGTHS = {
     ],
 )
 def test_hostile_lengths_are_refused(case: Case, version: int, body: bytes) -> None:
-    """Counts and lengths that cannot be, nulls that may not be, and broken text are ProtocolErrors."""
+    """Impossible counts and lengths, forbidden nulls and invalid text raise ProtocolError."""
     with pytest.raises(ProtocolError):
         case.decode(version, memoryview(body))

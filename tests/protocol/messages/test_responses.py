@@ -1,4 +1,4 @@
-"""Responses written by hand: byte for byte what the schema makes of the same values, in every version."""
+"""Hand-written responses equal the schema's byte for byte, in every version."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.protocol.offset_topics import answered_topic
 from tests.protocol.random_messages import kio_read
 
 Made = tuple[bytes, dict[str, Any]]
-"""A response by hand, and its values for the schema."""
+"""Return a hand-written response, and its values for the schema."""
 
 
 def random_name(rng: random.Random) -> str:
@@ -193,7 +193,7 @@ def metadata(version: int, rng: random.Random) -> Made:
 
 
 def commits(encode: Callable[..., bytes]) -> Callable[[int, random.Random], Made]:
-    """Of OffsetCommit or TxnOffsetCommit: no, few partitions and more than are remembered, with and without errors."""
+    """Return responses of OffsetCommit or TxnOffsetCommit: no, few and more partitions than cached, with and without errors."""
 
     def make(version: int, rng: random.Random) -> Made:
         count, allowed = rng.choice((0, 1, 3, 5, 101, 200)), rng.choice(([0], [0, 3, 25]))
@@ -213,7 +213,7 @@ def commits(encode: Callable[..., bytes]) -> Callable[[int, random.Random], Made
 
 
 def consumer_group_heartbeat(_version: int, rng: random.Random) -> Made:
-    """Without an assignment."""
+    """Return a response without an assignment."""
     member_id = rng.choice(("", "m", "é" * 100))
     fields = {"member_id": member_id, "member_epoch": -2, "heartbeat_interval_ms": 5000}
     return encode_without_assignment(member_id, -2, 5000), fields
@@ -239,7 +239,7 @@ RESPONSES: dict[str, tuple[int, range, Callable[[int, random.Random], Made]]] = 
     ],
 )
 def test_responses_are_those_of_the_schema(key: int, version: int, make: Callable[[int, random.Random], Made]) -> None:
-    """Random ones, byte for byte."""
+    """Random responses are equal byte for byte."""
     rng = random.Random(version)
     for number in range(40):
         encoded, fields = make(version, rng)
@@ -247,7 +247,7 @@ def test_responses_are_those_of_the_schema(key: int, version: int, make: Callabl
 
 
 def test_a_partition_of_list_offsets_without_values_has_found_nothing() -> None:
-    """No error, offset -1, timestamp -1, epoch -1."""
+    """A result without values has no error, offset -1, timestamp -1 and epoch -1."""
     topics = [ListOffsetsTopicResult("t", [ListOffsetsPartitionResult(5)])]
     partition = {"partition_index": 5, "error_code": 0, "offset": -1, "timestamp": -1, "leader_epoch": -1}
     expected = encode_response_fields(2, 7, {"topics": [{"name": "t", "partitions": [partition]}]})
@@ -260,7 +260,7 @@ def metadata_of(version: int, *topics: MetadataTopic | bytes) -> bytes:
 
 @pytest.mark.parametrize("version", range(14))
 def test_topics_of_metadata_can_be_encoded_beforehand(version: int) -> None:
-    """A topic's bytes take the place of the topic."""
+    """A topic may be passed as bytes encoded earlier."""
     topic = MetadataTopic("t", UUID(int=7), [MetadataPartition(0, 1, 2, [1, 2], [1])])
     assert metadata_of(version, topic, encode_metadata_topic(version, topic)) == metadata_of(version, topic, topic)
 

@@ -1,4 +1,4 @@
-"""The table of APIs against kio's schemas, and what clients need to find in it."""
+"""The table of APIs agrees with kio's schemas and with clients' expectations."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_names_are_kios() -> None:
 
 
 def test_every_served_version_has_schemas() -> None:
-    """There is a request and a response schema for each served version, flexible where the table says so."""
+    """Each served version has a request and a response schema, flexible according to the table."""
     for key, version in some([*served_versions()], every=4):
         for kind in ("request", "response"):
             message = message_class(key, version, kind)
@@ -49,7 +49,7 @@ def test_header_versions_are_kios() -> None:
 
 
 def test_produce_and_join_group_name_low_versions() -> None:
-    """Librdkafka before 2.11.1 turns compression off unless Produce 0 is named; Produce 0-2 is refused all the same."""
+    """Produce 0 is advertised, since librdkafka before 2.11.1 otherwise disables compression; Produce 0-2 is still refused."""
     assert ADVERTISED[PRODUCE] == ApiRange(0, 13)
     assert SERVED[PRODUCE] == ApiRange(3, 13)
     assert not is_served(PRODUCE, 2)

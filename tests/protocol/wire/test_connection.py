@@ -1,4 +1,4 @@
-"""Connections: requests cut out of any sequence of reads, hostile frames refused, answers framed."""
+"""Connections: requests from any sequence of reads, refusal of hostile frames, framing of responses."""
 
 import random
 from types import SimpleNamespace
@@ -49,7 +49,7 @@ def _values(requests: list[Request]) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))
 @pytest.mark.parametrize("step", [1, 3, 4, 5, 1000, SCRATCH_BYTES, 10 * MEBIBYTE])
 def test_a_request_in_pieces(row: tuple[bytes, tuple[object, ...]], step: int) -> None:
-    """Whatever the size of the reads, the request comes out once, complete, with its last byte."""
+    """For reads of any size, the request is returned once and complete, with its last byte."""
     frame, expected = row
     if step < 5 and len(frame) > 10_000:
         step += 100  # the same path, but not a quarter of a million times
@@ -65,7 +65,7 @@ def test_a_request_in_pieces(row: tuple[bytes, tuple[object, ...]], step: int) -
 
 @pytest.mark.parametrize("seed", range(10))
 def test_pipelined_requests_in_random_pieces(seed: int) -> None:
-    """Many requests cut at random places come out in order, nothing lost and nothing twice."""
+    """Many requests, split at random positions, are returned in order, without loss or duplicates."""
     rng = random.Random(seed)
     rows = [rng.choice(list(ROWS.values())) for _ in range(40)]
     stream = b"".join(frame for frame, _ in rows)
@@ -80,7 +80,7 @@ def test_pipelined_requests_in_random_pieces(seed: int) -> None:
 
 
 def test_bodies_stay_as_they_are() -> None:
-    """A body keeps its bytes when the scratch buffer is used again, and can be written to without harm to others."""
+    """A body keeps its bytes when the scratch buffer is reused, and writes to it do not affect others."""
     server = ServerConnection(max_frame_bytes=MEBIBYTE)
     (first,) = server.receive(_frame(METADATA, 1, 1, b"a", b"first"))
     (second, third) = server.receive(_frame(METADATA, 1, 2, b"a", b"2nd") + _frame(METADATA, 1, 3, b"a", b"3rd"))
@@ -92,7 +92,7 @@ def test_bodies_stay_as_they_are() -> None:
 
 
 def test_connections_can_share_scratch() -> None:
-    """Nothing of one connection stays in a shared scratch buffer: interleaved reads do not mix."""
+    """Connections with a shared scratch buffer do not mix, even with interleaved reads."""
     scratch = bytearray(SCRATCH_BYTES)
     servers = [ServerConnection(max_frame_bytes=MEBIBYTE, scratch=scratch) for _ in range(3)]
     frames = [_frame(METADATA, 1, n, b"app", bytes([n]) * 50) * 3 for n in range(3)]
@@ -111,7 +111,7 @@ def test_scratch_must_hold_something() -> None:
 
 
 def test_a_large_frame_is_received_in_place() -> None:
-    """Once the size is known the transport writes into the frame's own buffer: the body is that memory."""
+    """Once the size is known, the transport writes into the frame's own buffer, which becomes the body."""
     server = ServerConnection(max_frame_bytes=MEBIBYTE)
     frame = _frame(PRODUCE, 7, 1, b"x", bytes(200_000))
     assert server.receive(frame[:1000]) == []
@@ -127,7 +127,7 @@ def test_a_large_frame_is_received_in_place() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("hold", [False, True], ids=["views released", "transport holds a part of the view"])
 def test_memory_follows_the_bytes_of_a_huge_frame(hold: bool) -> None:
-    """An announced 90 MiB cost 256 KiB until more bytes come; then the buffer doubles, and the body is complete."""
+    """An announced frame of 90 MiB costs 256 KiB until more bytes arrive; then the buffer doubles, and the body is complete."""
     size = 90 * MEBIBYTE
     body = random.Random(1).randbytes(MEBIBYTE)
     frame = _frame(PRODUCE, 7, 1, b"x", b"")
@@ -155,7 +155,7 @@ def test_memory_follows_the_bytes_of_a_huge_frame(hold: bool) -> None:
 @pytest.mark.parametrize("size", [-1, 0, 9, MEBIBYTE + 1, 0x7FFFFFFF])
 @pytest.mark.parametrize("step", [1, 100])
 def test_hostile_sizes_are_refused(size: int, step: int) -> None:
-    """A size below a header's or above the limit is a ProtocolError as soon as its 4 bytes are there."""
+    """A size below a header's or above the limit is a ProtocolError as soon as its 4 bytes have arrived."""
     server = ServerConnection(max_frame_bytes=MEBIBYTE)
     data = size.to_bytes(4, "big", signed=True)
     for start in range(0, 4 - step, step):
@@ -165,7 +165,7 @@ def test_hostile_sizes_are_refused(size: int, step: int) -> None:
 
 
 def test_the_limit_can_change() -> None:
-    """The limit on a frame's size holds from the next frame on: authentication lifts it."""
+    """A new limit on the frame size applies from the next frame on, as after authentication."""
     frame = _frame(METADATA, 1, 1, b"a", bytes(200))
     server = ServerConnection(max_frame_bytes=100)
     server.max_frame_bytes = 1000
@@ -188,7 +188,7 @@ def test_the_limit_can_change() -> None:
     ids=["client id too long", "client id -2", "no tags", "tag too long", "endless varint", "2^32-1 tags"],
 )
 def test_headers_that_do_not_fit_their_frame_are_refused(rest: bytes) -> None:
-    """A header that reaches beyond its frame, or that ends within a field, is a ProtocolError."""
+    """A header that extends beyond its frame, or ends within a field, is a ProtocolError."""
     with pytest.raises(ProtocolError):
         ServerConnection(max_frame_bytes=MEBIBYTE).receive(len(rest).to_bytes(4, "big") + rest)
 
@@ -235,6 +235,6 @@ def test_a_response_beyond_2_gib_is_refused() -> None:
     ],
 )
 def test_what_speaks_another_protocol_is_named(start: bytes, said: str) -> None:
-    """A size that can be no frame's is often the beginning of TLS or HTTP."""
+    """For an impossible size the error suggests TLS or HTTP if it looks like their first bytes."""
     with pytest.raises(ProtocolError, match=said):
         ServerConnection(max_frame_bytes=100).receive(start)

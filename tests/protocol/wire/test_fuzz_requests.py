@@ -4,13 +4,13 @@ Strategy
     For each (API, version): make a random valid request with kio's writer, then damage it by one to three of: flip a
     bit, set a byte to an edge value, cut the end, insert or remove bytes, repeat a slice, overwrite with a hostile
     length. Every damaged body goes through `decode_request`; `messages/test_requests.py` does the same with own decoders.
-    Some damage hits values only, so part of the bodies stays valid: both outcomes occur.
+    Some damage affects values only, so some bodies stay valid: both outcomes occur.
     A second pass does the same to whole frames, fed to a `ServerConnection` in random pieces.
 
 Invariants
-    1. Decoding ends with a request or with ProtocolError; nothing else is raised.
-    2. What is decoded, encoded again and decoded again is the same: nothing was made up from bytes that are not there.
-    3. The process lives, within bounded memory (`test_guard` runs the worst of it in a process of its own).
+    1. Decoding returns a request or raises ProtocolError, nothing else.
+    2. A decoded request survives encoding and decoding: no value comes from bytes outside the body.
+    3. The process survives, within bounded memory (`test_guard` runs the worst cases in a separate process).
 
 Bounded: a fixed number of bodies per (API, version). The seed of a failure is in the assertion's message. Longer, by hand, and
 with other bodies:
@@ -72,7 +72,7 @@ def damage(rng: random.Random, body: bytes) -> bytes:
 
 @pytest.mark.parametrize("api_key", SERVED, ids=API_NAMES.get)
 def test_damaged_bodies(api_key: int) -> None:
-    """A damaged body of any served API is decoded or refused, and what is decoded was really there."""
+    """A damaged body of any served API is refused, or decoded to values that it contains."""
     served = SERVED[api_key]
     for version in range(served.min, served.max + 1):
         seed = FIRST_SEED + api_key * 100 + version
@@ -103,7 +103,7 @@ def _has_float(api_key: int) -> bool:
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + 40))
 def test_damaged_streams(seed: int) -> None:
-    """A damaged stream of frames gives requests until it is refused; it never raises anything else, and never hangs."""
+    """A damaged stream of frames yields requests until it is refused; it raises nothing else, and never hangs."""
     rng = random.Random(seed)
     stream = bytearray()
     for _ in range(20):

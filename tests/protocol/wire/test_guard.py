@@ -1,4 +1,4 @@
-"""The guard: what it lets through, what it cuts out, what it refuses, and that the process survives."""
+"""The guard: bodies that it passes, edits or refuses, and the survival of the process."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ INT32_MAX = b"\x7f\xff\xff\xff"
 
 
 def test_a_body_without_need_for_change_is_returned_as_it_is() -> None:
-    """The guard copies nothing if there is nothing to cut."""
+    """The guard copies nothing if no edit is needed."""
     body = encode_request_fields(METADATA, 12, {"topics": [{"name": "t"}]})
     assert compile_guard(request_class(METADATA, 12))(body) is body
 
@@ -83,13 +83,13 @@ def test_a_body_without_need_for_change_is_returned_as_it_is() -> None:
     ],
 )
 def test_what_does_not_fit_the_schema_is_refused(api_key: int, version: int, body: bytes) -> None:
-    """Counts and lengths beyond the body, nulls that may not be, and early ends never reach kio."""
+    """Counts and lengths beyond the body, forbidden nulls and early ends never reach kio."""
     with pytest.raises(ProtocolError, match=rf"v{version}: "):
         compile_guard(request_class(api_key, version))(body)
 
 
 def test_trailing_bytes_are_ignored() -> None:
-    """Bytes after the request are passed over, as Kafka does: librdkafka sends one after AlterUserScramCredentials."""
+    """Like Kafka, the guard ignores bytes after the request: librdkafka sends one after AlterUserScramCredentials."""
     body = encode_request_fields(METADATA, 12, {})
     assert decode_request(METADATA, 12, body + b"\x00") == decode_request(METADATA, 12, body)
 
@@ -105,7 +105,7 @@ def test_elements_are_limited() -> None:
 
 
 def test_unknown_tags_are_cut_out() -> None:
-    """Tagged fields that the schema does not know disappear, at every level (KIP-482)."""
+    """Unknown tagged fields are removed at every level (KIP-482)."""
     tags = b"\x02\x05\x03abc\x90\x4e\x00"
     topic = bytes(16) + b"\x02t"
     plain = b"\x03" + topic + b"\x00" + topic + b"\x00" + b"\x01\x00\x00"
@@ -115,7 +115,7 @@ def test_unknown_tags_are_cut_out() -> None:
 
 
 def test_known_tags_stay_and_lose_their_unknown_tags() -> None:
-    """Of a block with known and unknown tagged fields the known ones stay, without what is unknown within them."""
+    """A block with known and unknown tagged fields keeps the known ones, without unknown fields within them."""
     guard = compile_guard(request_class(FETCH, 15))
     head = bytes(21) + b"\x01\x01\x01"
     state = bytes(3) + b"\x09" + bytes(8)
@@ -135,7 +135,7 @@ def test_null_structures_pass() -> None:
 
 HOSTILE_SWEEP = """
 import random, resource, sys
-# Far above what an honest request needs, far below what a believed length asks for.
+# Far above the needs of a valid request, far below those of a trusted hostile length.
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 from diamant.protocol.wire.apis import is_flexible
 from diamant.protocol.errors import ProtocolError
@@ -161,7 +161,7 @@ print(refused)
 
 @pytest.mark.slow
 def test_hostile_lengths_at_every_position_of_every_request() -> None:
-    """With huge and negative lengths put anywhere into requests of all served versions, the process lives.
+    """The process survives huge and negative lengths anywhere in requests of all served versions.
 
     kio alone is ended by the first of them (SIGABRT), hence a process of its own.
     """

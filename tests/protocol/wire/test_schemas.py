@@ -1,4 +1,4 @@
-"""Schemas: responses from dicts, requests into dataclasses, byte for byte as kio does it."""
+"""Schemas: responses from dicts, requests to dataclasses, byte for byte like kio."""
 
 import random
 import subprocess
@@ -27,7 +27,7 @@ METADATA, OFFSET_COMMIT, FIND_COORDINATOR, HEARTBEAT, CREATE_TOPICS, INIT_PRODUC
 
 @pytest.mark.parametrize("api_key", SERVED, ids=API_NAMES.get)
 def test_messages_of_every_version_are_encoded_as_kio_does(api_key: int) -> None:
-    """Random requests and responses of every served version come out of the dict encoder as out of kio's writer."""
+    """For random requests and responses of every served version, the dict encoder and kio's writer agree."""
     rng = random.Random(api_key)
     for key, version in served_versions():
         if key != api_key:
@@ -43,7 +43,7 @@ def test_messages_of_every_version_are_encoded_as_kio_does(api_key: int) -> None
 
 @pytest.mark.parametrize("api_key", SERVED, ids=API_NAMES.get)
 def test_requests_of_every_version_are_decoded(api_key: int) -> None:
-    """Random requests of every served version pass the guard and come back as the entity they were made from."""
+    """Random requests of every served version pass the guard and are decoded to the original entity."""
     rng = random.Random(api_key)
     for key, version in served_versions():
         if key != api_key:
@@ -56,7 +56,7 @@ def test_requests_of_every_version_are_decoded(api_key: int) -> None:
 
 @pytest.mark.parametrize("api_key", SERVED, ids=API_NAMES.get)
 def test_left_out_fields_take_the_schemas_default(api_key: int) -> None:
-    """A response of an empty dict can be read: every field has its default, or is 0, empty or null."""
+    """A response from an empty dict is valid: every field has its default, or is 0, empty or null."""
     for key, version in served_versions():
         if key == api_key:
             struct = response_class(key, version)
@@ -69,7 +69,7 @@ def test_left_out_fields_take_the_schemas_default(api_key: int) -> None:
 
 
 def test_one_description_serves_all_versions() -> None:
-    """FindCoordinator up to v3 takes the single coordinator of a description, from v4 on the list."""
+    """One dict serves FindCoordinator up to v3 with its single coordinator, and from v4 on with its list."""
     fields = {
         "throttle_time_ms": 7,
         "error_code": 0,
@@ -141,7 +141,7 @@ def test_what_is_not_served_is_refused(api_key: int, version: int) -> None:
 
 @pytest.mark.parametrize("retention", [(1 << 63) - 1, -(1 << 63)])
 def test_a_duration_beyond_timedelta_is_brought_within(retention: int) -> None:
-    """OffsetCommit v2 with a retention of Long.MAX_VALUE is read, as the longest duration that kio is given."""
+    """OffsetCommit v2 with a retention of Long.MAX_VALUE is decoded as the longest duration passed to kio."""
     body = encode_request_fields(OFFSET_COMMIT, 2, {"group_id": "g", "retention_time_ms": retention})
     longest = timedelta(milliseconds=MAX_DURATION_MS)
     assert decode_request(OFFSET_COMMIT, 2, body).retention_time == (longest if retention > 0 else -longest)
@@ -161,7 +161,7 @@ def test_a_boolean_that_is_neither_0_nor_1_is_a_protocol_error() -> None:
 
 @pytest.mark.slow
 def test_importing_schemas_imports_no_schema() -> None:
-    """Kio's modules are imported on use, one (API, version) at a time: all of them take a second and 50 MB."""
+    """Kio's modules are imported on use, one (API, version) at a time, since all of them take a second and 50 MB."""
     program = """
 import sys
 import diamant.protocol.wire.schemas as schemas

@@ -126,7 +126,7 @@ def test_assign_and_sync_write_kafkas_file() -> None:
     ],
 )
 def test_assign_drops_what_contradicts(assigned: tuple[int, int], expected: list[tuple[int, int]]) -> None:
-    """Entries of the same or a later epoch, or at the same or a later offset, give way."""
+    """Entries of the same or a later epoch, or at the same or a later offset, are dropped."""
     made = epochs((0, 0), (1, 4))
     made.assign(*assigned)
     assert made.entries == expected
@@ -151,7 +151,7 @@ def test_assign_refuses_negative_numbers() -> None:
     ],
 )
 def test_truncate_from_start(offset: int, expected: list[tuple[int, int]]) -> None:
-    """The epoch in which the log now starts begins there; earlier ones go."""
+    """The epoch that contains the new log start begins there; earlier ones are dropped."""
     made = epochs((0, 0), (1, 7), (2, 10))
     made.truncate_from_start(offset)
     assert made.entries == expected
@@ -159,7 +159,7 @@ def test_truncate_from_start(offset: int, expected: list[tuple[int, int]]) -> No
 
 @pytest.mark.parametrize(("offset", "kept"), [(11, 3), (10, 2), (8, 2), (7, 1), (1, 1), (0, 0)])
 def test_truncate_from_end(offset: int, kept: int) -> None:
-    """Epochs that begin at or after the end of the log go."""
+    """Epochs that begin at or after the end of the log are dropped."""
     made = epochs((0, 0), (1, 7), (2, 10))
     made.truncate_from_end(offset)
     assert made.entries == [(0, 0), (1, 7), (2, 10)][:kept]
@@ -185,7 +185,7 @@ def test_epoch_for_offset() -> None:
 
 
 def test_epochs_survive_a_crash_after_sync() -> None:
-    """Epochs are durable after `sync`; a sync that fails leaves the old file and is made up for by the next."""
+    """Epochs are durable after `sync`; a failed sync leaves the old file, and the next one writes the changes."""
     env = MemoryEnv()
     made = LeaderEpochs.load(env, "")
     made.sync()
@@ -280,7 +280,7 @@ def test_clean_shutdown() -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "nonsense", '{"version":0,"brokerEpoch":"x"}'])
 def test_any_clean_shutdown_file_counts(text: str) -> None:
-    """Existence alone says clean; what cannot be read only loses the epoch."""
+    """The existence of the mark means a clean shutdown; an unreadable one only loses the epoch."""
     env = MemoryEnv()
     write(env, "/.kafka_cleanshutdown", text)
     assert checkpoints.read_clean_shutdown(env, "") == -1

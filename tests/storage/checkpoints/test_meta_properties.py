@@ -28,7 +28,7 @@ def write(env: MemoryEnv, text: str) -> None:
 
 
 def test_reads_what_kafka_wrote() -> None:
-    """A file of Kafka's gives cluster, node and directory."""
+    """A file of Kafka's yields cluster, node and directory."""
     env = MemoryEnv()
     assert read_meta_properties(env, "") is None
     write(env, KAFKAS)
@@ -38,7 +38,7 @@ def test_reads_what_kafka_wrote() -> None:
 
 
 def test_round_trip_is_durable() -> None:
-    """What was written comes back, also after a crash; new properties differ from each other."""
+    """Properties survive a write and a crash; new ones differ from each other."""
     env = MemoryEnv()
     properties = new_meta_properties(7)
     write_meta_properties(env, "", properties)

@@ -40,7 +40,7 @@ entries = st.builds(ProducerEntry, int64, st.integers(-1, 32767), int32, int64, 
 
 @given(st.lists(entries, max_size=20))
 def test_round_trip(some: list[ProducerEntry]) -> None:
-    """Any entries come back in order, 46 bytes each."""
+    """Any entries survive encoding in order, with 46 bytes each."""
     data = write_snapshot(some)
     assert len(data) == 10 + 46 * len(some)
     assert read_snapshot(data) == some
@@ -57,6 +57,6 @@ def test_every_flipped_byte_is_noticed() -> None:
 
 @pytest.mark.parametrize("data", [b"", DATA[:9], DATA[:-1], DATA + b"\0", DATA[:10]])
 def test_wrong_lengths(data: bytes) -> None:
-    """A short file, and one with a tail, are corrupt."""
+    """A file that is too short or has extra bytes is corrupt."""
     with pytest.raises(CorruptLog):
         read_snapshot(data)

@@ -53,7 +53,7 @@ def test_a_missing_file_is_epoch_zero(env: RealEnv, tmp_path: Path) -> None:
     ["", "[]", "{}", '{"data_version":1,"leaderId":1}', GOLDEN[1][1].replace('_version":1', '_version":2'), '{"x'],
 )
 def test_anything_else_is_refused(env: RealEnv, tmp_path: Path, content: str) -> None:
-    """A file that does not say what it should, or in another version, is not guessed at."""
+    """A malformed file, or one of another version, is corrupt."""
     (tmp_path / "quorum-state").write_text(content)
     with pytest.raises(CorruptLog, match="quorum-state"):
         read_quorum_state(env, str(tmp_path))

@@ -1,4 +1,4 @@
-"""Directories with a metadata log, as the tests of it make them."""
+"""Directories with a metadata log, for tests."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def partition(topic_id: UUID, number: int, directory_id: UUID, node_id: int = 1)
 
 
 def golden_directory(tmp_path: Path, *, with_snapshots: bool = True) -> str:
-    """Return a copy of the directory that Kafka has left."""
+    """Return a copy of a directory left by Kafka."""
     target = tmp_path / "kafka"
     shutil.copytree(GOLDEN, target)
     if not with_snapshots:
@@ -119,11 +119,11 @@ KAFKAS_FEATURES = {
     "streams.version": 1,
     "transaction.version": 2,
 }
-"""What `kafka-storage format` of 4.3.1 finalizes."""
+"""The features finalized by `kafka-storage format` of 4.3.1."""
 
 
 def make_static_log(env: MemoryEnv, *batches: bytes) -> None:
-    """Make a directory whose voters stand in the configuration, with a log of these batches."""
+    """Make a directory whose voters are in the configuration, with a log of these batches."""
     env.make_dirs(METADATA)
     write_meta_properties(env, DATA, MetaProperties("cluster", 1, UUID(int=0xD18 << 100)))
     write_log(env, b"".join(batches))

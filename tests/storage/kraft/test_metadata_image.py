@@ -1,4 +1,4 @@
-"""What records make of an image, what they may not, and that changes can be taken back."""
+"""Images: the effects of records, refused records, and undo."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def quota(limit: float, *, remove: bool = False) -> ClientQuotaRecord:
 
 
 def image_of(*records: MetadataRecord) -> MetadataImage:
-    """Return the image that records make."""
+    """Return the image after some records."""
     image = MetadataImage()
     for record in records:
         image.apply(record)
@@ -214,7 +214,7 @@ def test_removing_a_topic_removes_its_configs() -> None:
 
 
 def test_a_config_set_to_null_is_gone() -> None:
-    """Null takes a config back; of one that was never set as well."""
+    """Null resets a config, even one that was never set."""
     image = image_of(config("retention.ms", "1"), config("segment.ms", "2"))
     image.apply(config("retention.ms", None))
     image.apply(config("retention.ms", None))
@@ -273,7 +273,7 @@ def test_what_would_stop_a_real_controller_is_refused(record: MetadataRecord, co
 
 
 def test_an_image_survives_its_own_records() -> None:
-    """A snapshot's records make the same image again, features first and metadata.version first among them."""
+    """A snapshot's records rebuild the same image; features come first, metadata.version first among them."""
     image = image_of(*FULL)
     records = list(image.to_records())
     assert image_of(*records) == image
@@ -314,7 +314,7 @@ CHANGES: list[MetadataRecord] = [
 @settings(max_examples=examples(200))
 @given(st.lists(st.sampled_from(CHANGES), max_size=12))
 def test_any_changes_can_be_taken_back(records: list[MetadataRecord]) -> None:
-    """Applied and undone, in whole or up to the record that is refused, any sequence leaves the image as it was."""
+    """Any sequence applied and undone, completely or up to a refused record, leaves the image unchanged."""
     image = image_of(*FULL)
     before = copy.deepcopy(image)
     undo: Undo = []
@@ -331,7 +331,7 @@ def test_any_changes_can_be_taken_back(records: list[MetadataRecord]) -> None:
 @settings(max_examples=examples(100))
 @given(st.lists(st.sampled_from(CHANGES), max_size=20))
 def test_any_image_survives_its_own_records(records: list[MetadataRecord]) -> None:
-    """Whatever has happened to an image, its snapshot makes the same again."""
+    """The snapshot of any image rebuilds the same image."""
     image = image_of(*FULL)
     for record in records:
         try:

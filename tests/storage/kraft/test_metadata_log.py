@@ -38,7 +38,7 @@ from tests.storage.kraft.test_metadata_snapshot import without_times
 
 
 def test_a_new_directory_is_formatted(memory: MemoryEnv) -> None:
-    """Opening an empty directory leaves all that `kafka-storage format --standalone` would, and a log that is led."""
+    """Opening an empty directory creates the files of `kafka-storage format --standalone`, and a log with a leader."""
     log = open_log(memory)
     assert (log.epoch, log.cluster_id, log.node_id) == (1, read_meta_properties(memory, DATA).cluster_id, 1)  # type: ignore[union-attr]
     assert memory.list_dir(DATA) == ["__cluster_metadata-0", "bootstrap.checkpoint", "meta.properties"]
@@ -56,8 +56,8 @@ def test_a_new_directory_is_formatted(memory: MemoryEnv) -> None:
 
 
 def test_bootstrap_checkpoint_is_kafkas(memory: MemoryEnv) -> None:
-    """A new directory begins with the features of one that `kafka-storage format` of 4.3.1 has made: but for the times of its
-    batches the file is the same, byte by byte.
+    """A new directory has the features of `kafka-storage format` of 4.3.1: apart from the times of its batches, the file is
+    equal byte for byte.
     """
     format_directory(memory, DATA)
     kafkas = (GOLDEN / "bootstrap.checkpoint").read_bytes()
@@ -65,7 +65,7 @@ def test_bootstrap_checkpoint_is_kafkas(memory: MemoryEnv) -> None:
 
 
 def test_a_new_log_begins_with_the_features_in_one_transaction(memory: MemoryEnv) -> None:
-    """After the quorum's records come the features and, as ELR is on, the cluster's minimum of in-sync replicas: as Kafka's."""
+    """As in Kafka, the features follow the quorum's records, and with ELR the cluster's minimum of in-sync replicas."""
     open_log(memory).close()
     ours = memory.read_bytes(FIRST_SEGMENT)
     kafkas = (GOLDEN / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()
@@ -91,7 +91,7 @@ def test_the_first_batches_are_kafkas(memory: MemoryEnv) -> None:
 
 
 def test_a_formatted_directory_is_not_formatted_again(memory: MemoryEnv) -> None:
-    """Formatting refuses what it would destroy."""
+    """Formatting refuses a formatted directory."""
     format_directory(memory, DATA, "cluster", 5)
     with pytest.raises(StorageError, match="formatted already"):
         format_directory(memory, DATA)
@@ -104,7 +104,7 @@ def test_a_formatted_directory_is_not_formatted_again(memory: MemoryEnv) -> None
 
 
 def test_every_start_is_a_new_epoch(memory: MemoryEnv) -> None:
-    """Each start leads in the next epoch and registers anew; what was written is there."""
+    """Each start leads in the next epoch and registers again; earlier records exist."""
     log = open_log(memory)
     log.append(topic(log, "foo", 2, cleanup_policy="compact"))
     image = log.image
@@ -120,7 +120,7 @@ def test_every_start_is_a_new_epoch(memory: MemoryEnv) -> None:
 
 
 def test_an_epoch_of_the_quorum_state_is_not_used_again(memory: MemoryEnv) -> None:
-    """A run that crashed after its quorum-state has used its epoch up, whatever of its log is left."""
+    """The epoch of a run that crashed after writing quorum-state is not reused, whatever remains of its log."""
     open_log(memory).close()
     write_quorum_state(memory, METADATA, QuorumState(1, 41))
     log = open_log(memory)
@@ -132,7 +132,7 @@ def test_an_epoch_of_the_quorum_state_is_not_used_again(memory: MemoryEnv) -> No
 
 
 def test_a_batch_is_applied_whole_or_not_at_all(memory: MemoryEnv) -> None:
-    """A record that contradicts the image takes its whole batch with it: image and file stay as they were."""
+    """A record that contradicts the image makes its whole batch fail: image and file do not change."""
     log = open_log(memory)
     size, end_offset = memory.file_size(FIRST_SEGMENT), log.end_offset
     records = topic(log, "foo")
@@ -145,7 +145,7 @@ def test_a_batch_is_applied_whole_or_not_at_all(memory: MemoryEnv) -> None:
 
 
 def test_a_batch_that_the_disk_refuses_leaves_nothing(memory: MemoryEnv) -> None:
-    """When the disk is full the caller hears of it, nothing is applied, and the next append works once there is room."""
+    """With a full disk the caller gets an error, nothing is applied, and the next append works once there is room."""
     log = open_log(memory)
     fault = memory.fail("append", "*.log", errno.ENOSPC, partial_bytes=40)
     with pytest.raises(OSError, match="No space"):
@@ -158,7 +158,7 @@ def test_a_batch_that_the_disk_refuses_leaves_nothing(memory: MemoryEnv) -> None
 
 
 def test_after_a_failed_fsync_nothing_more_is_taken(memory: MemoryEnv) -> None:
-    """What a failed fsync has lost cannot be known, so the log does not pretend to go on."""
+    """The data lost by a failed fsync are unknown, so the log refuses further records."""
     log = open_log(memory)
     log.append(topic(log, "foo"))
     memory.fail("sync", "*.log", errno.EIO, times=1)
@@ -180,7 +180,7 @@ def test_after_a_failed_fsync_nothing_more_is_taken(memory: MemoryEnv) -> None:
     ],
 )
 def test_a_feature_beyond_us_is_refused(memory: MemoryEnv, name: str, level: int, complaint: str) -> None:
-    """A level that the next start could not read is not written."""
+    """A feature level that the next start could not read is refused."""
     log = open_log(memory)
     with pytest.raises(InconsistentMetadata, match=complaint):
         log.append([FeatureLevelRecord(name=name, feature_level=level)])
@@ -188,7 +188,7 @@ def test_a_feature_beyond_us_is_refused(memory: MemoryEnv, name: str, level: int
 
 
 def test_too_much_for_one_batch_is_refused(memory: MemoryEnv) -> None:
-    """One change has at most 10,000 records and 8 MiB, as in Kafka: more could not be read back by it."""
+    """One change has at most 10,000 records and 8 MiB, as in Kafka, which could not read more."""
     log = open_log(memory)
     with pytest.raises(KafkaError, match="at most 10000") as caught:
         log.append([NoOpRecord()] * (MAX_RECORDS_PER_BATCH + 1))
@@ -202,7 +202,7 @@ def test_too_much_for_one_batch_is_refused(memory: MemoryEnv) -> None:
 
 
 def test_a_transaction_ends_in_its_batch(memory: MemoryEnv) -> None:
-    """Begin and End may stand around the records of one batch and may not reach beyond it."""
+    """Begin and End may enclose the records of one batch, but not extend beyond it."""
     log = open_log(memory)
     log.append([BeginTransactionRecord(name="x"), *topic(log, "foo"), EndTransactionRecord()])
     assert list(log.image.topics) == ["foo"]

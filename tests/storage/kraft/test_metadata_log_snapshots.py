@@ -1,4 +1,4 @@
-"""Snapshots of the metadata log: when they are due, what they let go of, and what stands in for a damaged one."""
+"""Snapshots of the metadata log: when they are due, what they trim, and the fallback for a damaged one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.storage.kraft.metadata_directory import (
 
 
 def test_a_snapshot_is_the_same_as_the_log(memory: MemoryEnv) -> None:
-    """Loading from a snapshot and the rest of the log gives the image that the log alone gives."""
+    """A snapshot with the rest of the log yields the same image as the log alone."""
     log = open_log(memory, snapshot_bytes=1_000_000)
     log.append(topic(log, "foo", 3, cleanup_policy="compact"))
     log.append([ProducerIdsRecord(broker_id=1, broker_epoch=log.broker_epoch, next_producer_id=1000)])
@@ -42,7 +42,7 @@ def test_a_snapshot_is_the_same_as_the_log(memory: MemoryEnv) -> None:
 
 
 def test_when_a_snapshot_is_due(memory: MemoryEnv) -> None:
-    """A snapshot is due after so many bytes of records, or after so long if there was any record."""
+    """A snapshot is due after a number of bytes, or after an interval with at least one record."""
     clock = memory.clock
     assert isinstance(clock, SettableClock)
     log = open_log(memory, snapshot_bytes=5_000, snapshot_interval_ms=1000)
@@ -79,7 +79,7 @@ def test_the_log_is_trimmed_to_the_snapshots_kept(memory: MemoryEnv) -> None:
 
 
 def test_a_damaged_snapshot_gives_way_to_the_one_before(memory: MemoryEnv) -> None:
-    """If the newest snapshot cannot be read the one before and the log do, and the operator is told."""
+    """If the newest snapshot is damaged, the previous one and the log are used, with a warning to the operator."""
     log = open_log(memory)
     for name in ("foo", "bar"):
         log.append(topic(log, name))
@@ -96,7 +96,7 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before(memory: MemoryEnv) -> No
 
 
 def test_a_log_that_ends_below_the_snapshot_is_begun_anew(memory: MemoryEnv) -> None:
-    """When the log has lost more than the snapshot covers, the snapshot is the truth, as in Kafka."""
+    """If the log ends below the snapshot, the snapshot is used, as in Kafka."""
     log = open_log(memory)
     sound = memory.read_bytes(FIRST_SEGMENT)
     log.append(topic(log, "foo"))
@@ -113,7 +113,7 @@ def test_a_log_that_ends_below_the_snapshot_is_begun_anew(memory: MemoryEnv) -> 
 
 
 def test_a_log_without_its_beginning_is_refused(memory: MemoryEnv) -> None:
-    """A log that begins above 0 needs a snapshot that reaches there."""
+    """A log that begins above 0 needs a snapshot up to its start."""
     make_static_log(memory)
     memory.remove(FIRST_SEGMENT)
     write_log(memory, leader_change(7), f"{METADATA}/{7:020d}.log")
@@ -122,7 +122,7 @@ def test_a_log_without_its_beginning_is_refused(memory: MemoryEnv) -> None:
 
 
 def test_leftovers_are_removed(memory: MemoryEnv) -> None:
-    """Unfinished snapshots, deleted segments and stale caches go at the next start; what is not ours stays."""
+    """The next start removes unfinished snapshots, deleted segments and stale caches; unknown files stay."""
     open_log(memory).close()
     names = [
         "00000000000000000005-0000000001-abc.checkpoint.part",

@@ -1,4 +1,4 @@
-"""Directories that Kafka has left, or formatted only."""
+"""Directories that Kafka has used, or only formatted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.storage.kraft.metadata_directory import (
 
 
 def test_kafkas_log_and_snapshots_agree(env: RealEnv, tmp_path: Path) -> None:
-    """Replaying Kafka's log gives the image of its last snapshot, but for one config that Kafka should have dropped."""
+    """Replaying Kafka's log yields the image of its last snapshot, except for one config that Kafka should have dropped."""
     log_only = load_metadata(env, f"{golden_directory(tmp_path, with_snapshots=False)}/__cluster_metadata-0")
     last = decode_snapshot("last.checkpoint", (GOLDEN / "last.checkpoint").read_bytes())
     of_snapshot = MetadataImage()
@@ -70,7 +70,7 @@ def test_our_snapshot_of_kafkas_image_is_its_own(env: RealEnv, tmp_path: Path) -
 
 
 def test_a_directory_of_a_stopped_kafka_is_taken_over(env: RealEnv, tmp_path: Path) -> None:
-    """Kafka stops with no partition led; we lead them all again, in a higher epoch, and keep everything else."""
+    """Kafka stops with partitions without leaders; we lead all of them in a higher epoch, and keep everything else."""
     path = golden_directory(tmp_path)
     before = load_metadata(env, f"{path}/__cluster_metadata-0").image
     assert {image.leader for found in before.topics.values() for image in found.partitions.values()} == {-1}
@@ -96,7 +96,7 @@ def test_a_directory_of_a_stopped_kafka_is_taken_over(env: RealEnv, tmp_path: Pa
 
 
 def test_configs_of_a_topic_that_is_gone_are_dropped(env: RealEnv, tmp_path: Path) -> None:
-    """Kafka's snapshot has brought a config of a deleted topic back; a new topic of that name must not have it."""
+    """Kafka's snapshot has restored a config of a deleted topic; a new topic of that name must not inherit it."""
     path = golden_directory(tmp_path)
     assert (2, "gone") in load_metadata(env, f"{path}/__cluster_metadata-0").image.configs
     log = open_log(env, path)
@@ -125,7 +125,7 @@ def test_a_directory_that_kafka_has_formatted_and_not_started(env: RealEnv, tmp_
 
 
 def test_bootstrap_records_of_a_newer_formatter(memory: MemoryEnv) -> None:
-    """Data in the voters' snapshot are what a first start writes; once there is a log they count for nothing."""
+    """A first start writes the data in the voters' snapshot; with an existing log they are ignored."""
     properties = format_directory(memory, DATA, "cluster")
     memory.remove(f"{DATA}/bootstrap.checkpoint")
     path = f"{METADATA}/00000000000000000000-0000000000.checkpoint"
@@ -144,7 +144,7 @@ def test_bootstrap_records_of_a_newer_formatter(memory: MemoryEnv) -> None:
 
 
 def test_voters_from_the_configuration(memory: MemoryEnv) -> None:
-    """A log without voters is carried on as such: quorum-state version 0, and no voters in log or snapshots."""
+    """A log without voters is continued without them: quorum-state version 0, and no voters in log or snapshots."""
     make_static_log(memory, leader_change(), batch([FEATURE_25], 1))
     log = open_log(memory)
     assert read_quorum_state(memory, METADATA) == QuorumState(1, 2, voters=(1,))
@@ -156,7 +156,7 @@ def test_voters_from_the_configuration(memory: MemoryEnv) -> None:
 
 
 def test_partitions_in_no_or_another_directory_are_ours(memory: MemoryEnv) -> None:
-    """A partition whose directory is unassigned or gone would never get a leader from a real controller; we name ours."""
+    """A real controller elects no leader for a partition with an unassigned or lost directory; we assign ours."""
     records: list[MetadataRecord] = [
         FEATURE_25,
         TopicRecord(name="foo", topic_id=UUID(int=5)),

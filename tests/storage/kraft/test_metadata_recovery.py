@@ -1,4 +1,4 @@
-"""What a crash leaves of the metadata log: a torn end, an open transaction, and damage that is none of these."""
+"""Recovery of the metadata log after a crash: torn ends, open transactions, and other damage."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_was_acknowledged_survives_a_crash_anywhere(seed: int | None) -> No
 
 
 def test_after_a_crash_leader_epochs_grow(memory: MemoryEnv) -> None:
-    """A start after a crash is a new leader epoch for every partition, one after a clean stop is not."""
+    """A start after a crash increments every partition's leader epoch; one after a clean stop does not."""
     log = open_log(memory)
     log.append(topic(log, "foo", 2))
     log.close()
@@ -87,7 +87,7 @@ def test_after_a_crash_leader_epochs_grow(memory: MemoryEnv) -> None:
 
 
 def test_a_torn_end_is_cut_off(memory: MemoryEnv) -> None:
-    """Whatever part of the last batch is there, it is removed, the operator is told, and the rest is kept."""
+    """Any incomplete last batch is removed with a warning to the operator, and the rest is kept."""
     log = open_log(memory)
     log.append(topic(log, "foo"))
     log.sync()
@@ -109,7 +109,7 @@ def test_a_torn_end_is_cut_off(memory: MemoryEnv) -> None:
 
 @pytest.mark.parametrize("tail", [bytes(500), b"\xff" * 100, bytes(30)])
 def test_rubbish_at_the_end_is_cut_off(memory: MemoryEnv, tail: bytes) -> None:
-    """Zeros or rubbish that a crash has left behind the last batch are no batches."""
+    """Zeros or garbage that a crash left after the last batch are cut off."""
     log = open_log(memory)
     log.append(topic(log, "foo"))
     log.close()
@@ -120,7 +120,7 @@ def test_rubbish_at_the_end_is_cut_off(memory: MemoryEnv, tail: bytes) -> None:
 
 
 def test_a_damaged_last_batch_is_cut_off(memory: MemoryEnv) -> None:
-    """A bad checksum in the last batch is the trace of a crash."""
+    """A bad checksum in the last batch counts as an effect of the crash."""
     log = open_log(memory)
     log.append(topic(log, "foo"))
     log.append(topic(log, "bar"))
@@ -132,7 +132,7 @@ def test_a_damaged_last_batch_is_cut_off(memory: MemoryEnv) -> None:
 
 
 def test_damage_in_the_middle_is_not_skipped(memory: MemoryEnv) -> None:
-    """A bad batch with sound ones after it is no torn end: nothing is cut off, the position is named."""
+    """A bad batch before sound ones is not a torn end: nothing is cut off, and the error names the position."""
     log = open_log(memory)
     position = memory.file_size(FIRST_SEGMENT)
     log.append(topic(log, "foo"))
@@ -148,7 +148,7 @@ def test_damage_in_the_middle_is_not_skipped(memory: MemoryEnv) -> None:
 
 
 def test_a_gap_or_a_falling_epoch_is_damage(memory: MemoryEnv) -> None:
-    """Offsets go on without gaps and epochs do not fall."""
+    """A gap in offsets or a decreasing epoch is damage."""
     make_static_log(memory, leader_change(), batch([FEATURE_25], 2))
     with pytest.raises(CorruptLog, match="begins at offset 2, expected 1"):
         load_metadata(memory, METADATA)
@@ -158,7 +158,7 @@ def test_a_gap_or_a_falling_epoch_is_damage(memory: MemoryEnv) -> None:
 
 
 def test_an_inconsistent_log_is_damage(memory: MemoryEnv) -> None:
-    """A record that contradicts the ones before names its place."""
+    """The error for a record that contradicts earlier ones names its position."""
     make_static_log(memory, leader_change(), batch([RemoveTopicRecord(topic_id=UUID(int=5))], 1))
     with pytest.raises(CorruptLog, match="no topic has this id") as caught:
         load_metadata(memory, METADATA)
@@ -169,7 +169,7 @@ def test_an_inconsistent_log_is_damage(memory: MemoryEnv) -> None:
 
 
 def test_an_open_transaction_is_aborted(memory: MemoryEnv) -> None:
-    """A log that ends inside a transaction has none of it, and the next start says so in the log."""
+    """Records of a transaction open at the log's end are dropped, and the next start aborts it in the log."""
     topic_id = UUID(int=5)
     make_static_log(
         memory,
@@ -199,7 +199,7 @@ def test_an_aborted_first_start_is_made_good(memory: MemoryEnv) -> None:
 
 
 def test_a_transaction_over_several_batches(memory: MemoryEnv) -> None:
-    """Records count when the transaction ends, in whatever batch that is."""
+    """Records take effect at the end of their transaction, whichever batch that is in."""
     make_static_log(
         memory,
         leader_change(),

@@ -1,4 +1,4 @@
-"""Metadata logs that this broker must not carry on: of another owner, of several voters, of a newer Kafka."""
+"""Metadata logs that this broker must not continue: of another owner, of several voters, of a newer Kafka."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.storage.kraft.metadata_directory import (
 
 
 def test_another_owner_is_refused(memory: MemoryEnv) -> None:
-    """node.id and directory.id are part of the log; a directory of another node is not taken over."""
+    """node.id and directory.id are part of the log; a directory of another node is refused."""
     open_log(memory, directory_id=UUID(int=7 << 64)).close()
     with pytest.raises(StorageError, match=r"belongs to node\.id 1, the configuration says 2"):
         open_log(memory, node_id=2)
@@ -51,14 +51,14 @@ def three_voters(env: MemoryEnv) -> None:
 
 
 def three_voters_below_a_snapshot(env: MemoryEnv) -> None:
-    """Make a log of a quorum of three of which a snapshot covers all."""
+    """Make a log of a quorum of three, completely covered by a snapshot."""
     make_static_log(env, leader_change(voters=(1, 2, 3)), batch([FEATURE_25], 1))
     content = encode_snapshot(Snapshot(0, 0, None, [FEATURE_25]), epoch=1, metadata_version=25, timestamp_ms=START_MS)
     env.write_atomically(f"{METADATA}/00000000000000000002-0000000001.checkpoint", content)
 
 
 def three_voters_never_started(env: MemoryEnv) -> None:
-    """Make a directory that only remembers an election among three."""
+    """Make a directory with only the record of an election among three."""
     make_static_log(env)
     write_quorum_state(env, METADATA, QuorumState(2, 1, voters=(1, 2, 3)))
 

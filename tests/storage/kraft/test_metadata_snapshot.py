@@ -1,4 +1,4 @@
-"""Snapshots of the metadata log against files that Kafka's own classes wrote."""
+"""Snapshots of the metadata log equal files that Kafka's own classes wrote."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def without_times(data: bytes) -> bytes:
 
 
 def test_bootstrap_checkpoint_is_kafkas() -> None:
-    """Features alone make the file that Kafka's formatter writes, but for the times of its batches."""
+    """A snapshot of features equals the file of Kafka's formatter, except for the times of its batches."""
     snapshot = Snapshot(0, 0, None, FEATURES)
     assert decode_snapshot("bootstrap.checkpoint", BOOTSTRAP_CHECKPOINT) == snapshot
     ours = encode_snapshot(snapshot, epoch=0, metadata_version=25, timestamp_ms=START_MS)
@@ -71,7 +71,7 @@ def test_bootstrap_checkpoint_is_kafkas() -> None:
 
 
 def test_voters_checkpoint_is_kafkas() -> None:
-    """The voters stand in the batch of the header, as in the file of `format --standalone`."""
+    """The voters are in the header's batch, as in the file of `format --standalone`."""
     snapshot = Snapshot(START_MS, 1, VOTERS, [])
     assert decode_snapshot("0-0.checkpoint", VOTERS_CHECKPOINT) == snapshot
     ours = encode_snapshot(snapshot, epoch=0, metadata_version=25, timestamp_ms=START_MS)
@@ -80,14 +80,14 @@ def test_voters_checkpoint_is_kafkas() -> None:
 
 
 def test_every_cut_is_refused() -> None:
-    """A snapshot that is not whole is none: without its footer the rest could be missing as well."""
+    """An incomplete snapshot is refused: without its footer other records could be missing as well."""
     for size in range(len(BOOTSTRAP_CHECKPOINT)):
         with pytest.raises(CorruptLog):
             decode_snapshot("cut.checkpoint", BOOTSTRAP_CHECKPOINT[:size])
 
 
 def test_any_flipped_bit_is_refused() -> None:
-    """Every byte that means something is covered by a checksum or checked; offsets and epochs inside mean nothing."""
+    """Every significant byte is covered by a checksum or checked; inner offsets and epochs are not significant."""
     unchecked = {
         position + at for position, _ in iter_headers(BOOTSTRAP_CHECKPOINT) for at in (*range(8), *range(12, 16))
     }
@@ -101,7 +101,7 @@ def test_any_flipped_bit_is_refused() -> None:
 
 
 def test_data_after_the_footer_are_refused() -> None:
-    """The footer is the end; what follows it belongs to something else."""
+    """The footer is the end; batches after it are refused."""
     more = encode_control_batch([SnapshotFooter()], base_offset=9, leader_epoch=0, timestamp_ms=START_MS)
     with pytest.raises(CorruptLog, match="follows the footer"):
         decode_snapshot("long.checkpoint", BOOTSTRAP_CHECKPOINT + more)
@@ -122,7 +122,7 @@ def test_many_records_are_split_over_batches() -> None:
 
 
 def test_a_record_of_a_newer_kafka_is_named() -> None:
-    """A record version that is not known is no damage: the message says so, and where."""
+    """An unknown record version is not damage: the message says so and names the position."""
     data = bytearray(encode_snapshot(Snapshot(0, 0, None, FEATURES), epoch=0, metadata_version=25, timestamp_ms=1))
     position = data.index(bytes.fromhex("010c00116d65"))
     data[position + 2] = 1
@@ -133,7 +133,7 @@ def test_a_record_of_a_newer_kafka_is_named() -> None:
 
 
 def test_a_snapshot_is_written_whole_or_not_at_all() -> None:
-    """However the machine stops while a snapshot is written, what is found by its name is whole."""
+    """Wherever a stop interrupts the write of a snapshot, a file with the final name is whole."""
     for changes in range(10):
         env = MemoryEnv(SettableClock(START_MS))
         env.make_dirs("/log")
@@ -156,7 +156,7 @@ def test_a_snapshot_is_written_whole_or_not_at_all() -> None:
 
 
 def test_snapshots_are_listed_by_age(env: RealEnv, tmp_path: str) -> None:
-    """Finished snapshots are found, the oldest first; other files are not taken for one."""
+    """Finished snapshots are listed, oldest first; other files are ignored."""
     directory = str(tmp_path)
     for snapshot_id in (SnapshotId(100, 2), SnapshotId(20, 3), SnapshotId(0, 0)):
         write_snapshot(env, directory, snapshot_id, BOOTSTRAP_CHECKPOINT)
