@@ -1,4 +1,4 @@
-"""Topic configurations, held against what a real Kafka 4.3.1 answered."""
+"""Topic configurations, compared with the responses of a real Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def golden(name: str) -> dict[str, Any]:
-    """One of the files that were made by asking a real Kafka."""
+    """A file recorded from a real Kafka."""
     content: dict[str, Any] = json.loads((GOLDEN / name).read_text())
     return content
 
@@ -36,7 +36,7 @@ REAL_ANSWERS = golden("topic_config_values_4.3.1.json")["cases"]
 
 
 def test_the_table_has_what_kafka_has() -> None:
-    """Every topic configuration of Kafka is there with its type and default, and none that Kafka would not know."""
+    """Every topic configuration of Kafka has its type and default, and there are no others but Diamant's own."""
     table = {key.name: key for key in TOPIC_CONFIGS.values() if not key.is_internal}
     assert table.keys() == REAL.keys()
     for name, real in REAL.items():
@@ -44,7 +44,7 @@ def test_the_table_has_what_kafka_has() -> None:
 
 
 def test_a_new_topic_is_described_as_kafka_describes_it() -> None:
-    """DescribeConfigs of a topic without own configurations: the values, and the broker synonyms that have one."""
+    """DescribeConfigs of a topic without its own configurations: values and broker synonyms."""
     described = {config.name: config for config in describe_topic_configs({}, BrokerConfig())}
     assert described.keys() == REAL.keys()
     for name, real in REAL.items():
@@ -55,7 +55,7 @@ def test_a_new_topic_is_described_as_kafka_describes_it() -> None:
 
 @pytest.mark.parametrize(("name", "value", "message"), REAL_ANSWERS)
 def test_values_are_taken_and_refused_as_by_kafka(name: str, value: str, message: str | None) -> None:
-    """Each value that a real Kafka was given has the same outcome here, to the letter of the message."""
+    """Each value tried with a real Kafka has the same outcome, including the exact message."""
     if message is None:
         validate_topic_configs({name: value}, BrokerConfig())
         return
@@ -65,7 +65,7 @@ def test_values_are_taken_and_refused_as_by_kafka(name: str, value: str, message
 
 
 def test_compaction_lags_must_not_cross() -> None:
-    """The shortest lag may not exceed the longest, wherever the two come from."""
+    """The minimum lag may not exceed the maximum lag, from any source."""
     with pytest.raises(KafkaError) as caught:
         validate_topic_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, BrokerConfig())
     assert caught.value.detail == (
@@ -77,7 +77,7 @@ def test_compaction_lags_must_not_cross() -> None:
 
 
 def test_a_topic_follows_its_own_then_the_brokers_then_the_default() -> None:
-    """The three sources in their order, for the log and for DescribeConfigs."""
+    """The three sources apply in order, to the log and to DescribeConfigs."""
     broker = BrokerConfig(properties={"log.segment.bytes": "2097152", "log.cleanup.policy": "compact,delete"})
     own = {"segment.bytes": "1048577"}
     config = log_config(own, broker)
@@ -95,7 +95,7 @@ def test_a_topic_follows_its_own_then_the_brokers_then_the_default() -> None:
 
 @pytest.mark.parametrize("name", ["min.compaction.lag.ms", "max.compaction.lag.ms"])
 def test_a_topics_own_lag_counts_before_the_brokers(name: str) -> None:
-    """The broker's default is for topics without one, in the log and in DescribeConfigs."""
+    """The broker's default applies to topics without a value, in the log and in DescribeConfigs."""
     broker = BrokerConfig(properties={f"log.cleaner.{name}": "5000"})
     field = name.replace(".", "_")
     assert getattr(log_config({}, broker), field) == 5000
@@ -108,19 +108,19 @@ def test_a_topics_own_lag_counts_before_the_brokers(name: str) -> None:
 
 
 def test_times_from_hours_are_described_without_their_source() -> None:
-    """As in Kafka: retention.ms that comes from log.retention.hours has the value, but DEFAULT_CONFIG as its source."""
+    """As in Kafka, retention.ms from log.retention.hours has the value, but the source DEFAULT_CONFIG."""
     broker = BrokerConfig(properties={"log.retention.hours": "1"})
     described = {entry.name: entry for entry in describe_topic_configs({}, broker)}["retention.ms"]
     assert (described.value, described.source, described.synonyms) == ("3600000", ConfigSource.DEFAULT_CONFIG, ())
 
 
 def test_the_logs_defaults_are_kafkas() -> None:
-    """A LogConfig made of nothing is the one that a broker without any configuration gives its topics."""
+    """A default LogConfig equals that of a topic in a broker without configuration."""
     assert log_config({}, BrokerConfig()) == LogConfig()
 
 
 def test_every_field_of_a_log_config_has_a_topic_config() -> None:
-    """Each setting of a log can be reached by a topic configuration."""
+    """A topic configuration sets each field."""
     changed = {
         "segment.bytes": "1048577",
         "segment.ms": "1",
@@ -157,26 +157,26 @@ def test_every_field_of_a_log_config_has_a_topic_config() -> None:
 
 
 def test_internal_segment_bytes_wins_and_is_shown_once_set() -> None:
-    """The configuration that Kafka keeps for tests makes segments smaller than segment.bytes may."""
+    """Kafka's configuration for tests allows smaller segments than segment.bytes."""
     own = {"internal.segment.bytes": "1000"}
     assert log_config(own, BrokerConfig()).segment_bytes == 1000
     assert "internal.segment.bytes" in {entry.name for entry in describe_topic_configs(own, BrokerConfig())}
 
 
 def test_a_value_that_no_longer_parses_does_not_stop_the_log() -> None:
-    """A directory from elsewhere may hold what we refuse; its logs run with the broker's default."""
+    """A directory of another broker may hold values that are refused here; its logs use the broker's default."""
     assert log_config({"retention.ms": "soon", "made.up": "1"}, BrokerConfig()) == LogConfig()
 
 
 def test_values_are_described_as_they_were_understood() -> None:
-    """Stored text is shown parsed, as Kafka does: blanks gone, doubles in Java's notation, duplicates merged."""
+    """As in Kafka, stored text is shown parsed: without blanks, doubles in Java's notation, duplicates merged."""
     own = {"cleanup.policy": "compact,compact", "min.cleanable.dirty.ratio": "1e-2", "preallocate": " TRUE "}
     described = {entry.name: entry.value for entry in describe_topic_configs(own, BrokerConfig())}
     assert [described[name] for name in own] == ["compact", "0.01", "true"]
 
 
 def test_lists_can_be_appended_to_and_subtracted_from() -> None:
-    """IncrementalAlterConfigs APPEND and SUBTRACT start from the topic's value, or else the default."""
+    """IncrementalAlterConfigs APPEND and SUBTRACT start from the topic's value, else from the default."""
     assert append_to_list("cleanup.policy", None, "compact") == "delete,compact"
     assert append_to_list("cleanup.policy", "compact", "compact") == "compact"
     assert subtract_from_list("cleanup.policy", "compact,delete", "compact") == "delete"

@@ -1,4 +1,4 @@
-"""Ghosts: deletions that a group has missed because it was behind when the tombstone went, and their bounded memory."""
+"""Ghosts: deletions missed by a group that was behind when the tombstone was removed, and their bounded memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTITION = "users", 0
 
 @pytest.fixture
 def broker() -> Iterator[BlockingBroker]:
-    """One whose clock stands, with values of a, b and c at offsets 0 to 2."""
+    """A broker with a frozen clock, and values of a, b and c at offsets 0 to 2."""
     with Broker(diamant_clock="manual", diamant_http_listen="127.0.0.1:0") as broker:
         broker.clock.freeze()
         broker.create_topic("users", 1, compact=True)
@@ -36,12 +36,12 @@ def commit(broker: BlockingBroker, group: str, offset: int) -> None:
 
 
 def ghosts(broker: BlockingBroker, group: str | None = None) -> list[tuple[bytes, list[str]]]:
-    """The keys, with their groups."""
+    """The ghost keys, each with its groups."""
     return [(one.key, sorted(one.groups)) for _, one in broker.ghosts("users", group).ghosts]
 
 
 def delete(broker: BlockingBroker, *keys: str) -> None:
-    """Write tombstones, clean, and let the time of the tombstones go by."""
+    """Write tombstones, clean, and let their delete horizons pass."""
     for key in keys:
         broker.produce("users", None, key=key)
     broker.produce("users", "the last one stays", key="z")
@@ -51,7 +51,7 @@ def delete(broker: BlockingBroker, *keys: str) -> None:
 
 
 def test_a_group_that_stood_still_has_missed_a_deletion(broker: BlockingBroker) -> None:
-    """The key is named with the groups that have not passed the tombstone, and no others; also over HTTP and by the command."""
+    """The key is listed with only the groups that have not passed the tombstone; over HTTP and by the command, too."""
     commit(broker, "slow", 3)
     commit(broker, "quick", 100)
     delete(broker, "a")
@@ -66,7 +66,7 @@ def test_a_group_that_stood_still_has_missed_a_deletion(broker: BlockingBroker) 
 
 
 def test_a_tombstone_that_is_there_is_no_ghost(broker: BlockingBroker) -> None:
-    """The group can still read it; only when it goes it is missed. One that has read it in time has no ghost."""
+    """The group can still read it; only its removal makes a ghost. A group that has read it in time has no ghost."""
     commit(broker, "slow", 3)
     broker.produce("users", None, key="a")
     broker.produce("users", "the last one stays", key="z")
@@ -79,7 +79,7 @@ def test_a_tombstone_that_is_there_is_no_ghost(broker: BlockingBroker) -> None:
 
 
 def test_what_ends_a_ghost(broker: BlockingBroker) -> None:
-    """The key is written again; the group goes back and reads anew; the topic is made anew. To go on does not end it."""
+    """A new record of the key, a group reset to an earlier offset, or a recreated topic ends it. Reading on does not."""
     commit(broker, "slow", 3)
     delete(broker, "a", "b", "c")
     commit(broker, "slow", 7)
@@ -91,7 +91,7 @@ def test_what_ends_a_ghost(broker: BlockingBroker) -> None:
 
 
 def test_each_deletion_is_noted_when_its_time_is_over(broker: BlockingBroker) -> None:
-    """A later one, too, though the group stands where it stood; and with compactions in between that remove nothing."""
+    """Later deletions are recorded, too, even if the group has not moved and compactions in between removed nothing."""
     commit(broker, "slow", 3)
     delete(broker, "a")
     broker.produce("users", "3", key="z")
@@ -101,7 +101,7 @@ def test_each_deletion_is_noted_when_its_time_is_over(broker: BlockingBroker) ->
 
 
 def test_an_erased_key_is_not_named(broker: BlockingBroker) -> None:
-    """Neither one that was a ghost before nor one whose tombstone the erasure removes."""
+    """This holds for an existing ghost, and for a tombstone that the erasure removes."""
     commit(broker, "slow", 3)
     delete(broker, "a")
     for key in ("a", "b"):
@@ -112,7 +112,7 @@ def test_an_erased_key_is_not_named(broker: BlockingBroker) -> None:
 
 
 def test_tombstones_that_wait_for_groups_make_no_ghosts(broker: BlockingBroker) -> None:
-    """With `diamant.tombstone.hold=groups` the deletion is there until the group has passed it."""
+    """With `diamant.tombstone.hold=groups`, the tombstone is kept until the group has passed it."""
     hold = {"diamant_tombstone_hold": "groups", "diamant_tombstone_hold_max_ms": 2 * 86_400_000}
     broker.create_topic("held", 1, compact=True, **hold)
     with KafkaClient(broker.bootstrap_servers, timeout_s=10) as client:
@@ -132,12 +132,12 @@ TOPIC = UUID(int=1)
 
 
 def ghost(key: bytes) -> Ghost:
-    """One of a key."""
+    """A ghost of one key."""
     return Ghost(key, 7, 0, {"slow": 3})
 
 
 def test_a_full_ledger_counts() -> None:
-    """Further keys, and long ones, are only counted; a key that goes makes room."""
+    """Further keys and long keys are only counted. Removing a key makes room."""
     ledger = GhostLedger()
     for index in range(MAX_GHOSTS):
         ledger.add(TOPIC, 0, ghost(b"%d" % index))
@@ -151,7 +151,7 @@ def test_a_full_ledger_counts() -> None:
 
 
 def test_topics_are_told_apart_by_their_ids() -> None:
-    """One that was deleted and made again has no ghosts."""
+    """A topic that was deleted and recreated has no ghosts."""
     ledger = GhostLedger()
     ledger.add(TOPIC, 0, ghost(b"k"))
     assert ledger.of(UUID(int=2)) == {}

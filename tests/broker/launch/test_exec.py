@@ -1,4 +1,4 @@
-"""`diamant exec`: the child's environment, its exit code, its signals, and what is there when it begins."""
+"""`diamant exec`: the child's environment, exit code and signals, and the topics and records at its start."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ pytestmark = pytest.mark.slow
 
 
 def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
+    """Run a command to its end."""
     return subprocess.run([*EXEC, *arguments], input=stdin, capture_output=True, text=True, check=False, timeout=120)
 
 
 def refused(*arguments: str) -> Result:
-    """Call it in this process, which starts no command; output and errors apart."""
+    """Call it in this process without a command; output and errors are separate."""
     return CliRunner().invoke(main, ["exec", *arguments], catch_exceptions=False)
 
 
 def shell(script: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run a script of the shell by it."""
+    """Run a shell script with it."""
     return run(*options, "--", "sh", "-c", script)
 
 
 def test_the_child_finds_the_broker_and_gives_the_exit_code() -> None:
-    """By the usual variables and those that are named; what it prints is all that is printed, and the data is gone at the end."""
+    """Usual and named variables have the address. Only the child's output is printed, and the data is removed."""
     names = "$KAFKA_BOOTSTRAP_SERVERS $DIAMANT_BOOTSTRAP_SERVERS $SPRING $DIAMANT_HTTP_URL $WEB $DIAMANT_DATA $FILES"
     found = shell(
         f"test -d $DIAMANT_DATA && echo {names}", "--env", "SPRING=bootstrap", "-e", "WEB=http", "-e", "FILES=data"
@@ -60,7 +60,7 @@ def test_the_child_finds_the_broker_and_gives_the_exit_code() -> None:
 
 
 def test_a_broker_with_users_acls_and_tls(tmp_path: Path) -> None:
-    """The child's commands log in as the first user, by TLS, and may what the ACLs allow."""
+    """The child's commands log in as the first user over TLS, with the permissions of the ACLs."""
     (tmp_path / "password").write_text("secret\n")
     commands = f"{sys.executable} -m diamant.broker.cli"
     found = shell(
@@ -77,7 +77,7 @@ def test_a_broker_with_users_acls_and_tls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("script", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)])
 def test_a_failure_is_the_childs_with_the_brokers_log(script: str, code: int) -> None:
-    """As a shell tells it; only then the log is shown."""
+    """The exit code is a shell's; the log is shown only then."""
     found = shell(script)
     assert found.returncode == code
     assert "the last lines of the broker's log" in found.stderr
@@ -88,7 +88,7 @@ def test_a_failure_is_the_childs_with_the_brokers_log(script: str, code: int) ->
     ("name", "mode", "code"), [("absent", None, 127), ("file", 0o600, 126), ("script", 0o700, 127)]
 )
 def test_a_command_that_cannot_be_run(tmp_path: Path, name: str, mode: int | None, code: int) -> None:
-    """The exit codes of a shell, and one line."""
+    """It gives a shell's exit codes and one line."""
     if mode is not None:
         (tmp_path / name).write_text("#!/no/such/program\n")
         (tmp_path / name).chmod(mode)
@@ -98,7 +98,7 @@ def test_a_command_that_cannot_be_run(tmp_path: Path, name: str, mode: int | Non
 
 
 def test_topics_and_seeds_are_there_when_the_child_begins(tmp_path: Path) -> None:
-    """In every form that a key and a value can have; the key chooses the partition."""
+    """Covers every form of keys and values; the key determines the partition."""
     lines = [
         {"topic": "users", "key": "42", "value": "old"},
         {"topic": "users", "key": {"hex": "00ff"}, "value": {"base64": "AP8="}, "partition": 1, "timestamp": 7},
@@ -127,7 +127,7 @@ def test_topics_and_seeds_are_there_when_the_child_begins(tmp_path: Path) -> Non
     ],
 )
 def test_a_broken_line_of_a_seed_is_named(tmp_path: Path, line: str, reason: str) -> None:
-    """With file, line and reason; the command is not run, and nothing is half filled."""
+    """The error has file, line and reason. The command is not run, and no records are written."""
     seed = tmp_path / "seed.ndjson"
     seed.write_text('{"topic": "users", "key": "k"}\n' * 2 + line + "\n")
     found = refused("--topic", "users::compact", "--seed", str(seed), "--data", str(tmp_path / "data"), "--", "false")
@@ -139,7 +139,7 @@ def test_a_broken_line_of_a_seed_is_named(tmp_path: Path, line: str, reason: str
 
 
 def test_a_broken_second_seed(tmp_path: Path) -> None:
-    """The records of the first one are not written either."""
+    """The records of the first seed are not written either."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text('{"topic": "users", "key": "k"}\n')
     second.write_text('\n{"topic": "users", "partition": 9}\n')
@@ -150,7 +150,7 @@ def test_a_broken_second_seed(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken() -> None:
-    """The command is not run, and one line says which port."""
+    """The command is not run, and one line names the port."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         found = run("--set", f"diamant.http.listen={address}", "--", "echo", "run")
@@ -159,7 +159,7 @@ def test_a_port_that_is_taken() -> None:
 
 
 def test_a_copy_of_a_directory(tmp_path: Path) -> None:
-    """The original stays as it is; --data keeps what became of the copy, and must be empty before."""
+    """The original is unchanged. --data keeps the changed copy, and must be empty before."""
     with Broker(data_dir=tmp_path / "first") as broker:
         broker.produce("users", "v", key="k")
     before = {path: path.read_bytes() for path in (tmp_path / "first").rglob("*") if path.is_file()}
@@ -175,13 +175,13 @@ def test_a_copy_of_a_directory(tmp_path: Path) -> None:
     ("option", "value"), [("--topic", ":1"), ("--topic", "a:b"), ("--env", "A"), ("--env", "A=b"), ("--set", "x")]
 )
 def test_options_that_make_no_sense(option: str, value: str) -> None:
-    """Usage, exit code 2."""
+    """They are usage errors with exit code 2."""
     found = refused(option, value, "--", "true")
     assert (found.exit_code, "expected" in found.stderr) == (2, True)
 
 
 def test_a_number_as_a_seed() -> None:
-    """It is the one of --any-compaction, and without that no file."""
+    """It is the seed of --any-compaction, and an error without that option."""
     found = refused("--seed", "7", "--", "true")
     assert found.exit_code == 2
     assert "--seed 7: expected a file, or one number with --any-compaction" in found.stderr
@@ -211,7 +211,7 @@ def test_signals_are_the_childs(tmp_path: Path) -> None:
 
 
 def test_an_orphan_does_not_keep_it(tmp_path: Path) -> None:
-    """What the child leaves behind is left alone: the broker ends with the child."""
+    """The broker ends with the child, even if the child leaves processes behind."""
     found = run("--", "sh", "-c", f"sleep 60 >/dev/null 2>&1 </dev/null & echo $! > {tmp_path}/pid")
     assert found.returncode == 0
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""`diamant start` for test runners: what it says when it is ready."""
+"""`diamant start` for test runners: the output of a ready broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 @pytest.mark.slow
 def test_one_line_of_json_and_a_file(tmp_path: Path) -> None:
-    """The same line, once clients are answered; the file is whole when it is there, and gone after the stop."""
+    """Both have the same line once clients are served. The file is written atomically and removed at the stop."""
     ready = tmp_path / "ready.json"
     command = [
         sys.executable,

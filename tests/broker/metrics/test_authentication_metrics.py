@@ -1,4 +1,4 @@
-"""The metrics of authentication, listener by listener, and of quotas."""
+"""The metrics of authentication by listener, and of quotas."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ WRONG = b"\0alice\0guess"
 
 
 async def counted(broker: Broker) -> Authentications:
-    """What was counted on each listener."""
+    """The counts of each listener."""
     return (await prometheus.take(broker.services)).authentications
 
 
 async def try_sasl(address: str, *tokens: bytes, context: ssl.SSLContext | None = None) -> None:
-    """Authenticate by each token, one after the other, on one connection."""
+    """Authenticate with several tokens in turn on one connection."""
     async with WireClient(address, context) as wire:
         client = SaslClient(wire)
         for token in tokens:
@@ -39,7 +39,7 @@ async def try_sasl(address: str, *tokens: bytes, context: ssl.SSLContext | None 
 
 
 async def test_attempts_are_counted_on_their_listener(tmp_path: Path) -> None:
-    """By SASL where there is SASL, else by TLS; a handshake that fails counts in both, one that succeeds only without SASL."""
+    """They count by SASL if it is on, else by TLS. A failed handshake counts for both, a successful one only without SASL."""
     config = BrokerConfig(
         LISTENERS, tmp_path, users={"alice": "secret"}, tls=True, connection_failed_authentication_delay_ms=1
     )
@@ -74,7 +74,7 @@ async def test_attempts_are_counted_on_their_listener(tmp_path: Path) -> None:
 
 
 async def test_sessions_that_are_renewed_or_end_are_counted(tmp_path: Path) -> None:
-    """Renewed, not renewed as the password was wrong, and not renewed in time; none of them is a failed authentication."""
+    """Covers renewed, wrong-password and expired sessions. None of them counts as a failed authentication."""
     config = BrokerConfig(
         "SASL_PLAINTEXT://127.0.0.1:0",
         tmp_path,
@@ -99,7 +99,7 @@ async def test_sessions_that_are_renewed_or_end_are_counted(tmp_path: Path) -> N
 
 
 async def test_counts_are_shown_with_their_user_and_client_id(broker: Broker, wire: WireClient) -> None:
-    """Rate and average wait, by user and client id as in Kafka's metrics; what a limit does not name is empty."""
+    """Rate and throttle time have labels as in Kafka's metrics; parts that a limit does not name are empty."""
     await wire.create("t")
     assert b"kafka_server_quota_" not in prometheus.render(await prometheus.take(broker.services))
     await set_limit(wire, "producer_byte_rate", 50_000)
@@ -112,7 +112,7 @@ async def test_counts_are_shown_with_their_user_and_client_id(broker: Broker, wi
 
 
 def test_every_kind_has_its_metrics() -> None:
-    """Their names are in the table, and no more counts are shown than the bound."""
+    """Their names are in the table, and the number of counts shown is bounded."""
     quotas = Quotas(RateWindows(), RateWindows(), lambda: 1.0)
     names = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
     quotas.set_limits({entity("client_"): dict.fromkeys(names, 10.0)})

@@ -1,4 +1,4 @@
-"""The deadline of erasure is missed by what is superseded, not by records that nothing supersedes and nothing has cleaned."""
+"""The deadline of erasure: superseded values can exceed it, uncleaned records that nothing supersedes cannot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def days_left(at: Stage) -> Any:
 
 @pytest.mark.parametrize("mode", ["prompt", "kafka"])
 async def test_distinct_keys_miss_no_deadline(tmp_path: Path, mode: str) -> None:
-    """However old; an age counts only until it is looked up. What supersedes one of them counts from its own append on."""
+    """This holds at any age: the age counts only until a check. A superseding record counts from its own append."""
     async with stage(tmp_path, broker=BROKER | {"diamant_cleaner_mode": mode}, **LAZY) as at:
         await at.put(*(f"key-{index}=v" for index in range(22)))
         at.clock.advance_ms(20 * DAY_MS)
@@ -47,7 +47,7 @@ async def test_distinct_keys_miss_no_deadline(tmp_path: Path, mode: str) -> None
     "words", [["a=1", "a=2"], ["a=1", "b="], ["only-a-tombstone="]], ids=["value", "tombstone", "alone"]
 )
 async def test_what_should_be_gone_is_late(tmp_path: Path, words: list[str]) -> None:
-    """A superseded value, and a tombstone, in the part that no round has been over."""
+    """This holds for a superseded value and for a tombstone in the uncleaned part."""
     async with stage(tmp_path, broker=BROKER, **LAZY) as at:
         await at.put(*words)
         at.clock.advance_ms(31 * DAY_MS)
@@ -55,7 +55,7 @@ async def test_what_should_be_gone_is_late(tmp_path: Path, words: list[str]) -> 
 
 
 async def test_a_value_in_the_clean_part_that_a_dirty_record_supersedes_is_late(tmp_path: Path) -> None:
-    """The clean part is looked into, too; the keys that are there alone are no matter."""
+    """The clean part is checked, too; keys that occur once do not count."""
     async with stage(tmp_path, broker=BROKER, **LAZY) as at:
         await at.put("a=1", "b=1")
         await at.broker.compact("t")
@@ -70,7 +70,7 @@ async def test_a_value_in_the_clean_part_that_a_dirty_record_supersedes_is_late(
 
 
 async def test_aborted_records_are_late(tmp_path: Path) -> None:
-    """Nothing supersedes them, and they have to go."""
+    """Nothing supersedes them, but they must be removed."""
     async with stage(tmp_path, broker=BROKER, **LAZY) as at:
         at.put_transactional("k")
         at.end_transaction(is_commit=False)
@@ -84,7 +84,7 @@ async def test_aborted_records_are_late(tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_told_is_named_and_is_not_late(tmp_path: Path) -> None:
-    """With too many keys to look up, or too many bytes: 200, a status of its own, the partitions, and a metric."""
+    """With too many keys or bytes to check: status 200 with its own status text, the partitions, and a metric."""
     async with stage(tmp_path, broker=BROKER, **LAZY) as at:
         await at.put("a=1", "a=2", "b=1")
         at.clock.advance_ms(31 * DAY_MS)
@@ -104,7 +104,7 @@ async def test_what_cannot_be_told_is_named_and_is_not_late(tmp_path: Path) -> N
 
 
 async def test_a_log_is_not_read_again_while_nothing_can_be_late(tmp_path: Path) -> None:
-    """What was appended after a look is younger than the look."""
+    """Records appended after a check are younger than the check."""
     read: list[str] = []
 
     class Counting(RealEnv):

@@ -1,4 +1,4 @@
-"""What `/metrics` shows: names, values, and the page that documents them."""
+"""The metrics of `/metrics`: names, values, and the page that documents them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ STATUS = CleanerStatus(
 
 
 def parse(text: bytes) -> Samples:
-    """Name and labels of each sample, and its value."""
+    """The name, labels and value of each sample."""
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text.decode())
@@ -85,12 +85,12 @@ def parse(text: bytes) -> Samples:
 
 
 def value(found: Samples, name: str, **labels: str) -> float:
-    """One sample's value."""
+    """The value of one sample."""
     return found[name, frozenset(labels.items())]
 
 
 def with_cleaner(broker: Broker, status: CleanerStatus = STATUS) -> Services:
-    """The services of a broker, with a cleaner that says this of itself."""
+    """The services of a broker whose cleaner reports these figures."""
     services = copy.copy(broker.services)
     says: Any = SimpleNamespace(status=lambda: status, is_loaded=True, service=services.cleaning.service)
     services.cleaning = says
@@ -103,7 +103,7 @@ async def scrape(of: Broker | Services) -> Samples:
 
 
 def jmx_exporter_name(metric: Metric) -> str:
-    """What the JMX exporter's example rules for Kafka make of the MBean."""
+    """The name that the JMX exporter's example rules for Kafka derive from the MBean."""
     assert metric.mbean is not None
     found = re.fullmatch(r"kafka\.([\w.]+):type=([^,]+),name=([^,:]+)[^:]*:(Value|Count)", metric.mbean)
     assert found is not None, metric.mbean
@@ -117,7 +117,7 @@ def jmx_exporter_name(metric: Metric) -> str:
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 def test_names_are_those_of_the_jmx_exporter(metric: Metric) -> None:
-    """What Kafka measures has the exporter's name and the MBean's further keys as labels; our own has a prefix."""
+    """Kafka's metrics have the exporter's name and the MBean's further keys as labels. Diamant's own have a prefix."""
     if metric.mbean is None:
         assert metric.name.startswith(("diamant_", "kafka_consumergroup_"))  # the latter as kafka_exporter has them
         return
@@ -135,14 +135,14 @@ def test_names_are_those_of_the_jmx_exporter(metric: Metric) -> None:
 
 
 def test_the_page_of_the_docs_is_that_of_the_table() -> None:
-    """docs/reference/metrics.md is what `make docs` writes, and names every metric once."""
+    """docs/reference/metrics.md is the output of `make docs`, and has every metric once."""
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     assert page == metrics_page()
     assert all(page.count(f"| `{name}` |") == 1 for name in METRICS)
 
 
 async def test_every_metric_of_the_table_is_shown_and_no_other(wire: WireClient, broker: Broker) -> None:
-    """With a topic and a cleaner all rows have samples, with the labels and the type that the table says."""
+    """With a topic and a cleaner, all rows have samples, with the labels and the type in the table."""
     await wire.create("c", cleanup_policy="compact")
     await wire.create("t")
     await wire.produce("t", [b"a"])
@@ -165,7 +165,7 @@ async def test_every_metric_of_the_table_is_shown_and_no_other(wire: WireClient,
 
 
 async def test_what_the_cleaner_says(broker: Broker) -> None:
-    """Gauges come as they are; of each partition all reasons are shown, times in seconds."""
+    """Gauges are shown unchanged. Each partition has all reasons, with times in seconds."""
     found = await scrape(with_cleaner(broker))
     directory = broker.config.data_dir
     assert value(found, "kafka_log_logcleaner_max_buffer_utilization_percent") == 12.5
@@ -196,7 +196,7 @@ async def test_what_the_cleaner_says(broker: Broker) -> None:
 
 
 async def test_a_partition_that_was_never_cleaned_has_no_time_and_no_reason(broker: Broker) -> None:
-    """What there is not is left out rather than shown as zero."""
+    """Missing values are left out rather than shown as zero."""
     found = await scrape(with_cleaner(broker))
     never = frozenset({"topic": "c", "partition": "0"}.items())
     names = {name for name, labels in found if never <= labels}
@@ -205,7 +205,7 @@ async def test_a_partition_that_was_never_cleaned_has_no_time_and_no_reason(brok
 
 
 async def test_without_a_cleaner_there_are_no_metrics_of_it(tmp_path: Path) -> None:
-    """`log.cleaner.enable=false` leaves them out, as in Kafka; the others stay."""
+    """`log.cleaner.enable=false` leaves them out, as in Kafka, and keeps the others."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, log_cleaner_enable=False)
     async with Broker(config) as broker:
         names = {name for name, _ in await scrape(broker)}
@@ -214,7 +214,7 @@ async def test_without_a_cleaner_there_are_no_metrics_of_it(tmp_path: Path) -> N
 
 
 async def test_a_round_of_the_cleaner_is_shown(wire: WireClient, broker: Broker) -> None:
-    """After the broker's own cleaner has removed superseded records, the metrics say how many, by whom and when."""
+    """After the broker's own cleaner has removed superseded records, the metrics have their number, the runner and the time."""
     await wire.create("c", cleanup_policy="compact", min_cleanable_dirty_ratio="0")
     for number in range(3):
         records = [Record(offset, 0, b"k%d" % offset, b"v%d" % number) for offset in range(4)]
@@ -278,7 +278,7 @@ async def test_a_log_that_cannot_be_written_counts_as_offline(wire: WireClient, 
 
 @pytest.mark.parametrize("fetch_version", [12, 13])
 async def test_what_goes_in_and_out(wire: WireClient, broker: Broker, fetch_version: int) -> None:
-    """Messages and bytes are counted per topic and in all, by name and by topic id alike."""
+    """Messages and bytes are counted per topic and in total, for requests by name and by topic id."""
     created = await wire.create("t", 2)
     await wire.create("other")
     for partition in (0, 1):
@@ -300,7 +300,7 @@ async def test_what_goes_in_and_out(wire: WireClient, broker: Broker, fetch_vers
 
 
 async def test_a_waiting_fetch_counts_once(wire: WireClient, broker: Broker) -> None:
-    """What it has read again and again while it waited is sent once."""
+    """Bytes that it reads repeatedly while it waits count once."""
     await wire.create("t")
     await wire.produce("t", [b"first"])
     waiting = wire.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=5000, min_bytes=2 * 69))
@@ -314,7 +314,7 @@ async def test_a_waiting_fetch_counts_once(wire: WireClient, broker: Broker) -> 
 
 
 async def test_a_deleted_topic_stays_in_the_sums(wire: WireClient, broker: Broker) -> None:
-    """Its own samples end; the sum over all topics does not go back."""
+    """Its own samples end; the sum over all topics does not decrease."""
     await wire.create("t")
     await wire.produce("t", [b"a", b"b"])
     await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
@@ -329,7 +329,7 @@ async def test_a_deleted_topic_stays_in_the_sums(wire: WireClient, broker: Broke
 
 
 async def test_refused_records_without_a_key_are_counted(wire: WireClient, broker: Broker) -> None:
-    """Each record without a key that a producer sent to a compacted topic; nothing of its batch goes in."""
+    """Each record without a key sent to a compacted topic counts. No record of its batch is stored."""
     await wire.create("c", cleanup_policy="compact")
     records = [Record(offset, 0, b"k" if offset == 1 else None, b"v") for offset in range(3)]
     batch = bytes(build_batch(records, base_offset=0))
@@ -342,7 +342,7 @@ async def test_refused_records_without_a_key_are_counted(wire: WireClient, broke
 
 
 async def test_heavy_batches_count_like_others(wire: WireClient, broker: Broker) -> None:
-    """A batch that a thread has checked is counted as well, and refused ones too."""
+    """Batches checked by a thread are counted, and so are refused ones."""
     count = LIGHT_RECORDS + 1
     broker.node.directory.validation.is_slow = True
     await wire.create("t")
@@ -355,7 +355,7 @@ async def test_heavy_batches_count_like_others(wire: WireClient, broker: Broker)
 
 
 def test_deleted_topics_take_no_room() -> None:
-    """However many topics come and go, little more is kept than what exists, and the sums hold."""
+    """Memory does not grow with the number of deleted topics, and the sums remain correct."""
     existing: set[str] = set()
     counted = BrokerTopicMetrics(existing.__contains__)
     for number in range(1000):
@@ -371,7 +371,7 @@ def test_deleted_topics_take_no_room() -> None:
 
 
 async def test_the_global_registry_is_left_alone(broker: Broker) -> None:
-    """A program's own metrics and the broker's do not mix."""
+    """The broker's metrics do not mix with those of a program."""
     before = [family.name for family in REGISTRY.collect()]
     await scrape(with_cleaner(broker))
     assert [family.name for family in REGISTRY.collect()] == before
@@ -379,7 +379,7 @@ async def test_the_global_registry_is_left_alone(broker: Broker) -> None:
 
 
 async def test_the_process_is_shown_too(broker: Broker) -> None:
-    """Memory, processor time and open files, as of every Prometheus client."""
+    """Memory, CPU time and open files are shown, as by every Prometheus client."""
     found = await scrape(broker)
     assert value(found, "process_resident_memory_bytes") > 1 << 20
     assert value(found, "process_cpu_seconds_total") > 0

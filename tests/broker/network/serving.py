@@ -1,4 +1,4 @@
-"""A server of the Kafka port that answers by a function."""
+"""A server of the Kafka port whose responses come from a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which connections are accepted: within `max.connections` and limits on new ones; others wait, or are refused."""
+"""The acceptance of connections within `max.connections` and rate limits; further connections wait or are refused."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LIMITS = ServerLimits(max_frame_bytes=1 << 20, max_connections=100, max_idle_ms=
 
 
 async def is_answered(client: WireClient) -> None:
-    """Ask, and wait for the answer."""
+    """Send a request and wait for its response."""
     client.writer.write(client.frame(KEY, VERSION, b"x"))
     assert (await client.receive_frame())[1] == b"x"
 
 
 async def test_connections_beyond_the_limit_wait(caplog: pytest.LogCaptureFixture) -> None:
-    """They are served, one after the other, as soon as others have gone; the log names the limit once."""
+    """They are served in turn as soon as others close. The log names the limit once."""
     async with serving(echo, max_connections=1) as (server, address):
         async with WireClient(address) as first, WireClient(address) as second, WireClient(address) as third:
             for client in (first, second, third):
@@ -46,7 +46,7 @@ async def test_connections_beyond_the_limit_wait(caplog: pytest.LogCaptureFixtur
 
 
 async def test_a_limit_that_is_raised_lets_in_who_waits() -> None:
-    """No connection has to end for it."""
+    """No connection has to close first."""
     async with serving(echo, max_connections=1) as (server, address):
         async with WireClient(address) as first, WireClient(address) as second:
             await is_answered(first)
@@ -57,7 +57,7 @@ async def test_a_limit_that_is_raised_lets_in_who_waits() -> None:
 
 
 async def test_a_handshake_that_is_not_done_has_a_slot(tmp_path: Path) -> None:
-    """A connection with TLS counts from when it is accepted until it is gone, admitted or not."""
+    """A TLS connection counts from its acceptance until it is closed, whether it was admitted or not."""
     async with serving_tls(echo, max_connections=1) as (server, address, tls):
         _, silent = await asyncio.open_connection(*address.split(":"))
         await wait_until(lambda: len(tls.handshakes) == 1)
@@ -92,7 +92,7 @@ async def two_listeners(limits: ServerLimits) -> AsyncIterator[tuple[Server, str
 
 
 async def test_a_listener_may_have_a_limit_of_its_own() -> None:
-    """The other one is not held up by it, but both are by the broker's."""
+    """It does not delay the other listener; the broker's limit delays both."""
     limits = LIMITS._replace(max_connections=3, max_connections_of={"A": 1})
     async with two_listeners(limits) as (server, a, b):
         async with contextlib.AsyncExitStack() as stack:
@@ -111,7 +111,7 @@ async def test_a_listener_may_have_a_limit_of_its_own() -> None:
 
 
 async def test_the_limits_of_listeners_are_configurations(tmp_path: Path) -> None:
-    """`listener.name.NAME.max.connections`, and the rate at which connections of a listener are made (KIP-612)."""
+    """They are `listener.name.NAME.max.connections` and the creation rate of a listener (KIP-612)."""
     config = BrokerConfig(
         properties={
             "listeners": "ONE://127.0.0.1:0,TWO://127.0.0.1:0",
@@ -144,14 +144,14 @@ WINDOWS = RateWindows(2, 1000)
 
 
 def limit(server: Server, limits: NewConnectionLimits, now_s: float = 1000.0) -> None:
-    """Have limits hold; the clock of rates stands still."""
+    """Set limits; the clock of rates is frozen."""
     quotas = ConnectionQuotas(WINDOWS, lambda: now_s)
     quotas.limits = limits
     server.admission = ConnectionAdmission(asyncio.get_running_loop(), quotas)
 
 
 async def is_served(address: str) -> bool:
-    """Connect and ask; False if the connection is closed."""
+    """Connect and send a request; False if the connection is closed."""
     async with WireClient(address) as client:
         client.writer.write(client.frame(KEY, VERSION, b"x"))
         try:
@@ -161,7 +161,7 @@ async def is_served(address: str) -> bool:
 
 
 async def test_accepting_waits_when_too_many_come() -> None:
-    """Each is served in the end, and none before its time."""
+    """Each connection is served eventually, and none early."""
     async with serving(echo) as (server, address):
         limit(server, NewConnectionLimits(per_second=10))
         before_s = asyncio.get_running_loop().time()
@@ -170,7 +170,7 @@ async def test_accepting_waits_when_too_many_come() -> None:
 
 
 async def test_an_address_that_comes_too_often_is_refused() -> None:
-    """What is beyond its rate is closed after a while, unread; what it has stays."""
+    """Connections beyond its rate are closed after a delay, unread; existing ones are kept."""
     async with serving(echo) as (server, address):
         limit(server, NewConnectionLimits(per_second_of={"127.0.0.1": 10}))
         served = await asyncio.gather(*(is_served(address) for _ in range(11)))
@@ -178,7 +178,7 @@ async def test_an_address_that_comes_too_often_is_refused() -> None:
 
 
 async def test_an_address_with_too_many_connections_is_closed_at_once() -> None:
-    """When one of them goes there is room again."""
+    """A new connection is accepted after one of them closes."""
     async with serving(echo) as (server, address):
         limit(server, NewConnectionLimits(at_once_of_any=1))
         async with WireClient(address) as first:
@@ -191,7 +191,7 @@ async def test_an_address_with_too_many_connections_is_closed_at_once() -> None:
 
 
 async def test_limits_count_what_was_there_before() -> None:
-    """A connection that was made without limits is one of its address's."""
+    """A connection accepted without limits counts for its address."""
     async with serving(echo) as (server, address), WireClient(address) as first:
         first.writer.write(first.frame(KEY, VERSION, b"x"))
         assert await first.receive_frame() == (1, b"x")
@@ -201,7 +201,7 @@ async def test_limits_count_what_was_there_before() -> None:
 
 
 async def test_a_handshake_that_is_not_done_counts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As in Kafka a connection with TLS is one from when it is accepted, those before the limit among them, and only once."""
+    """As in Kafka, a TLS connection counts once, from its acceptance, even if it was accepted before the limit was set."""
     async with serving_tls(echo) as (server, address, tls):
         silent = [await asyncio.open_connection(*address.split(":"))]
         await wait_until(lambda: len(tls.handshakes) == 1)
@@ -229,7 +229,7 @@ async def test_a_handshake_that_is_not_done_counts(tmp_path: Path, caplog: pytes
 
 
 async def test_a_stop_closes_what_is_held() -> None:
-    """Sockets that wait to be closed, or to be taken, do not outlive the server."""
+    """Refused and held-back sockets are closed with the server."""
     async with serving(echo) as (server, address):
         limit(server, NewConnectionLimits(per_second_of_any=1))
         async with WireClient(address) as first, WireClient(address) as refused:

@@ -1,4 +1,4 @@
-"""Answers that hold ranges of files: complete, in order, and no connection waits for another's disk or peer."""
+"""Responses with ranges of files: complete, in order, and independent of other connections' disks and peers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from diamant.storage.segments.segment import FileSlice
 
 
 class ColdFile:
-    """A file none of which is in the page cache until `pread` has read it."""
+    """A file that is not in the page cache until `pread` has read it."""
 
     def __init__(self, content: bytes, descriptor: int | None = None) -> None:
         self.path = "cold"
@@ -25,24 +25,24 @@ class ColdFile:
         self.read_ranges: list[tuple[int, int]] = []
 
     def try_pread(self, count: int, position: int) -> bytes | None:
-        """Say "not in the page cache" until that has been read."""
+        """Return "not in the page cache" until the range was read."""
         if any(start <= position and position + count <= end for start, end in self.read_ranges):
             return self.content[position : position + count]
         return None
 
     def pread(self, count: int, position: int) -> bytes:
-        """Read, and remember it."""
+        """Read a range and record it."""
         self.read_ranges.append((position, position + count))
         return self.content[position : position + count]
 
     def fileno(self) -> int | None:
-        """What sendfile may use."""
+        """The descriptor for sendfile."""
         return self.descriptor
 
 
 @pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """A connected pair with small buffers: the far end, ours."""
+    """A connected pair with small buffers: the peer's end and ours."""
     far, ours = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)
     ours.setblocking(False)
@@ -52,7 +52,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 async def receive(far: socket.socket, size: int) -> bytes:
-    """Read exactly `size` bytes."""
+    """Receive exactly `size` bytes."""
     data = b""
     while len(data) < size:
         data += await asyncio.get_running_loop().sock_recv(far, 64 * 1024)
@@ -60,7 +60,7 @@ async def receive(far: socket.socket, size: int) -> bytes:
 
 
 async def test_parts_of_every_kind_arrive_in_order(tmp_path: Path, pair: tuple[socket.socket, socket.socket]) -> None:
-    """Buffers, small slices and slices larger than one turn are sent one after the other, complete."""
+    """Buffers, small slices and slices larger than one turn are sent in order and complete."""
     content = os.urandom(2 * TURN_MAX_BYTES + 12345)
     (tmp_path / "log").write_bytes(content)
     file = RealEnv().open(str(tmp_path / "log"))
@@ -75,7 +75,7 @@ async def test_parts_of_every_kind_arrive_in_order(tmp_path: Path, pair: tuple[s
 
 
 async def test_cold_ranges_are_read_by_a_thread(pair: tuple[socket.socket, socket.socket]) -> None:
-    """A range that is not in the page cache and has no descriptor comes from a thread, turn by turn, unharmed."""
+    """A thread reads a range that is not in the page cache and has no descriptor, turn by turn."""
     file = ColdFile(os.urandom(TURN_MAX_BYTES + 1000))
     writer = AnswerWriter(pair[1])
     writing = writer.write([b"x", FileSlice(file, 10, TURN_MAX_BYTES + 900), b"y"])  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ async def test_cold_ranges_are_read_by_a_thread(pair: tuple[socket.socket, socke
 
 
 async def test_a_cold_file_is_warmed_before_sendfile(tmp_path: Path, pair: tuple[socket.socket, socket.socket]) -> None:
-    """With a descriptor the thread only brings the range into the page cache; sendfile sends it."""
+    """With a descriptor, the thread only reads the range into the page cache; sendfile sends it."""
     content = os.urandom(3 * SENDFILE_MIN_BYTES)
     (tmp_path / "log").write_bytes(content)
     descriptor = os.open(tmp_path / "log", os.O_RDONLY)
@@ -103,7 +103,7 @@ async def test_a_cold_file_is_warmed_before_sendfile(tmp_path: Path, pair: tuple
 async def test_a_file_that_is_too_short_fails_the_answer(
     tmp_path: Path, pair: tuple[socket.socket, socket.socket]
 ) -> None:
-    """A range beyond the end of its file ends in EOFError that names the file, not in an answer of the wrong length."""
+    """A range beyond the end of its file raises EOFError with the file's name, instead of sending a short response."""
     (tmp_path / "log").write_bytes(bytes(SENDFILE_MIN_BYTES))
     descriptor = os.open(tmp_path / "log", os.O_RDONLY)
     file = ColdFile(bytes(2 * SENDFILE_MIN_BYTES), descriptor)
@@ -117,7 +117,7 @@ async def test_a_file_that_is_too_short_fails_the_answer(
 
 
 async def test_closing_gives_up_an_answer(pair: tuple[socket.socket, socket.socket]) -> None:
-    """An answer whose peer does not read is cancelled when the connection goes, and its watcher with it."""
+    """Closing a connection whose peer does not read cancels the response and its watcher."""
     writer = AnswerWriter(pair[1])
     writing = writer.write([bytes(10 * TURN_MAX_BYTES)])
     assert not writing.done()
@@ -127,7 +127,7 @@ async def test_closing_gives_up_an_answer(pair: tuple[socket.socket, socket.sock
 
 
 async def test_a_peer_that_went_away_fails_the_answer(pair: tuple[socket.socket, socket.socket]) -> None:
-    """Writing to a closed connection ends in a ConnectionError."""
+    """Writing to a closed connection raises ConnectionError."""
     writer = AnswerWriter(pair[1])
     pair[0].close()
     with pytest.raises(ConnectionError):
@@ -136,7 +136,7 @@ async def test_a_peer_that_went_away_fails_the_answer(pair: tuple[socket.socket,
 
 
 def test_small_warm_slices_need_no_writer(tmp_path: Path) -> None:
-    """Small slices in the page cache are read at once; a large or a cold one makes the answer one for the writer."""
+    """Small slices in the page cache are read at once. A large or cold slice needs the writer."""
     (tmp_path / "log").write_bytes(b"0123456789" * 10000)
     file = RealEnv().open(str(tmp_path / "log"))
     assert read_small([b"a", FileSlice(file, 3, 4)]) == [b"a", b"3456"]

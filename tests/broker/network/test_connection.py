@@ -1,4 +1,4 @@
-"""One connection: order, slow and hostile peers, ranges of files, memory. Answers come from a function, not from a broker."""
+"""One connection: order, slow and hostile peers, ranges of files, memory. Responses come from a function, not from a broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
-    """A thousand requests in one go get a thousand answers in the same order."""
+    """A thousand pipelined requests get a thousand responses in order."""
     async with serving(echo) as (_, address), WireClient(address) as client:
         client.writer.write(b"".join(client.frame(KEY, VERSION, str(number).encode()) for number in range(1000)))
         for number in range(1000):
@@ -30,7 +30,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 async def test_a_slow_answer_holds_back_later_ones() -> None:
-    """The request after one that waits is handled only when that one is answered."""
+    """A request behind a pending one is handled only after its response."""
     futures: list[asyncio.Future[bytes]] = []
     seen: list[bytes] = []
 
@@ -53,7 +53,7 @@ async def test_a_slow_answer_holds_back_later_ones() -> None:
 
 
 async def test_a_coroutine_is_answered_and_outlives_its_connection() -> None:
-    """What changes something runs to its end even if the client goes away."""
+    """A handler that changes state runs to its end even if the client disconnects."""
     go_on = asyncio.Event()
     ended = asyncio.Event()
 
@@ -73,7 +73,7 @@ async def test_a_coroutine_is_answered_and_outlives_its_connection() -> None:
 
 
 async def test_a_waiting_fetch_goes_with_its_connection() -> None:
-    """A future that a handler returned is cancelled when the client goes away."""
+    """A future returned by a handler is cancelled when the client disconnects."""
     future = asyncio.get_running_loop().create_future()
     async with serving(lambda *_: future) as (server, address):
         async with WireClient(address) as client:
@@ -83,7 +83,7 @@ async def test_a_waiting_fetch_goes_with_its_connection() -> None:
 
 
 async def test_a_request_without_an_answer_counts_as_answered() -> None:
-    """acks=0: None from the handler sends nothing and does not stop what follows."""
+    """With acks=0, None from the handler sends nothing and does not block later requests."""
     dispatch: Dispatch = lambda _, request: None if request.body == b"quiet" else bytes(request.body)  # noqa: E731
     async with serving(dispatch) as (_, address), WireClient(address) as client:
         client.writer.write(client.frame(KEY, VERSION, b"quiet") + client.frame(KEY, VERSION, b"loud"))
@@ -105,7 +105,7 @@ async def test_a_request_in_single_bytes_is_put_together() -> None:
     ids=["negative", "too large", "too small", "http"],
 )
 async def test_a_hostile_frame_closes_its_own_connection_only(frame: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """Sizes that cannot be close the connection with one line in the log; others do not notice."""
+    """An impossible size closes the connection with one log line; other connections are not affected."""
     caplog.set_level(logging.WARNING)
     async with serving(echo) as (_, address), WireClient(address) as hostile, WireClient(address) as other:
         hostile.writer.write(frame)
@@ -116,7 +116,7 @@ async def test_a_hostile_frame_closes_its_own_connection_only(frame: bytes, capl
 
 
 async def test_a_handler_that_fails_closes_its_connection(caplog: pytest.LogCaptureFixture) -> None:
-    """Our bug is logged with its traceback and costs one connection; CloseConnection is not a bug."""
+    """A bug is logged with its traceback and closes one connection. CloseConnection is not a bug."""
 
     def dispatch(_: ConnectionInfo, request: Request) -> bytes:
         if request.body == b"bug":
@@ -138,7 +138,7 @@ async def test_a_handler_that_fails_closes_its_connection(caplog: pytest.LogCapt
 
 @pytest.mark.slow
 async def test_a_busy_connection_is_read_up_to_its_limit_only() -> None:
-    """Requests behind one that waits are queued up to a limit in bytes; then the socket is left alone."""
+    """Requests behind a pending one are queued up to a limit in bytes. Then the socket is not read."""
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     answers = iter([future])
     dispatch: Dispatch = lambda *_: next(answers, b"")  # noqa: E731
@@ -154,7 +154,7 @@ async def test_a_busy_connection_is_read_up_to_its_limit_only() -> None:
 
 
 def file_of(path: Path, content: bytes) -> Any:
-    """A file of the real Env with this content."""
+    """A file of the real Env with the given content."""
     file = RealEnv().open(str(path), create=True)
     file.append(content)
     return file
@@ -162,7 +162,7 @@ def file_of(path: Path, content: bytes) -> Any:
 
 @pytest.mark.parametrize("size", [1, 1000, 65_535, 65_536, 3_000_001])
 async def test_ranges_of_files_are_sent_as_they_are(tmp_path: Path, size: int) -> None:
-    """Small ranges through memory, large ones by sendfile: the peer sees the same bytes, in the order of the answer."""
+    """Small ranges are sent from memory, large ones by sendfile: the peer gets the same bytes in order."""
     content = bytes(range(256)) * (size // 256 + 2)
     file = file_of(tmp_path / "log", content)
     answer = [b"before", FileSlice(file, 7, size), b"between", FileSlice(file, 0, size), b"after"]
@@ -177,7 +177,7 @@ async def test_ranges_of_files_are_sent_as_they_are(tmp_path: Path, size: int) -
 
 @pytest.mark.slow
 async def test_a_peer_that_does_not_read_stops_nobody_else(tmp_path: Path) -> None:
-    """An answer far larger than the socket's buffers waits for its reader; others are served meanwhile."""
+    """A response larger than the socket's buffers waits for its reader, while other connections are served."""
     content = bytes(64 << 20)
     file = file_of(tmp_path / "log", content)
 
@@ -211,7 +211,7 @@ async def test_a_peer_that_leaves_in_the_middle_of_a_file_is_forgotten(tmp_path:
 
 
 async def test_memory_for_requests_is_limited_over_all_connections() -> None:
-    """A large frame is not received while requests of others take all memory, and arrives once they are answered."""
+    """A large frame is not read while other requests use all memory. It is read after their responses."""
     futures: list[asyncio.Future[bytes]] = []
 
     def dispatch(_: ConnectionInfo, request: Request) -> Any:
@@ -239,7 +239,7 @@ async def test_memory_for_requests_is_limited_over_all_connections() -> None:
 
 
 def held_bytes(server: Server) -> list[int]:
-    """What each connection has in memory for a request that is not complete, in ascending order."""
+    """The bytes that each connection holds for an incomplete request, in ascending order."""
     return sorted(len(connection.frames._frame or b"") for connection in server.connections)
 
 
@@ -281,7 +281,7 @@ async def test_what_large_requests_of_many_connections_take(limit_bytes: int) ->
 
 
 async def test_a_lost_connection_gives_its_memory_back() -> None:
-    """Requests queued, waiting and half received are forgotten with their connection."""
+    """The memory of queued, waiting and half-received requests is released with their connection."""
     futures: list[asyncio.Future[bytes]] = []
 
     def dispatch(_: ConnectionInfo, request: Request) -> Any:

@@ -1,4 +1,4 @@
-"""Peers that mean harm, or that are broken: they lose their own connection, nobody else loses anything.
+"""Hostile and broken peers: they lose only their own connection.
 
 The broker is a process of its own, so that its memory can be measured. After each attack a well-behaved client gets its
 answers, the memory is bounded, and the log shows refusals but no failure of ours.
@@ -61,14 +61,14 @@ class Target(NamedTuple):
     idle_rss_bytes: int
 
     def check_memory(self) -> None:
-        """Fail if it took more than an attack may take."""
+        """Fail if memory grew more than an attack may cause."""
         growth = self.process.resident_bytes - self.idle_rss_bytes
         assert growth < RSS_GROWTH_BYTES, f"grown by {growth} bytes"
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """One broker for all attacks, warmed up. Its soft limit of open files is too low for the many connections below."""
+    """One broker for all attacks, warmed up. Its initial soft limit of open files is too low for the connections below."""
     directory = tmp_path_factory.mktemp("hostile")
     with broker_process(directory / "data", directory / "log", soft_file_limit=256) as process:
         address = process.wait_for_address()
@@ -83,7 +83,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 async def use(address: str) -> None:
-    """Be a well-behaved client: ask, write, read."""
+    """Act as a well-behaved client: send requests, write and read."""
     async with WireClient(address) as client:
         assert (await client.call(API_VERSIONS, 2, {})).error_code == ErrorCode.NONE
         result = await client.produce("t", [b"good"])
@@ -94,7 +94,7 @@ async def use(address: str) -> None:
 
 @asynccontextmanager
 async def attack(target: Target) -> AsyncIterator[None]:
-    """What happens within must leave the broker as it was."""
+    """An attack in this context must leave the broker intact."""
     yield
     await use(target.address)
     assert target.process.is_running
@@ -103,7 +103,7 @@ async def attack(target: Target) -> AsyncIterator[None]:
 
 
 async def send_and_leave(address: str, data: bytes) -> bytes:
-    """Send, close our half, and return what the broker said before it closed the connection."""
+    """Send, close our half, and return the broker's bytes until it closes the connection."""
     host, _, port = address.rpartition(":")
     async with asyncio.timeout(CLOSE_TIMEOUT_S):
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -122,7 +122,7 @@ async def send_and_leave(address: str, data: bytes) -> bytes:
 
 
 async def send_all_and_leave(address: str, attacks: Iterable[bytes]) -> None:
-    """As `send_and_leave`, each on a connection of its own, some at a time."""
+    """Like `send_and_leave`, each on its own connection, several at a time."""
     free = asyncio.Semaphore(AT_ONCE)
 
     async def one(data: bytes) -> None:
@@ -133,7 +133,7 @@ async def send_all_and_leave(address: str, attacks: Iterable[bytes]) -> None:
 
 
 def new_client(address: str = ":0") -> WireClient:
-    """A client that only makes frames."""
+    """A client that only encodes frames."""
     return WireClient(address)
 
 
@@ -184,7 +184,7 @@ REQUESTS = [pytest.param(*request, id=f"{request[0]}-v{request[1]}") for request
 
 @pytest.mark.parametrize("size", [0, 1, 9, -1, -(2**31), 2**31 - 1, MAX_FRAME_BYTES + 1])
 async def test_impossible_frame_sizes_close_the_connection(target: Target, size: int) -> None:
-    """Negative, too small for a header, or beyond socket.request.max.bytes: closed at once, without waiting for more."""
+    """Negative sizes, sizes below a header or above socket.request.max.bytes close the connection at once."""
     async with attack(target), WireClient(target.address) as client:
         client.writer.write(struct.pack(">i", size))
         assert await client.is_closed()
@@ -192,7 +192,7 @@ async def test_impossible_frame_sizes_close_the_connection(target: Target, size:
 
 @pytest.mark.parametrize("length", [-2, -(2**15), 2**15 - 1, 20])
 async def test_impossible_client_ids_close_the_connection(target: Target, length: int) -> None:
-    """A client id with a negative length (-1 is null) or one beyond its frame is no header."""
+    """A client id with a negative length (-1 is null), or beyond its frame, is invalid."""
     async with attack(target), WireClient(target.address) as client:
         header = struct.pack(">hhih", METADATA, 1, 1, length)
         client.writer.write(struct.pack(">i", len(header) + 8) + header + bytes(8))
@@ -201,7 +201,7 @@ async def test_impossible_client_ids_close_the_connection(target: Target, length
 
 @pytest.mark.parametrize("api_key", [-(2**15), -1, 4, 52, 99, 999, 2**15 - 1])
 async def test_unknown_apis_close_the_connection(target: Target, api_key: int) -> None:
-    """Keys that nobody knows and keys that only brokers use among themselves."""
+    """This holds for unknown API keys and for those between brokers."""
     async with attack(target), WireClient(target.address) as client:
         client.writer.write(client.frame(api_key, 0, bytes(20)))
         assert await client.is_closed()
@@ -209,7 +209,7 @@ async def test_unknown_apis_close_the_connection(target: Target, api_key: int) -
 
 @pytest.mark.slow
 async def test_versions_out_of_range_close_the_connection(target: Target) -> None:
-    """For every API the versions beside its range and the extremes; only ApiVersions is answered (KIP-511)."""
+    """Covers, for every API, the versions next to its range and the extremes. Only ApiVersions responds (KIP-511)."""
     async with attack(target):
         for api_key, (first, last) in SERVED.items():
             for version in {first - 1, last + 1, -(2**15), 2**15 - 1}:
@@ -239,7 +239,7 @@ async def test_every_length_at_its_extremes(target: Target, api_key: int, versio
 
 @pytest.mark.parametrize(("api_key", "version", "fields"), REQUESTS)
 async def test_truncated_requests(target: Target, api_key: int, version: int, fields: dict[str, Any]) -> None:
-    """Cut anywhere: a frame that stays incomplete is dropped with its connection, one whose size was adapted is refused."""
+    """An incomplete frame is dropped with its connection. A truncated request with an adapted size is refused."""
     frame = new_client().frame(api_key, version, encode_request_fields(api_key, version, fields))
     async with attack(target):
         cut = [frame[:end] for end in range(len(frame))]
@@ -250,7 +250,7 @@ async def test_truncated_requests(target: Target, api_key: int, version: int, fi
 
 
 async def test_random_bytes(target: Target) -> None:
-    """Noise, and noise in frames of the right size."""
+    """Covers noise, and noise in frames of the right size."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -262,7 +262,7 @@ async def test_random_bytes(target: Target) -> None:
 
 @pytest.mark.slow
 async def test_garbage_after_a_valid_header(target: Target) -> None:
-    """Every API in every version with bodies of noise, of zeros and of ones."""
+    """Covers every API in every version, with bodies of noise, zeros and ones."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -277,7 +277,7 @@ async def test_garbage_after_a_valid_header(target: Target) -> None:
 
 
 async def test_garbage_after_a_good_request(target: Target) -> None:
-    """The good one is answered, then the connection goes."""
+    """The valid request is answered, then the connection is closed."""
     async with attack(target), WireClient(target.address) as client:
         good = client.frame(METADATA, 12, encode_request_fields(METADATA, 12, {"topics": None}))
         client.writer.write(good)
@@ -303,14 +303,14 @@ async def test_huge_frames_announced_cost_little(target: Target) -> None:
 
 @pytest.mark.slow
 async def test_memory_of_a_large_frame_comes_back(target: Target) -> None:
-    """A frame that stops at 64 MiB of its 100 goes with its connection."""
+    """An incomplete frame of 64 MiB out of 100 is released with its connection."""
     async with attack(target):
         await send_and_leave(target.address, struct.pack(">i", MAX_FRAME_BYTES) + bytes(64 * 1024 * 1024))
 
 
 @pytest.mark.slow
 async def test_counts_without_content_cost_little(target: Target) -> None:
-    """A megabyte of request that announces as many array elements as it can."""
+    """A request of a megabyte announces as many array elements as possible."""
     filler = bytes(1 << 20)
     async with attack(target):
         for version, body in (
@@ -323,7 +323,7 @@ async def test_counts_without_content_cost_little(target: Target) -> None:
 
 
 async def test_a_client_that_sends_single_bytes_holds_up_nobody(target: Target) -> None:
-    """Between any two of its bytes others are answered, and in the end it is answered too."""
+    """Other clients are answered between its bytes, and it is answered, too."""
     async with attack(target), WireClient(target.address) as slow, WireClient(target.address) as other:
         frame = slow.frame(METADATA, 12, encode_request_fields(METADATA, 12, {"topics": None}))
         for byte in frame:
@@ -386,7 +386,7 @@ async def test_many_connections_that_send_one_byte(target: Target, count: int) -
 
 
 def test_the_limit_of_open_files_is_raised(target: Target) -> None:
-    """The broker's soft limit is its hard one, whatever it was started with."""
+    """The broker raises its soft limit to the hard limit."""
     limits = Path(f"/proc/{target.process.pid}/limits").read_text()
     (line,) = (line for line in limits.splitlines() if line.startswith("Max open files"))
     soft, hard = line.split()[3:5]

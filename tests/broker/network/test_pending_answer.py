@@ -1,4 +1,4 @@
-"""Answers that are written together, and those that come later: in order, and cancelled with their connections."""
+"""Responses written together and responses given later: in order, and cancelled with their connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 
 
 class Handler:
-    """Answers requests `later` when the test wants it, others with their body."""
+    """Responds to `later` when the test says so, to other requests with their body."""
 
     def __init__(self) -> None:
         self.pending: list[PendingAnswer] = []
@@ -37,7 +37,7 @@ class Handler:
 
 
 async def test_requests_behind_it_have_their_turn_after_it() -> None:
-    """None is handled within `give`, which is called amid the work of others."""
+    """None is handled within `give`, which runs in another's callback."""
     handler = Handler()
     async with serving(handler) as (_, address), WireClient(address) as client:
         client.writer.write(client.frame(KEY, VERSION, b"later") + client.frame(KEY, VERSION, b"next"))
@@ -49,7 +49,7 @@ async def test_requests_behind_it_have_their_turn_after_it() -> None:
 
 
 async def test_an_error_closes_its_connection_only(caplog: pytest.LogCaptureFixture) -> None:
-    """So does an answer that cannot be written; `give` raises neither."""
+    """A response that cannot be written does, too. `give` raises in neither case."""
     handler = Handler()
     async with serving(handler) as (server, address), WireClient(address) as other:
         for error, body in ((ValueError("bad"), None), (None, [object()])):
@@ -65,7 +65,7 @@ async def test_an_error_closes_its_connection_only(caplog: pytest.LogCaptureFixt
 
 
 async def test_it_is_cancelled_with_its_connection() -> None:
-    """Once, and not when it has been given."""
+    """It is cancelled once, unless it was given."""
     handler = Handler()
     async with serving(handler) as (server, address):
         for is_given in (False, True):
@@ -81,7 +81,7 @@ async def test_it_is_cancelled_with_its_connection() -> None:
 
 
 async def test_a_stop_waits_for_it() -> None:
-    """The connection closes after the answer."""
+    """The connection closes after the response."""
     handler = Handler()
     async with serving(handler) as (server, address), WireClient(address) as client:
         client.writer.write(client.frame(KEY, VERSION, b"later"))
@@ -96,7 +96,7 @@ async def test_a_stop_waits_for_it() -> None:
 
 @pytest.mark.parametrize("error", [None, ValueError("bad")])
 async def test_it_can_be_awaited(error: ValueError | None) -> None:
-    """The coroutine gets the body or the error; one that is cancelled cancels the answer."""
+    """The coroutine gets the body or the error. Cancelling it cancels the response."""
     handler = Handler()
     answers = [PendingAnswer(handler._cancel) for _ in range(3)]
     tasks = [asyncio.ensure_future(answer) for answer in answers]
@@ -113,10 +113,10 @@ async def test_it_can_be_awaited(error: ValueError | None) -> None:
 
 
 class Written(list[str]):
-    """What transports were given, in order."""
+    """The bytes written to transports, in order."""
 
     def transport(self, name: str) -> asyncio.Transport:
-        """A transport that notes what it is to write."""
+        """A transport that records its writes."""
         written = self
 
         class Noting(asyncio.Transport):
@@ -127,7 +127,7 @@ class Written(list[str]):
 
 
 async def run_in_one_turn(*callbacks: Callable[[], object]) -> None:
-    """Run callbacks one after the other in one turn of the loop, and wait until it is over."""
+    """Run callbacks in one turn of the loop and wait for its end."""
     loop = asyncio.get_running_loop()
     for callback in callbacks:
         loop.call_soon(callback)
@@ -135,7 +135,7 @@ async def run_in_one_turn(*callbacks: Callable[[], object]) -> None:
 
 
 async def test_an_answer_alone_is_written_at_once() -> None:
-    """Nothing else is due in this turn, or hardly anything."""
+    """It is not held back if few or no callbacks are due in the turn."""
     written = Written()
     outbox = Outbox(asyncio.get_running_loop())
     outbox.put(written.transport("a"), b"1", 0.0)
@@ -143,7 +143,7 @@ async def test_an_answer_alone_is_written_at_once() -> None:
 
 
 async def test_answers_of_one_turn_go_out_in_their_order_at_its_end() -> None:
-    """Before what comes in the next turn; the last callbacks of the turn wait with the others."""
+    """They are written before the next turn; responses of the last callbacks are held back, too."""
     written = Written()
     outbox = Outbox(asyncio.get_running_loop())
     seen: list[int] = []
@@ -160,7 +160,7 @@ async def test_answers_of_one_turn_go_out_in_their_order_at_its_end() -> None:
 
 
 async def test_answers_do_not_wait_for_long() -> None:
-    """Once the first has waited for MAX_DELAY_S all go out, though the turn is not over."""
+    """All are written once the first has waited for MAX_DELAY_S, even within the turn."""
     written = Written()
     outbox = Outbox(asyncio.get_running_loop())
     seen: list[int] = []
@@ -177,7 +177,7 @@ async def test_answers_do_not_wait_for_long() -> None:
 
 
 async def test_a_flush_writes_what_waits_once() -> None:
-    """What is to be closed is flushed before; nothing is written a second time at the end of the turn."""
+    """A connection is flushed before it is closed. Nothing is written again at the end of the turn."""
     written = Written()
     outbox = Outbox(asyncio.get_running_loop())
 
@@ -193,7 +193,7 @@ async def test_a_flush_writes_what_waits_once() -> None:
 
 
 def test_on_another_loop_every_answer_is_written_at_once() -> None:
-    """One that does not tell what is due is not asked for anything."""
+    """This holds for a loop that does not expose its due callbacks."""
     written = Written()
     outbox = Outbox(cast(asyncio.AbstractEventLoop, object()))
     for _ in range(3):
@@ -203,7 +203,7 @@ def test_on_another_loop_every_answer_is_written_at_once() -> None:
 
 @pytest.mark.parametrize("count", [2, 20])
 async def test_asyncio_still_tells_what_is_due(count: int) -> None:
-    """The attribute of asyncio's loops that this rests on: callbacks of the turn that are not run yet."""
+    """The outbox relies on a private attribute of asyncio's loops: the due callbacks of a turn."""
     rest = getattr(asyncio.get_running_loop(), "_ready", None)
     assert rest is not None
     seen: list[int] = []

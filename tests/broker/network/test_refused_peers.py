@@ -1,4 +1,4 @@
-"""Connections that are closed for what they have sent: a line for each address and minute, and a count of the rest."""
+"""The log lines about connections closed for bad input: one per address and minute, and a count of the rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def test_many_hostile_connections_are_told_of_in_two_lines(caplog: pytest.LogCaptureFixture) -> None:
-    """The first at once, the others as a number when the minute is over, or as the broker stops."""
+    """The first is logged at once; the rest are counted in a line after a minute, or when the broker stops."""
     async with serving(echo) as (_, address):
         for _ in range(20):
             async with WireClient(address) as hostile:
@@ -30,7 +30,7 @@ async def test_many_hostile_connections_are_told_of_in_two_lines(caplog: pytest.
 
 
 async def test_a_peer_that_goes_on_is_told_of_every_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """And one that has ceased is forgotten."""
+    """A peer that stops is dropped."""
     told = RefusedPeers(pause_s=0.01)
     told.tell("10.0.0.1:1", "why")
     told.tell("10.0.0.1:2", "once more")
@@ -42,7 +42,7 @@ async def test_a_peer_that_goes_on_is_told_of_every_minute(caplog: pytest.LogCap
 
 
 async def test_names_in_a_reason_write_no_lines(caplog: pytest.LogCaptureFixture) -> None:
-    """A principal or a certificate's subject may hold a line break; what can be printed stays as it is."""
+    """Line breaks in a principal or a certificate's subject are escaped; printable text is unchanged."""
     told = RefusedPeers()
     told.tell("10.0.0.1:1", "User:a\n10.0.0.9:1: connection closed: as usual")
     told.tell("10.0.0.2:1", "no rule applies to CN=Jürgen")
@@ -53,7 +53,7 @@ async def test_names_in_a_reason_write_no_lines(caplog: pytest.LogCaptureFixture
 
 
 async def test_addresses_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    """Beyond the bound all others are one."""
+    """Addresses beyond the bound are counted together."""
     told = RefusedPeers(max_addresses=3)
     for index in range(10):
         told.tell(f"[::{index}]:1", "why")

@@ -48,7 +48,7 @@ async def scrape(broker: Broker) -> Samples:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_error_codes_are_found_in_every_answer(key: int) -> None:
-    """Those that decoding finds, in the same order, without decoding; none where there is none. In every version."""
+    """The codes equal those that decoding finds, in the same order, for every API and version."""
     for version in versions_of(key):
         fields = sample(message_class(key, version, "response"))
         body = encode_response_fields(key, version, fields)
@@ -70,7 +70,7 @@ def _without_codes(key: int, version: int, fields: dict[str, Any]) -> bytes:
 
 
 def test_of_a_long_answer_the_beginning_is_looked_at() -> None:
-    """So many codes, then no more: an answer of 100,000 partitions does not hold up the loop."""
+    """The number of codes read is limited: a response of 100,000 partitions does not block the loop."""
     partitions = [{"partition_index": index, "error_code": 3} for index in range(5 * MAX_CODES)]
     body = encode_response_fields(OFFSET_COMMIT, 8, {"topics": [{"name": "t", "partitions": partitions}]})
     assert len(error_code_finder(OFFSET_COMMIT, 8)(body)) == MAX_CODES
@@ -80,7 +80,7 @@ def test_of_a_long_answer_the_beginning_is_looked_at() -> None:
 
 
 async def test_requests_are_counted_by_api_and_version(wire: WireClient, broker: Broker) -> None:
-    """Each once it is answered; fetches as Kafka does, under two names. acks=0 counts without an answer."""
+    """Each is counted after its response; fetches have two names, as in Kafka. acks=0 counts without a response."""
     await wire.create("t")
     for version in (9, 9, 12):
         await wire.produce("t", [b"v"], version=version)
@@ -96,7 +96,7 @@ async def test_requests_are_counted_by_api_and_version(wire: WireClient, broker:
 
 
 async def test_latencies_fall_into_buckets(wire: WireClient, broker: Broker) -> None:
-    """A fetch that waits counts with its wait; buckets are cumulative and their ends are inclusive."""
+    """The latency of a fetch includes its wait. Buckets are cumulative, with inclusive bounds."""
     await wire.create("t")
     await wire.call(FETCH, 11, fetch_fields("t", 0, max_wait_ms=30))
     found = await scrape(broker)
@@ -111,7 +111,7 @@ async def test_latencies_fall_into_buckets(wire: WireClient, broker: Broker) -> 
 
 
 async def test_large_answers_are_counted_too(wire: WireClient, broker: Broker) -> None:
-    """Those that go by sendfile, when their last byte is out; their bytes are those on the wire."""
+    """Responses sent by sendfile count after their last byte, with their bytes on the wire."""
     await wire.create("t")
     for _ in range(3):
         await wire.produce("t", [b"v" * 900_000])
@@ -124,7 +124,7 @@ async def test_large_answers_are_counted_too(wire: WireClient, broker: Broker) -
 
 
 async def test_errors_are_counted_by_code(wire: WireClient, broker: Broker) -> None:
-    """Each partition's; from encoded answers, from the handlers of Produce and Fetch, and those that faults inject."""
+    """Errors count per partition: from encoded responses, from Produce and Fetch handlers, and from faults."""
     await wire.create("t")
     await wire.create("t")
     await wire.produce("none", [b"v"])
@@ -150,7 +150,7 @@ async def test_errors_are_counted_by_code(wire: WireClient, broker: Broker) -> N
 
 
 async def test_versions_of_the_future_take_no_room(broker: Broker) -> None:
-    """However many versions of ApiVersions are asked for, they count as the one that is answered."""
+    """All unsupported versions of ApiVersions count as the version of the response."""
     async with WireClient(broker.bootstrap_servers) as client:
         for version in range(100, 200):
             client.writer.write(client.frame(18, version, b""))
@@ -161,7 +161,7 @@ async def test_versions_of_the_future_take_no_room(broker: Broker) -> None:
 
 
 async def test_connections_and_bytes(wire: WireClient, broker: Broker) -> None:
-    """Every byte that comes and goes, every connection that was accepted and has ended."""
+    """Counts every byte received and sent, and every connection accepted and closed."""
     request = wire.frame(18, 0, b"")
     for _ in range(3):
         async with WireClient(broker.bootstrap_servers) as client:
@@ -207,7 +207,7 @@ async def commit(wire: WireClient, group_id: str, topic: str, offsets: dict[int,
 
 
 async def test_groups_and_their_lag(wire: WireClient, broker: Broker) -> None:
-    """Groups by state, and of each partition how much its group has not read yet."""
+    """Shows groups by state, and the lag of each group in each partition."""
     await wire.create("t", 2)
     await wire.produce("t", [b"a", b"b", b"c"])
     found = await scrape(broker)
@@ -229,7 +229,7 @@ async def test_groups_and_their_lag(wire: WireClient, broker: Broker) -> None:
 
 @pytest.mark.slow
 async def test_only_the_greatest_lags_are_shown(wire: WireClient, broker: Broker) -> None:
-    """So many; the metrics say how many are not."""
+    """Their number is limited; a metric has the number of the rest."""
     await wire.create("t")
     await wire.produce("t", [b"v"] * 10)
     for offset in (9, 2, 5, 0):
@@ -241,7 +241,7 @@ async def test_only_the_greatest_lags_are_shown(wire: WireClient, broker: Broker
 
 
 async def test_open_transactions_and_their_age(tmp_path: Path) -> None:
-    """Ids by state; each open transaction with its age by the broker's clock."""
+    """Shows ids by state, and the age of each open transaction by the broker's clock."""
     clock = SettableClock(1_700_000_000_000)
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
     async with Broker(config, env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
@@ -269,7 +269,7 @@ async def test_open_transactions_and_their_age(tmp_path: Path) -> None:
 
 
 def test_of_open_transactions_the_oldest_are_shown() -> None:
-    """So many; their number is that of all."""
+    """Their number is limited; the count covers all."""
     opened = [
         SimpleNamespace(transactional_id=f"x{start_ms}", start_ms=start_ms, state=SimpleNamespace(label="Ongoing"))
         for start_ms in range(1_010)
@@ -284,5 +284,5 @@ def test_of_open_transactions_the_oldest_are_shown() -> None:
 
 
 def test_the_names_of_requests_are_kafkas() -> None:
-    """As in RequestMetrics: those of the protocol's APIs."""
+    """The names are those of the protocol's APIs, as in RequestMetrics."""
     assert {apis.API_NAMES[key] for key in (0, 1, 11, 26)} == {"Produce", "Fetch", "JoinGroup", "EndTxn"}

@@ -1,4 +1,4 @@
-"""The Kafka port: its limits, and its stop. Answers come from a function, not from a broker."""
+"""The server of the Kafka port: its limits and its stop. Responses come from a function, not from a broker."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.waiting import wait_until
 
 
 async def test_an_idle_connection_is_closed() -> None:
-    """connections.max.idle.ms closes who says nothing, by one timer that is gone when nobody is connected."""
+    """connections.max.idle.ms closes silent connections. Its one timer ends with the last connection."""
     async with serving(echo, max_idle_ms=20) as (server, address), WireClient(address) as client:
         assert await client.is_closed()
         await wait_until(lambda: not server.connections)
 
 
 async def test_stop_answers_what_is_under_way() -> None:
-    """Closing the server waits for the answer of a request, then closes; new connections are refused."""
+    """Closing the server waits for the response to a request, then closes. New connections are refused."""
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     async with (
         serving(lambda *_: future) as (server, address),
@@ -44,7 +44,7 @@ async def test_stop_answers_what_is_under_way() -> None:
 
 
 async def test_the_default_advertised_address_is_where_the_client_arrived() -> None:
-    """Without advertised.listeners handlers see the local address of the connection."""
+    """Without advertised.listeners, handlers see the connection's local address."""
     infos: list[ConnectionInfo] = []
 
     def dispatch(info: ConnectionInfo, _: Request) -> bytes:
@@ -59,7 +59,7 @@ async def test_the_default_advertised_address_is_where_the_client_arrived() -> N
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 async def test_a_listener_is_not_opened_without_what_secures_it(protocol: str) -> None:
-    """A server that has neither TLS nor mechanisms of SASL to hand refuses to listen; nothing comes in unchecked."""
+    """A server without the TLS or SASL that the listener's protocol needs refuses to listen."""
     server = Server(echo, frame_header, ServerLimits(1 << 20, 100, 60_000))
     with contextlib.closing(socket.socket()) as sock, pytest.raises(ValueError, match=f"{protocol} without"):
         server.listen(sock, "OUTSIDE", "", 0, protocol)

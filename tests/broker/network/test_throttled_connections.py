@@ -1,4 +1,4 @@
-"""Connections that have to wait, for a quota or for memory: left alone for the time, and in no one's way."""
+"""Connections that wait for a quota or for memory: they are not read, and do not delay others."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tests.waiting import wait_until
 
 
 class StubQuotas:
-    """Lets the answer to `slow` be followed by a wait."""
+    """Throttles after the response to `slow`."""
 
     def __init__(self, throttle_time_ms: int) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.asked: list[tuple[str, Any]] = []
 
     def answer(self, user: str, request: Request, body: Any, busy_s: float) -> tuple[Any, int]:
-        """As `Quotas.answer`."""
+        """Like `Quotas.answer`."""
         assert busy_s >= 0
         self.asked.append((user, body))
         return body, self.throttle_time_ms if request.body == b"slow" else 0
 
 
 class Handled:
-    """A dispatch function that remembers what it was asked; `none` gets no answer."""
+    """A dispatch function that records its requests; `none` gets no response."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -40,7 +40,7 @@ class Handled:
 
 
 async def test_the_answer_goes_out_at_once_and_the_next_request_waits() -> None:
-    """A throttled connection is answered, then left alone; others are served meanwhile."""
+    """A throttled connection gets its response and is then not read. Others are served."""
     handled, stub = Handled(), StubQuotas(3_600_000)
     async with serving(handled) as (server, address), WireClient(address) as slow, WireClient(address) as other:
         server.quotas = cast(Quotas, stub)
@@ -53,7 +53,7 @@ async def test_the_answer_goes_out_at_once_and_the_next_request_waits() -> None:
 
 
 async def test_the_wait_ends() -> None:
-    """After the time that was said the next request is handled, whether it came before or after the end."""
+    """After the throttle time the next request is handled, whether it arrived during the wait or later."""
     handled = Handled()
     async with serving(handled) as (server, address), WireClient(address) as client:
         server.quotas = cast(Quotas, StubQuotas(30))
@@ -67,7 +67,7 @@ async def test_the_wait_ends() -> None:
 
 
 async def test_a_stop_waits_for_no_throttle() -> None:
-    """What was received of a throttled client is answered when the server stops."""
+    """Received requests of a throttled client are answered when the server stops."""
     handled = Handled()
     async with serving(handled) as (server, address), WireClient(address) as client:
         server.quotas = cast(Quotas, StubQuotas(3_600_000))
@@ -79,7 +79,7 @@ async def test_a_stop_waits_for_no_throttle() -> None:
 
 
 async def test_a_throttled_client_that_leaves_is_forgotten() -> None:
-    """Its timer goes with its connection."""
+    """Its timer is cancelled with its connection."""
     handled = Handled()
     async with serving(handled) as (server, address):
         server.quotas = cast(Quotas, StubQuotas(3_600_000))
@@ -91,7 +91,7 @@ async def test_a_throttled_client_that_leaves_is_forgotten() -> None:
 
 
 async def test_a_request_without_an_answer_is_charged() -> None:
-    """Produce with acks=0 is told to the quotas as an answer of None."""
+    """The quotas get None as the response to a Produce with acks=0."""
     handled, stub = Handled(), StubQuotas(0)
     async with serving(handled) as (server, address), WireClient(address) as client:
         server.quotas = cast(Quotas, stub)
@@ -101,7 +101,7 @@ async def test_a_request_without_an_answer_is_charged() -> None:
 
 
 def test_frames_are_admitted_while_anything_is_left() -> None:
-    """The last admitted frame may exceed the limit; the next one waits until it has been answered."""
+    """The last admitted frame may exceed the limit. The next one waits for its response."""
     memory = RequestMemory(100)
     admitted: list[str] = []
     assert memory.admit(60, "a", lambda: None)
@@ -114,7 +114,7 @@ def test_frames_are_admitted_while_anything_is_left() -> None:
 
 
 def test_waiting_frames_are_admitted_in_their_order_and_none_overtakes() -> None:
-    """While somebody waits, a small frame that would fit waits behind."""
+    """A small frame that would fit waits behind larger ones."""
     memory = RequestMemory(10)
     admitted: list[str] = []
     assert memory.admit(10, "a", lambda: None)
@@ -128,7 +128,7 @@ def test_waiting_frames_are_admitted_in_their_order_and_none_overtakes() -> None
 
 
 def test_a_connection_that_goes_stops_waiting() -> None:
-    """A forgotten waiter is not admitted; what it would have taken is left for others."""
+    """A closed connection is not admitted, and its share is left to others."""
     memory = RequestMemory(10)
     memory.take(10)
     assert not memory.admit(5, "gone", lambda: None)

@@ -1,4 +1,4 @@
-"""Tests marked `diamant_any_compaction`, in sessions of pytest, and commands run by `diamant exec --any-compaction`."""
+"""Tests marked `diamant_any_compaction` in pytest sessions, and commands run by `diamant exec --any-compaction`."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_wrong_consumers_are_found_and_right_ones_pass(tmp_path: Path) -> None:
 
 
 def test_workers_of_xdist_do_the_same(tmp_path: Path) -> None:
-    """Each for its tests: a wrong consumer is found, and runs have their own fixtures."""
+    """Each worker finds wrong consumers among its tests, and runs have their own fixtures."""
     (tmp_path / "readers.py").write_text(READERS)
     found = run(tmp_path, TESTS, "-n", "2", "-k", "keeps_deleted or TestClass or skips or fixture").stdout
     assert "1 failed, 2 passed, 1 skipped, 1 error" in found, found
@@ -143,7 +143,7 @@ def test_workers_of_xdist_do_the_same(tmp_path: Path) -> None:
 
 
 def test_a_schedule_is_repeated(tmp_path: Path) -> None:
-    """What a failure prints can be put into the mark: the test runs once, under it."""
+    """The schedule printed by a failure can be put into the mark: the test runs once under it."""
     (tmp_path / "readers.py").write_text(READERS)
     schedule = "Schedule((Compaction(fetches=3, is_late=True),), is_one_batch_per_fetch=True)"
     text = TESTS.replace("(examples=20)", f"(schedule={schedule})", 1)
@@ -153,7 +153,7 @@ def test_a_schedule_is_repeated(tmp_path: Path) -> None:
 
 
 def test_the_page_is_right(tmp_path: Path) -> None:
-    """Its examples pass; the reader that reads once fails in the words that the page shows, and passes if nothing is late."""
+    """Its examples pass. Its reader that reads once fails with the text on the page, and passes without late compactions."""
     page = (Path(__file__).resolve().parents[3] / "docs/how-to/any-compaction.md").read_text()
     text = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
     once = text.replace("read_until_stable(diamant_broker)", "read_table(diamant_broker)")
@@ -170,7 +170,7 @@ def test_the_page_is_right(tmp_path: Path) -> None:
 
 
 def test_a_wrong_mark_is_named(tmp_path: Path) -> None:
-    """Before any test runs."""
+    """The error comes before any test runs."""
     found = run(tmp_path, WRONG)
     assert found.returncode == 4
     assert (
@@ -180,7 +180,7 @@ def test_a_wrong_mark_is_named(tmp_path: Path) -> None:
 
 
 def exec_(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `diamant exec` with a topic that is filled."""
+    """Run `diamant exec` with a filled topic."""
     (directory / "readers.py").write_text(READERS)
     pairs = [("k1", "a"), ("k2", "a"), ("k3", "a"), ("k1", "b"), ("k3", None), ("k4", "x"), ("k2", "c")]
     lines = [json.dumps({"topic": "users", "key": key, "value": value}) for key, value in pairs]
@@ -200,7 +200,7 @@ def exec_(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_command_under_any_compaction(tmp_path: Path) -> None:
-    """The same for any language: a wrong one fails with its code and the schedule in words, a right one passes."""
+    """It works for any language: a wrong command fails with its exit code and the schedule as text, a right one passes."""
     python = ("--", sys.executable, "readers.py")
     wrong = exec_(tmp_path, "--any-compaction", "20", *python, "reads_once")
     assert wrong.returncode == 1
@@ -212,7 +212,7 @@ def test_a_command_under_any_compaction(tmp_path: Path) -> None:
 
 
 def test_a_command_that_cannot_be_tried(tmp_path: Path) -> None:
-    """One that fetches nothing proves nothing; one that fails anyway is told so; one that is killed is not run again."""
+    """Covers a command that fetches nothing, one that always fails, and one that is killed, which is not run again."""
     nothing = exec_(tmp_path, "--any-compaction", "20", "--", "sh", "-c", "echo run")
     assert (nothing.returncode, nothing.stdout) == (1, "run\n")
     assert "no client has fetched from a compacted topic" in nothing.stderr

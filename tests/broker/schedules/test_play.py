@@ -1,4 +1,4 @@
-"""A schedule at work: what is stored, what the cleaner removes between fetches, and what never goes."""
+"""The execution of a schedule: stored batches, records removed between fetches, and records that are never removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE_EACH = Schedule(batch_records=1, is_one_batch_per_fetch=True)
 
 @asynccontextmanager
 async def playing(schedule: Schedule, policy: str = "compact") -> AsyncIterator[tuple[Log, History]]:
-    """A log of a broker at which the schedule is played."""
+    """A log of a broker that executes a schedule."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir="/data", log_cleaner_enable=False)
     async with Broker(config, env=MemoryEnv()) as broker:
         history = await broker.play(schedule)
@@ -34,7 +34,7 @@ async def playing(schedule: Schedule, policy: str = "compact") -> AsyncIterator[
 
 
 def records_of(pairs: Sequence[tuple[str, str | None]]) -> list[Record]:
-    """Records as a producer puts them into a batch."""
+    """Records in a producer's batch."""
     return [
         Record(offset, 1_000 + offset, key.encode(), None if value is None else value.encode())
         for offset, (key, value) in enumerate(pairs)
@@ -47,7 +47,7 @@ def append(log: Log, *pairs: tuple[str, str | None], **fields: int) -> None:
 
 
 def fetch(log: Log, offset: int) -> tuple[list[Record], int]:
-    """What a consumer of the wire gets from an offset on, control records left out, and the next offset."""
+    """A consumer's records from an offset on, without control records, and the next offset."""
     read = log.read(offset, 1 << 20, isolation_level=0, min_one_message=True)
     data = b"".join(one.read() for one in read.slices)
     found, following = [], offset
@@ -59,7 +59,7 @@ def fetch(log: Log, offset: int) -> tuple[list[Record], int]:
 
 
 def read_all(log: Log, end: int) -> list[Record]:
-    """All records up to an end that the log had before."""
+    """All records up to the log's end at an earlier time."""
     found: list[Record] = []
     offset = log.log_start_offset
     while offset < end:
@@ -71,7 +71,7 @@ def read_all(log: Log, end: int) -> list[Record]:
 
 
 def texts(records: Sequence[Record]) -> list[str]:
-    """Offset, key and value of each."""
+    """The offset, key and value of each record."""
     return [f"{one.offset} {(one.key or b'').decode()}={one.value.decode() if one.value else '-'}" for one in records]
 
 
@@ -81,7 +81,7 @@ def headers(log: Log) -> list[BatchHeader]:
 
 
 async def test_nothing_happens_by_itself() -> None:
-    """Without compactions and limits a log is as it is sent, and the fetches are told of."""
+    """Without compactions and limits, a log is stored as sent, and the fetches are recorded."""
     async with playing(Schedule()) as (log, history):
         append(log, *TABLE)
         assert len(read_all(log, log.log_end_offset)) == len(TABLE)
@@ -90,7 +90,7 @@ async def test_nothing_happens_by_itself() -> None:
 
 
 async def test_batches_segments_and_fetches_are_cut_small() -> None:
-    """A batch becomes several, of its codec, segments begin after so many offsets, and a fetch gets one batch."""
+    """A batch is divided and keeps its codec, segments roll after a number of offsets, a fetch returns one batch."""
     schedule = Schedule(batch_records=2, segment_records=3, is_one_batch_per_fetch=True)
     async with playing(schedule) as (log, _):
         append(log, *TABLE[:5], codec=3)
@@ -103,7 +103,7 @@ async def test_batches_segments_and_fetches_are_cut_small() -> None:
 
 
 async def test_a_retry_of_a_divided_batch_is_recognized() -> None:
-    """Sequences go on through the parts, of which there are no more than a producer's last batches that are remembered."""
+    """Sequences continue across the parts, whose number is at most that of a producer's remembered batches."""
     async with playing(ONE_EACH) as (log, _):
         batch = build_batch(records_of((*TABLE, *TABLE)), producer_id=1, producer_epoch=0, base_sequence=0)
         first = log.append_as_leader(memoryview(bytearray(batch)))
@@ -114,7 +114,7 @@ async def test_a_retry_of_a_divided_batch_is_recognized() -> None:
 
 
 async def test_everything_is_compacted_before_the_first_fetch() -> None:
-    """Up to the very last record, behind which a transaction marker lets consumers reach the end."""
+    """This includes the last record; a transaction marker behind it lets consumers reach the end."""
     async with playing(Schedule((Compaction(),))) as (log, history):
         append(log, *TABLE)
         assert texts(read_all(log, 6)) == ["1 k2=a", "3 k1=b", "4 k3=-", "5 k4=x"]
@@ -129,7 +129,7 @@ async def test_everything_is_compacted_before_the_first_fetch() -> None:
 
 
 async def test_a_tombstone_goes_between_two_fetches() -> None:
-    """After the value that it deletes was fetched: the consumer is never told, and the history says so."""
+    """It is removed after its value was fetched: the consumer never sees it, and the history says so."""
     async with playing(Schedule((Compaction(3, is_late=True),), 1, is_one_batch_per_fetch=True)) as (log, history):
         append(log, *TABLE)
         assert texts(read_all(log, 6)) == ["0 k1=a", "1 k2=a", "2 k3=a", "3 k1=b", "5 k4=x"]
@@ -141,14 +141,14 @@ async def test_a_tombstone_goes_between_two_fetches() -> None:
 
 
 async def test_a_part_of_the_segments_is_compacted() -> None:
-    """By their number, rounded up; what lies behind stays."""
+    """It is a share of their number, rounded up; later segments are unchanged."""
     async with playing(Schedule((Compaction(share=50),), batch_records=1, segment_records=1)) as (log, _):
         append(log, ("a", "1"), ("a", "2"), ("a", "3"), ("a", "4"), ("a", "5"), ("a", "6"))
         assert texts(read_all(log, 6)) == ["2 a=3", "3 a=4", "4 a=5", "5 a=6"]
 
 
 async def test_an_open_transaction_is_not_touched() -> None:
-    """Nothing from its first record on, as ever."""
+    """Records from its first one on are kept, as always."""
     async with playing(Schedule((Compaction(is_late=True),), batch_records=1, segment_records=1)) as (log, _):
         append(log, ("a", "1"), ("a", "2"))
         producer = {"producer_id": 1, "producer_epoch": 0}
@@ -162,7 +162,7 @@ async def test_an_open_transaction_is_not_touched() -> None:
 
 
 async def test_topics_that_are_not_compacted_are_left_alone() -> None:
-    """The history says which there were, so that a test which reads no other is told."""
+    """The history lists the topics in use, for the message to a test that reads no compacted one."""
     async with playing(Schedule((Compaction(is_late=True),), 1, 1), policy="delete") as (log, history):
         append(log, *TABLE)
         assert len(read_all(log, 6)) == len(TABLE) == len(headers(log)) + 5

@@ -1,4 +1,4 @@
-"""The search for a failing schedule: which are tried, how one becomes smaller, and what is repeated."""
+"""The search for a failing schedule: the schedules tried, their reduction, and repeatability."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from diamant.broker.schedules.search import MAX_SHRINKS, FoundSchedule, RunOutco
 
 
 def test_the_first_example_has_no_compaction() -> None:
-    """A test that fails in any case is told so at once."""
+    """A test that always fails is reported at once."""
     assert find_failing(lambda _: RunOutcome(False, 0), 50, 0) == FoundSchedule(Schedule(), 1)
 
 
 @pytest.mark.parametrize("fetches", [5, 40, 400])
 def test_one_moment_in_many_is_found(fetches: int) -> None:
-    """A tombstone that goes while a tenth of the topic has been fetched, not sooner and not later."""
+    """A tombstone must be removed after exactly a tenth of the topic has been fetched."""
 
     def carry_out(schedule: Schedule) -> RunOutcome:
         late = [one for one in schedule.compactions if one.is_late]
@@ -29,7 +29,7 @@ def test_one_moment_in_many_is_found(fetches: int) -> None:
 
 
 def test_a_schedule_is_made_small() -> None:
-    """Compactions and limits that the failure does not need are dropped."""
+    """Compactions and limits without influence on the failure are dropped."""
 
     def carry_out(schedule: Schedule) -> RunOutcome:
         return RunOutcome(not any(one.share < 100 and one.fetches > 1 for one in schedule.compactions), 30)
@@ -41,7 +41,7 @@ def test_a_schedule_is_made_small() -> None:
 
 
 def test_each_schedule_is_tried_once_and_the_same_seed_tries_the_same() -> None:
-    """Another seed tries others; smaller ones are looked for so often at most."""
+    """Another seed tries others. The number of runs for reduction is limited."""
     tried: dict[int, list[Schedule]] = {seed: [] for seed in (0, 1, 2)}
 
     def passing(seed: int) -> list[Schedule]:
@@ -66,7 +66,7 @@ def test_each_schedule_is_tried_once_and_the_same_seed_tries_the_same() -> None:
 
 
 def test_a_schedule_is_written_as_it_is_made() -> None:
-    """With what differs from the default; nonsense is refused."""
+    """Its text has the arguments that differ from the default; invalid ones are refused."""
     schedule = Schedule((Compaction(fetches=2, is_late=True), Compaction()), is_one_batch_per_fetch=True)
     text = "Schedule(compactions=(Compaction(fetches=2, is_late=True), Compaction()), is_one_batch_per_fetch=True)"
     assert repr(schedule) == text

@@ -1,4 +1,4 @@
-"""Forks: a second broker on a copy of a running one's data, of which nothing is left at its end."""
+"""Forks: a second broker on a copy of a running broker's data, which is removed at its end."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LARGE = b"x" * 100_000
 
 
 def config(path: Path, **settings: object) -> BrokerConfig:
-    """A broker's configuration on a free port, in a directory with room beside it."""
+    """A broker's configuration on a free port, in a directory with space beside it."""
     return BrokerConfig(listen="127.0.0.1:0", data_dir=path / "data", **settings)
 
 
 async def fill(broker: Broker) -> None:
-    """A topic with a finished segment and a tail."""
+    """A topic with a closed segment and a tail."""
     async with WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t")
         await wire.produce("t", [LARGE])
@@ -55,12 +55,12 @@ async def produce(broker: Broker, value: bytes) -> None:
 
 
 def beside(path: Path) -> list[str]:
-    """The directories that are there beside the data directory."""
+    """The directories beside the data directory."""
     return sorted(one.name for one in path.iterdir() if one.name != "data")
 
 
 async def test_a_fork_and_its_source_are_independent(tmp_path: Path) -> None:
-    """Both have what was there, and neither has what the other got since; the copy is gone with its broker."""
+    """Both have the original data, and neither has the other's later changes. The copy is removed with its broker."""
     async with Broker(config(tmp_path)) as broker:
         await fill(broker)
         async with await broker.fork() as fork:
@@ -76,7 +76,7 @@ async def test_a_fork_and_its_source_are_independent(tmp_path: Path) -> None:
 
 
 async def test_a_fork_of_a_fork(tmp_path: Path) -> None:
-    """A fork can be forked, and its fork outlives it."""
+    """A fork can be forked, and the second fork outlives the first."""
     async with Broker(config(tmp_path)) as broker:
         await fill(broker)
         async with await broker.fork() as first:
@@ -88,7 +88,7 @@ async def test_a_fork_of_a_fork(tmp_path: Path) -> None:
 
 
 async def test_a_fork_needs_no_recovery(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its directory is as an orderly stop leaves it: nothing is scanned, and leader epochs stay."""
+    """Its directory is in the state of an orderly stop: nothing is scanned, and leader epochs are unchanged."""
     async with Broker(config(tmp_path)) as broker:
         await fill(broker)
         async with await broker.fork() as fork:
@@ -101,7 +101,7 @@ async def test_a_fork_needs_no_recovery(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 async def test_a_long_tail_is_rolled(tmp_path: Path) -> None:
-    """A tail that would take long to copy becomes a segment of its own, in the source too."""
+    """A tail that takes long to copy is rolled into a segment, in the source, too."""
     async with Broker(config(tmp_path)) as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             await wire.create("t")
@@ -112,7 +112,7 @@ async def test_a_long_tail_is_rolled(tmp_path: Path) -> None:
 
 
 async def test_without_hard_links_the_data_is_copied() -> None:
-    """A file system that has none makes a fork slower and larger, nothing else."""
+    """On a file system without hard links, a fork is only slower and larger."""
     env = MemoryEnv()
     env.fail("link", "*", errno.EPERM)
     async with Broker(config(Path("/")), env=env) as broker:
@@ -122,7 +122,7 @@ async def test_without_hard_links_the_data_is_copied() -> None:
 
 
 async def test_a_disk_too_full_for_a_fork() -> None:
-    """The error names the file and the reason; nothing is left, and the source works on."""
+    """The error names the file and the reason. Nothing is left behind, and the source continues."""
     env = MemoryEnv()
     async with Broker(config(Path("/")), env=env) as broker:
         await fill(broker)
@@ -135,14 +135,14 @@ async def test_a_disk_too_full_for_a_fork() -> None:
 
 
 def test_a_fork_in_plain_code(tmp_path: Path) -> None:
-    """Without an event loop of its own a program enters the fork like any broker."""
+    """A program without an event loop enters the fork like any broker."""
     with Broker(config(tmp_path)) as broker, broker.fork() as fork:
         assert fork.bootstrap_servers != broker.bootstrap_servers
         assert fork.cluster_id == broker.cluster_id
 
 
 def test_a_fork_that_is_not_entered_leaves_nothing(tmp_path: Path) -> None:
-    """Its directory goes with the object."""
+    """Its directory is removed with the object."""
     with Broker(config(tmp_path)) as broker:
         fork = broker.fork()
         assert len(beside(tmp_path)) == 1
@@ -151,7 +151,7 @@ def test_a_fork_that_is_not_entered_leaves_nothing(tmp_path: Path) -> None:
 
 
 async def test_nothing_is_written_into_linked_files(tmp_path: Path) -> None:
-    """Whatever the source does (compaction, appends, deletion, a restart), the files that it shares keep their bytes."""
+    """Compaction, appends, deletion and a restart of the source do not change shared files."""
     async with Broker(config(tmp_path)) as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             await wire.create("t", cleanup_policy="compact", internal_segment_bytes="1000")
@@ -178,12 +178,12 @@ def digest(path: Path) -> bytes:
 
 
 def shared_files(directory: Path) -> list[Path]:
-    """The files that have other names, too."""
+    """The files with several names."""
     return [path for path in directory.rglob("*") if path.is_file() and path.stat().st_nlink > 1]
 
 
 def test_forks_leave_nothing(tmp_path: Path) -> None:
-    """After many of them, and forks and snapshots of these, a process has the descriptors, threads and directories of before."""
+    """After many nested forks and snapshots, a process has as many descriptors, threads and directories as before."""
 
     def held() -> tuple[int, list[str]]:
         return len(os.listdir("/proc/self/fd")), beside(tmp_path)
@@ -207,7 +207,7 @@ def test_forks_leave_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_fork_with_wrong_settings_is_not_made(tmp_path: Path) -> None:
-    """The error comes before the copy."""
+    """The error is raised before the copy."""
     async with Broker(config(tmp_path)) as broker:
         with pytest.raises(TypeError, match="no_such_setting"):
             await broker.fork(no_such_setting=1)
@@ -215,7 +215,7 @@ async def test_a_fork_with_wrong_settings_is_not_made(tmp_path: Path) -> None:
 
 
 async def test_a_start_removes_the_forks_of_a_killed_process(tmp_path: Path) -> None:
-    """Those that run, and those that are still to be entered, stay: their locks are held."""
+    """Forks that are running or not entered yet hold their locks and are kept."""
     left = ["data.fork-0123456789ab", "data.fork-0123456789ab.snapshots", "data.fork-0123456789ab.fork-0123456789ab"]
     others = ["data.fork-mine", "other.fork-0123456789ab"]
     async with Broker(config(tmp_path)) as broker:
@@ -232,7 +232,7 @@ async def test_a_start_removes_the_forks_of_a_killed_process(tmp_path: Path) -> 
 
 
 async def test_an_erasure_in_a_fork(tmp_path: Path) -> None:
-    """Its certificate holds for the fork's files; the source keeps the record, and has no certificate."""
+    """Its certificate is about the fork's files. The source keeps the record and has no certificate."""
     async with Broker(certifying(tmp_path)) as broker:
         await create_with_key(broker, others=30)
         source = data_of(broker)

@@ -1,4 +1,4 @@
-"""Snapshots, and the reset of a running broker to one."""
+"""Snapshots, and resets of a running broker to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 
 async def test_a_reset_puts_topics_records_and_offsets_back(tmp_path: Path) -> None:
-    """What came since is gone: records, topics, configurations; ports stay, and the broker takes records as before."""
+    """Later records, topics and configurations are gone. Ports are unchanged, and the broker accepts records."""
     async with Broker(config(tmp_path)) as broker:
         await fill(broker)
         snapshot = await broker.snapshot()
@@ -44,7 +44,7 @@ async def test_a_reset_puts_topics_records_and_offsets_back(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("seamless", [False, True])
 async def test_connections_at_a_reset(tmp_path: Path, seamless: bool) -> None:
-    """They are closed, as by a restart; with `seamless` they stay, and the next answer is of the new state."""
+    """They are closed, as by a restart. With `seamless` they stay open, and the next response is from the new state."""
     async with Broker(config(tmp_path)) as broker:
         await fill(broker)
         snapshot = await broker.snapshot()
@@ -58,7 +58,7 @@ async def test_connections_at_a_reset(tmp_path: Path, seamless: bool) -> None:
 
 
 async def test_the_manual_clock_goes_back(tmp_path: Path) -> None:
-    """A frozen clock stands where it stood."""
+    """A frozen clock returns to its earlier position."""
     async with Broker(config(tmp_path, diamant_clock="manual")) as broker:
         await broker.clock.freeze()
         before_ms = broker.clock.state().now_ms
@@ -70,7 +70,7 @@ async def test_the_manual_clock_goes_back(tmp_path: Path) -> None:
 
 
 async def test_snapshots_stay_until_they_are_deleted(tmp_path: Path) -> None:
-    """They are listed after a restart, too; an unknown one is refused; the last one takes the directory along."""
+    """They are listed after a restart. An unknown id is refused. Deleting the last one removes the directory."""
     async with Broker(config(tmp_path)) as broker:
         await fill(broker)
         first, second = await broker.snapshot(), await broker.snapshot()
@@ -87,7 +87,7 @@ async def test_snapshots_stay_until_they_are_deleted(tmp_path: Path) -> None:
 
 
 async def test_nothing_is_erased_while_there_are_snapshots(tmp_path: Path) -> None:
-    """They would keep the value, so no certificate could say that it is gone: the error names them and what deletes them."""
+    """They keep the value, so no certificate is possible. The error names them and the command that deletes them."""
     async with Broker(config(tmp_path)) as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             await wire.create("t", cleanup_policy="compact")
@@ -99,7 +99,7 @@ async def test_nothing_is_erased_while_there_are_snapshots(tmp_path: Path) -> No
 
 
 async def test_a_reset_that_is_killed_is_finished_by_the_next_start() -> None:
-    """At whatever change the process ends, the next start has the old state or the new one, whole."""
+    """Killed at any change, it leaves either the old state or the new one after the next start."""
     env = MemoryEnv()
     copies: list[MemoryEnv] = []
     async with Broker(config(Path("/")), env=env) as broker:
@@ -121,7 +121,7 @@ async def test_a_reset_that_is_killed_is_finished_by_the_next_start() -> None:
 
 
 async def test_a_disk_that_is_full_at_a_reset() -> None:
-    """The error says that the next start tries again, and it does."""
+    """The error says that the next start retries the reset, and it does."""
     env = MemoryEnv()
     async with Broker(config(Path("/")), env=env) as broker:
         await fill(broker)
@@ -137,7 +137,7 @@ async def test_a_disk_that_is_full_at_a_reset() -> None:
 
 @pytest.mark.parametrize("refusal", [errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EMLINK])
 async def test_without_hard_links(refusal: int) -> None:
-    """Everything is copied: to the snapshot, and back."""
+    """All data is copied, to the snapshot and back."""
     env = MemoryEnv()
     env.fail("link", "*", refusal)
     async with Broker(config(Path("/")), env=env) as broker:
@@ -150,7 +150,7 @@ async def test_without_hard_links(refusal: int) -> None:
 
 @pytest.mark.parametrize("has_links", [True, False])
 async def test_a_disk_too_full_for_a_snapshot(has_links: bool) -> None:
-    """The error names the file; nothing is left, and once there is room the snapshot is made."""
+    """The error names the file and nothing is left behind. With free space, the snapshot succeeds."""
     env = MemoryEnv()
     if not has_links:
         env.fail("link", "*", errno.EPERM)
@@ -167,7 +167,7 @@ async def test_a_disk_too_full_for_a_snapshot(has_links: bool) -> None:
 
 
 async def test_snapshots_over_http(tmp_path: Path) -> None:
-    """Other languages make, list, use and delete snapshots; the connection of a reset gets its answer."""
+    """Clients in other languages can create, list, use and delete snapshots. The request for a reset gets its response."""
     async with Broker(config(tmp_path, diamant_http_listen="127.0.0.1:0")) as broker:
         await fill(broker)
         made = (await ask(broker, "POST", "/v1/snapshots")).json
@@ -182,7 +182,7 @@ async def test_snapshots_over_http(tmp_path: Path) -> None:
 
 
 def test_the_commands(tmp_path: Path) -> None:
-    """`diamant snapshot` and `diamant reset` do the same; `create` prints the id alone, for scripts."""
+    """`diamant snapshot` and `diamant reset` do the same. `create` prints only the id, for scripts."""
     with Broker(config(tmp_path, diamant_http_listen="127.0.0.1:0")) as broker:
 
         def run(*arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Resets while something is going on: rebalances, compactions, transactions, erasures, topics in the making, clients at work."""
+"""Resets during rebalances, compactions, transactions, erasures, the creation of topics, and with active clients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["gate"]
 
 
 async def test_a_group_in_a_rebalance(tmp_path: Path) -> None:
-    """A member that came since is unknown, one of before is fenced or goes on; both join again, and share what there is."""
+    """A new member is unknown, an old one is fenced or continues. Both rejoin and share the partitions."""
     async with (
         Broker(config(tmp_path, properties=PROPERTIES)) as broker,
         WireClient(broker.bootstrap_servers) as wire,
@@ -52,7 +52,7 @@ async def test_a_group_in_a_rebalance(tmp_path: Path) -> None:
 
 
 async def test_a_classic_group_in_a_rebalance(tmp_path: Path) -> None:
-    """A join that waits for the others is answered that the member is to find its coordinator; then it can join."""
+    """A pending join is told to find its coordinator; then the member can join."""
     async with (
         Broker(config(tmp_path, properties=PROPERTIES)) as broker,
         WireClient(broker.bootstrap_servers) as wire,
@@ -73,7 +73,7 @@ async def test_a_classic_group_in_a_rebalance(tmp_path: Path) -> None:
 
 
 async def test_a_compaction(tmp_path: Path, gate: Gate) -> None:
-    """Its caller is told; the records are those of the snapshot, and another compaction does what is due."""
+    """Its caller gets an error. The records are those of the snapshot, and another compaction cleans them."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **SMALL)
         await fill_keyed(wire, "t", 100)
@@ -92,7 +92,7 @@ async def test_a_compaction(tmp_path: Path, gate: Gate) -> None:
 
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_an_open_transaction(tmp_path: Path, is_known: bool) -> None:
-    """What it wrote is gone; the producer hears errors that have clients begin anew, and its id can be used again."""
+    """Its records are gone. The producer gets errors that make clients start over, and can use its id again."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t")
         producer = TxnProducer(wire, "x")
@@ -123,7 +123,7 @@ async def test_an_open_transaction(tmp_path: Path, is_known: bool) -> None:
 
 @pytest.mark.parametrize("seamless", [False, True])
 async def test_aiokafka_goes_on(tmp_path: Path, seamless: bool) -> None:
-    """A producer continues at the end of the snapshot, and a consumer reads that from its beginning."""
+    """A producer continues at the end of the snapshot, and a consumer reads the topic again from its start."""
     async with Broker(config(tmp_path)) as broker:
         await broker.create_topic("t")
         await broker.produce("t", "kept")
@@ -147,7 +147,7 @@ async def test_aiokafka_goes_on(tmp_path: Path, seamless: bool) -> None:
 
 
 async def test_an_erasure_refuses_it(tmp_path: Path) -> None:
-    """The error says why, and what to do; nothing is put back."""
+    """The error has the reason and the remedy; nothing is reset."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         snapshot = await broker.snapshot()
@@ -163,7 +163,7 @@ async def test_an_erasure_refuses_it(tmp_path: Path) -> None:
 
 
 async def test_topics_in_the_making(tmp_path: Path) -> None:
-    """Each is there with its directory, or neither; nothing of what threads were making comes into the new state."""
+    """A topic exists with its directory or not at all. No partition being created appears in the new state."""
     async with Broker(config(tmp_path)) as broker:
         await fill(broker)
         snapshot = await broker.snapshot()

@@ -1,4 +1,4 @@
-"""Resets and forks with real clients: offsets of groups, open transactions, and connections that stay or come back."""
+"""Resets and forks with real clients: committed offsets, open transactions, and persistent or renewed connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIMEOUT_S = 60
 
 
 def send(producer: Producer, value: str) -> None:
-    """Send a record and wait for its answer."""
+    """Send a record and wait for its acknowledgement."""
     errors: list[object] = []
     producer.produce("t", value, on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(TIMEOUT_S) == 0
@@ -43,7 +43,7 @@ def commit(broker: BlockingBroker, offset: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seamless", [False, True])
 def test_a_reset_with_clients_connected(tmp_path: Path, seamless: bool) -> None:
-    """Offsets of groups and an open transaction are back; a producer that was connected continues at the old offset."""
+    """Committed offsets and an open transaction are restored. A connected producer continues at the old offset."""
     with Broker(config(tmp_path)) as broker:
         broker.create_topic("t")
         servers = {"bootstrap.servers": broker.bootstrap_servers}
@@ -76,7 +76,7 @@ def test_a_reset_with_clients_connected(tmp_path: Path, seamless: bool) -> None:
 
 @pytest.mark.slow
 def test_a_fork_has_groups_and_transactions(tmp_path: Path) -> None:
-    """A commit and a transaction in the fork leave those of the source alone."""
+    """A commit and a transaction in the fork do not change those of the source."""
     with Broker(config(tmp_path)) as broker:
         broker.create_topic("t")
         send(Producer({"bootstrap.servers": broker.bootstrap_servers}), "before")

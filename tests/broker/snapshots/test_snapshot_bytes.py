@@ -1,4 +1,4 @@
-"""A snapshot keeps its bytes: what it shares with the broker is never written in place."""
+"""The bytes of a snapshot: files shared with the broker are never written in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORDS = 60
 
 
 def fill(broker: BlockingBroker) -> None:
-    """Topics of small segments, compacted and not."""
+    """Topics with small segments, compacted and not."""
     for topic, compact in (("keyed", True), ("plain", False)):
         settings = {"internal_segment_bytes": 1000, "index_interval_bytes": 100, "min_cleanable_dirty_ratio": 1}
         broker.create_topic(topic, compact=compact, **settings)
@@ -29,14 +29,14 @@ def bytes_of(directory: Path) -> dict[str, bytes]:
 
 
 async def retain(broker: Broker, log_start: int) -> None:
-    """Remove what lies below an offset, as retention does, and the files of it."""
+    """Delete records below an offset and their files, as retention does."""
     broker.node.topics.log("plain", 0).delete_records(log_start)
     await broker.services.housekeeping.retain()
     await broker.node.scheduler.settled()
 
 
 def test_whatever_the_broker_does(tmp_path: Path) -> None:
-    """Appends, compaction, retention, repair of indexes, resets and restarts change no file of it."""
+    """Appends, compaction, retention, index repair, resets and restarts do not change any file of it."""
     with Broker(config(tmp_path)) as broker:
         fill(broker)
         snapshot = broker.snapshot()
@@ -60,7 +60,7 @@ def test_whatever_the_broker_does(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_broker(tmp_path: Path) -> None:
-    """Neither what a start repairs after SIGKILL, nor a redaction once the snapshot lies elsewhere, changes a file of it."""
+    """Neither repairs after SIGKILL, nor a redaction after the snapshot was moved, change any file of it."""
     with Broker(config(tmp_path)) as broker:
         fill(broker)
         snapshot = broker.snapshot()

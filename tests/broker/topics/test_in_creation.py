@@ -1,4 +1,4 @@
-"""Topics whose partitions are not all there yet."""
+"""Topics whose partitions are not all created yet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 
 
 async def test_a_topic_in_creation_is_neither_made_twice_nor_grown() -> None:
-    """Its name is taken at once; it can be used, and get more partitions, when all of its partitions are there."""
+    """Its name is reserved at once. It can be used and grown after all of its partitions are created."""
     env = MemoryEnv()
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir="/data"), env=env) as broker:
         topics = broker.node.topics
