@@ -1,4 +1,4 @@
-"""All engines of a round behind one signature, and what one answers to a plan.
+"""All engines of a round behind one signature, and the outcome of a plan.
 
     ENGINES["compiled"](env, plan, on_output)
     outcome(ENGINES["Spark"], env, plan) == outcome(one_by_one, env, plan)
@@ -37,7 +37,7 @@ def inline(env: Env, plan: CleanPlan, on_output: OnOutput = no_output, **options
 def one_by_one(
     env: Env, plan: CleanPlan, on_output: OnOutput = no_output, *, limits: EngineLimits = ENGINE_LIMITS, **options: Any
 ) -> CleanResult:
-    """The plain engine with no short way for plain batches: the reference."""
+    """The plain engine without its fast path for plain batches: the reference."""
     return plain_round.clean(env, plan, on_output=on_output, limits=replace(limits, parsed_bytes=0), **options)
 
 
@@ -56,7 +56,7 @@ def on_spark(
     context: Any = None,
     **options: Any,
 ) -> CleanResult:
-    """A divided round on Spark, over real copies of the files; its tasks run in this process unless a `context` is given."""
+    """A divided round on Spark, over copies of the files on disk. Its tasks run in this process unless a `context` is given."""
     from diamant.cleaner.spark.clean.job import CleanJob
 
     return _by_job(CleanJob, env, plan, on_output, limits, task_limits, context, **options)
@@ -111,7 +111,7 @@ def _by_job(
 def in_parts(
     env: Env, plan: CleanPlan, on_output: OnOutput = no_output, *, processes: int = 2, **options: Any
 ) -> CleanResult:
-    """The compiled engine in several processes, over real copies of the files."""
+    """The compiled engine in several processes, over copies of the files on disk."""
     with tempfile.TemporaryDirectory() as place:
         here = copied(env, plan, Path(place, "t-0"))
 
@@ -143,7 +143,7 @@ LOCAL = ("inline", "one by one", "compiled")
 
 
 def copied(env: Env, plan: CleanPlan, directory: Path) -> CleanPlan:
-    """A plan over real copies of its files."""
+    """A plan over copies of its files on disk."""
     directory.mkdir(parents=True)
     for name in env.list_dir(plan.directory):
         (directory / name).write_bytes(env.read_bytes(f"{plan.directory}/{name}"))
@@ -151,7 +151,7 @@ def copied(env: Env, plan: CleanPlan, directory: Path) -> CleanPlan:
 
 
 def bring_back(env: Env, plan: CleanPlan, directory: Path, base_offset: int | None = None) -> None:
-    """Move what was written in the copy to where the original is, of one output or of all."""
+    """Move the files written in the copy to the original directory, for one output or for all."""
     for path in directory.glob(f"{'*' if base_offset is None else f'{base_offset:020d}.*'}{names.CLEANED_SUFFIX}"):
         file = env.create_new(f"{plan.directory}/{path.name}")
         file.append(path.read_bytes())
@@ -161,7 +161,7 @@ def bring_back(env: Env, plan: CleanPlan, directory: Path, base_offset: int | No
 
 
 def outcome(engine: Engine, env: Env, plan: CleanPlan) -> Outcome:
-    """What an engine answers, or its error, and the files it leaves; which are removed again."""
+    """Return an engine's result or error, and the content of its files, which are then removed."""
     try:
         fields = asdict(engine(env, plan))
         for time_of in ("start_s", "map_complete_s", "end_s"):

@@ -1,4 +1,4 @@
-"""The compiled engine alone: what it spares, what it loads and compiles, and how it takes a wrong index."""
+"""The compiled engine alone: saved work, loaded modules, and wrong indexes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CountingUnpacker(Unpacker):
 
 
 def test_batches_that_stay_whole_are_decompressed_once() -> None:
-    """In a second round over what the first has left: for the map alone."""
+    """In a second round over the output of the first they are decompressed only for the map."""
     history = SegmentHistory()
     for number in range(30):
         history.batch([(b"%d-%d" % (number, index), b"v" * 50) for index in range(4)], codec=4)
@@ -48,7 +48,7 @@ def test_batches_that_stay_whole_are_decompressed_once() -> None:
 
 
 def test_a_wrong_index_of_aborted_transactions_loses_nothing() -> None:
-    """If the two passes do not agree on what has aborted, records stay whose keys the map was not given."""
+    """If the passes disagree on aborted transactions, records with keys missing from the map are kept."""
     history = SegmentHistory()
     history.batch([(b"a", b"1"), (b"b", b"2")], producer=11, is_transactional=True)
     history.marker(11, "abort")
@@ -66,7 +66,7 @@ def test_a_wrong_index_of_aborted_transactions_loses_nothing() -> None:
 
 
 class Forgetful(TransactionTracker):
-    """Never hears of an aborted transaction."""
+    """A tracker that ignores aborted transactions."""
 
     def add_aborted(self, transactions: Iterable[AbortedTxn]) -> None:
         return

@@ -1,4 +1,4 @@
-"""Retention at work while a round is under way: what it deletes does not come back, and the round ends in good order."""
+"""Retention during a round: deleted segments do not come back, and the round ends in an orderly way."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def delete_below(log: CleanerLog, offset: int) -> None:
 def test_segments_are_deleted_right_before_the_swap(
     engine: Engine, mode: str, offset: int, bases: list[int], keys: list[str]
 ) -> None:
-    """All sources of both groups, of the first one, or a part of it: only what is left is replaced."""
+    """All sources of both groups, of the first one, or a part of it: only the remaining ones are replaced."""
     log = make_log(engine)
     outputs: list[OutputSegment] = []
 

@@ -1,4 +1,4 @@
-"""Every engine against the reference: the same files, results and figures, byte for byte."""
+"""Every engine against the reference: the same files, results and statistics, byte for byte."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OTHERS = [name for name, engine in ENGINES.items() if engine is not one_by_one]
 
 
 def each(names: list[str]) -> pytest.MarkDecorator:
-    """Parametrizes with engines; for what takes long."""
+    """Parametrize with engines, for slow tests."""
     slow = pytest.mark.slow
     return pytest.mark.parametrize("name", [one if one == "inline" else pytest.param(one, marks=slow) for one in names])
 
@@ -45,12 +45,12 @@ for_whole_rounds = each([name for name in OTHERS if name not in ("in parts", "Sp
 
 @pytest.fixture(params=OTHERS)
 def engine(request: pytest.FixtureRequest) -> Engine:
-    """An engine but the reference."""
+    """An engine other than the reference."""
     return ENGINES[request.param]
 
 
 def check(engine: Engine, env: MemoryEnv, plan: CleanPlan, *, with_figures: bool = True) -> dict[str, Any]:
-    """Run an engine and the reference; what they answer."""
+    """Run an engine and the reference, compare them, and return the outcome."""
     before = env.list_dir(DIRECTORY)
     (expected, expected_files), (found, files) = outcome(one_by_one, env, plan), outcome(engine, env, plan)
     if not with_figures:
@@ -106,7 +106,7 @@ OPTIONS = {"Spark": options_on_spark, "in parts": options_in_parts}
 def test_any_round_over_any_history_gives_the_bytes_of_the_reference(
     name: str, steps: list[Any], mode: str, data: st.DataObject
 ) -> None:
-    """Strategy: every kind of batch, any range, limits from tiny to ample, cut into any parts. Invariant: all is equal."""
+    """Strategy: every kind of batch, any range, tiny to ample limits, any division into parts. Invariant: equal outcomes."""
     env, plan = play(steps).stored(mode=mode)
     plan = drawn_plan(plan, data)
     drawn = data.draw(OPTIONS.get(name, st.fixed_dictionaries({"limits": limits})), "options")
@@ -148,7 +148,7 @@ def drawn_plan(plan: CleanPlan, data: st.DataObject) -> CleanPlan:
 
 
 def ended_before(plan: CleanPlan, count: int) -> CleanPlan:
-    """A round that ends that many segments earlier: what aborts only there, it is told of."""
+    """A round that ends that many segments earlier. Its plan has the transactions that abort later."""
     if not 0 < count < len(plan.segments):
         return plan
     taken, above = plan.segments[:-count], plan.segments[-count:]
@@ -165,7 +165,7 @@ def some_of(bases: list[int]) -> st.SearchStrategy[frozenset[int]]:
 
 
 def test_every_field_of_a_plan_is_thought_of() -> None:
-    """A new field is drawn above, or stands here with why it need not be: or an engine would not heed it, and nobody notice."""
+    """Every field is drawn above, or listed here with a reason. Otherwise an engine could ignore a new field unnoticed."""
     drawn = {
         *("segments", "first_dirty_offset", "first_uncleanable_offset", "log_start_offset", "mode", "segment_bytes"),
         *("segment_index_bytes", "index_interval_bytes", "active_producers", "map_max_entries", "io_buffer_bytes"),
@@ -182,7 +182,7 @@ def test_every_field_of_a_plan_is_thought_of() -> None:
 
 
 def index_every_batch(env: MemoryEnv, plan: CleanPlan) -> None:
-    """Give each segment an entry for each batch of today's format: so that Spark can cut it anywhere."""
+    """Give each segment an index entry for each batch of the current format, so that Spark can cut it anywhere."""
     for segment in plan.segments:
         entries = [
             entry
@@ -221,7 +221,7 @@ def test_tombstones_are_frozen_batch_by_batch(engine: Engine) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_tombstones_are_held_batch_by_batch(engine: Engine, mode: str) -> None:
-    """Above the limit those stay whose horizon is not over for long enough; those up to it go, in both modes."""
+    """Above the limit they stay until some time after their horizon; up to it they are removed, in both modes."""
     history = SegmentHistory()
     for key, horizon_ms in ((b"a", 9), (b"b", 5), (b"c", 6), (b"d", 6)):
         history.batch([(key, None)], delete_horizon_ms=horizon_ms)
@@ -234,7 +234,7 @@ def test_tombstones_are_held_batch_by_batch(engine: Engine, mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("codec", range(5))
 def test_batches_larger_than_the_buffer_and_than_a_block(engine: Engine, mode: str, codec: int) -> None:
-    """Batches of 300 KB between small ones, whatever the codec: read whole, decompressed in more than one piece."""
+    """Batches of 300 KB between small ones, with any codec, are read whole and decompressed in several pieces."""
     history = SegmentHistory()
     history.batch([(b"a", b"1"), (b"b", b"2")], codec=codec)
     history.batch([(b"k%d" % index, bytes([index]) * 3000) for index in range(100)], codec=codec)
@@ -249,7 +249,7 @@ def test_batches_larger_than_the_buffer_and_than_a_block(engine: Engine, mode: s
     "place", ["length", "timestamp", "offset", "key", "value", "null", "count", "header", "header null"]
 )
 def test_a_single_odd_integer_is_written_anew(engine: Engine, place: str) -> None:
-    """As Kafka writes it; the copied bytes of the record would keep it as it is."""
+    """It is encoded as by Kafka; copying the record's bytes would keep the odd encoding."""
 
     def integer(name: str, value: int) -> bytes:
         return odd_varint(value, 2 + (name == place)) if value > 40 else odd_varint(value, 1 + (name == place))
@@ -270,7 +270,7 @@ def test_a_single_odd_integer_is_written_anew(engine: Engine, place: str) -> Non
 
 
 def test_nothing_dirty_is_a_round_too(engine: Engine) -> None:
-    """Horizons are looked after, keys are not: there is no map."""
+    """It handles horizons, without keys and without a map."""
     env, plan = ordinary(delete_horizon_ms=NOW_MS).stored()
     result = check(engine, env, replace(plan, first_dirty_offset=plan.first_uncleanable_offset))
     assert result["stats"]["map_messages_read"] == 0
@@ -278,7 +278,7 @@ def test_nothing_dirty_is_a_round_too(engine: Engine) -> None:
 
 @pytest.mark.parametrize("first_dirty", [0, 31, 60])
 def test_a_map_without_memory_gives_the_same_output(engine: Engine, first_dirty: int) -> None:
-    """Mode prompt spills and reads the clean section as well; the next round goes on from the end, not from a full map."""
+    """Mode prompt spills and also reads the clean section. The next round begins at the end of the range."""
     env, plan = ordinary().stored(map_memory_bytes=1, map_max_entries=1, first_dirty_offset=first_dirty)
     result = check(partial(engine, limits=EngineLimits(table_slots=3)), env, plan)
     assert result["end_offset"] == plan.first_uncleanable_offset
@@ -288,7 +288,7 @@ def test_a_map_without_memory_gives_the_same_output(engine: Engine, first_dirty:
 @pytest.mark.parametrize("map_memory_bytes", [1, 1 << 20])
 @pytest.mark.parametrize("first_dirty", [0, 200])
 def test_what_is_superseded_as_a_whole_is_not_read_again(mode: str, map_memory_bytes: int, first_dirty: int) -> None:
-    """Nor is it charged; the figures are the same, with a map that spills, too, and whatever else lies in between."""
+    """It is not throttled either. The statistics are the same, even with a spilled map and other batches in between."""
     history = SegmentHistory()
     for number in range(200):
         keys = [b"key-%d" % number] if number % 9 == 0 else [b"a", b"b", b"c"]
@@ -305,7 +305,7 @@ def test_what_is_superseded_as_a_whole_is_not_read_again(mode: str, map_memory_b
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_old_abort_that_kafka_takes_for_a_new_one(engine: Engine, mode: str) -> None:
-    """The map's pass begins behind an abort marker: mode kafka then misses the keys of the producer's next transaction."""
+    """The first pass begins after an abort marker: mode kafka then misses the keys of the producer's next transaction."""
     history = SegmentHistory()
     history.batch([(b"a", b"1")], producer=11, is_transactional=True)
     history.batch([(b"x", b"1")])
@@ -322,7 +322,7 @@ def test_an_old_abort_that_kafka_takes_for_a_new_one(engine: Engine, mode: str) 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_indexes_of_any_interval_and_size_are_those_of_the_reference(engine: Engine, mode: str) -> None:
-    """With no room, mode kafka fails and mode prompt leaves entries out."""
+    """If an index is full, mode kafka fails and mode prompt omits entries."""
     history = ordinary(60)
     for interval in (0, 90, 1 << 20):
         for index_bytes in (1 << 20, 96, 24, 8):
@@ -334,7 +334,7 @@ def test_indexes_of_any_interval_and_size_are_those_of_the_reference(engine: Eng
 
 @pytest.mark.parametrize("more", [0, 1, 61])
 def test_an_index_that_points_wrongly_takes_no_record_along(engine: Engine, more: int) -> None:
-    """Neither where the dirty range begins nor where a segment is cut: the bytes are those of a round with a sound one."""
+    """At the start of the dirty range and at cuts of segments, the bytes equal those of a round with a valid index."""
     history = SegmentHistory()
     for number in range(40):
         history.batch([(b"key-%d" % (number % 7), bytes(20))])
@@ -354,7 +354,7 @@ def test_an_index_that_points_wrongly_takes_no_record_along(engine: Engine, more
 
 
 def damaged(position: int, batch: bytes) -> tuple[MemoryEnv, CleanPlan]:
-    """A log of three segments, in whose second one `batch` lies at `position`, as if it belonged there."""
+    """A log of three segments with `batch` at `position` of the second one."""
     history = SegmentHistory()
     history.batch([(b"a", b"1"), (b"b", b"1")])
     history.roll()
@@ -407,7 +407,7 @@ def test_records_that_are_damaged_under_a_right_crc_are_refused(
 def test_a_file_that_is_damaged_anywhere_is_refused(name: str, data: st.DataObject, codec: int) -> None:
     """Strategy: any byte of any segment changed, or a file cut short. Invariant: as above.
 
-    Spark looks at more: whether a file is the plan's, and whether an output keeps to its offsets.
+    Spark checks more: the size of each file against the plan, and the offsets of outputs.
     """
     history = ordinary(6, codec=codec)
     history.marker(11, "commit")
@@ -424,7 +424,7 @@ def test_a_file_that_is_damaged_anywhere_is_refused(name: str, data: st.DataObje
 
 @pytest.mark.parametrize(("codec", "place", "change"), [(0, 487, 4), (1, 595, 4), (2, 11, 255), (2, 667, 4)])
 def test_a_wrong_size_leads_to_the_same_batch(codec: int, place: int, change: int) -> None:
-    """Of what is taken for batches then, some look like old ones: the first that is none is named, as by the reference."""
+    """Some of the bytes then look like old formats. The error names the first invalid batch, as in the reference."""
     history = ordinary(6, codec=codec)
     history.marker(11, "commit")
     env, plan = history.stored(first_dirty_offset=0)
@@ -437,7 +437,7 @@ def test_a_wrong_size_leads_to_the_same_batch(codec: int, place: int, change: in
 
 
 def refused_or_equal(name: str, env: MemoryEnv, plan: CleanPlan) -> None:
-    """Run an engine and the reference on bytes that may be wrong."""
+    """Run an engine and the reference on possibly damaged bytes."""
     before = env.list_dir(DIRECTORY)
     (plain, plain_files), (other, other_files) = (outcome(engine, env, plan) for engine in (one_by_one, ENGINES[name]))
     assert env.list_dir(DIRECTORY) == before
@@ -470,7 +470,7 @@ def test_records_out_of_order_are_refused(name: str, before: int) -> None:
 @pytest.mark.parametrize("codec", range(1, 5))
 @pytest.mark.parametrize("count", [1, 2])
 def test_packed_records_that_are_none(engine: Engine, codec: int, count: int) -> None:
-    """A frame that cannot be read, or has no records, under a CRC that is right: the reference's error."""
+    """An unreadable frame, or one without records, under a valid CRC gives the reference's error."""
     for payload in (b"", b"no frame", compression.compress(codec, b""), compression.compress(codec, b"no records")):
         history = SegmentHistory()
         history.batch([(b"k", b"v")])

@@ -1,4 +1,4 @@
-"""Every golden pass of Kafka's cleaner, carried out in mode kafka by each engine: same files, byte for byte.
+"""Every golden pass of Kafka's cleaner, run in mode kafka by each engine: the same files, byte for byte.
 
 See tests/golden/cleaner/README.md for what the archives hold.
 """
@@ -74,7 +74,7 @@ def test_there_are_all_cases() -> None:
 
 
 def check(case: Case, number: int, report: OfflineReport, got: dict[str, StoredFile]) -> None:
-    """What a pass has left is what Kafka's cleaner leaves; of rebuilt compressed batches by their records, too."""
+    """Compare the files of a pass with those of Kafka's cleaner; rebuilt compressed batches by their records, too."""
     step = case.steps[number - 1]
     is_recompressed = case.name in RECOMPRESSED
     has_equal_bytes = not is_recompressed or HAS_ORDINARY_ZLIB

@@ -1,4 +1,4 @@
-"""Random histories that Kafka's cleaner has worked on, pass for pass, and what it left: every rule is in some of them.
+"""Random histories with the output of each pass of Kafka's cleaner. Together they exercise every rule.
 
 See tests/golden/cleaner/random/README.md.
 """
@@ -95,7 +95,7 @@ def test_there_are_all_cases() -> None:
 
 
 def check(seed: int, run_pass: RunPass) -> None:
-    """Each pass of a history, started from Kafka's input, leaves what Kafka's leaves; or an index is too small for both."""
+    """Each pass of a history, with Kafka's input, gives Kafka's output, or fails as Kafka does because an index is too small."""
     case = cases()[f"random-{seed}"]
     for number, step in enumerate(case.steps, 1):
         if "failed" in step["report"]:

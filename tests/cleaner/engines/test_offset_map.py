@@ -1,4 +1,4 @@
-"""The offset map: its table in bounded memory, and what it does when that is full."""
+"""The offset map: its table in bounded memory, and its behaviour when the table is full."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def new_map(
 
 
 def everything(latest: Any, end: int, step: int) -> list[int]:
-    """All kept offsets below `end`, asked for in windows."""
+    """All kept offsets below `end`, read in windows."""
     found: list[int] = []
     for start in range(0, end, step):
         found += [one for one in latest.window(start, start + step - 1) if start <= one < start + step]
@@ -85,7 +85,7 @@ def pairs_of(keys: list[int], start: int, gaps: list[int]) -> list[Pair]:
 def test_the_map_keeps_the_last_offset_of_each_key(
     older_keys: list[int], keys: list[int], gaps: list[int], least_slots: int, memory_bytes: int, at_once: int
 ) -> None:
-    """In the table or spilled, however the tuples come: the same as the plain twin, which has no limits."""
+    """In the table or spilled, for any order of tuples, the result equals that of the plain twin without limits."""
     older, dirty = pairs_of(older_keys, 0, gaps), pairs_of(keys, 10_000, gaps)
     env = new_env()
     under_test = new_map(memory_bytes, env=env, least_slots=least_slots)
@@ -107,7 +107,7 @@ def test_the_map_keeps_the_last_offset_of_each_key(
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 30), max_size=60), st.integers(1, 20), st.integers(1, 9))
 def test_a_map_with_a_greatest_size_stops_as_kafkas_does(keys: list[int], limit: int, at_once: int) -> None:
-    """Before the first tuple that comes when it is full, even if its key is in the map."""
+    """It stops before the first tuple after it is full, even if that key is in the map."""
     pairs = pairs_of(keys, 5, [1] * len(keys))
     expected = []
     seen: set[bytes] = set()
@@ -149,7 +149,7 @@ def test_a_table_starts_small_and_grows_to_its_limit() -> None:
 
 
 def test_pages_are_given_back_as_a_table_grows() -> None:
-    """What was moved to the larger table is gone from the smaller one's memory."""
+    """The smaller table's memory is released as its entries move to the larger one."""
     pages = offset_map._new_table(50_000)
     table = np.asarray(pages)
     table[:] = 7
@@ -159,7 +159,7 @@ def test_pages_are_given_back_as_a_table_grows() -> None:
 
 
 def test_the_spill_file_has_no_name() -> None:
-    """It is gone from the directory at once, a leftover of an earlier crash too, and works on a real disk."""
+    """It is unlinked at once, as is a leftover of an earlier crash. This works on a real disk, too."""
     env = new_env()
     env.create_new(f"{DIRECTORY}/offset-map-{os.getpid()}.deleted").close()
     file = offset_map.open_spill_file(env, DIRECTORY)
@@ -169,10 +169,10 @@ def test_the_spill_file_has_no_name() -> None:
 
 
 def test_processes_spill_in_one_directory_at_the_same_time(tmp_path: Path) -> None:
-    """Each of a divided round has a file of its own, and takes away no name of another's."""
+    """Each process of a divided round has its own file, and does not unlink another's."""
 
     class Disturbed(RealEnv):
-        """Files; between the creation of one and its removal another process makes one, too."""
+        """A file system on which another process creates a spill file between the creation and the unlink of one."""
 
         exit_code = -1
 
@@ -229,14 +229,14 @@ def test_a_full_disk_fails_the_map() -> None:
 
 
 def test_older_tuples_are_only_for_a_spilled_map() -> None:
-    """Otherwise the table can be asked."""
+    """Otherwise keys can be looked up in the table."""
     with pytest.raises(ValueError, match="has not spilled"):
         new_map().add_older(np.zeros((1, 3), np.uint64), 1)
 
 
 @pytest.mark.slow
 def test_windows_hold_no_more_than_they_must() -> None:
-    """A merged map keeps in memory what was not passed yet, whatever the number of keys."""
+    """A merged map holds only the offsets of the current window, for any number of keys."""
     env = new_env()
     under_test = new_map(memory_bytes=24 * 20_000, env=env)
     words = np.random.default_rng(3).integers(0, 2**63, (200_000, 3)).astype(np.uint64)
@@ -257,7 +257,7 @@ def test_windows_hold_no_more_than_they_must() -> None:
     ("first", "second", "common"), [(0, 0, 0), (3000, 0, 0), (0, 3000, 0), (3000, 3000, 2900), (5000, 9000, 0)]
 )
 def test_the_keys_of_a_map_are_moved_to_another(first: int, second: int, common: int) -> None:
-    """In the order of their hashes; that grows for as many as are new to it, and not for those that it has."""
+    """They are moved in hash order. The other map grows for its new keys only, not for those that it has."""
     rng = np.random.default_rng(first + second)
     hashes = rng.integers(0, 2**64, (first + second, 3), np.uint64)
     older, newer = hashes[:first].copy(), hashes[first - common : first - common + second].copy()
@@ -280,7 +280,7 @@ def test_the_keys_of_a_map_are_moved_to_another(first: int, second: int, common:
 
 
 def test_keys_that_were_taken_over_in_part_may_be_added_by_their_records() -> None:
-    """All of their share, in the order of offsets: the map is then that of the records alone."""
+    """If all records of the share follow in offset order, the map equals one made of the records alone."""
     older = tuples_of([(b"%d" % number, number) for number in range(60)])
     newer = tuples_of([(b"%d" % (number % 80), 100 + number) for number in range(20, 200)])
     source, target, expected = new_map(), new_map(), new_map()
@@ -298,7 +298,7 @@ def test_keys_that_were_taken_over_in_part_may_be_added_by_their_records() -> No
 
 
 def test_keys_that_do_not_fit_are_not_moved() -> None:
-    """Neither into one partition nor into several, of which one is full."""
+    """Neither to one partition nor to several, if one of them is full."""
     for partitions, room in ((1, 99), (4, 24)):
         under_test = new_map()
         under_test.add(tuples_of([(b"%d" % number, number) for number in range(100)]), 100)
@@ -306,7 +306,7 @@ def test_keys_that_do_not_fit_are_not_moved() -> None:
 
 
 def test_moved_keys_are_in_partitions_by_hash() -> None:
-    """By the second half, in the order of the first."""
+    """The second half of the hash selects the partition; keys are in the order of the first half."""
     words = tuples_of([(b"%d" % number, number) for number in range(1000)])
     under_test = new_map(least_slots=4096)
     under_test.add(words, 1000)

@@ -13,7 +13,7 @@ from diamant.storage.env.memory import MemoryEnv
 
 
 class SlowEnv(MemoryEnv):
-    """Syncs of a file wait until they are let go; `synced` lists those that are over."""
+    """Syncs of a file wait until they are released; `synced` lists the finished ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def test_outputs_are_handed_over_in_order_once_they_are_durable(threads: int) ->
 
 
 def test_the_next_outputs_are_written_while_earlier_ones_are_synced() -> None:
-    """Adding does not wait for the disk until MAX_PENDING outputs are on their way."""
+    """Adding waits for the disk only once MAX_PENDING outputs are pending."""
     env = SlowEnv()
     given: list[int] = []
     with OutputSync(env, "t-0", lambda one: given.append(one.base_offset), 2) as sync:
@@ -70,7 +70,7 @@ def test_the_next_outputs_are_written_while_earlier_ones_are_synced() -> None:
 
 @pytest.mark.parametrize("threads", [0, 2])
 def test_what_is_to_be_done_with_a_written_output_waits_for_no_sync(threads: int) -> None:
-    """It is done while the disk is busy, and before the output is handed over."""
+    """`on_written` is called while the disk is busy, and before the output is handed over."""
     env = SlowEnv()
     done: list[tuple[str, int]] = []
 
@@ -85,7 +85,7 @@ def test_what_is_to_be_done_with_a_written_output_waits_for_no_sync(threads: int
 
 
 def add(env: SlowEnv, bases: range, given: list[int], error: Exception | None = None) -> None:
-    """Add outputs with two threads that only go on when all are added; then raise `error`."""
+    """Add outputs with two sync threads that wait until all are added; then raise `error`."""
     with OutputSync(env, "t-0", lambda one: given.append(one.base_offset), 2) as sync:
         for base_offset in bases:
             sync.add(output(env, base_offset))
@@ -95,7 +95,7 @@ def add(env: SlowEnv, bases: range, given: list[int], error: Exception | None = 
 
 
 def test_a_sync_that_fails_ends_the_round_and_leaves_no_files() -> None:
-    """What was handed over before stays; the failed output and all after it are removed."""
+    """Outputs handed over before remain; the failed one and all later ones are removed."""
     env = SlowEnv()
     env.failing = "00000000000000000002.index.cleaned"
     given: list[int] = []
@@ -106,7 +106,7 @@ def test_a_sync_that_fails_ends_the_round_and_leaves_no_files() -> None:
 
 
 def test_an_error_while_writing_removes_what_is_pending() -> None:
-    """The engine's own error goes on; outputs that nobody has been given are removed."""
+    """The engine's error is raised; outputs not handed over are removed."""
     env = SlowEnv()
     with pytest.raises(ZeroDivisionError):
         add(env, range(1), [], ZeroDivisionError())

@@ -1,4 +1,4 @@
-"""Pausing a partition: whoever stops waiting for it leaves nothing behind."""
+"""Pausing a partition: a caller that stops waiting leaves no pause behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TP = ("t", 0)
 
 
 class StubbornRunner(HeldRunner):
-    """Does not look at whether it is to stop before the test lets it go on."""
+    """A runner that ignores `check_done` until the test releases it."""
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
         """Wait first."""
@@ -30,13 +30,13 @@ class StubbornRunner(HeldRunner):
 
 @pytest.fixture
 def stubborn(logs: SeveralLogs) -> StubbornRunner:
-    """A runner for all plans, however small."""
+    """A runner for all plans, even small ones."""
     logs.max_inline_bytes = -1
     return StubbornRunner(logs.env)
 
 
 async def cleaned(logs: SeveralLogs, stubborn: StubbornRunner) -> tuple[Log, CleanerService]:
-    """A log whose round is under way."""
+    """A log with a round in progress."""
     log = logs.filthy("t", 20)
     service = await logs.start(new_process_runner=lambda: stubborn)
     await wait_until(lambda: stubborn.plans != [])
@@ -46,7 +46,7 @@ async def cleaned(logs: SeveralLogs, stubborn: StubbornRunner) -> tuple[Log, Cle
 async def test_a_pause_that_nobody_waits_for_any_more_is_taken_back(
     logs: SeveralLogs, stubborn: StubbornRunner
 ) -> None:
-    """Cancelled while a round is under way: once that has ended, the partition is cleaned as before."""
+    """If the caller is cancelled during a round, the partition is cleaned as before once the round has ended."""
     log, service = await cleaned(logs, stubborn)
     pausing = asyncio.ensure_future(service.abort_and_pause(TP))
     await asyncio.sleep(0)
@@ -61,7 +61,7 @@ async def test_a_pause_that_nobody_waits_for_any_more_is_taken_back(
 
 
 async def test_others_who_wait_for_the_same_pause_get_it(logs: SeveralLogs, stubborn: StubbornRunner) -> None:
-    """One of two is cancelled: the other one has the partition for itself until it resumes it."""
+    """If one of two callers is cancelled, the partition is still paused for the other until it resumes."""
     log, service = await cleaned(logs, stubborn)
     first, second = (asyncio.ensure_future(service.abort_and_pause(TP)) for _ in range(2))
     await asyncio.sleep(0)
@@ -77,7 +77,7 @@ async def test_others_who_wait_for_the_same_pause_get_it(logs: SeveralLogs, stub
 async def test_a_pause_that_is_cancelled_as_it_is_granted_is_taken_back(
     logs: SeveralLogs, stubborn: StubbornRunner
 ) -> None:
-    """The round had ended already when the caller was cancelled, and the caller never learned of it."""
+    """The round has already ended when the caller is cancelled before it receives the pause."""
     log, service = await cleaned(logs, stubborn)
     pausing = asyncio.ensure_future(service.abort_and_pause(TP))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Plain batches read into columns: what is taken for plain is plain, and what stays of one has the bytes of the plain engine."""
+"""Plain batches read into columns: only plain ones are accepted, and rebuilt ones equal those of the plain engine."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def read(data: bytes | bytearray, room: int = ROOM) -> PlainRun:
 def test_what_is_taken_for_plain_is_what_its_decoder_finds(
     steps: list[Record], has_append_time: bool, at: int, change: bytes, more: int, packing: Any
 ) -> None:
-    """Strategy: a batch with bytes changed anywhere, or another count, before it is packed. Invariant: its columns are what its
-    decoder finds, and what it is said to take is what the plain engine counts.
+    """Strategy: a batch with changed bytes or another count before compression. Invariant: its columns equal the decoder's
+    records, and its size equals the plain engine's count.
     """
     log_append_time_ms = NOW_MS + 5 if has_append_time else None
     batch = build_batch(at_offsets(steps, 5), base_offset=5, log_append_time_ms=log_append_time_ms)
@@ -105,7 +105,7 @@ def test_what_is_taken_for_plain_is_what_its_decoder_finds(
 def test_what_stays_has_the_bytes_of_the_plain_engine(
     steps: list[Record], data: st.DataObject, codec: int, is_transactional: bool, has_append_time: bool
 ) -> None:
-    """Strategy: any records, some of them left out. Invariant: batch, max timestamp and bytes left out are the plain engine's."""
+    """Strategy: any records, some removed. Invariant: batch, max timestamp and removed bytes equal the plain engine's."""
     stays = data.draw(st.lists(st.booleans(), min_size=len(steps), max_size=len(steps)))
     assume(any(stays) and not all(stays))
     all_records = at_offsets(steps, 7)
@@ -161,7 +161,7 @@ def test_what_clients_send_is_plain() -> None:
 
 
 def special_batches() -> SegmentHistory:
-    """Batches each of which has something special about it."""
+    """Batches that each have one special property."""
     special = SegmentHistory()
     special.batch([(None, b"v")])
     special.batch([(b"k", b"v"), (None, b"w")])
@@ -176,7 +176,7 @@ def special_batches() -> SegmentHistory:
 
 
 def test_what_is_special_is_not_plain() -> None:
-    """It ends a run, and none begins there."""
+    """A special batch ends a run, and does not begin one."""
     data = bytes(special_batches().segments[0].data)
     at = 0
     found = 0
@@ -188,7 +188,7 @@ def test_what_is_special_is_not_plain() -> None:
 
 
 def test_offsets_that_do_not_ascend_end_a_run() -> None:
-    """So that its offsets ascend, whatever a log holds."""
+    """So the offsets of a run ascend, whatever the log holds."""
     batch = build_batch([Record(5, NOW_MS, b"k", b"v")], base_offset=5)
     assert len(read(batch + batch).batches) == 1
     assert len(read(batch + build_batch([Record(6, NOW_MS, b"k", b"v")])).batches) == 2
@@ -196,7 +196,7 @@ def test_offsets_that_do_not_ascend_end_a_run() -> None:
 
 @pytest.mark.parametrize("codec", range(1, 5))
 def test_a_frame_that_grows_beyond_the_room_is_left_alone(codec: int) -> None:
-    """However large it is, and whether its size is declared."""
+    """For any size of its output, declared or not."""
     batch = build_batch([Record(0, NOW_MS, b"k", bytes(3_000_000))], codec=codec)
     undeclared = with_payload(batch, compress_like_kafka(codec, compression.decompress(codec, bytes(batch[61:]))))
     for data in (batch, undeclared):

@@ -1,4 +1,4 @@
-"""The short way of the plain engine for plain batches: what it reads, keeps, decodes and decompresses."""
+"""The plain engine's fast path for plain batches: reads, kept chunks, decoded records and decompressions."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.cleaner.prompt.segment_history import DIRECTORY, SegmentHistory
 
 
 def parsed(data: bytes, room: int = 1 << 20) -> ParsedChunk:
-    """What is made of the bytes of a segment."""
+    """The parsed chunks of a segment's bytes."""
     file = MemoryEnv().create_new("/x.log")
     file.append(data)
     return parse(file, 0, data, SmallPayloads(), EngineLimits(parsed_bytes=room))
 
 
 def test_nothing_is_read_twice() -> None:
-    """What fits is opened once, for the map; what does not, and what is clean, for the rewrite as well."""
+    """Segments that fit are opened once, for the map. Larger and clean ones are opened again for the rewrite."""
     history = SegmentHistory()
     for segment in range(3):
         for number in range(20):
@@ -56,7 +56,7 @@ def test_nothing_is_read_twice() -> None:
 @pytest.mark.parametrize("codec", [compression.NONE, compression.ZSTD])
 @pytest.mark.parametrize(("count", "key_bytes"), [(1, 0), (3, 0), (700, 0), (1, 8000), (3, 8000)])
 def test_a_chunk_takes_no_more_than_it_says(codec: int, count: int, key_bytes: int) -> None:
-    """Also if records are as small as they can be, or come out of next to nothing; and no more than there is room for."""
+    """Even with the smallest records, or with extreme compression; and never more than the room given."""
     history = SegmentHistory()
     while history.offset < 700:
         history.batch([(b"%d" % number + bytes(key_bytes), b"") for number in range(count)], codec=codec)
@@ -78,7 +78,7 @@ def test_a_chunk_takes_no_more_than_it_says(codec: int, count: int, key_bytes: i
 
 
 class OnlyRuns(ParsedChunks):
-    """No batch of a run may go by itself; `others` are the batches that are in none."""
+    """Fails if a batch of a run is handled on its own; `others` are the batches outside of runs."""
 
     def __init__(self, work: RoundWork) -> None:
         super().__init__(work)
@@ -96,7 +96,7 @@ class OnlyRuns(ParsedChunks):
 
 
 class CountingPayloads(SmallPayloads):
-    """Notes the codecs of what it decompresses; nothing is left to the way for any frame."""
+    """Records the codecs of decompressed payloads; fails if the general decompressor is needed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class CountingPayloads(SmallPayloads):
 
 
 def cleaned(env: MemoryEnv, plan: CleanPlan, chunks_type: type[ParsedChunks] = ParsedChunks) -> tuple[Outcome, Any]:
-    """The outcome of a round, and its chunks, whose payloads are counted."""
+    """The outcome of a round, and its chunks, with counted decompressions."""
     work = RoundWork(env, plan)
     chunks = chunks_type(work)
     chunks.payloads = CountingPayloads()
@@ -123,7 +123,7 @@ def cleaned(env: MemoryEnv, plan: CleanPlan, chunks_type: type[ParsedChunks] = P
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fields", [{}, {"producer": 1}, {"producer": 1, "is_transactional": True}, {"codec": 4}])
 def test_of_plain_batches_no_record_is_decoded(mode: str, fields: dict[str, Any]) -> None:
-    """Whether all of a batch stays, some or nothing. A marker's is: for its type, and as it stays."""
+    """Even if only a part of a batch is kept, or nothing. A marker's record is decoded, for its type and because it stays."""
     history = SegmentHistory()
     markers = set()
     for first in range(50):
@@ -139,7 +139,7 @@ def test_of_plain_batches_no_record_is_decoded(mode: str, fields: dict[str, Any]
 
 @pytest.mark.parametrize("codec", range(1, 5))
 def test_a_packed_batch_is_decompressed_once_for_its_key(codec: int) -> None:
-    """However many passes there are."""
+    """For both passes together."""
     history = SegmentHistory()
     for number in range(20):
         history.batch([(b"key-%d" % (number % 7), b"value")], codec=codec)

@@ -31,7 +31,7 @@ in_both_modes = pytest.mark.parametrize("mode", MODES)
 
 
 def found_in(log: CleanerLog, now_ms: int | None = None) -> CleanableRange:
-    """What a scan finds by Kafka's rules."""
+    """The result of a scan by Kafka's rules."""
     return cleanable_range(log.log, log.first_dirty, log.now_ms if now_ms is None else now_ms)
 
 
@@ -41,7 +41,7 @@ def closed_bytes(log: CleanerLog) -> int:
 
 
 def first_read(log: CleanerLog, offset: int) -> int:
-    """Offset of the first record that a consumer gets who asks for `offset`."""
+    """Offset of the first record that a consumer at `offset` receives."""
     result = log.log.read(offset, 1 << 20, isolation_level=0, min_one_message=True)
     return next(one.offset for one in iter_records(result.slices[0].read()) if one.offset >= offset)
 
@@ -71,7 +71,7 @@ def test_a_segment_is_closed_by_an_append_more_than_a_week_after_its_first() -> 
 
 @in_both_modes
 def test_the_walk_through_fruit_prices(mode: str) -> None:
-    """Two rounds: what stays, sizes, ratios, horizons, file names, offsets that readers get."""
+    """Two rounds: kept records, sizes, ratios, horizons, file names, and the offsets that readers receive."""
     log = fruit_prices()
     assert [segment.base_offset for segment in log.log.segments] == [0, 4]
     found = found_in(log, START_MS + WEEK_MS + 1)
@@ -282,7 +282,7 @@ def test_the_estimate_of_a_segments_age_is_its_first_batchs_greatest_timestamp()
 
 
 def test_a_clean_log_is_never_overdue() -> None:
-    """What was compacted has had its deletions carried out."""
+    """Compacted records have had their deletions applied."""
     log = CleanerLog("a | roll", max_compaction_lag_ms=100)
     log.clean()
     assert found_in(log, START_MS + 365 * DAY_MS).delay_ms == 0
@@ -351,7 +351,7 @@ def test_a_lag_longer_than_the_present_interval_changes_nothing() -> None:
 
 @in_both_modes
 def test_the_example_of_the_article(mode: str) -> None:
-    """Of offsets 1 to 5 the last of each key stay, 4 and 5; who asks for 3 gets 4."""
+    """Of offsets 1 to 5 the last of each key remain, 4 and 5; a read at 3 returns 4."""
     log = CleanerLog()
     for word in (
         "x=1",
@@ -443,7 +443,7 @@ def test_a_thinned_batch_keeps_its_first_and_last_offset(mode: str) -> None:
 
 @in_both_modes
 def test_segments_are_merged_by_their_sizes_before_cleaning(mode: str) -> None:
-    """Two that are too large for each other stay two though little is left of them; the next round merges them."""
+    """Two segments too large to merge remain two, even if little is left of them; the next round merges them."""
     log = CleanerLog(segment_bytes=1000)
     for key in "ab":
         for _ in range(8):

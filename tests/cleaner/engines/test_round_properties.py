@@ -1,4 +1,4 @@
-"""What must hold for any history of a log and any rounds over it, tried on random ones.
+"""Properties of any rounds over any history of a log, tested on random ones.
 
 Strategy: a history is a list of steps: batches of a few keys (plain, idempotent or transactional, some tombstones, any codec),
 markers, rolls, time going by, rounds. Each rule below is checked on the log in which it ends, against the log before its last
@@ -84,7 +84,7 @@ def all_records(log: CleanerLog) -> dict[int, Record]:
 
 
 def committed_values(log: CleanerLog) -> dict[bytes, bytes | None]:
-    """What a consumer of committed data knows of each key in the end; deleted keys are left out."""
+    """The last committed value of each key, as a consumer sees it, without deleted keys."""
     aborted = log.aborted()
     values: dict[bytes, bytes | None] = {}
     for batch in log.stored():
@@ -123,7 +123,7 @@ def test_a_round_leaves_what_the_model_leaves(history: list[Any], segment_bytes:
 @quickly
 @given(histories, limits)
 def test_nobody_reading_committed_data_sees_another_value(history: list[Any], segment_bytes: int) -> None:
-    """Each key has its last value, whatever else has gone."""
+    """Each key has its last value, whatever else was removed."""
     log = play(history, segment_bytes=segment_bytes)
     before = committed_values(log)
     log.clean()
@@ -154,7 +154,7 @@ def test_what_stays_is_not_changed(history: list[Any]) -> None:
 @quickly
 @given(histories)
 def test_the_part_that_is_not_cleanable_stays(history: list[Any]) -> None:
-    """No file from the round's end on changes."""
+    """No file at or after the round's end changes."""
     log = play(history)
     bases = [segment.base_offset for segment in log.log.segments]
     bound = bases[len(bases) // 2]
@@ -170,7 +170,7 @@ def test_the_part_that_is_not_cleanable_stays(history: list[Any]) -> None:
 @quickly
 @given(histories)
 def test_a_restart_finds_producers_and_the_end_as_before(history: list[Any]) -> None:
-    """Also without any snapshot: from the batches alone come each producer's epoch and last sequence, and the log's end."""
+    """Even without a snapshot: the batches alone give each producer's epoch and last sequence, and the log's end."""
     log = play(history)
     log.clean()
 
@@ -221,7 +221,7 @@ def test_a_third_round_at_the_same_time_changes_nothing(history: list[Any]) -> N
 @quickly
 @given(histories)
 def test_one_round_does_the_same_as_many(history: list[Any]) -> None:
-    """As long as no horizon is over, what stays does not depend on how often the log was cleaned before."""
+    """Until a horizon has passed, the kept records do not depend on the number of earlier rounds."""
     still = [step for step in history if step[0] != "wait"]
     logs = [play(still, with_rounds=with_rounds) for with_rounds in (True, False)]
     for log in logs:
@@ -253,7 +253,7 @@ STALE_ABORT = [
 @given(histories, st.integers(1, 3))
 @example(STALE_ABORT, 2)
 def test_small_maps_come_to_the_same_end(history: list[Any], max_keys: int) -> None:
-    """Several rounds over a few keys each leave the records that one round leaves, if they are not Kafka's."""
+    """Several rounds over a few keys each leave the same records as one round, in mode prompt."""
     still = [step for step in history if step[0] not in ("wait", "clean")]
     logs = [play(still), play(still)]
     logs[0].clean(mode=PROMPT)
@@ -268,7 +268,7 @@ def test_small_maps_come_to_the_same_end(history: list[Any], max_keys: int) -> N
 
 
 def test_small_maps_of_kafka_s_mode_may_keep_more() -> None:
-    """As Kafka does, it takes the transaction of `STALE_ABORT` for aborted as it builds the second map: the older value stays."""
+    """Like Kafka, it considers the transaction of `STALE_ABORT` aborted in the second map, so the older value stays."""
     log = play(STALE_ABORT)
     end = log.log.active.base_offset
     while log.first_dirty < end:

@@ -1,7 +1,7 @@
-"""The contract of an engine: what stays after a round, how it is written, and how a round ends early.
+"""The contract of an engine: the kept records, their encoding, and the early end of a round.
 
-Each engine is held to it (`engine` in conftest.py). Many scenarios are those of Kafka's LogCleanerTest and MemoryRecordsTest, in
-our words. That the bytes are those of the reference in any round is in test_engines_agree.py.
+Each engine must fulfil it (`engine` in conftest.py). Many scenarios are those of Kafka's LogCleanerTest and MemoryRecordsTest, in
+our words. test_engines_agree.py compares the bytes with the reference.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_the_last_record_of_each_key_stays(new_log: NewLog) -> None:
 
 
 def test_a_result_names_its_engine() -> None:
-    """As `runner`; the short way for plain batches has no name of its own."""
+    """As `runner`; the fast path for plain batches has no name of its own."""
     env, plan = SegmentHistory().stored()
     found = {name: engine(env, plan).runner for name, engine in ENGINES.items()}
     compiled = dict.fromkeys(("compiled", "in parts"), "compiled")
@@ -106,7 +106,7 @@ def test_a_batch_without_producer_or_bound_goes_whole(new_log: NewLog) -> None:
 
 
 def test_the_last_batch_of_a_round_stays_at_least_empty(new_log: NewLog) -> None:
-    """So that the log's end can be told from what is left (KAFKA-17076)."""
+    """So that the log's end can be recovered from the remaining batches (KAFKA-17076)."""
     log = new_log("0 | 0 | 0= | roll")
     log.clean_twice()
     assert counts(log) == [(2, 0)]
@@ -148,7 +148,7 @@ def test_keyless_records_go_and_are_counted(new_log: NewLog) -> None:
 
 
 def test_a_full_map_ends_the_round_early(new_log: NewLog) -> None:
-    """What it covers is cleaned, the rest copied; the next rounds go on (testPartialSegmentClean)."""
+    """The part that it covers is cleaned, the rest copied; the next rounds continue (testPartialSegmentClean)."""
     log = new_log("0 | 1 | 0 | 1 | 0 | roll")
     for first_dirty, keys, offsets in (
         (2, ["1", "0", "1", "0"], [1, 2, 3, 4]),
@@ -160,7 +160,7 @@ def test_a_full_map_ends_the_round_early(new_log: NewLog) -> None:
 
 
 def test_a_full_map_may_end_within_a_batch(new_log: NewLog) -> None:
-    """Also at a key that it holds already; records behind it stay. Mode prompt takes any number of keys."""
+    """Even at a key that it has already; later records stay. Mode prompt takes any number of keys."""
     for mode, end_offset, offsets in ((KAFKA, 2, [1, 2, 3]), (PROMPT, 4, [2, 3])):
         log = new_log("a b b a | roll")
         assert log.clean(max_keys=2, mode=mode).end_offset == end_offset
@@ -168,7 +168,7 @@ def test_a_full_map_may_end_within_a_batch(new_log: NewLog) -> None:
 
 
 def test_what_lies_behind_a_full_map_stays(new_log: NewLog) -> None:
-    """A keyless record right behind the map is counted in; a tombstone behind it is stamped but not dropped."""
+    """A keyless record right after the map's end is counted; a later tombstone gets a horizon but is not removed."""
     log = new_log("1 | 2", delete_retention_ms=10)
     log.data((None, b"v"))
     log.write("3= | roll")
@@ -185,7 +185,7 @@ def test_what_lies_behind_a_full_map_stays(new_log: NewLog) -> None:
 
 
 def test_figures_are_kafkas(new_log: NewLog) -> None:
-    """testLogCleanerStats: what was read, looked at and written."""
+    """testLogCleanerStats: bytes and messages read and written."""
     log = new_log("0 | 1 | 0 | 1 | 0 | roll")
     size = log.log.segments[0].size
     result = log.clean(first_dirty=2, max_keys=3)
@@ -214,7 +214,7 @@ def test_removed_bytes_are_those_of_the_encoded_record(new_log: NewLog) -> None:
 
 
 def test_the_life_of_a_tombstone(new_log: NewLog) -> None:
-    """It outlives its value, gets a horizon with the first round, and goes with one at the horizon."""
+    """It outlives its value, gets a horizon in the first round, and is removed by a round at the horizon."""
     log = new_log("1 | 1= | roll | 2 | roll", delete_retention_ms=1000)
     start = log.now_ms
     log.clean()
@@ -254,7 +254,7 @@ def test_a_horizon_moves_no_timestamp(new_log: NewLog) -> None:
 
 
 def test_a_horizon_stays_when_the_tombstone_has_gone(new_log: NewLog) -> None:
-    """It is carried over as long as the batch lives."""
+    """The batch keeps it as long as it exists."""
     log = new_log("a b= c | roll", delete_retention_ms=10)
     log.clean()
     horizon = log.horizon(0)
@@ -279,7 +279,7 @@ def test_a_batch_that_loses_nothing_is_copied_verbatim(new_log: NewLog) -> None:
 
 @pytest.mark.parametrize("codec", range(5))
 def test_a_thinned_batch_keeps_its_header(new_log: NewLog, codec: int) -> None:
-    """Offsets, producer, sequences, epoch and codec stay; max timestamp and count are those of what is left."""
+    """Offsets, producer, sequences, epoch and codec are kept; max timestamp and count are those of the remaining records."""
     log = new_log()
     log.data("x", "a", "b" * 50, "c", "d", producer=23, epoch=5, sequence=10, txn=True, codec=codec)
     log.marker(23, "commit", epoch=5)
@@ -301,7 +301,7 @@ def test_a_thinned_batch_keeps_its_header(new_log: NewLog, codec: int) -> None:
 
 
 def test_log_append_time_stays(new_log: NewLog) -> None:
-    """Type and time, though the newest record has gone."""
+    """Type and time are kept, even if the newest record is removed."""
     log = new_log()
     log.data("a", "b", log_append_time_ms=4242)
     log.write("b | roll")
@@ -378,7 +378,7 @@ def test_old_formats_are_written_as_the_present_one(new_log: NewLog) -> None:
 
 
 def test_an_old_compressed_set_becomes_one_batch(new_log: NewLog) -> None:
-    """From its first to its last record that stays, with the same codec."""
+    """It spans its first to last remaining record, with the same codec."""
     records = [Record(10 + index, 100 + index, key, b"v") for index, key in enumerate([b"a", b"b", b"c", b"a"])]
     log = with_old_messages(
         new_log,
@@ -395,7 +395,7 @@ def test_an_old_compressed_set_becomes_one_batch(new_log: NewLog) -> None:
 
 @pytest.mark.parametrize(("retention_ms", "stays"), [(999, False), (1000, False), (1001, True)])
 def test_old_tombstones_go_by_the_age_of_the_clean_files(new_log: NewLog, retention_ms: int, stays: bool) -> None:
-    """The last clean segment's time less the retention; one that stays gets a horizon at once."""
+    """They expire by the last clean segment's time less the retention; a kept one gets a horizon at once."""
     log = with_old_messages(
         new_log, make_message(1, 0, b"a", None, timestamp=1), end=1, delete_retention_ms=retention_ms
     )
@@ -410,7 +410,7 @@ def test_old_tombstones_go_by_the_age_of_the_clean_files(new_log: NewLog, retent
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 def test_an_old_batch_at_the_rounds_end_is_emptied_in_the_present_format(new_log: NewLog, mode: str) -> None:
-    """Kafka gives such a partition up: "Empty batches are only supported for magic v2 and above"."""
+    """In Kafka such a partition is uncleanable: "Empty batches are only supported for magic v2 and above"."""
     log = with_old_messages(
         new_log, make_message(1, 0, b"a", b"1", timestamp=1), make_message(1, 1, None, b"2", timestamp=2), end=2
     )
@@ -514,7 +514,7 @@ def leftovers(log: CleanerLog) -> list[str]:
 @pytest.mark.parametrize("name", LOCAL)
 @pytest.mark.parametrize("map_memory_bytes", [1 << 20, 1])
 def test_a_round_can_be_stopped_at_any_poll(name: str, map_memory_bytes: int) -> None:
-    """Before each segment and each chunk; nothing is left of the group at hand, nor of the map (testCleanSegmentsWithAbort)."""
+    """Before each segment and each chunk. No file of the current group or of the map remains (testCleanSegmentsWithAbort)."""
     log = CleanerLog(segment_bytes=200)
     for _ in range(3):
         log.data("a" * 60)
@@ -582,7 +582,7 @@ def flipped(position: int, value: int = 0xFF) -> Callable[[bytearray], bytearray
 def test_broken_batches_fail_the_round(
     new_log: NewLog, change: Callable[[bytearray], bytes], reason: str, mode: str
 ) -> None:
-    """They are never taken for the end of the segment, nor rebuilt with a new checksum; nothing is left behind."""
+    """They never count as the end of the segment, and are not rebuilt with a new checksum; no files remain."""
     log = new_log()
     position = damaged(log, change)
     before = log.files()
@@ -595,7 +595,7 @@ def test_broken_batches_fail_the_round(
 @pytest.mark.parametrize("codec", range(1, 5))
 @pytest.mark.parametrize("mode", MODES)
 def test_a_decompression_bomb_fails_the_round(engine: Engine, mode: str, codec: int) -> None:
-    """What a batch may decompress to is bounded, on the short ways too."""
+    """The decompressed size of a batch is bounded, on the fast paths, too."""
     log = CleanerLog(engine=partial(engine, limits=EngineLimits(batch_bytes=10_000, parsed_bytes=10_000)))
     log.data((b"a", bytes(200_000)), codec=codec)
     log.roll()
@@ -604,7 +604,7 @@ def test_a_decompression_bomb_fails_the_round(engine: Engine, mode: str, codec: 
 
 
 def test_a_full_index_fails_only_mode_kafka(new_log: NewLog) -> None:
-    """Kafka gives the partition up when merged sources need more entries than they had; mode prompt indexes less."""
+    """In Kafka a partition is uncleanable if merged sources need more entries than they had; mode prompt omits entries."""
     for mode in (KAFKA, PROMPT):
         log = new_log(index_interval_bytes=0)
         for number in range(12):
@@ -635,7 +635,7 @@ def test_an_output_that_outgrows_its_group_is_cut_in_mode_prompt(new_log: NewLog
 
 
 def test_a_source_that_outgrows_a_segment_is_named_in_mode_prompt(engine: Engine) -> None:
-    """So that the round can be done without it; in mode kafka it fails as Kafka's does. Either way nothing is changed."""
+    """So the round can be repeated without it. In mode kafka the round fails as in Kafka. The log is unchanged in both."""
     limited = partial(CleanerLog, engine=partial(engine, limits=EngineLimits(output_bytes=500)))
     for mode, error in ((KAFKA, OutputOverflow), (PROMPT, CorruptLog)):
         # Each old message becomes a batch of its own: the segment is more than twice as large then.
@@ -649,7 +649,7 @@ def test_a_source_that_outgrows_a_segment_is_named_in_mode_prompt(engine: Engine
 
 
 def test_a_segment_of_more_than_31_bits_of_offsets_is_named_in_mode_prompt(new_log: NewLog) -> None:
-    """Old brokers left such ones (KAFKA-6264), and Kafka splits them when it starts. Here they stay as they are."""
+    """Old brokers wrote such segments (KAFKA-6264); Kafka splits them at its start. Here they are unchanged."""
     for mode, error in ((KAFKA, OutputOverflow), (PROMPT, CorruptLog)):
         log = new_log("a | roll")
         far = 2**31
@@ -692,7 +692,7 @@ def test_only_mode_prompt_drops_what_lies_below_the_log_start(new_log: NewLog) -
 
 
 def test_stored_batches_are_valid(new_log: NewLog) -> None:
-    """A look at the tests' own tool: every batch of a cleaned log has a right checksum and ascends."""
+    """A check of the tests' own tool: every batch of a cleaned log has a valid checksum and ascending offsets."""
     log = new_log()
     for number in range(40):
         log.data(str(number % 7), f"{number % 5}=", codec=number % 5)

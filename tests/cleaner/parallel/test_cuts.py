@@ -1,4 +1,4 @@
-"""Where the log is cut into the shares of the first pass."""
+"""The cuts of the log into the shares of the first pass."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def bytes_of(plan: CleanPlan, share: Share) -> int:
 
 
 def test_shares_end_at_indexed_batches(stored: tuple[MemoryEnv, CleanPlan]) -> None:
-    """Within a segment, too: they are of the same size but for a batch, the first one larger, and leave nothing out."""
+    """Even within a segment. Their sizes differ by at most a batch, except the larger first one, and they cover the log."""
     env, plan = stored
     index_every_batch(env, plan)
     batch = plan.segments[0].size // BATCHES
@@ -70,7 +70,7 @@ def test_shares_end_at_indexed_batches(stored: tuple[MemoryEnv, CleanPlan]) -> N
 
 @pytest.mark.parametrize("damage", ["missing", "wrong", "quarantined"])
 def test_without_a_fitting_entry_segments_are_not_cut(stored: tuple[MemoryEnv, CleanPlan], damage: str) -> None:
-    """The border that is nearest serves; there are no more shares than segments."""
+    """The nearest segment boundary is used; there are no more shares than segments."""
     env, plan = stored
     if damage == "missing":
         for segment in plan.segments:
@@ -91,7 +91,7 @@ def test_without_a_fitting_entry_segments_are_not_cut(stored: tuple[MemoryEnv, C
 
 
 def test_a_cut_segment_gives_the_map_of_a_whole_one(stored: tuple[MemoryEnv, CleanPlan]) -> None:
-    """Up to the cut the map ends with the last batch before it; afterwards all figures are those of one pass."""
+    """At the cut the map ends with the last batch before it; in the end all statistics equal those of one pass."""
     env, plan = stored
     index_every_batch(env, plan)
     maps = []

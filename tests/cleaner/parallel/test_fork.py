@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 
 
 def test_a_child_answers_with_objects_and_then_with_nothing() -> None:
-    """It is another process; what comes behind its last answer is a failure."""
+    """The answers come from another process; a read after the last one fails."""
     fork = Fork(lambda answering: answering.send({"pid": os.getpid()}))
     try:
         assert fork.answer(never_done)["pid"] != os.getpid()
@@ -43,7 +43,7 @@ def test_a_child_that_raises_or_is_killed_has_failed() -> None:
 
 
 def test_the_wait_for_a_child_can_be_told_to_stop_and_closing_ends_it() -> None:
-    """Whatever it is at."""
+    """Even while it is working."""
     fork = Fork(lambda answering: signal.pause())
 
     def stop() -> None:
@@ -58,7 +58,7 @@ def test_the_wait_for_a_child_can_be_told_to_stop_and_closing_ends_it() -> None:
 
 
 async def test_a_child_ends_with_its_parent() -> None:
-    """Even if that is killed: it would write into a directory that belongs to another broker by then."""
+    """Even if the parent is killed: the child could write into a directory that belongs to another broker."""
 
     def parent(answering: Connection) -> None:
         grandchild = Fork(lambda answering: signal.pause())

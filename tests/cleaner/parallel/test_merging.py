@@ -21,7 +21,7 @@ PARTITIONS, ROOM = 8, 400
 
 
 class ParentsShares(list[Keys]):
-    """Shares that only the process can go over that made this."""
+    """Shares that only the process that created them can iterate."""
 
     def __init__(self, shares: list[Keys]) -> None:
         super().__init__(shares)
@@ -63,7 +63,7 @@ def shares_and_expected(count: int) -> tuple[list[Keys], dict[tuple[int, int], i
 @pytest.mark.parametrize(("shares", "processes"), [(1, 1), (3, 2), (5, 3), (4, 20)])
 @pytest.mark.parametrize("kind", [list, ParentsShares])
 def test_each_key_has_its_last_offset(work: RoundWork, shares: int, processes: int, kind: type[list[Keys]]) -> None:
-    """However many processes there are, and if all but this one fail."""
+    """With any number of processes, and even if all but this one fail."""
     given, expected = shares_and_expected(shares)
     found = {}
     for partition, keys in enumerate(merged(work, kind(given), processes) or ()):
@@ -75,5 +75,5 @@ def test_each_key_has_its_last_offset(work: RoundWork, shares: int, processes: i
 
 
 def test_partitions_are_a_power_of_two_for_each_process_one() -> None:
-    """Few shares are not merged, and need none."""
+    """Few shares are not merged, and have one partition."""
     assert [partitions_for(count) for count in (2, 7, 8, 9, 16)] == [1, 1, 8, 16, 16]

@@ -1,4 +1,4 @@
-"""Rounds in parts: who does the work, and what becomes of parts that fail. tests/cleaner/engines has the bytes (`in parts`)."""
+"""Divided rounds: the work of processes, and failed parts. tests/cleaner/engines compares the bytes (`in parts`)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SEGMENTS = 12
 
 
 class ParentsEnv(RealEnv):
-    """Files that only the process can open that made this, where its children try to `open` them again."""
+    """A file system on which children cannot `open` files."""
 
     def __init__(self) -> None:
         super().__init__(SettableClock(NOW_MS))
@@ -67,7 +67,7 @@ def plan_of(history: SegmentHistory, tmp_path: Path, **fields: Any) -> CleanPlan
 
 
 def work_of(plan: CleanPlan, charged: list[int]) -> RoundWork:
-    """The work of a round that notes what it is charged for, chunk by chunk."""
+    """The work of a round that records the throttled sizes, chunk by chunk."""
     return RoundWork(
         RealEnv(SettableClock(NOW_MS)), plan, throttle=charged.append, limits=EngineLimits(read_bytes=1000)
     )
@@ -76,7 +76,7 @@ def work_of(plan: CleanPlan, charged: list[int]) -> RoundWork:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("count", [3, 9])
 def test_shares_are_mapped_by_children(history: SegmentHistory, tmp_path: Path, mode: str, count: int) -> None:
-    """Their keys and figures come over, of many once they are merged, and what they have read is charged at once."""
+    """Their keys and statistics are added, those of many after a merge, and their reads are throttled at once."""
     plan, charged = plan_of(history, tmp_path, mode=mode), list[int]()
     work = work_of(plan, charged)
     key_map = CompiledMap(work, RowRecords(work.limits))
@@ -102,7 +102,7 @@ def test_shares_are_mapped_by_children(history: SegmentHistory, tmp_path: Path, 
 def test_a_map_that_might_be_full_is_filled_by_one_process(
     history: SegmentHistory, tmp_path: Path, entries: int
 ) -> None:
-    """It ends where it would have ended without shares."""
+    """It ends at the same offset as without shares."""
     plan = plan_of(history, tmp_path, mode=KAFKA, map_max_entries=entries)
     found = parallel_round.engine_for(3)(RealEnv(SettableClock(NOW_MS)), plan)
     remove_cleaned(plan)
@@ -112,7 +112,7 @@ def test_a_map_that_might_be_full_is_filled_by_one_process(
 
 
 def test_groups_are_rewritten_by_several_processes(history: SegmentHistory, tmp_path: Path) -> None:
-    """Which tell what they have written; the outputs come in their order."""
+    """Each calls `on_written` for its outputs, which are yielded in order."""
     plan = plan_of(history, tmp_path)
     work = work_of(plan, [])
     key_map = CompiledMap(work, RowRecords(work.limits))
@@ -135,14 +135,14 @@ def test_groups_are_rewritten_by_several_processes(history: SegmentHistory, tmp_
 
 
 def test_groups_of_which_most_stays_come_first() -> None:
-    """In each window from the end, so that outputs that wait for others are few."""
+    """Within each window, counted from the end, so that few outputs wait for others."""
     assert costliest_first([1, 5, 3, 2, 4, 9], 6) == [5, 1, 4, 2, 3, 0]
     assert costliest_first([1, 5, 3, 2, 4, 9, 9], 3) == [0, 1, 2, 3, 5, 6, 4]
     assert costliest_first([], 8) == []
 
 
 def test_what_stays_is_counted_by_group(history: SegmentHistory, tmp_path: Path) -> None:
-    """Once the offsets that stay are known; before it is the records that there may be."""
+    """Exactly once the kept offsets are known; before, it is an upper bound."""
     plan = plan_of(history, tmp_path)
     work = work_of(plan, [])
     key_map = CompiledMap(work, RowRecords(work.limits))
@@ -161,7 +161,7 @@ def test_what_stays_is_counted_by_group(history: SegmentHistory, tmp_path: Path)
 def test_what_children_cannot_do_this_process_does(
     history: SegmentHistory, tmp_path: Path, first_dirty: int, processes: int
 ) -> None:
-    """Whatever has ended them."""
+    """Whatever the reason of their failure."""
     plan = plan_of(history, tmp_path, first_dirty_offset=first_dirty)
     expected = parallel_round.engine_for(1)(RealEnv(SettableClock(NOW_MS)), plan)
     files = remove_cleaned(plan)
@@ -173,7 +173,7 @@ def test_what_children_cannot_do_this_process_does(
 
 
 def test_a_round_that_is_stopped_leaves_no_files(history: SegmentHistory, tmp_path: Path) -> None:
-    """Those of children neither."""
+    """Neither its own nor those of children."""
     plan = plan_of(history, tmp_path)
 
     def check_done() -> None:
@@ -186,7 +186,7 @@ def test_a_round_that_is_stopped_leaves_no_files(history: SegmentHistory, tmp_pa
 
 
 def test_small_and_throttled_rounds_are_not_divided(history: SegmentHistory, tmp_path: Path) -> None:
-    """Nor those of a plan that has no more than one processor, or over files in memory."""
+    """Nor are rounds of plans with one CPU, or over files in memory."""
     plan = plan_of(history, tmp_path, mode=PROMPT)
     large = replace(plan, segments=(replace(plan.segments[0], size=parallel_round.WORTH_BYTES),), threads=2)
     cores = len(os.sched_getaffinity(0))
@@ -200,7 +200,7 @@ def test_small_and_throttled_rounds_are_not_divided(history: SegmentHistory, tmp
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to processors")
 def test_on_one_processor_a_round_is_not_divided(history: SegmentHistory, tmp_path: Path) -> None:
-    """It is the processors that this process may use that count (taskset, cpusets of containers), not those of the machine."""
+    """The CPUs available to this process count (taskset, cpusets of containers), not those of the machine."""
     plan = plan_of(history, tmp_path)
     large = replace(plan, segments=(replace(plan.segments[0], size=parallel_round.WORTH_BYTES),), threads=8)
     allowed = os.sched_getaffinity(0)
@@ -214,7 +214,7 @@ def test_on_one_processor_a_round_is_not_divided(history: SegmentHistory, tmp_pa
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 9])
 def test_a_round_without_memory_for_children_is_done_by_one_process(tmp_path: Path, processes: int) -> None:
-    """Whatever they lack memory for, and wherever they come to it: the bytes are the same, or the round ends by MemoryError."""
+    """For a lack of memory at any point, the bytes are the same, or the round raises MemoryError."""
     history = SegmentHistory()
     for number in range(40):
         history.batch([(b"key-%d" % (number * 500 + index & 4095), b"value") for index in range(1000)])
@@ -247,7 +247,7 @@ def test_a_round_without_memory_for_children_is_done_by_one_process(tmp_path: Pa
 
 
 def remove_cleaned(plan: CleanPlan) -> dict[str, bytes]:
-    """The files that a round has written, which are removed."""
+    """Return the files that a round has written, and remove them."""
     found = {}
     for path in Path(plan.directory).glob(f"*{names.CLEANED_SUFFIX}"):
         found[path.name] = path.read_bytes()

@@ -1,4 +1,4 @@
-"""What may be cleaned, when it is due, and which log comes first."""
+"""The cleanable range of a log, whether it is due, and the order of logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOW_MS = 1_000_000
 
 @dataclass
 class FakeSegment:
-    """A segment as eligibility sees it."""
+    """The attributes of a segment needed for eligibility."""
 
     base_offset: int
     size: int = 100
@@ -27,7 +27,7 @@ class FakeSegment:
 
 @dataclass
 class FakeLog:
-    """A log as eligibility sees it."""
+    """The attributes of a log needed for eligibility."""
 
     segments: list[FakeSegment]
     log_end_offset: int
@@ -91,7 +91,7 @@ def test_an_open_transaction_ends_the_round_before_its_segment() -> None:
 
 
 def test_young_segments_hold_back_all_that_follow() -> None:
-    """Exactly as old as min.compaction.lag.ms is cleanable; the first younger one ends the round, old ones behind or not."""
+    """A segment exactly as old as min.compaction.lag.ms is cleanable. The first younger one ends the round."""
     segments = [FakeSegment(0), FakeSegment(10, largest_timestamp=NOW_MS - 50), FakeSegment(20), FakeSegment(30)]
     assert range_of(make_log(*segments, min_compaction_lag_ms=50)) == (0, 30)
     assert range_of(make_log(*segments, min_compaction_lag_ms=51)) == (0, 10)
@@ -110,7 +110,7 @@ def test_the_lag_is_reckoned_from_the_first_dirty_segment() -> None:
 
 
 def test_the_ratio_counts_bytes_of_whole_segments() -> None:
-    """Dirty bytes over all below the round's end; the rest counts in neither."""
+    """Dirty bytes divided by all bytes below the round's end; bytes above count in neither."""
     found = cleanable_range(make_log(0, 10, 20, 30, 40, 50, stable=35, end=55), 20, NOW_MS)
     assert (found.clean_bytes, found.cleanable_bytes, found.total_bytes) == (200, 100, 300)
     assert found.dirty_ratio == pytest.approx(1 / 3)
@@ -130,14 +130,14 @@ def test_a_log_is_due_above_the_ratio(ratio: float, is_due: bool) -> None:
 
 
 def test_nothing_dirty_is_never_due() -> None:
-    """A checkpoint at the active segment or beyond leaves nothing, also at ratio 0."""
+    """A checkpoint at or above the active segment leaves nothing to clean, even with ratio 0."""
     for checkpoint in (20, 25, 45):
         found = cleanable_range(make_log(0, 10, 20, min_cleanable_dirty_ratio=0.0), checkpoint, NOW_MS)
         assert (found.cleanable_bytes, found.is_eligible) == (0, False)
 
 
 def test_only_compacted_logs_with_bytes_are_candidates() -> None:
-    """Policy delete, and empty logs, are not the cleaner's business."""
+    """The cleaner ignores empty logs, and logs with policy delete."""
     log = make_log(0, 10)
     assert is_candidate(log, cleanable_range(log, 0, NOW_MS))
     log = make_log(0, 10, cleanup_policy=frozenset({"delete"}))
@@ -160,7 +160,7 @@ def test_a_log_is_overdue_after_the_longest_lag(lag_ms: int, delay_ms: int) -> N
 
 
 def test_records_without_a_time_are_never_overdue() -> None:
-    """Timestamps of 0 and below say nothing, and the active segment never counts."""
+    """Timestamps of 0 and below are ignored, and the active segment never counts."""
     segments = [FakeSegment(0, first_timestamp=0), FakeSegment(10, first_timestamp=-1), FakeSegment(20)]
     assert cleanable_range(make_log(*segments, max_compaction_lag_ms=1), 0, NOW_MS).delay_ms == 0
 

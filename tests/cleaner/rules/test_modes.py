@@ -1,6 +1,6 @@
-"""Where the two modes differ: each difference that docs/explanation/cleaner-modes.md lists, tried in both.
+"""The differences of the two modes: each one in docs/explanation/cleaner-modes.md, tested in both.
 
-Differences of the service that looks for work are in test_service.py, those that every engine has to make in test_rounds.py.
+Differences of the service's loop are in test_service.py, those of every engine in test_rounds.py.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ in_both_modes = pytest.mark.parametrize("mode", MODES)
 
 
 def found_in(log: CleanerLog, mode: str) -> CleanableRange:
-    """What a scan finds."""
+    """The result of a scan."""
     by_mode = overdue_by_records_ms if mode == KAFKA else overdue_ms
     return cleanable_range(log.log, log.first_dirty, log.now_ms, overdue_ms=by_mode)
 
 
 def loop(log: CleanerLog, mode: str) -> None:
-    """A turn of the cleaner's loop for one log."""
+    """One cycle of the cleaner for one log."""
     if mode == PROMPT and should_roll(log.log, log.now_ms):
         log.log.roll()
     found = found_in(log, mode)
@@ -58,7 +58,7 @@ def is_on_disk(log: CleanerLog, value: bytes) -> bool:
 
 @in_both_modes
 def test_a_deleted_value_leaves_a_quiet_log(mode: str) -> None:
-    """Three records and then silence: kafka keeps all three for ever, prompt for max.compaction.lag.ms and a loop."""
+    """Three records, then no traffic: kafka keeps all three forever, prompt for max.compaction.lag.ms and one cycle."""
     log = CleanerLog("k=secret-1 | k=secret-2 | k=", max_compaction_lag_ms=1000, min_cleanable_dirty_ratio=1.0)
     for _ in range(12):
         log.now_ms += 500
@@ -71,7 +71,7 @@ def test_a_deleted_value_leaves_a_quiet_log(mode: str) -> None:
 @in_both_modes
 @pytest.mark.parametrize("timestamp", [0, -1, START_MS + DAY_MS])
 def test_the_lag_counts_from_the_append(mode: str, timestamp: int) -> None:
-    """Records without a time, or of the future, are overdue by the wall clock in prompt only."""
+    """Records with no timestamp, or with one in the future, are overdue by the wall clock in prompt only."""
     log = CleanerLog(max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
     log.data("a", timestamp=timestamp)
     log.roll()
@@ -93,7 +93,7 @@ def test_what_is_overdue_comes_first(mode: str) -> None:
 
 @in_both_modes
 def test_a_round_comes_for_a_horizon(mode: str) -> None:
-    """A cleaned log without traffic: kafka never comes back for the tombstone, prompt when its time is over."""
+    """A cleaned log without traffic: kafka never removes the tombstone, prompt does at its horizon."""
     log = CleanerLog("a | a= b | roll", delete_retention_ms=DAY_MS, min_cleanable_dirty_ratio=0.0)
     loop(log, mode)
     facts = PartitionFacts()
@@ -113,7 +113,7 @@ def test_a_round_comes_for_a_horizon(mode: str) -> None:
 
 @in_both_modes
 def test_a_failed_log_is_tried_again(mode: str) -> None:
-    """Kafka waits for a restart; prompt a minute, and then twice as long each time, or until the configuration changes."""
+    """Kafka waits for a restart. Prompt retries after a minute, doubling each time, or after a change of configuration."""
     states = PartitionStates()
     partition = ("topic", 0)
     states.mark_uncleanable(partition, "broken", START_MS, is_retried=mode == PROMPT)
@@ -180,7 +180,7 @@ def test_untouched_segments_are_not_written_again(mode: str) -> None:
 
 @in_both_modes
 def test_tombstones_that_are_not_mapped_yet_get_no_horizon(mode: str) -> None:
-    """Their time would begin before the older records of their keys went."""
+    """Their time would begin before the older records of their keys are removed."""
     log = CleanerLog("a b= | roll | c= | roll")
     plan = log.plan(mode=mode, max_keys=1)
     work = RoundWork(log.env, plan)
@@ -197,7 +197,7 @@ def test_tombstones_that_are_not_mapped_yet_get_no_horizon(mode: str) -> None:
 
 @in_both_modes
 def test_a_corrupt_segment_does_not_end_the_cleaning(mode: str) -> None:
-    """Kafka gives the partition up; prompt cleans before and after it."""
+    """Kafka marks the partition uncleanable; prompt cleans before and after the segment."""
     log = CleanerLog()
     for word in ("a", "a", "x", "b", "b"):
         log.data(word)

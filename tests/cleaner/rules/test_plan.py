@@ -57,7 +57,7 @@ def grouped(plan: CleanPlan) -> list[list[int]]:
 
 
 def test_a_plan_survives_json() -> None:
-    """Everything comes back equal, infinite rates and nested tuples too."""
+    """The parsed plan is equal, including infinite rates and nested tuples."""
     aborted = AbortedTxn(1, 2, 3, 4)
     plan = make_plan(
         [SegmentPlan(0, 10, 8, 12, 99, 50, (aborted,))],
@@ -113,7 +113,7 @@ def test_segments_are_merged_up_to_the_indexes_size() -> None:
 
 
 def test_a_group_spans_31_bits_of_offsets() -> None:
-    """What follows a segment bounds its last offset; for the last one that is the round's end (KAFKA-5413)."""
+    """The next segment's base bounds a segment's last offset; for the last segment, the round's end does (KAFKA-5413)."""
     assert grouped(make_plan(segments(0, 5, SPAN))) == [[0, 5]]
     assert grouped(make_plan(segments(0, 5, SPAN + 1))) == [[0], [5]]
     assert grouped(make_plan(segments(0, 5, SPAN + 1), first_uncleanable_offset=SPAN)) == [[0, 5]]
@@ -166,7 +166,7 @@ def test_an_output_that_grew_ends_early_in_mode_prompt() -> None:
 
 
 def test_an_output_ends_in_time_for_what_a_segment_can_hold() -> None:
-    """Where segment.bytes is close to it: a source that doubles when it is rewritten still has room."""
+    """If segment.bytes is close to the limit, a source whose size doubles in the rewrite still fits."""
     plan = make_plan(segments(0, 10), segment_bytes=2**31 - 1)
     plan = replace(plan, mode=PROMPT)
     following = replace(plan.segments[0], size=10**9)

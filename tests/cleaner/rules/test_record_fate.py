@@ -59,7 +59,7 @@ def test_a_horizon_is_over_when_it_is_reached(now_ms: int, is_expired: bool) -> 
 
 
 def test_without_a_horizon_nothing_expires() -> None:
-    """Whatever stands in the base timestamp."""
+    """Whatever the base timestamp."""
     facts = {"has_horizon": False, "horizon_ms": 0, "now_ms": 2**60}
     assert not record_fate.tombstones_expired(magic=2, modified_ms=0, legacy_horizon_ms=2**60, **facts)
     assert not record_fate.drops_all_records(may_drop=True, is_control=True, **facts)
@@ -79,12 +79,12 @@ def test_data_of_an_aborted_transaction_goes_at_once() -> None:
 
 
 def test_a_marker_whose_data_is_there_stays() -> None:
-    """Also when its horizon is over."""
+    """Even after its horizon."""
     assert not record_fate.drops_all_records(may_drop=False, is_control=True, has_horizon=True, horizon_ms=0, now_ms=9)
 
 
 def test_a_producers_last_batch_is_told_by_its_last_offset() -> None:
-    """Without a batch in the present epoch it is the marker of that epoch."""
+    """Without a batch in the current epoch it is the marker of that epoch."""
     facts = {"producer_epoch": 3, "is_control": False}
     assert record_fate.is_last_of_producer(ActiveProducer(3, 8), last_offset=8, **facts)
     assert not record_fate.is_last_of_producer(ActiveProducer(3, 8), last_offset=7, **facts)
@@ -139,7 +139,7 @@ def test_tombstones_and_left_over_markers_get_a_horizon() -> None:
 
 
 def test_only_mapped_tombstones_get_a_horizon_in_mode_prompt() -> None:
-    """Kafka starts the clock of those past the map's end too, before older values of their keys are gone."""
+    """Kafka also sets it beyond the map's end, before older values of their keys are removed."""
     assert horizon(101)
     assert not horizon(101, kafka=False)
     assert horizon(100, kafka=False)

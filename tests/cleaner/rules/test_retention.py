@@ -1,4 +1,4 @@
-"""Which segments retention may remove, where the cleaner has been at work before or rules meet (UnifiedLog.deleteOldSegments)."""
+"""The segments that retention may remove, after the cleaner or with several rules (UnifiedLog.deleteOldSegments)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_log(**config: object) -> CleanerLog:
 
 
 def test_a_segment_that_the_cleaner_emptied_does_not_hold_back_the_rest() -> None:
-    """By size it goes even if nothing is too much, and the ones behind it with the excess."""
+    """By size it is removed even without excess, and the ones after it with the excess."""
     log = make_log()
     log.write("a | roll")
     log.clean(segment_bytes=1)
@@ -34,7 +34,7 @@ def test_a_segment_that_the_cleaner_emptied_does_not_hold_back_the_rest() -> Non
 
 
 def test_each_rule_goes_on_where_the_one_before_ended() -> None:
-    """A young segment that goes for another reason does not keep the old ones behind it; alone it does."""
+    """A young segment removed for another reason does not protect the old ones after it; otherwise it does."""
     log = CleanerLog(cleanup_policy=BOTH, retention_ms=1000)
     log.data("young", timestamp=log.now_ms + 5000)
     log.write("roll | old | roll")
@@ -48,7 +48,7 @@ def test_each_rule_goes_on_where_the_one_before_ended() -> None:
 
 
 def test_size_counts_from_what_the_log_start_has_left() -> None:
-    """What goes because of the log start is not counted as excess a second time."""
+    """Segments removed because of the log start do not count as excess again."""
     log = make_log(retention_ms=-1)
     total = log.log.size
     first = log.log.segments[0].size

@@ -27,7 +27,7 @@ def throttle_of(time: Time, bytes_per_second: float) -> Throttle:
 
 
 def test_the_rate_is_never_above_the_limit() -> None:
-    """Whoever is too fast waits for as long as the bytes should have taken; a new limit counts from the next call on."""
+    """A caller that is too fast waits as long as the bytes should have taken; a new limit applies from the next call on."""
     time = Time()
     throttle = throttle_of(time, 1000)
     for rate in (1000, 1500):
@@ -64,7 +64,7 @@ def test_slow_reading_and_no_limit_wait_for_nothing() -> None:
 
 
 def test_a_wait_ends_when_the_round_does() -> None:
-    """A long wait asks again and again whether the round is to go on."""
+    """A long wait repeatedly checks whether the round must stop."""
     time = Time()
     throttle = throttle_of(time, 1)
 

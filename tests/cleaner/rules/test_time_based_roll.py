@@ -1,4 +1,4 @@
-"""Closing a segment without an append, and the promise of max.compaction.lag.ms in mode prompt."""
+"""Rolling a segment without an append, and the promise of max.compaction.lag.ms in mode prompt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEEK_MS = 7 * DAY_MS
 
 
 def loop(log: CleanerLog) -> None:
-    """What the cleaner's loop does for one log, as `time_based_roll` says it."""
+    """One cycle of the cleaner for one log, as described in `time_based_roll`."""
     if should_roll(log.log, log.now_ms):
         log.log.roll()
     found = cleanable_range(log.log, log.first_dirty, log.now_ms, overdue_ms=overdue_ms)
@@ -93,7 +93,7 @@ def test_timestamps_neither_defer_nor_hasten_a_roll() -> None:
 
 
 def test_jitter_takes_less_than_the_limit() -> None:
-    """Even one that was drawn when the limit was longer; without that every append would close a segment."""
+    """Even jitter drawn under a longer limit. Otherwise every append would close a segment."""
     log = CleanerLog("a", max_compaction_lag_ms=HOUR_MS)
     log.log.active.jitter_ms = 10
     assert roll_due_ms(log.log, log.now_ms) == START_MS + HOUR_MS - 10 + 1
@@ -177,7 +177,7 @@ def test_closed_segments_are_overdue_by_the_wall_clock(timestamp: int) -> None:
 
 
 def test_prompt_is_never_later_than_kafka() -> None:
-    """Records with old timestamps are overdue as soon as their segment is closed, as there."""
+    """Records with old timestamps are overdue as soon as their segment is closed, as in Kafka."""
     log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
     log.data("a", timestamp=START_MS - DAY_MS)
     log.roll()
@@ -196,7 +196,7 @@ def test_clean_segments_are_never_overdue() -> None:
 
 
 def test_the_active_segment_counts_for_the_metrics() -> None:
-    """What is in it is as old, whether it can be cleaned or not; Kafka's gauge does not see it."""
+    """Its records have the same age, cleanable or not; Kafka's gauge ignores it."""
     log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
     log.data("a", timestamp=5)
     now_ms = START_MS + 2 * HOUR_MS
@@ -222,7 +222,7 @@ def test_the_next_deadline_is_known() -> None:
 def test_a_superseded_value_leaves_the_disk_within_the_lag_and_one_loop(
     restart_every: int, timestamp: int | None
 ) -> None:
-    """KIP-354 as a promise: no traffic after the deletion, restarts or none, any timestamps."""
+    """KIP-354 as a promise: without traffic after the deletion, with and without restarts, for any timestamps."""
     lag_ms, loop_ms = 10 * HOUR_MS, HOUR_MS
     log = CleanerLog(max_compaction_lag_ms=lag_ms, min_cleanable_dirty_ratio=1.0)
     log.data("user=phone 5555555", "other", timestamp=timestamp)
@@ -242,7 +242,7 @@ def test_a_superseded_value_leaves_the_disk_within_the_lag_and_one_loop(
 
 
 def test_a_value_superseded_late_leaves_as_promptly() -> None:
-    """The lag then counts from what superseded it."""
+    """The lag then counts from the superseding record."""
     log = CleanerLog("user=5555555", max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
     log.now_ms += HOUR_MS + 1
     loop(log)

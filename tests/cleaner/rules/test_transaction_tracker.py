@@ -1,6 +1,6 @@
-"""Transactions in the cleaner: the tracker by itself, and whole rounds over transactional logs.
+"""Transactions in the cleaner: the tracker alone, and whole rounds over transactional logs.
 
-The rounds are scenarios that Kafka's LogCleanerTest pins down, in our words; keys are numbers, each call one batch.
+The rounds are scenarios of Kafka's LogCleanerTest, in our words. Keys are numbers, each call is one batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def test_data_outside_of_transactions_stays() -> None:
 
 
 def test_an_aborted_transaction_begins_at_its_first_offset() -> None:
-    """Batches before it, and those of other producers, stay; from there on everything of it goes."""
+    """Earlier batches, and those of other producers, are kept; from there on all its batches are removed."""
     tracker = TransactionTracker()
     tracker.add_aborted([AbortedTxn(1, 5, 9, 10)])
     assert not tracker.drops_data(4, 1, is_transactional=True)
@@ -34,7 +34,7 @@ def test_an_aborted_transaction_begins_at_its_first_offset() -> None:
 
 
 def test_an_abort_marker_stays_as_long_as_there_is_data() -> None:
-    """With a batch of the transaction seen the marker stays, and so does its index entry; the next one may go."""
+    """If a batch of the transaction was read, the marker and its index entry stay; the next marker may be removed."""
     tracker = TransactionTracker()
     aborted = AbortedTxn(1, 0, 9, 10)
     tracker.add_aborted([aborted])
@@ -68,7 +68,7 @@ def test_other_control_records_always_stay() -> None:
 
 
 def test_a_transaction_announced_for_each_segment_counts_once() -> None:
-    """The same entry again, while it is being read, changes nothing; after its marker none is left over."""
+    """A repeated entry during the transaction changes nothing, and none remains after its marker."""
     tracker = TransactionTracker()
     aborted = AbortedTxn(1, 0, 9, 10)
     tracker.add_aborted([aborted])
@@ -140,7 +140,7 @@ def test_transactions_over_segments_whose_markers_are_not_cleanable_yet() -> Non
 
 
 def test_a_commit_marker_leaves_after_its_data() -> None:
-    """Seen: kept. Not seen: stamped. Time over: gone (testCommitMarkerRemoval)."""
+    """With data it is kept; without data it gets a horizon; after the horizon it is removed (testCommitMarkerRemoval)."""
     log = CleanerLog("t1: 1 | t1: 2 3 | commit 1 | t1: 2 | commit 1 | roll")
     log.clean()
     assert (log.keys(), log.offsets()) == (["1", "3", "2"], [0, 2, 3, 4, 5])
@@ -171,7 +171,7 @@ def test_an_expired_marker_is_gone_at_its_horizon_and_not_before() -> None:
 
 
 def test_chunks_without_a_record_to_read_are_passed() -> None:
-    """The cleaner gets past chunks in which everything is dropped unread (testDeletedBatchesWithNoMessagesRead)."""
+    """The cleaner continues after chunks in which all batches are removed unread (testDeletedBatchesWithNoMessagesRead)."""
     log = CleanerLog("t1: 1 | abort 1 | t1: 2 | t1: 2 | commit 1 | roll")
     log.clean(io_buffer_bytes=100)
     assert (log.keys(), log.offsets()) == (["2"], [1, 3, 4])
@@ -293,9 +293,9 @@ def test_aborted_data_goes_even_past_the_end_of_the_map() -> None:
 
 
 def test_an_old_abort_is_not_taken_for_a_new_one_in_mode_prompt() -> None:
-    """A dirty range behind an abort marker in the same segment: mode kafka misses the next transaction's keys.
+    """A dirty range that begins after an abort marker in the same segment: mode kafka misses the next transaction's keys.
 
-    Both keep the log right, but in mode kafka the older value of key 1 stays as well.
+    The log is correct in both modes, but in mode kafka the older value of key 1 stays, too.
     """
     kept = {}
     for mode in (KAFKA, PROMPT):

@@ -1,7 +1,7 @@
-"""The contract of a reader of batches: which batches it finds in odd bytes, and where it says that something is wrong.
+"""The contract of batch readers: the batches found in damaged bytes, and the positions of reported errors.
 
-One reader is for each purpose: that of running logs wants headers alone and stops at a torn end, as Kafka's does; those of the
-cleaner refuse whatever they cannot rewrite; those of tools and of the scan tell what is wrong, and go on as far as they can.
+Each reader has a purpose. That of running logs reads only headers and stops at a torn end, as in Kafka. Those of the cleaner
+refuse everything that they cannot rewrite. Those of tools and of the scan report errors and continue as far as possible.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Batch = tuple[int, int, int]
 
 @dataclass
 class Seen:
-    """What a reader has found."""
+    """The batches and errors that a reader has found."""
 
     batches: list[Batch] = field(default_factory=list)
     trouble: int | None = None
@@ -76,7 +76,7 @@ def chunks(file: File, seen: Seen) -> None:
 
 
 def singles(file: File, seen: Seen) -> None:
-    """That of the plain engine, which takes every batch by itself."""
+    """The reader of the plain engine, for single batches."""
     one_by_one = partial(parse, payloads=SmallPayloads(), limits=EngineLimits(parsed_bytes=0))
     for chunk in parsed_chunks(file, 0, file.size(), SMALL, one_by_one):
         for entry in chunk.entries:
@@ -85,7 +85,7 @@ def singles(file: File, seen: Seen) -> None:
 
 
 def rows(file: File, seen: Seen) -> None:
-    """That of the compiled engine and of Spark's source."""
+    """The reader of the compiled engine and of Spark's data source."""
     env = MemoryEnv()
     copy = env.create_new(PATH)
     copy.append(file.pread(file.size(), 0))
@@ -97,7 +97,7 @@ def rows(file: File, seen: Seen) -> None:
 
 
 def tool(file: File, seen: Seen) -> None:
-    """That of the tools, which is told of every byte once."""
+    """The reader of the tools, which reports each byte once as progress."""
     told: list[int] = []
 
     def report(problem: Problem) -> None:
@@ -109,7 +109,7 @@ def tool(file: File, seen: Seen) -> None:
 
 
 def pieces(file: File, seen: Seen) -> None:
-    """That of the tools where there are kernels."""
+    """The reader of the tools with kernels."""
     told: list[int] = []
 
     def report(problem: Problem) -> None:
@@ -127,7 +127,7 @@ def pieces(file: File, seen: Seen) -> None:
 
 
 class Search(NamedTuple):
-    """As much of a `FileSearch` as hears of batches."""
+    """The part of a `FileSearch` that receives batches."""
 
     seen: Seen
     check: Callable[[], object] = bool
@@ -152,7 +152,7 @@ class Search(NamedTuple):
 
 
 def search(file: File, seen: Seen) -> None:
-    """That of the certifying scan."""
+    """The reader of the certifying scan."""
     search_plain(Search(seen), file, file.size())  # type: ignore[arg-type]
 
 
@@ -167,7 +167,7 @@ COME_IN_CHUNKS = {"chunks", "singles", "rows"}
 
 
 def seen_by(name: str, data: bytes | bytearray) -> Seen:
-    """What a reader finds in a file."""
+    """Return the batches and errors that a reader finds in a file."""
     file = MemoryEnv().create_new(PATH)
     file.append(bytes(data))
     seen = Seen()
@@ -233,7 +233,7 @@ by_any_reader = pytest.mark.parametrize("reader", READERS)
 @by_any_reader
 @pytest.mark.parametrize("case", SOUND)
 def test_sound_batches_are_found(reader: str, case: str) -> None:
-    """Of every kind, and also where one is larger than what is read at a time."""
+    """Batches of every format, even larger than the read buffer."""
     data, batches = joined(case)
     assert seen_by(reader, data) == Seen(batches)
 
@@ -256,7 +256,7 @@ def test_a_torn_end_is_told_of_by_all_but_running_logs(reader: str, case: str, e
 @pytest.mark.parametrize("case", SOUND)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_bytes_that_are_no_batch_are_told_of(reader: str, case: str, damage: str) -> None:
-    """At their position, and nothing behind them is taken for a batch."""
+    """The error has their position, and no bytes after them count as a batch."""
     data, batches = joined(case)
     bad, reason = DAMAGES[damage]
     seen = seen_by(reader, data + bad)
@@ -268,7 +268,7 @@ def test_bytes_that_are_no_batch_are_told_of(reader: str, case: str, damage: str
 
 @by_any_reader
 def test_a_wrong_checksum_hides_no_batch(reader: str) -> None:
-    """Tools and the scan tell of it; elsewhere whoever looks at the records does."""
+    """Tools and the scan report it; for other readers, the code that reads the records does."""
     data, batches = joined("codecs")
     position = batches[1][0]
     changed = bytearray(data)
@@ -280,7 +280,7 @@ def test_a_wrong_checksum_hides_no_batch(reader: str) -> None:
 @settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from([name for name in SOUND if name != "empty"]), st.data())
 def test_all_readers_find_the_same_in_damaged_bytes(case: str, data: st.DataObject) -> None:
-    """Strategy: bytes changed and the end cut. Invariant: the batches of one walk over all bytes, as far as that comes."""
+    """Strategy: bytes changed and the end cut. Invariant: all find the batches of one walk over the bytes, as far as it gets."""
     content = bytearray(joined(case)[0])
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.sampled_from([0, 1, 2, 49, 127, 128, 255]))
@@ -302,8 +302,8 @@ def test_all_readers_find_the_same_in_damaged_bytes(case: str, data: st.DataObje
 @settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from([name for name in SOUND if name != "empty"]), st.data())
 def test_tools_say_the_same_with_and_without_kernels(case: str, data: st.DataObject) -> None:
-    """Strategy: bytes changed, batches written twice, the end cut. Invariant: the same problems in the same places, among the
-    same batches, of which those that come in rows are sound.
+    """Strategy: bytes changed, batches repeated, the end cut. Invariant: the same problems at the same positions, the same
+    batches, and only sound ones as rows.
     """
     content = bytearray(joined(case)[0]) * data.draw(st.integers(1, 2))
     for _ in range(data.draw(st.integers(0, 2))):

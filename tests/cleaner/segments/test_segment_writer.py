@@ -44,7 +44,7 @@ def times(env: MemoryEnv) -> list[tuple[int, int]]:
 
 
 def test_batches_are_written_as_they_are(env: MemoryEnv) -> None:
-    """One after the other, and the result tells size, checksum, sources and time of the log file."""
+    """They are adjacent, and the result has size, checksum, sources and time of the log file."""
     writer = make_writer(env)
     writer.append(b"a" * 10, 101, 5)
     writer.append(b"b" * 10, 103, 6)
@@ -69,7 +69,7 @@ def test_an_index_entry_comes_after_more_than_the_interval(env: MemoryEnv) -> No
 
 
 def test_the_time_index_ascends(env: MemoryEnv) -> None:
-    """An entry names the greatest timestamp so far, the first of equals, and is left out if that is no greater."""
+    """An entry has the greatest timestamp so far, the first of equal ones, and is omitted if that is not greater."""
     writer = make_writer(env)
     for last, stamp in ((101, 50), (102, 40), (103, 50), (104, 60)):
         writer.append(bytes(10), last, stamp)
@@ -95,7 +95,7 @@ def test_an_empty_output_has_empty_files(env: MemoryEnv) -> None:
 
 
 def test_aborted_transactions_get_an_index(env: MemoryEnv) -> None:
-    """Only then there is such a file."""
+    """The file exists only if there are any."""
     writer = make_writer(env)
     writer.append(bytes(10), 101, 0)
     writer.add_aborted(AbortedTxn(7, 100, 101, 102))
@@ -105,7 +105,7 @@ def test_aborted_transactions_get_an_index(env: MemoryEnv) -> None:
 
 @pytest.mark.parametrize("limit", [40, 24])
 def test_a_full_index_fails_or_gets_coarser(env: MemoryEnv, limit: int) -> None:
-    """Strict as Kafka, which keeps one slot of the time index free; otherwise the entry is left out.
+    """With `is_strict` it fails as in Kafka, which keeps one slot of the time index free; otherwise the entry is omitted.
 
     40 bytes are five offset entries but only three time entries with one to spare; 24 bytes one time entry.
     """
@@ -159,7 +159,7 @@ def test_leftovers_of_an_earlier_attempt_are_removed(env: MemoryEnv) -> None:
 
 
 def test_a_finished_output_survives_a_crash(env: MemoryEnv) -> None:
-    """Contents are synced; the directory's entries are the swap's business."""
+    """The contents are synced; the swap syncs the directory."""
     writer = make_writer(env)
     writer.append(b"x" * 20, 101, 1)
     writer.append(b"y" * 20, 102, 2)

@@ -1,4 +1,4 @@
-"""The short way to decompress small batches: it says what the way for any frame says, or nothing."""
+"""The fast path to decompress small batches: its result equals the general decompressor's, or is None."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_clients_write_is_taken(codec: int, size: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_is_packed_in_a_row_is_packed_as_alone(codec: int) -> None:
-    """Whatever was packed before, short or long, text or noise."""
+    """Independent of the payloads packed before, short or long, text or noise."""
     noise = zlib.compress(bytes(range(256)) * 500)
     for size in (1, 30, 500, 20, 70_000, 500, 3_000_000, 10, 0, 400):
         for data in ((noise * (1 + size // len(noise)))[:size], (b"a customer's name " * size)[:size], bytes(size)):
@@ -53,7 +53,7 @@ def test_what_is_packed_in_a_row_is_packed_as_alone(codec: int) -> None:
     st.sampled_from([b"", b"\0", b"more"]),
 )
 def test_whatever_it_says_is_so(codec: int, plain: bytes, at: int, change: bytes, tail: bytes) -> None:
-    """Strategy: a frame with bytes changed, or more behind it. Invariant: the same bytes as by the way for any frame, or None."""
+    """Strategy: a frame with changed or appended bytes. Invariant: the general decompressor's bytes, or None."""
     frame = bytearray(compress_like_kafka(codec, plain * 3))
     at %= len(frame)
     frame[at : at + len(change)] = change
@@ -75,7 +75,7 @@ def test_two_frames_are_left_to_others(codec: int) -> None:
 @pytest.mark.parametrize("engine", [plain_round.clean, compiled.clean])
 @pytest.mark.parametrize("count", [1, 2])
 def test_no_engine_passes_over_what_is_behind_a_frame(engine: Any, count: int) -> None:
-    """Also of zstd frames that do not declare their size, of which its library says nothing: the plain engine's error."""
+    """Even after zstd frames without a declared size, which the library ignores: they give the plain engine's error."""
     history = SegmentHistory()
     history.batch([(b"k", b"v")])
     batch = build_batch([Record(1 + index, NOW_MS, b"k", b"v") for index in range(count)], base_offset=1)
@@ -90,7 +90,7 @@ def test_no_engine_passes_over_what_is_behind_a_frame(engine: Any, count: int) -
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_no_frame_makes_it_take_more_than_the_bound(codec: int) -> None:
-    """Whatever it declares, or yields; and what is larger itself is not looked at."""
+    """Whatever size it declares or has; larger inputs are not read."""
     bomb = bytes(MAX_BYTES + 1)
     for frame in (compression.compress(codec, bomb), compress_like_kafka(codec, bomb), bomb):
         assert PAYLOADS.unpack(codec, frame) is None
@@ -103,13 +103,13 @@ def test_no_frame_makes_it_take_more_than_the_bound(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", [0, 5, 6, 7])
 def test_codecs_that_are_none(codec: int) -> None:
-    """Nothing is said of them."""
+    """The result is None."""
     assert PAYLOADS.unpack(codec, b"data") is None
 
 
 @pytest.mark.parametrize("window_log", [27, 28])
 def test_a_window_that_no_reader_has_is_left_to_others(window_log: int) -> None:
-    """Kafka reads none of more than 128 MiB; up to there it is as any other."""
+    """Kafka reads windows of up to 128 MiB; larger ones are left to the general decompressor."""
     options = zstandard.ZstdCompressionParameters(window_log=window_log, compression_level=3, write_content_size=False)
     stream = zstandard.ZstdCompressor(compression_params=options).compressobj()
     frame = stream.compress(b"text") + stream.flush()
