@@ -126,11 +126,11 @@ class Services:
 
     @property
     def jobs(self) -> list[AnyQueue]:
-        """Return the queues of erasures and redactions that were created so far."""
+        """The queues of erasures and redactions created so far."""
         return [kind.queue for kind in (self.erasures.made, self.redactions.made) if kind is not None]
 
     def is_erasing(self) -> bool:
-        """Whether an erasure or a redaction is pending."""
+        """Return whether an erasure or a redaction is pending."""
         return any(queue.calls or queue.table.due or queue.attempts.in_progress for queue in self.jobs)
 
     # -- erasures and redactions ---------------------------------------------------------------------------------

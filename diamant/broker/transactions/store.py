@@ -72,7 +72,7 @@ class TransactionStore:
 
     @property
     def open_transactions(self) -> list[Transaction]:
-        """Return the transactions in progress or ending, the oldest first."""
+        """The transactions in progress or ending, the oldest first."""
         return [self.transactions[transactional_id] for transactional_id in self._open]
 
     @property
@@ -82,7 +82,7 @@ class TransactionStore:
 
     @property
     def next_timeout_ms(self) -> int | None:
-        """Return the time at which the first open transaction times out; None if none is open."""
+        """The time at which the first open transaction times out; None if none is open."""
         found = (txn for txn in self.open_transactions if txn.state not in ENDING)
         return min((txn.start_ms + txn.timeout_ms + 1 for txn in found), default=None)
 

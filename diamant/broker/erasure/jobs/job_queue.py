@@ -144,7 +144,7 @@ class JobQueue(Generic[IntentT, ResultT]):
         table.schedule(job_id, self.clock.now_ms() if due_ms is None else due_ms)
 
     async def stop(self) -> None:
-        """Finish the cancellations in progress, then end all attempts. Their intents remain."""
+        """End all attempts, whose intents remain, and wait for the cancellations in progress."""
         self.is_stopping = True
         tasks = [*self.attempts.running, *self._resumed]
         for task in tasks:

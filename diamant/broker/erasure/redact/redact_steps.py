@@ -68,7 +68,7 @@ class RedactSteps:
     async def locate(
         self, intent: RedactionIntent, subject: Redacted, partitions: Sequence[TopicPartition], progress: Progress
     ) -> tuple[RedactionIntent, list[Work]]:
-        """Judge every record of some partitions, up to the end offsets in the intent."""
+        """Judge every record of some partitions, up to the stable offsets that the returned intent records."""
         logs = [log for one in partitions if (log := self._evidence.logs.get(one)) is not None and not log.is_deleted]
         progress.begin("locating the records", sum(log.size for log in logs), "bytes")
         sample = await asyncio.to_thread(take_sample, self._env, self._evidence.directory, partitions)

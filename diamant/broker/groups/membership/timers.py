@@ -94,7 +94,7 @@ class Timers:
 
     @property
     def last_ms(self) -> float | None:
-        """Return the time until the last callback; None if there is none."""
+        """The time until the last callback; None if there is none."""
         last_s = max((entry.deadline_s for entry in self._entries.values()), default=None)
         return None if last_s is None else max(last_s - self._loop.time(), 0) * 1000
 

@@ -46,7 +46,7 @@ class GroupOffsets:
 
     @property
     def count(self) -> int:
-        """Return the number of committed offsets."""
+        """The number of committed offsets."""
         return sum(len(partitions) for partitions in self.committed.values())
 
     def get(self, topic: str, partition: int) -> StoredOffset | None:

@@ -77,7 +77,7 @@ class _Running:
 
     task: asyncio.Task[CompactionReport]
     timed_out: set[str] = field(default_factory=set)
-    """Connections whose request timed out: a further one joins."""
+    """Connections whose request timed out. Their next request joins this compaction."""
 
 
 class CompactByConfig:
