@@ -1,6 +1,6 @@
-/* What the processor offers and Cython does not: unaligned loads, CRC-32C, SipHash and prefetch.
+/* Processor features that Cython lacks: unaligned loads, CRC-32C, SipHash and prefetch.
 
-   Nothing here checks a bound: callers do. Only the instructions of the processor at hand are used; gcc and clang. */
+   Callers check all bounds. Only instructions that the processor supports are used; for gcc and clang. */
 
 #ifndef DIAMANT_PROCESSOR_H
 #define DIAMANT_PROCESSOR_H
@@ -39,26 +39,26 @@ static inline uint32_t load_big32(const uint8_t *at) {
 
 static inline uint16_t load_big16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
 
-/* Write the low `size` bytes of `value`, the highest first. */
+/* Write the low `size` bytes of `value`, big-endian. */
 static inline void store_big(uint8_t *at, uint64_t value, int size) {
     for (int index = 0; index < size; index++) at[index] = (uint8_t)(value >> (8 * (size - 1 - index)));
 }
 
-/* Begin to load what is at an address into the processor's cache, to be written. */
+/* Prefetch an address into the processor's cache for writing. */
 static inline void prefetch(const void *at) { __builtin_prefetch(at, 1, 3); }
 
-/* Tell whether some bytes are among others. */
+/* True if `data` contains the bytes `wanted`. */
 static inline int contains(const uint8_t *data, int64_t size, const uint8_t *wanted, int64_t wanted_size) {
     return memmem(data, (size_t)size, wanted, (size_t)wanted_size) != NULL;
 }
 
 /* -- CRC-32C ---------------------------------------------------------------------------------------------------------- */
 
-/* Three lanes of so many bytes are computed side by side: an instruction takes three cycles, but one can begin in each. */
+/* Size of each of three lanes computed in parallel: an instruction takes three cycles, but one can start per cycle. */
 #define LANE_BYTES 512
 
-static uint32_t crc_bytes[8][256]; /* [k][b]: what byte b does to the register when k more bytes follow it */
-static uint32_t crc_lanes[4][256]; /* [k][b]: what byte k of the register, being b, becomes when a lane of zeros follows */
+static uint32_t crc_bytes[8][256]; /* [k][b]: effect of byte b on the register when k more bytes follow */
+static uint32_t crc_lanes[4][256]; /* [k][b]: result of byte k of the register with value b after a lane of zeros */
 
 static uint32_t crc_by_tables(uint32_t crc, const uint8_t *data, int64_t size) {
     while (size >= 8) {
@@ -109,7 +109,7 @@ CRC_TARGET static uint32_t crc_by_instructions(uint32_t register_, const uint8_t
 
 static uint32_t (*crc_register)(uint32_t, const uint8_t *, int64_t) = 0;
 
-/* Make the tables and choose by the processor; once in each module that computes CRCs, before anything else. */
+/* Build the tables and choose an implementation; call once in each module that computes CRCs, before all other calls. */
 static inline void prepare_crc32c(void) {
     for (int byte = 0; byte < 256; byte++) {
         uint32_t crc = (uint32_t)byte;
@@ -125,7 +125,7 @@ static inline void prepare_crc32c(void) {
         for (int byte = 1; byte < 256; byte++) {
             int rest = byte & (byte - 1);
             uint32_t crc = (uint32_t)byte << (8 * place);
-            /* Of a byte of several bits it is that of one of them with that of the rest. */
+            /* The entry of a byte is the xor of the entries of one bit and of the remaining bits. */
             if (rest)
                 crc = crc_lanes[place][rest] ^ crc_lanes[place][byte ^ rest];
             else
@@ -142,7 +142,7 @@ static inline void prepare_crc32c(void) {
 
 static inline uint32_t crc32c_of(const uint8_t *data, int64_t size) { return ~crc_register(0xffffffffu, data, size); }
 
-/* What `crc32c_of` is on a processor without the instructions. */
+/* `crc32c_of` as computed on a processor without the instructions. */
 static inline uint32_t crc32c_by_tables(const uint8_t *data, int64_t size) { return ~crc_by_tables(0xffffffffu, data, size); }
 
 /* -- SipHash-2-4 with a result of 128 bits (Aumasson and Bernstein) --------------------------------------------------- */
@@ -152,18 +152,18 @@ typedef struct {
 } hash128;
 
 #define ROTATE(word, bits) ((word) << (bits) | (word) >> (64 - (bits)))
-/* The state is one word for each hash, or a vector of them. */
+/* Each state variable is one word per hash, or a vector of them. */
 #define SIP_ROUND \
     v0 += v1; v2 += v3; v1 = ROTATE(v1, 13); v3 = ROTATE(v3, 16); v1 ^= v0; v3 ^= v2; v0 = ROTATE(v0, 32); \
     v2 += v1; v0 += v3; v1 = ROTATE(v1, 17); v3 = ROTATE(v3, 21); v1 ^= v2; v3 ^= v0; v2 = ROTATE(v2, 32);
 
-/* The last word of a hash: the bytes beyond its whole words, and its size on top. */
+/* The last word of a hash: the bytes after the whole words, with the size in the top byte. */
 static inline uint64_t sip_tail(const uint8_t *data, int64_t size) {
     int64_t count = size & 7;
     uint64_t word = (uint64_t)size << 56;
     if (count == 0) return word;
     data += size - count;
-    /* Bytes before these, if there are any, are shifted out: quicker than to take the bytes one by one. */
+    /* Load eight bytes and shift earlier ones out: faster than single bytes. */
     if (size >= 8) return word | load_little64(data + count - 8) >> (64 - 8 * count);
     for (int64_t index = 0; index < count; index++) word |= (uint64_t)data[index] << (8 * index);
     return word;
@@ -192,13 +192,13 @@ static inline hash128 siphash128(uint64_t k0, uint64_t k1, const uint8_t *data, 
     return result;
 }
 
-/* -- Hashes of many keys: eight at a time, where the processor has vectors of eight words ------------------------------ */
+/* -- Hashes of many keys: eight at a time, if the processor has vectors of eight words --------------------------------- */
 
 #define LANES 8
-/* Keys of more words than this are hashed at once, one by one. */
+/* Keys of more words than this are hashed immediately, one by one. */
 #define MOST_WORDS 7
 
-/* The keys that wait, by their number of whole words; one hasher for one key (k0, k1). */
+/* The waiting keys by their number of whole words; a hasher serves one key (k0, k1). */
 typedef struct {
     uint64_t k0, k1;
     int has_vectors;
@@ -280,7 +280,7 @@ static inline void hash_key(key_hasher *hasher, uint64_t *result, const uint8_t 
 #endif
 }
 
-/* Hash what waits. */
+/* Hash all waiting keys. */
 static inline void end_hashing(key_hasher *hasher) {
     for (int words = 0; words <= MOST_WORDS; words++) {
         struct waiting_keys *keys = &hasher->waiting[words];

@@ -1,6 +1,6 @@
 """Checks a request body against its schema before kio reads it.
 
-kio's reader trusts lengths and counts: five bytes that announce an array of 34 thousand million elements abort the process.
+kio's reader trusts lengths and counts: five bytes that announce an array of 34 billion elements abort the process.
 It also fails on unknown tagged fields, which newer clients may send and readers must skip (KIP-482). Therefore every body is
 checked first:
 

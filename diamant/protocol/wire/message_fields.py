@@ -4,7 +4,7 @@
     fields["topic_data"][0]["name"]
     encode_request_fields(PRODUCE, 9, fields) == body
 
-Durations are ints in ms under their full names (`timeout_ms`), error codes ints, uuids `UUID` or None, bytes `bytes`.
+Durations and times are ints in ms under their full names (`timeout_ms`), error codes ints, uuids `UUID` or None, bytes `bytes`.
 """
 
 from __future__ import annotations

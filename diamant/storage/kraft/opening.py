@@ -5,8 +5,8 @@ Like a real node at its start, reads the log, becomes its leader in a new epoch 
     LeaderChange                      a control batch; with KRaftVersion and KRaftVoters the first time
     Begin, features, End              the first time only, from bootstrap.checkpoint
     RegisterBroker                    its broker epoch is its own offset
-    BrokerRegistrationChange          unfenced, and in the same batch a PartitionChange for every partition that has no
-                                      leader: a real Kafka leaves them so when it stops. After a crash: for every one
+    BrokerRegistrationChange          unfenced, and in the same batch a PartitionChange for every partition without a
+                                      leader, as a real Kafka leaves them at its stop; after a crash for all partitions
 
 Source: KafkaRaftClient, QuorumController, ClusterControlManager, ReplicationControlManager.
 """

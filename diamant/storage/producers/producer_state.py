@@ -11,7 +11,7 @@ transaction. Checks and changes are separate steps, so that a failed write leave
     completed = transaction_ended_by(header, control_type, offset)    changes nothing
     stable = last_stable_offset_after(completed)                      for the index of aborted transactions
       ... the marker is written ...
-    complete_txn(append_marker(header, control_type, coordinator_epoch, offset))
+    transactions.complete(append_marker(header, control_type, coordinator_epoch, offset))
 
 `start_verification` records a producer that begins a transaction, before the broker asks the coordinator about it.
 

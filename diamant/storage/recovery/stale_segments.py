@@ -31,11 +31,11 @@ class Stale(NamedTuple):
 def find_stale(segments: Sequence[Segment]) -> list[Stale]:
     """Return the segments that an earlier segment certainly covers.
 
-    This is certain if the earlier segment is whole and its batches within their offsets are all theirs too (a cleaned batch
-    keeps its last offset and producer). An old segment may extend beyond the new one's end if the round removed its last
-    records; the last segment is then kept, since the log would end earlier without it. Empty segments, such as end marks of
-    `segment_swap`, are stale too. Reads the end of each segment and all overlapping segments; changes nothing. Memory: the
-    ends.
+    This is certain if the earlier segment is whole, and each of its batches in the covered range also exists in the covered
+    segments (a cleaned batch keeps its last offset and producer). An old segment may extend beyond the new one's end if the
+    round removed its last records; the last segment is then kept, since the log would end earlier without it. Empty segments,
+    such as end marks of `segment_swap`, are stale too. Reads the end of each segment and all of the overlapping ones; changes
+    nothing. Memory: the ends.
     """
     all_ends = [_end(segment) for segment in segments]
     empty = {

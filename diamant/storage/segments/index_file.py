@@ -1,4 +1,4 @@
-"""The entries of an offset or time index: always in its file, and also in memory during appends.
+"""The entries of an offset or time index: in its file, and in memory during appends.
 
 The file contains fixed-size entries only. Kafka preallocates the index of its active segment with zeros and trims it when the
 segment closes, so a crash of Kafka leaves zero entries at the end. They are recognised (of all valid entries only the first can
