@@ -1,1 +1,1 @@
-"""Why a record is still there, and until when."""
+"""Explanations of why a record is still in a log, and until when."""

@@ -49,7 +49,7 @@ def smallest_change(
     if explanation.HORIZON in by_kind:
         if is_marker:
             return None
-        return Change("an erase with --now removes a tombstone before its horizon", f"{erase} --now")
+        return Change("erase the key with --now, which removes the tombstone before its horizon", f"{erase} --now")
     if explanation.NOT_STAMPED in by_kind:
         return Change("compact, and wait for the horizon", f"{compact} --until tombstones-gone")
     if explanation.BEHIND in by_kind:

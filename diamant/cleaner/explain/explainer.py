@@ -103,7 +103,7 @@ class Explainer:
         gates = list(self._gates_at(last)) if found.cleanable_bytes else cleaner_gates(state, self.view, self.now_ms)
         gates += [self._corrupt_gate(one.base_offset) for one in self.view.quarantined]
         if self.view.horizon_ms is not None:
-            text = "the next tombstone or marker of the clean part may go"
+            text = "the next tombstone or marker of the clean part expires"
             gates.append(Gate(explanation.HORIZON, text, until_ms=max(self.view.horizon_ms, self.now_ms)))
         return gates
 
@@ -199,7 +199,7 @@ class Explainer:
         if status in (explanation.IS_TOMBSTONE, explanation.IS_MARKER):
             return *self._expiring(record, rounds, is_marker=status == explanation.IS_MARKER), None
         if status == explanation.IS_BELOW_LOG_START and not self.view.is_prompt:
-            return [Gate(explanation.LIVE, "kept as long as its segment reaches across the log start")], None, None
+            return [Gate(explanation.LIVE, "kept as long as its segment extends across the log start")], None, None
         return list(self._gates_at(record.offset)), _time_of(_round_over(rounds, record.offset)), None
 
     def _superseded(

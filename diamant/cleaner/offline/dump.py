@@ -220,7 +220,7 @@ def _dump_segment(env: Env, segment: SegmentFile, *, with_records: bool, advance
     yield from _dump_batches(env, segment, index, with_records=with_records, advance=advance)
     for position, offset in sorted(index.items()):
         if position < segment.size:
-            reason = f"offset {offset} is said to be at {position} of the segment, where no batch begins"
+            reason = f"the index places offset {offset} at {position} of the segment, where no batch begins"
             yield Problem(stem + names.INDEX_SUFFIX, None, reason)
             break
 

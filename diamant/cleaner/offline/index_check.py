@@ -65,7 +65,9 @@ def check_offset_index(
                 f"entry {offset} -> {position} after {last_offset} -> {last_position}, expected both to ascend",
             )
         if position >= log_size:
-            return Problem(path, at, f"offset {offset} is said to be at {position}, the segment has {log_size} bytes")
+            return Problem(
+                path, at, f"the index places offset {offset} at {position}, but the segment has {log_size} bytes"
+            )
         last_offset, last_position = offset, position
     return None
 

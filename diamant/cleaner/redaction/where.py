@@ -308,7 +308,7 @@ class _Parser:
             self._fail("key, value, header or (")
         path = self._path()
         if field == HEADER and len(path) != 1:
-            self._fail('the name of one header, as in header.user or header["any name"]')
+            self._fail('the name of a header, as in header.user or header["any name"]')
         if self._take("word", "exists"):
             return Comparison(field, path, EXISTS)
         if not self._take("sign", "=="):
@@ -321,13 +321,13 @@ class _Parser:
             if self._take("sign", "."):
                 found = _PLAIN_STEP.match(self._text, self._at)
                 if found is None:
-                    self._fail('a name; other ones in brackets, as in value["e mail"]')
+                    self._fail('a name; write any other name in brackets, as in value["e mail"]')
                 self._at = found.end()
                 path.append(found.group())
             elif self._take("sign", "["):
                 name = self._string()
                 if name is None and _POSITION.match(self._text, self._at):
-                    self._fail("a name in quotes; lists have no positions: without [ ] all that is in them is searched")
+                    self._fail("a name in quotes; lists have no positions: leave out [ ] to search the whole list")
                 if name is None or not self._take("sign", "]"):
                     self._fail('a name in quotes and ], as in value["e-mail"]')
                 path.append(name)

@@ -58,7 +58,7 @@ _PROVEN = {
 _NOTHING_FOUND = "there is no record {}, and none was removed"
 _ENDINGS = {
     "cancelled": "It was cancelled",
-    "everything-matches": "It was ended by the system",
+    "everything-matches": "The broker ended it",
     "undecided-records": "Some records could not be decided: they may or may not match, and the request did not say"
     " how to treat them",
 }

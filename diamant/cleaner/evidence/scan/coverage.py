@@ -1,6 +1,6 @@
 """The account of a scan: what it read of each file, against what there is; and the check of a certificate's account.
 
-The two sides of the account share no code. The scan counts what it reads (`FileSearch.amounts`); `census` counts what there is.
+The two sides of the account share no code. The scan counts what it reads (`FileSearch.amounts`); `file_census` counts the files.
 A file, batch or record that was skipped shows as a difference, whichever part of the scan is at fault. Then nothing is certified.
 
 In a certificate, `coverage.ledger` has a row for each file:

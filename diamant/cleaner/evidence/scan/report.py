@@ -100,7 +100,7 @@ class ScanReport:
     staging: dict[str, Any] | None = None
     """The staging place of jobs on Spark at the time of the scan (`staging_files`); None: none is configured."""
     links: set[str] = field(default_factory=set)
-    """Names of symbolic links that were not followed (`places`)."""
+    """Names of symbolic links that were not followed (`file_listing`)."""
     partitions: set[TopicPartition] = field(default_factory=set)
     """Partitions of the erasure's topics with scanned files."""
 

@@ -7,7 +7,7 @@ exists, as far as this is known (`Partitions`); otherwise its files have no owne
 so the directory is listed again until nothing in it is new: the scan misses no segment that was renamed, or rewritten by
 the cleaner.
 
-The scan is accountable: at its beginning and end `census` lists the directory independently and counts what the segments declare.
+The scan is accountable: at its beginning and end `file_census` lists the directory by itself and counts what segments declare.
 A file that was not read, or not wholly, makes everything inconclusive (`coverage_account`), whatever the cause. So does a scan
 that misses one of the records that were planted for it (`known_positives`).
 

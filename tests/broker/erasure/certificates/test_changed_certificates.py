@@ -85,7 +85,7 @@ def no_segments(broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
     [
         (reference_changed, "changed since it was signed"),
         (signed_by_another, "another key"),
-        (of_another_id, "its file has the name of another one"),
+        (of_another_id, "its file has the name of another certificate"),
         (account_with_a_hole, "do not add up"),
         (other_roots, "do not add up"),
         (no_segments, "not in the expected form"),
