@@ -1,1 +1,1 @@
-"""The HTTP port."""
+"""The HTTP port: the API, metrics, health, and the page."""

@@ -110,7 +110,7 @@ def test_an_interrupted_command_says_what_goes_on_and_how_to_end_it(broker: Brok
         assert first.startswith(f"diamant: interrupted; {name} continues in the broker as job {job['id']} (")
         assert f"job {job['id']}: POST /v1/{name}" in pasted(watch).output
         result = pasted(end)
-        assert (result.exit_code, "was ended before it was over" in result.output) == (0, True), result.output
+        assert (result.exit_code, "was cancelled before its end" in result.output) == (0, True), result.output
         assert not running_jobs(Admin(broker.bootstrap_servers))
     assert Admin(broker.bootstrap_servers).call("GET", "/v1/certificates")["unfinished"] == []
 

@@ -188,7 +188,7 @@ async def test_no_other_origin_may_read(broker: Broker) -> None:
         (b'{"drop": true, "probability": NaN}', 400, "probability: expected a number"),
         (b'{"stale": []}', 400, "stale: expected an object"),
         (b'{"self": 1}', 400, "self: unknown field"),
-        (b" " * (MAX_BODY_BYTES + 1), 413, f"{MAX_BODY_BYTES} are possible"),
+        (b" " * (MAX_BODY_BYTES + 1), 413, f"expected at most {MAX_BODY_BYTES}"),
     ],
 )
 async def test_bad_bodies_are_told_what_is_wrong(broker: Broker, raw: bytes, status: int, message: str) -> None:

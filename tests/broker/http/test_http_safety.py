@@ -151,7 +151,7 @@ async def test_http_for_everybody_without_a_token_is_warned_of(
         assert broker.addresses.http_bound is not None
         bound = f"{listen.removesuffix('0')}{broker.addresses.http_bound.port}"
         assert warning.startswith(f"HTTP is open to every client that reaches {bound}")
-        assert "reads metrics, status, certificates" in warning
+        assert "can read metrics, status, certificates" in warning
         assert "diamant.http.token.file" in warning
         assert (await ask(broker, "GET", "/v1/status")).json["http_address"] == bound
 

@@ -56,7 +56,7 @@ def test_one_token_without_a_name_may_everything(tmp_path: Path) -> None:
         (f"#{A}\n{B} \tx\n", "the token has characters other than visible ASCII ones"),
         (f"alice:{A}\n:{B}\n", "line 2 is not name:token"),
         ("alice:short\n", "the token of line 1 has 5 bytes, expected 16 to 4096"),
-        (f"alice:{A}\nbob:{A}\n", "a token stands there twice"),
+        (f"alice:{A}\nbob:{A}\n", "a token occurs twice"),
         (f"alice:{A[:-1]} b\n", "the token of line 1 has characters other than visible ASCII ones"),
         ("", "the token has 0 bytes"),
     ],

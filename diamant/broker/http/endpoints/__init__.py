@@ -1,1 +1,1 @@
-"""The endpoints, one file per family of paths, and their table."""
+"""The endpoints, one file per family of paths."""

@@ -1,4 +1,4 @@
-"""Decisions about requests over HTTP, by the authorizer that decides about Kafka's. Without one all tokens may do everything."""
+"""Authorization of HTTP requests, by the authorizer of Kafka's requests. Without one, all tokens allow everything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
 
 
 def denial(authorizer: Authorizer | None, caller: Caller, host: str, verb: str, named: Mapping[str, Any]) -> str | None:
-    """The sentence that denies a verb; None if the caller may. `named`: what the path, the query and the body name."""
+    """Return the sentence that denies a verb; None if it is allowed. `named`: the fields of the path, the query and the body."""
     if authorizer is None or caller.may_everything:
         return None
     for need, name in _asked(verb, named):
@@ -25,14 +25,14 @@ def denial(authorizer: Authorizer | None, caller: Caller, host: str, verb: str, 
 
 
 def may_know(authorizer: Authorizer | None, caller: Caller, host: str, topic: str) -> bool:
-    """True if the caller may DESCRIBE a topic that an answer is about to name; what is left out is not logged as a denial."""
+    """True if the caller may DESCRIBE a topic, so that a response may name it. Omitted topics are not logged as denials."""
     if authorizer is None or caller.may_everything:
         return True
     return authorizer.would_allow((caller.principal, host), needs.DESCRIBE_TOPIC, topic)
 
 
 def topics_of(named: Mapping[str, Any]) -> list[str]:
-    """The topics that a request names."""
+    """Return the topics that a request names."""
     topics = named.get("topics")
     one = named.get("topic")
     return [*(topics if isinstance(topics, list) else ()), *([one] if isinstance(one, str) else ())]
@@ -47,5 +47,5 @@ def _asked(verb: str, named: Mapping[str, Any]) -> Iterator[tuple[Need, str]]:
         names = [named["group"]] if is_group and "group" in named else topics_of(named)
         for name in names:
             yield need, name
-        if not names:  # about nothing by name, so about anything
+        if not names:  # without a name the request concerns all
             yield needs.ALTER_CLUSTER, CLUSTER_NAME

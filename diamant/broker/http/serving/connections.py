@@ -1,4 +1,4 @@
-"""The connections of the HTTP port: how many there are, and how long each may take (`http/serving/limits.py`)."""
+"""The connections of the HTTP port, bounded in number and time (`http/serving/limits.py`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_LINE_BYTES = 8190
-"""Of the request line, and of each header."""
+"""The longest request line, and the longest header."""
 
 
 def _is_not_the_peers_fault(record: logging.LogRecord) -> bool:
@@ -30,13 +30,13 @@ def _is_not_the_peers_fault(record: logging.LogRecord) -> bool:
     return not isinstance(error, HttpProcessingError | OSError)
 
 
-# aiohttp logs a traceback for each request that is no HTTP. The peer gets an answer; our log is not for it.
+# aiohttp logs a traceback for each request that is not HTTP. The peer gets a response; the broker's log leaves it out.
 _server_logger = logging.getLogger(f"{__name__}.server")
 _server_logger.addFilter(_is_not_the_peers_fault)
 
 
 class TimedServer(web.Server):
-    """aiohttp's server, whose connections end after their time whatever they do."""
+    """aiohttp's server, with a time limit for every connection."""
 
     def __init__(self, routes: Routes, limits: ConnectionLimits) -> None:
         super().__init__(
@@ -51,12 +51,12 @@ class TimedServer(web.Server):
         self._limits = limits
         self._deadlines: dict[RequestHandler, asyncio.TimerHandle] = {}
         self._silent: dict[RequestHandler, asyncio.Transport] = {}
-        """Those that have sent no whole request yet, the oldest first."""
+        """Connections that have not yet sent a whole request, oldest first."""
         self._ending: set[RequestHandler] = set()
-        """Those that have given way and are closed in the next turn of the loop."""
+        """Connections to be closed in the next turn of the loop, to make room."""
         self._for_probes: set[RequestHandler] = set()
         self.expected = 0
-        """Connections that were accepted and are not made yet: they are not in `count`."""
+        """Connections accepted but not yet made, not included in `count`."""
 
     @property
     def count(self) -> int:
@@ -73,7 +73,7 @@ class TimedServer(web.Server):
         return False
 
     def is_for_probes(self, request: web.BaseRequest) -> bool:
-        """Record that a request has come; tell whether its connection was accepted for probes only."""
+        """Record that a request has arrived. Returns True if its connection was accepted for probes only."""
         self._silent.pop(request.protocol, None)
         return request.protocol in self._for_probes
 
@@ -109,14 +109,14 @@ class TimedServer(web.Server):
 class Serving:
     """A listening socket and its connections.
 
-    It accepts by itself because `loop.create_server` has no limit on connections, and because what asyncio's own server has
-    accepted just before it is closed stays open until it is garbage (CPython 3.11).
+    It accepts connections itself for two reasons: `loop.create_server` has no limit on them, and connections that asyncio's
+    server accepts just before it is closed stay open until garbage collection (CPython 3.11).
     """
 
     def __init__(
         self, routes: Routes, sock: socket.socket, limits: ConnectionLimits, tls: ListenerTls | None = None
     ) -> None:
-        """`sock` listens and does not block; its maker closes it after `close`."""
+        """`sock` is listening and non-blocking. Its owner closes it after `close`."""
         self._tls = tls
         self.server = TimedServer(routes, limits)
         self._limits = limits
@@ -129,11 +129,11 @@ class Serving:
         self._retry: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Accept connections, those that wait already first."""
+        """Accept connections, starting with those already waiting."""
         self._loop.add_reader(self._sock, self._accept)
 
     async def close(self) -> None:
-        """Accept no more, answer requests in progress if that is quick, and close every connection."""
+        """Stop accepting, answer requests in progress if that is quick, and close all connections."""
         self._loop.remove_reader(self._sock)
         if self._retry is not None:
             self._retry.cancel()
@@ -168,12 +168,12 @@ class Serving:
                 await self._loop.connect_accepted_socket(self.server, connection)
             else:
                 await self._loop.connect_accepted_socket(partial(TlsConnection, self._tls, self._secured), connection)
-                self.server.expected -= 1  # it is one of the broker's handshakes now, which have a limit of their own
-        except OSError:  # the peer has gone
+                self.server.expected -= 1  # it now counts as one of the broker's handshakes, which have their own limit
+        except OSError:  # the peer has disconnected
             self.server.expected -= 1
             connection.close()
 
     def _secured(self) -> RequestHandler:
-        """What a connection gets when its handshake is done."""
+        """Return the handler for a connection after its handshake."""
         self.server.expected += 1
         return self.server()

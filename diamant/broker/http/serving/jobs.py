@@ -1,16 +1,16 @@
 """Jobs: calls that may take longer than their callers wait.
 
-POST <verb>?wait_ms=5000    200 with the result if it was over by then, else 202 with the job
-GET  /v1/jobs               those that are remembered, without their results
-GET  /v1/jobs/<id>          one; ?wait_ms=5000: when it is over, at most so much later
-DELETE /v1/jobs/<id>        end one that leaves nothing half-done (`Route.can_be_ended`), and has begun no erasure or redaction
+POST <verb>?wait_ms=5000    200 with the result if the job ends in time, else 202 with the job
+GET  /v1/jobs               the jobs kept, without their results
+GET  /v1/jobs/<id>          one job; ?wait_ms=5000 waits at most that long for its end
+DELETE /v1/jobs/<id>        cancel a job that can stop halfway (`Route.can_be_ended`) and has started no erasure or redaction
 
-A job runs with or without a waiting caller, and ends with the broker. The number of jobs, their results and the callers
-that wait are bounded (`JobLimits`).
+A job runs whether or not a caller waits, and ends with the broker. The jobs, their results and the waiting callers are bounded
+(`JobLimits`).
 
-No job shows a key or a value of a record. Fields of a result that have one (`Route.not_kept`) go to the caller of the
-POST only; in a job they are null, and they are dropped when that caller stops waiting. The list shows no results. A
-result that answered the POST is not kept, others are for a while.
+No job shows a key or a value of a record. A result's fields with one (`Route.not_kept`) are returned only to the caller of the
+POST. In the job they are null; they are dropped when that caller stops waiting. The list has no results. A result returned to
+the POST is dropped; others are kept for a while.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _real_clock = SystemClock()
 
 
 def error_fields(error: BaseException) -> dict[str, Any]:
-    """A failure in JSON: a sentence, a word and the status; of an unexpected one only that it happened."""
+    """Return a failure for JSON: a sentence, a code and the status. An unexpected failure has no details."""
     if isinstance(error, VerbError):
         return {"error": str(error), "code": error.code, "status": error.status}
     if isinstance(error, JsonError):
@@ -62,13 +62,13 @@ _codes = {
 
 
 class HttpJob:
-    """One call. `state` is running, done or failed."""
+    """One job. `state` is running, done or failed."""
 
     def __init__(self, number: int, verb: str, not_kept: Sequence[str] = (), *, can_be_ended: bool = False) -> None:
         self.id = str(number)
         self._can_be_ended = can_be_ended
         self.is_ended = False
-        """True once a caller has asked it to end."""
+        """True once a caller has cancelled it."""
         self._not_kept = not_kept
         self._is_left = False
         self.verb = verb
@@ -77,17 +77,17 @@ class HttpJob:
         self.started_ms = _real_clock.now_ms()
         self.ended_ms: int | None = None
         self.result: Mapping[str, Any] | None = None
-        """Of a job that is done, as long as it is kept."""
+        """The result of a finished job, as long as it is kept."""
         self.error: dict[str, Any] | None = None
         self.result_bytes = 0
         self.task: asyncio.Task[None] | None = None
 
     def forget_result(self) -> None:
-        """Keep of the result only that there was one."""
+        """Drop the result, but record that there was one."""
         self.result, self.result_bytes = None, 0
 
     def leave(self) -> None:
-        """The caller has stopped waiting for the POST's own answer."""
+        """Drop what only the POST may return: its caller has stopped waiting."""
         self._is_left = True
         self.result = self._kept
 
@@ -98,7 +98,7 @@ class HttpJob:
         return {**self.result, **{name: None for name in self._not_kept if name in self.result}}
 
     def end(self, result: Mapping[str, Any]) -> None:
-        """Be done."""
+        """Mark the job done."""
         self.result, self.state = result, DONE
         self.result_bytes = len(json.dumps(result))
         if self._is_left:
@@ -106,16 +106,16 @@ class HttpJob:
 
     @property
     def can_be_ended(self) -> bool:
-        """True if it may be ended early: an erasure that has begun would continue by itself."""
+        """True if it may be cancelled. After starting an erasure it may not: the erasure would continue by itself."""
         return self._can_be_ended and self.progress.job_id is None and self.state == RUNNING
 
     @property
     def href(self) -> str:
-        """The path of its status."""
+        """The path of the job's status."""
         return f"/v1/jobs/{self.id}"
 
     def to_fields(self, *, with_result: bool = True) -> dict[str, Any]:
-        """As JSON has it. Times are of the real clock."""
+        """Return the job for JSON. Times are those of the real clock."""
         fields: dict[str, Any] = {
             "id": self.id,
             "href": self.href,
@@ -135,7 +135,7 @@ class HttpJob:
 
 
 class Jobs:
-    """The jobs of a broker; on the loop thread."""
+    """The jobs of a broker. Belongs to the loop thread."""
 
     def __init__(self, limits: JobLimits = DEFAULT_LIMITS.jobs) -> None:
         self._limits = limits
@@ -152,14 +152,14 @@ class Jobs:
         return job_id in self._by_id
 
     def list(self) -> list[HttpJob]:
-        """All that are remembered, the latest first."""
+        """Return all jobs kept, latest first."""
         return list(reversed(self._by_id.values()))
 
     def get(self, job_id: str) -> HttpJob:
-        """One; raises NotFound."""
+        """Return one job. Raises NotFound."""
         found = self._by_id.get(job_id)
         if found is None:
-            raise NotFound(f"there is no such job: the last {self._limits.most} are remembered, until the broker stops")
+            raise NotFound(f"there is no such job: the last {self._limits.most} are kept, until the broker stops")
         return found
 
     def begin(
@@ -170,7 +170,7 @@ class Jobs:
         *,
         can_be_ended: bool = False,
     ) -> HttpJob:
-        """Start a job; `verb` names it without keys or values, `not_kept` fields of its result that have some. Raises TooMany."""
+        """Start a job. `verb` names it, without keys or values; `not_kept` are result fields with keys or values. TooMany."""
         if self._is_closed:
             raise asyncio.CancelledError
         self._make_room()
@@ -180,7 +180,7 @@ class Jobs:
         return job
 
     async def wait(self, job: HttpJob, wait_ms: int) -> None:
-        """Return when a job is over, at most `wait_ms` later; at once if too many wait already."""
+        """Wait at most `wait_ms` for a job to end. Returns at once if too many callers wait already."""
         if job.task is None or job.state != RUNNING or not wait_ms or self._waiters >= self._limits.waiting:
             return
         self._waiters += 1
@@ -190,26 +190,26 @@ class Jobs:
             self._waiters -= 1
 
     async def end(self, job: HttpJob) -> None:
-        """End a job that is not over; raises NotPossible."""
+        """Cancel an unfinished job. Raises NotPossible."""
         if job.state != RUNNING or job.task is None:
             return
         if not job.can_be_ended:
             job_id = job.progress.job_id
             how = "it ends by itself" if job_id is None else f"POST /v1/cancel ends {job_id}"
-            raise NotPossible(f"job {job.id}, {job.verb}, cannot be ended half-way: {how}")
+            raise NotPossible(f"job {job.id}, {job.verb}, cannot be cancelled halfway: {how}")
         job.is_ended = True
         job.task.cancel()
         await asyncio.wait({job.task})
 
     def take_result(self, job: HttpJob) -> Mapping[str, Any]:
-        """Return the result of a finished job to the caller that began it, and drop it."""
+        """Return the result of a finished job to the caller that started it, and drop it."""
         result = job.result
         assert result is not None
         job.forget_result()
         return result
 
     async def close(self) -> None:
-        """End all."""
+        """End all jobs."""
         self._is_closed = True
         tasks = [job.task for job in self._by_id.values() if job.task is not None and not job.task.done()]
         for task in tasks:
@@ -219,7 +219,7 @@ class Jobs:
         for timer in self._forgetting.values():
             timer.cancel()
         for job in self._by_id.values():
-            if job.state == RUNNING:  # cancelled before it had its first turn
+            if job.state == RUNNING:  # cancelled before its first turn
                 job.error, job.state = error_fields(asyncio.CancelledError()), FAILED
 
     async def _run(self, job: HttpJob, run: Callable[[Progress], Awaitable[Mapping[str, Any]]]) -> None:
@@ -229,7 +229,7 @@ class Jobs:
                 self._limits.keep_result_s, self._forget_result, job
             )
         except asyncio.CancelledError as error:
-            ended = NotPossible(f"job {job.id}, {job.verb}, was ended before it was over")
+            ended = NotPossible(f"job {job.id}, {job.verb}, was cancelled before its end")
             job.error, job.state = error_fields(ended if job.is_ended else error), FAILED
         except Exception as error:
             if not isinstance(error, VerbError | JsonError):
@@ -247,7 +247,7 @@ class Jobs:
         self._forget(over)
 
     def _trim_results(self, latest: HttpJob) -> None:
-        """Forget whole jobs, for a job without its result would be a riddle; never the one that has just ended."""
+        """Discard whole jobs, since a job without its result is no use; never the job that has just ended."""
         total = sum(job.result_bytes for job in self._by_id.values())
         for job in [*self._by_id.values()]:
             if total <= self._limits.result_bytes:

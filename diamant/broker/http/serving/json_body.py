@@ -1,8 +1,8 @@
-"""Common rules of all paths below `/v1`: allowed callers, JSON bodies, and errors.
+"""Rules shared by all paths below `/v1`: allowed callers, JSON bodies, and errors.
 
-A browser on the machine can be made to send requests here by any page it shows. So the Host header must be a name of this
-broker (a page whose own name was made to point here sends that name), a body must be declared as JSON (a form cannot),
-and no header allows other origins to read an answer.
+Any web page can make a browser on this machine send requests here. So the Host header must be a name of this broker (DNS
+rebinding sends the page's own name), a body must be declared as JSON (a form cannot do that), and no header allows other origins
+to read a response.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from aiohttp import web
 
 MAX_BODY_BYTES = 64 * 1024
-"""Of a request, unless its row says otherwise."""
+"""The largest body, unless its row says otherwise."""
 
 MAX_KEYED_BODY_BYTES = 8 * 1024 * 1024
-"""Of one with a key or a certificate: a key of 6 MiB in base64. A certificate about a key in 1,000 partitions has some 2 MB.
-Parsing this much keeps the loop for less than 0.1 s.
+"""The same with a key or a certificate: a key of 6 MiB in base64. A certificate of 1,000 partitions has about 2 MB.
+Parsing this much blocks the loop for less than 0.1 s.
 """
 
 JSON_TYPE = "application/json"
@@ -27,7 +27,7 @@ _LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhos
 
 
 class JsonError(Exception):
-    """A request that is answered by a status and a sentence."""
+    """An error answered by a status and a sentence."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class JsonError(Exception):
 
 
 def check_host(request: web.BaseRequest, own_names: Container[str]) -> None:
-    """Refuse a request whose Host is neither loopback, nor the address it arrived at, nor in `own_names`."""
+    """Refuse a request whose Host is neither loopback, nor the address at which it arrived, nor in `own_names`."""
     host = host_name(request.headers.get("Host", ""))
     if host in _LOOPBACK_NAMES or host in own_names:
         return
@@ -51,14 +51,14 @@ def check_host(request: web.BaseRequest, own_names: Container[str]) -> None:
 
 
 def host_name(host: str) -> str:
-    """The Host header without its port, in small letters; without the brackets of an IPv6 address."""
+    """Return the Host header in lower case, without its port and the brackets of an IPv6 address."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.rpartition(":")[0].lower() if ":" in host else host.lower()
 
 
 def check_type(request: web.BaseRequest) -> None:
-    """Refuse what is not declared as JSON; a POST without a body is to say so, too."""
+    """Refuse a request not declared as JSON, even a POST without a body."""
     if request.content_type != JSON_TYPE:
         raise JsonError(415, f"Content-Type is {request.content_type}, expected {JSON_TYPE}")
 
@@ -66,9 +66,9 @@ def check_type(request: web.BaseRequest) -> None:
 async def read_object(
     request: web.BaseRequest, *, may_be_empty: bool = False, most: int = MAX_BODY_BYTES
 ) -> dict[str, Any]:
-    """The JSON object that a request carries, of `most` bytes; with `may_be_empty` no body counts as one without fields."""
+    """Return the JSON object in a request, of at most `most` bytes. With `may_be_empty`, no body is an empty object."""
     if request.content_length is not None and request.content_length > most:
-        raise JsonError(413, f"the body has {request.content_length} bytes, {most} are possible")
+        raise JsonError(413, f"the body has {request.content_length} bytes, expected at most {most}")
     body = bytearray()
     try:
         async for chunk in request.content.iter_any():
@@ -89,7 +89,7 @@ async def read_object(
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse what readers take for different things: of a certificate, one of them would not be what was signed."""
+    """Refuse duplicate names, which readers interpret differently: one reading of a certificate would not be the signed one."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name is given twice in an object")
@@ -97,7 +97,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_int(request: web.BaseRequest, name: str, default: int, least: int, most: int) -> int:
-    """A whole number from the query."""
+    """Return an integer from the query."""
     text = request.query.get(name)
     if text is None:
         return default

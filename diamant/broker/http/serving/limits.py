@@ -7,39 +7,39 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Each connection has one request. It must end within its time, from the accept to the last byte, so that neither silent nor
-    slow peers keep resources. The time grows by the request's wait for a job, and by the time that its body takes at
-    `min_bytes_per_second`.
+    """Limits of connections. Each carries one request and must end within `timeout_s`, from the accept to the last byte, so
+    that silent or slow peers hold no resources. The time is extended by the request's wait for a job, and by the time that its
+    body takes at `min_bytes_per_second`.
     """
 
     most: int = 64
-    """Beyond that the oldest connection without a request gives way."""
+    """Beyond this number, the oldest connection without a request is closed."""
     most_for_probes: int = 16
-    """So many more are accepted if all others have sent a request: for probes only."""
+    """Additional connections, accepted only for probes when all others have sent a request."""
     timeout_s: float = 10.0
     min_bytes_per_second: int = 256 * 1024
     close_timeout_s: float = 1.0
     accept_retry_s: float = 1.0
-    """The pause after the system has refused to accept."""
+    """The pause after a failed accept."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """The oldest jobs that are over are forgotten first. While `most` are in progress no other begins (429)."""
+    """Limits of jobs. The oldest finished jobs are discarded first. While `most` are in progress, new ones are refused (429)."""
 
     most: int = 100
-    """Jobs that are remembered."""
+    """The number of jobs kept."""
     result_bytes: int = 16 * 1024 * 1024
-    """Of all results together."""
+    """The total size of all results."""
     waiting: int = 32
-    """Requests that wait at once; others are answered without waiting."""
+    """Requests that wait at the same time. Others are answered without waiting."""
     keep_result_s: float = 600.0
-    """The time for which a result is kept that answered no POST."""
+    """The time for which a result is kept if no POST has returned it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Bodies have limits of their own: `Route.max_body_bytes`."""
+    """All limits. Bodies have their own: `Route.max_body_bytes`."""
 
     connections: ConnectionLimits = ConnectionLimits()
     jobs: JobLimits = JobLimits()

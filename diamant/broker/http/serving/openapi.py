@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the HTTP port, made of the rows that answer it: `/v1/openapi.json`."""
+"""The OpenAPI 3.1 document of the HTTP port, made from its rows: `/v1/openapi.json`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JSON = "application/json"
 WAIT_PARAM = Param(
     "wait_ms",
     "integer",
-    "How long to wait for the end; after that the answer is 202 and the job.",
+    "How long to wait for the end. After that, the response is 202 with the job.",
     default=DEFAULT_WAIT_MS,
     least=0,
     most=MAX_WAIT_MS,
@@ -81,7 +81,7 @@ def document(routes: Iterable[Route], *, needs_token: bool) -> Part:
         "info": {
             "title": "Diamant",
             "version": __version__,
-            "description": "What a Diamant broker does beyond Kafka's protocol. Times are milliseconds since the Unix epoch.",
+            "description": "A Diamant broker's operations beyond Kafka's protocol. Times are milliseconds since the Unix epoch.",
         },
         "paths": paths,
         "components": {
@@ -113,14 +113,14 @@ def _operation(route: Route, *, needs_token: bool) -> Part:
         "responses": {
             "200": {"description": route.answer, "content": {JSON: {"schema": {"type": "object"}}}},
             "default": {
-                "description": "What is wrong, and what to do.",
+                "description": "The error, and what to do about it.",
                 "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}},
             },
         },
     }
     if route.is_job:
         operation["responses"]["202"] = {
-            "description": "It continues as a job.",
+            "description": "The call continues as a job.",
             "headers": {"Location": {"schema": {"type": "string"}}},
             "content": {JSON: {"schema": {"$ref": "#/components/schemas/Job"}}},
         }

@@ -1,4 +1,4 @@
-"""A row of the HTTP table: its path, its parameters, its function, and the function's argument.
+"""Rows of the HTTP table: path, parameters and function, and the function's argument.
 
 A module below `http/endpoints/` has its rows in `ROUTES`:
 
@@ -14,13 +14,13 @@ A module below `http/endpoints/` has its rows in `ROUTES`:
         ),
     )
 
-and is entered in `serving/table.py` with the paths of its rows; it is imported with the first request there.
-Parameters are checked before the row's function is called: unknown ones, missing ones, wrong types and numbers out of range
-are answered by 400. The OpenAPI document is made of the rows, so what is not in a row does not exist.
+and an entry in `serving/table.py` with their paths. It is imported with the first request to them.
+Parameters are validated before the function is called: unknown or missing ones, wrong types and numbers out of range are
+answered by 400. The OpenAPI document is made from the rows, so it is complete.
 
-The function returns what becomes the JSON (an object, or something with `to_fields`), or a whole `web.Response`. It raises
-`VerbError` or `JsonError` for what is the caller's matter. With `is_job` it runs as a job, which a POST waits for up to
-`?wait_ms=` (docs/reference/http.md), and tells of its progress through `call.progress`.
+The function returns the JSON (a mapping, or an object with `to_fields`), or a whole `web.Response`. It raises `VerbError` or
+`JsonError` for errors of the caller. With `is_job` it runs as a job: a POST waits for it up to `?wait_ms=`
+(docs/reference/http.md), and it reports its progress to `call.progress`.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from diamant.broker.http.serving.token import TokenCheck
 
 ParamType: TypeAlias = Literal["string", "integer", "boolean", "strings", "object", "key", "any"]
-"""`strings`: a list of texts; in a query the parameter is given several times. `key`: see `client/record_key.py`, the
-function gets bytes. `any`: no check at all."""
+"""`strings`: a list of texts; in a query, the parameter is repeated. `key`: see `client/record_key.py`; the function gets
+bytes. `any`: not validated."""
 
 MAX_INTEGER = (1 << 63) - 1
 
 
 class HasFields(Protocol):
-    """A value that knows its JSON."""
+    """A value that can be converted for JSON."""
 
     def to_fields(self) -> dict[str, Any]:
-        """Return it."""
+        """Return the value for JSON."""
         ...
 
 
@@ -67,7 +67,7 @@ class Param(NamedTuple):
     most: int = MAX_INTEGER
 
     def parse(self, found: Any, where: str) -> Any:
-        """Return the value of JSON that was `found` as the function gets it; raises JsonError (400)."""
+        """Validate a JSON value and convert it for the function. Raises JsonError (400)."""
         if self.type == "any":
             return found
         if self.type == "key":
@@ -91,7 +91,7 @@ class Param(NamedTuple):
         return found
 
     def parse_texts(self, found: list[str]) -> Any:
-        """Return the value of what a query has under this name."""
+        """Validate the texts of a query parameter and convert them for the function. Raises JsonError (400)."""
         where = "the query's"
         if self.type == "strings":
             return self.parse(found, where)
@@ -112,7 +112,7 @@ class Param(NamedTuple):
 
 @dataclass(slots=True)
 class Call:
-    """One request, checked: the steps of its path, its query and its body by name, with defaults for what was left out."""
+    """A validated request: the steps of its path, its query and its body by name, including defaults."""
 
     services: Services
     request: web.BaseRequest
@@ -121,14 +121,14 @@ class Call:
     fields: Mapping[str, Any]
     progress: Progress = field(default_factory=Progress)
     extend: Callable[[float], None] = lambda _seconds: None
-    """Has the connection live so many seconds longer."""
+    """Extends the life of the connection by a number of seconds."""
     closing: Event = field(default_factory=Event)
-    """Set once the port is being closed: answers without an end are to end."""
+    """Set when the port closes: endless responses must then end."""
     token: TokenCheck | None = None
     denial: Callable[[], str | None] = lambda: None
-    """The sentence that denies the request by now; None while the client may. For answers without an end."""
+    """Returns the sentence that denies the request now; None while it is allowed. For endless responses."""
     may_know: Callable[[str], bool] = lambda _topic: True
-    """True for a topic that the client may DESCRIBE. For answers about other things that name topics."""
+    """True for a topic that the client may DESCRIBE. For responses about other things that name topics."""
 
 
 Result: TypeAlias = "Mapping[str, Any] | HasFields | web.StreamResponse"
@@ -136,7 +136,7 @@ Handle: TypeAlias = Callable[[Call], Awaitable[Result]]
 
 
 class Route(NamedTuple):
-    """One method at one path; `{name}` in a path stands for any one step. GET answers HEAD, too."""
+    """One method at one path. `{name}` in a path matches any single step. GET answers HEAD, too."""
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
@@ -145,33 +145,33 @@ class Route(NamedTuple):
     query: tuple[Param, ...] = ()
     fields: tuple[Param, ...] = ()
     changes_data: bool = False
-    """True for what needs the token where one is needed: it changes what is stored, or how the broker behaves, or it hands out
+    """True if the request requires the token, on a broker with one: it changes data or the broker's behaviour, or returns
     records.
     """
     is_job: bool = False
     not_kept: tuple[str, ...] = ()
-    """Fields of a job's result that hold a key: only the POST itself is answered with them, in the job they are null."""
+    """Fields of a job's result with a key. Only the POST itself returns them; in the job they are null."""
     can_be_ended: bool = False
-    """Of a job: it leaves nothing half-done if it ends before it is over."""
+    """True for a job that can be cancelled without leaving anything half done."""
     takes_any_body: bool = False
-    """The function reads the body by itself."""
+    """True if the function reads the body itself."""
     takes_any_query: bool = False
-    answer: str = "What the summary says, as a JSON object."
-    """For the OpenAPI document: what a success answers."""
+    answer: str = "A JSON object, as the summary says."
+    """The description of a successful response, for the OpenAPI document."""
     max_body_bytes: int = MAX_BODY_BYTES
     max_wait_ms: int = 0
-    """The time that the function may wait; the connection lives for so much longer."""
+    """The longest wait of the function. It extends the life of the connection."""
     refuse: Callable[[int, str], web.StreamResponse] | None = None
-    """Of a page for people, which is not in the OpenAPI document: makes the answer for those who have no token."""
+    """For pages, which are not in the OpenAPI document: makes the response for clients without a token."""
 
 
 def row_name(row: Route) -> str:
-    """Its method and path, by which the other tables know it."""
+    """Return the method and path of a row: its key in other tables."""
     return f"{row.method} {row.path}"
 
 
 def matched(template: str, steps: list[str]) -> dict[str, str] | None:
-    """Return what the steps of a path (without the first, empty one) are called in a template; None if they do not fit."""
+    """Match the steps of a path (without the first, empty one) to a template. Returns steps by name; None without a match."""
     expected = template.split("/")[1:]
     if len(expected) != len(steps):
         return None

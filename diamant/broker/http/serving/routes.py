@@ -1,7 +1,6 @@
-"""The answers of the HTTP port: `/metrics`, `/health` and the paths below `/v1`.
+"""The responses of the HTTP port: `/metrics`, `/health` and the paths below `/v1`.
 
-It is large, so it is imported with the first connection; an endpoint is imported with the first request for it
-(`table.py`).
+It is large, so it is imported with the first connection; endpoints with the first request to them (`table.py`).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ T = TypeVar("T")
 
 
 class Routes:
-    """The rows imported so far, and their answers. GET answers HEAD, too. `http/serving/route.py`: how to add a row."""
+    """The rows imported so far, and their responses. GET answers HEAD, too. `http/serving/route.py` explains how to add a row."""
 
     def __init__(
         self,
@@ -56,9 +55,9 @@ class Routes:
         token: TokenCheck,
         limits: HttpLimits = DEFAULT_LIMITS,
     ) -> None:
-        """`endpoints`: modules with `ROUTES` by the path below which they lie, the longest prefix of whole steps counts.
+        """`endpoints`: modules with `ROUTES` by path prefix. The longest prefix of whole steps applies.
 
-        `started_s`: when the broker was ready, on the monotonic clock.
+        `started_s`: the time at which the broker was ready, on the monotonic clock.
         """
         self._endpoints = endpoints
         self.services = services
@@ -66,13 +65,13 @@ class Routes:
         self._scrape: asyncio.Task[tuple[bytes, str]] | None = None
         self._token = token
         self._owners: dict[str, Caller] = {}
-        """Those who began the jobs."""
+        """The callers that started the jobs, by job ID."""
         self.limits = limits
         self.jobs = Jobs(limits.jobs)
         self.extend: Callable[[web.BaseRequest, float], None] = lambda _request, _seconds: None
-        """Has the connection of a request live so much longer."""
+        """Extends the life of a request's connection, in seconds."""
         self.is_for_probes: Callable[[web.BaseRequest], bool] = lambda _request: False
-        """Notes that a request has come; whether its connection is for probes only."""
+        """Records that a request has arrived. Returns True if its connection is for probes only."""
         self._closing = asyncio.Event()
         self._modules: dict[str, ModuleType] = {}
         self._rows: list[Route] = [
@@ -80,7 +79,7 @@ class Routes:
                 "GET",
                 "/metrics",
                 self._metrics,
-                "Metrics as Prometheus reads them.",
+                "Metrics in Prometheus's text format.",
                 answer="Text, not JSON.",
                 takes_any_query=True,
             ),
@@ -91,14 +90,14 @@ class Routes:
                 "GET",
                 "/v1/jobs/{id}",
                 self._get_job,
-                "One job with its progress, and its result or error when it has ended.",
+                "One job with its progress and, at its end, its result or error.",
                 query=(WAIT_PARAM._replace(default=0, doc="How long to wait for the end."),),
             ),
             Route(
                 "DELETE",
                 "/v1/jobs/{id}",
                 self._end_job,
-                "End a job that leaves nothing half-done (its `can_be_ended` is true), and return it.",
+                "Cancel a job (its `can_be_ended` must be true), and return it.",
                 changes_data=True,
             ),
         ]
@@ -106,13 +105,13 @@ class Routes:
     # -- the table -------------------------------------------------------------------------------------------------------
 
     def _module_of(self, path: str) -> str | None:
-        """The module that a path belongs to; None if there is none."""
+        """Return the module for a path; None if there is none."""
         steps = path.split("/")
         prefixes = ("/".join(steps[:count]) for count in range(len(steps), 1, -1))
         return next((self._endpoints[prefix] for prefix in prefixes if prefix in self._endpoints), None)
 
     async def load_all(self) -> list[Route]:
-        """Import every module that answers; all rows."""
+        """Import all endpoint modules and return all rows."""
         for name in self._endpoints.values():
             await self._load(name)
         return list(self._rows)
@@ -126,7 +125,7 @@ class Routes:
             self._rows += module.ROUTES
 
     async def _find(self, path: str, steps: list[str]) -> dict[str, tuple[Route, dict[str, str]]]:
-        """The rows at a path by method; those with names in the place of steps give way to those that say them."""
+        """Return the rows at a path by method. Literal steps take precedence over named ones."""
         name = self._module_of(path)
         if name is not None:
             await self._load(name)
@@ -137,10 +136,10 @@ class Routes:
                 found[row.method] = (row, names)
         return found
 
-    # -- an answer -------------------------------------------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------------------------------------
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer any request; the connection is closed after it."""
+        """Answer any request. The connection is then closed."""
         try:
             response = await self._answer(request)
         except (JsonError, VerbError) as error:
@@ -150,7 +149,7 @@ class Routes:
                 raise
             response = _error_response(error)
         except ConnectionResetError as error:
-            response = _error_response(error)  # the client has gone
+            response = _error_response(error)  # the client has disconnected
         except Exception as error:
             logger.exception("%s %s failed", request.method, _first_steps(request.path))
             response = _error_response(error)
@@ -159,13 +158,15 @@ class Routes:
         return response
 
     async def close(self) -> None:
-        """End the jobs, and the answers that have no end."""
+        """End all jobs and all endless responses."""
         self._closing.set()
         await self.jobs.close()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if self.is_for_probes(request) and request.path not in PROBES:
-            sentence = f"{self.limits.connections.most} other connections are at work: only {', '.join(PROBES)} are answered now"
+            sentence = (
+                f"{self.limits.connections.most} other connections are busy: only {', '.join(PROBES)} are answered now"
+            )
             return web.json_response({"error": sentence, "code": "too-many"}, status=503)
         steps = [unquote(step) for step in request.rel_url.raw_path.split("/")[1:]]
         methods = await self._find(request.path, steps)
@@ -191,7 +192,7 @@ class Routes:
         if row.changes_data and (refusal := self._token.refusal(*given)) is not None:
             return await self._refused(row, request, caller or NO_ONE, *refusal)
         if caller is None:
-            caller = NO_ONE  # a wrong token is none, for what needs none
+            caller = NO_ONE  # a wrong token counts as none where none is needed
         return await self._handled(row, names, request, caller)
 
     async def _refused(
@@ -213,7 +214,7 @@ class Routes:
         return web.json_response({"error": sentence, "code": code}, status=status, headers=headers)
 
     def _denial(self, row: Route, caller: Caller, request: web.BaseRequest, named: Mapping[str, Any]) -> str | None:
-        """The authorizer's, if there is one and it denies."""
+        """Return the authorizer's denial, if there is one."""
         verb = verb_of(row_name(row), named)
         if not verb or (verb == "job" and self._owners.get(named["id"]) == caller):
             return None
@@ -275,13 +276,13 @@ class Routes:
         return web.json_response(job.to_fields(), status=202, headers={"Location": job.href})
 
     def _own_names(self) -> set[str]:
-        """The names by which this broker is known: those it tells clients, and the one that HTTP was told to listen on."""
+        """Return the broker's host names: those advertised to clients, and that of diamant.http.listen."""
         listeners = [*self.services.node.config.advertised_listeners]
         if self.services.node.config.http_listener is not None:
             listeners.append(self.services.node.config.http_listener)
         return {listener.host.lower() for listener in listeners if listener.host not in META_ADDRESSES}
 
-    # -- rows of its own -------------------------------------------------------------------------------------------------
+    # -- this module's rows ----------------------------------------------------------------------------------------------
 
     async def _openapi(self, _call: Call) -> Mapping[str, Any]:
         rows = [row for row in await self.load_all() if row.refuse is None]
@@ -306,7 +307,7 @@ class Routes:
         return job.to_fields()
 
     async def _metrics(self, _call: Call) -> web.Response:
-        # Requests that come while the text is being made get the same text.
+        # Requests that arrive while the text is being made get the same text.
         if self._scrape is None:
             self._scrape = asyncio.create_task(self._make_metrics())
         body, content_type = await asyncio.shield(self._scrape)
@@ -339,19 +340,19 @@ class Routes:
 
 
 def _metrics_module() -> ModuleType:
-    """Import what makes metrics: a page does not wait for it."""
+    """Import the metrics module late: a page does not wait for it."""
     from diamant.broker.metrics import prometheus
 
     return prometheus
 
 
 def _leaves_line(row: Route, named: Mapping[str, Any]) -> bool:
-    """True if a request is of those that the audit log has; `named` is what it names."""
+    """True if the audit log records the request. `named`: the fields of its path, query and body."""
     return row.changes_data or verb_of(row_name(row), named) in READING_KEYS
 
 
 async def _audited(audit: AuditLog, deed: Deed, work: Awaitable[T]) -> T:
-    """The result of `work`, when a line in the audit log says how it ended."""
+    """Return the result of `work` after its outcome is in the audit log."""
     try:
         result = await work
     except BaseException as error:
@@ -364,11 +365,11 @@ async def _audited(audit: AuditLog, deed: Deed, work: Awaitable[T]) -> T:
 
 
 def _query(row: Route, request: web.BaseRequest) -> dict[str, Any]:
-    """The values of a query, checked, with defaults. Raises JsonError."""
+    """Return the validated values of a query, with defaults. Raises JsonError."""
     params = {param.name: param for param in ((*row.query, WAIT_PARAM) if row.is_job else row.query)}
     unknown = [name for name in request.query if name not in params]
     if unknown:
-        raise JsonError(400, f"unknown parameters in the query: {_names(unknown)}; possible: {_names(params)}")
+        raise JsonError(400, f"unknown parameters in the query: {_names(unknown)}; expected: {_names(params)}")
     found = {}
     for name, param in params.items():
         if name in request.query:
@@ -381,7 +382,7 @@ def _query(row: Route, request: web.BaseRequest) -> dict[str, Any]:
 
 
 async def _fields(row: Route, request: web.BaseRequest) -> dict[str, Any]:
-    """The fields of a body, checked, with defaults; none if the function itself reads the body. Raises JsonError."""
+    """Return the validated fields of a body, with defaults; none if the function reads the body itself. Raises JsonError."""
     if row.takes_any_body or request.method not in ("POST", "PUT"):
         return {}
     body = await read_object(
@@ -390,7 +391,7 @@ async def _fields(row: Route, request: web.BaseRequest) -> dict[str, Any]:
     params = {param.name: param for param in row.fields}
     unknown = [name for name in body if name not in params]
     if unknown:
-        raise JsonError(400, f"unknown fields in the body: {_names(unknown)}; possible: {_names(params)}")
+        raise JsonError(400, f"unknown fields in the body: {_names(unknown)}; expected: {_names(params)}")
     found = {}
     for name, param in params.items():
         if body.get(name) is not None:
@@ -433,5 +434,5 @@ def _without_status(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first_steps(path: str) -> str:
-    """Enough of a path to know the verb: further steps may be names that users gave."""
+    """Return the first steps of a path, enough to identify the verb: later steps may be names given by users."""
     return "/".join(path.split("/")[:3])[:60]

@@ -1,7 +1,7 @@
-"""The broker's HTTP port: bound at the start, served from the first connection on.
+"""The broker's HTTP port: bound at startup, served from the first connection on.
 
-Before the first connection there is only a listening socket: aiohttp takes some tenths of a second and 17 MB, so it is
-imported in a thread when it is needed, while the first peer waits in the socket's queue.
+Until the first connection there is only a listening socket. aiohttp takes a few tenths of a second and 17 MB, so it is imported
+in a thread on demand, while the first peer waits in the socket's queue.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BACKLOG = 64
-"""Connections that wait to be accepted."""
+"""The queue of connections waiting to be accepted."""
 
 
 class HttpServer:
-    """Serves HTTP for a broker. `start` and `close` on its loop thread."""
+    """Serves HTTP for a broker. `start` and `close` run on its loop thread."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class HttpServer:
         limits: HttpLimits,
         tls: ListenerTls | None = None,
     ) -> None:
-        """`sock` is bound and does not block; it belongs to this object. `endpoints`: modules of routes by path."""
+        """`sock` is bound and non-blocking, and now belongs to this object. `endpoints`: modules of routes by path."""
         self._limits = limits
         self._tls = tls
         self._endpoints = endpoints
@@ -60,7 +60,7 @@ class HttpServer:
         self._token: TokenCheck | None = None
 
     def start(self) -> None:
-        """Listen. A wrong or missing token is logged here, not with the first request that needs it."""
+        """Listen. Logs an invalid or missing token now, not at the first request that needs it."""
         listener, path = self._token_source
         if path or not listener.host.startswith("127."):
             from diamant.broker.http.serving.token import load_token_check
@@ -70,7 +70,7 @@ class HttpServer:
         asyncio.get_running_loop().add_reader(self._sock, self._someone_connects)
 
     async def close(self) -> None:
-        """Close the port and every connection. Closing twice is harmless."""
+        """Close the port and all connections. Does nothing the second time."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -83,13 +83,13 @@ class HttpServer:
         self._sock.close()
 
     def hand_over(self, services: Services) -> None:
-        """Serve others from the next request on."""
+        """Serve other services from the next request on."""
         self._services = services
         if self._routes is not None:
             self._routes.services = services
 
     def abandon(self) -> None:
-        """Release the port without waiting for anything; for a start that fails."""
+        """Release the port without waiting, after a failed start."""
         self._is_closed = True
         asyncio.get_running_loop().remove_reader(self._sock)
         self._sock.close()
@@ -128,7 +128,7 @@ def open_http(
     limits: HttpLimits = DEFAULT_LIMITS,
     tls: ListenerTls | None = None,
 ) -> HttpServer | None:
-    """Answer HTTP if it is wanted and possible: what only looks on does not keep a broker from its work."""
+    """Open HTTP if it is configured and possible. A broker starts even if its HTTP port cannot be opened."""
     addresses = services.node.addresses
     if listener is None:
         return None

@@ -1,6 +1,6 @@
-"""The table of HTTP: the module that answers below a path, without importing any.
+"""The table of HTTP: the endpoint module for each path prefix, without importing any.
 
-A path belongs to the longest prefix (of whole steps) that is here. A module that is not installed is skipped.
+A path belongs to its longest prefix (of whole steps) in the table. A module that is not installed is skipped.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The bearer tokens of HTTP: who asks, and whether requests that change data need one.
+"""The bearer tokens of HTTP: they identify the caller, and requests that change data may require one.
 
-They are in a file (`diamant.http.token.file`), which is read at the start and should be its owner's alone (mode 0600):
+They are in a file (`diamant.http.token.file`), read at startup, which only its owner should be able to read (mode 0600):
 
-    a line without a name       a token; its owner may do everything over HTTP
-    name:token lines            several, each of the principal User:name, for whom the authorizer decides; two lines of one name
-                                while a token is being replaced; # begins a comment
+    a line without a name       one token that allows everything over HTTP
+    name:token lines            tokens of principals User:name, subject to the authorizer; a name may have two lines while its
+                                token is being replaced; # starts a comment
 
-A token has `MIN_TOKEN_BYTES` to `MAX_TOKEN_BYTES`. With a faulty file requests that change data are refused, and the broker runs:
-a mistake here must not open anything. Bounds: `MAX_FILE_BYTES` of tokens.
+A token has `MIN_TOKEN_BYTES` to `MAX_TOKEN_BYTES`. With an invalid file, the broker runs and refuses requests that change data: a
+mistake must not open anything. Bounds: `MAX_FILE_BYTES` of tokens.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ MAX_TOKEN_BYTES = 4096
 MAX_FILE_BYTES = 64 * 1024
 _SCHEME = "bearer"
 COOKIE = "diamant-token"
-"""Keeps the token for a browser."""
+"""The cookie with a browser's token."""
 
 WRONG = "the token is not the one in the broker's diamant.http.token.file"
 
 
 class Token(NamedTuple):
-    """One token, and whose it is; None: it is no one's, and good for everything."""
+    """A token and its principal. None: no principal, and everything is allowed."""
 
     secret: bytes
     principal: Principal | None = None
@@ -45,7 +45,7 @@ class Caller(NamedTuple):
 
     principal: Principal
     may_everything: bool = False
-    """True with the token that has no name."""
+    """True for the token without a name."""
     has_token: bool = False
 
 
@@ -54,10 +54,10 @@ NO_ONE = Caller(ANONYMOUS)
 
 
 class TokenCheck:
-    """Tells who asks, and checks that a request may change data."""
+    """Identifies callers by their tokens, and checks that a request may change data."""
 
     def __init__(self, *, is_needed: bool, tokens: Sequence[Token] = (), problem: str | None = None) -> None:
-        """`problem`: why there is no token although one is needed, for the refusal."""
+        """`problem`: why a needed token is missing, for the refusal."""
         self.is_needed = is_needed
         self._tokens = tokens
         self.problem = problem
@@ -68,14 +68,14 @@ class TokenCheck:
         return bool(self._tokens)
 
     def caller(self, authorization: str | None, cookie: str | None = None) -> Caller | None:
-        """The client with this Authorization header or `COOKIE`; None if its token is wrong."""
+        """Return the client with this Authorization header or `COOKIE`; None if its token is wrong."""
         given = _given(authorization, cookie)
         if given is None:
             return NO_ONE
         found = None
         for token in self._tokens:
-            # All are compared, each in constant time for what is given; their lengths may show, which helps no attacker. A client
-            # may send the whole line, as it stands in the file.
+            # Compares with all tokens, each in constant time. Their lengths may leak, which helps no attacker. A client may send
+            # the whole line of the file.
             line = token.secret if token.principal is None else token.principal.name.encode() + b":" + token.secret
             if hmac.compare_digest(given, line) or (line != token.secret and hmac.compare_digest(given, token.secret)):
                 found = token
@@ -104,20 +104,20 @@ def _given(authorization: str | None, cookie: str | None) -> bytes | None:
 
 
 def load_token_check(listener: Listener, path: str | None) -> TokenCheck:
-    """Return the check for requests to `listener`; `path` is the token's file. Blocks for one small file."""
+    """Return the check for requests to `listener`. `path` is the token file. Blocks while reading one small file."""
     if not path:
         if listener.is_loopback:
             return TokenCheck(is_needed=False)
         logger.warning(
-            "HTTP is open to every client that reaches %s: without a token it reads metrics, status, certificates and what "
-            "there is of a key (explain, count); what changes data or hands out records is refused to all, until "
+            "HTTP is open to every client that reaches %s: without a token, clients can read metrics, status, certificates and "
+            "the state of a key (explain, count). Requests that change data or return records are refused until "
             "diamant.http.token.file names a file with a token (head -c 32 /dev/urandom | base64 > FILE && chmod 600 FILE). "
-            "diamant.http.listen=127.0.0.1:%d is for this machine only",
+            "diamant.http.listen=127.0.0.1:%d restricts HTTP to this machine",
             listener.address if listener.host else f"{listener.address} (every interface)",
             listener.port,
         )
         problem = (
-            f"HTTP is answered at {listener.host or 'every interface'}, which is not loopback only, and there is no token: set "
+            f"HTTP listens on {listener.host or 'every interface'}, not only on loopback, and there is no token: set "
             "diamant.http.token.file for verbs that change data"
         )
         return TokenCheck(is_needed=True, problem=problem)
@@ -149,7 +149,7 @@ def _read(path: str) -> list[Token]:
         principal = Principal(USER, name.strip().decode())
         tokens.append(Token(_checked(secret.strip(), f"the token of line {number}"), principal))
     if len({token.secret for token in tokens}) < len(tokens):
-        raise ValueError("a token stands there twice")
+        raise ValueError("a token occurs twice")
     return tokens
 
 

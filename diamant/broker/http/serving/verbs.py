@@ -1,7 +1,7 @@
-"""The verb that each path stands for, in the words of `security/authorization/own_verbs.py`, which has the needs of each.
+"""The verb of each path. `security/authorization/own_verbs.py` lists the permissions that each verb needs.
 
-A path that is not here needs what the most powerful verbs do, so nothing is opened by being forgotten. `OPEN` needs nothing:
-whether the broker lives, the page's own files, the login.
+A path missing here needs the permissions of the most powerful verbs, so forgetting one opens nothing. `OPEN` needs none: health,
+the page's static files, the login.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ VERBS: Mapping[str, str] = {
     "GET /v1/jobs/{id}": "job",
     "DELETE /v1/jobs/{id}": "job",
 }
-"""By method and path of a row."""
+"""Verbs by a row's method and path."""
 
 NOT_LISTED = "cancel"
-"""The verb of a path that is not here."""
+"""The verb of a path missing from the table."""
 
 WITH = {
     "erase": {"now": "erase now"},
@@ -91,14 +91,14 @@ WITH = {
     "verify": {"key": "verify keys", "where": "verify keys"},
     "explain": {"key": "explain keys", "offset": "explain keys", "tombstones": "explain keys"},
 }
-"""The verb that another becomes by a field of the body that is given."""
+"""Verbs that change with a field of the body: the new verb, by verb and field."""
 
 READING_KEYS = frozenset({"explain keys", "verify keys"})
-"""Verbs that change nothing, and leave a line in the audit log because they tell about records of a key."""
+"""Verbs that change nothing but are in the audit log, because they reveal records of a key."""
 
 
 def verb_of(row: str, fields: Mapping[str, object]) -> str:
-    """The verb of a row with these fields in its body."""
+    """Return the verb of a row with these fields in its body."""
     verb = VERBS.get(row, NOT_LISTED)
     for name, stronger in WITH.get(verb, {}).items():
         given = fields.get(name)

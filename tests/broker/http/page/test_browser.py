@@ -320,7 +320,7 @@ def test_a_large_partition_is_looked_into(page: Page, broker: BlockingBroker) ->
     form.get_by_role("button", name="Look inside").click()
     expect(form.locator(".outcome")).to_contain_text("counting")
     form.get_by_role("button", name="Cancel").click()
-    expect(form.locator(".outcome")).to_contain_text("was ended before it was over")
+    expect(form.locator(".outcome")).to_contain_text("was cancelled before its end")
     figures._large_lock.release()
     form.get_by_role("button", name="Look inside").click()
     expect(form.locator(".outcome")).to_contain_text("Counted.")

@@ -1,6 +1,6 @@
 """Compact and wait over HTTP: `POST /v1/compact`. docs/how-to/compact-on-demand.md has examples.
 
-{"topic": "users", "until": "clean"}        the report, or the job that will have it
+{"topic": "users", "until": "clean"}        the report, or the job that will return it
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ ROUTES = (
         "POST",
         "/v1/compact",
         compact,
-        "Compact a topic now, wait until it is clean, and report what was removed and what stays.",
+        "Compact a topic now, wait until it is clean, and report the records removed and kept.",
         fields=(
-            Param("topic", "string", "The topic; its cleanup.policy has to include compact.", is_required=True),
-            Param("partition", "integer", "One partition of it; all without this.", most=(1 << 31) - 1),
-            Param("until", "string", "How far: tombstones-gone also waits for delete horizons.", CLEAN, choices=UNTIL),
-            Param("forced", "boolean", "Clean what min.compaction.lag.ms protects, too.", default=False),
+            Param("topic", "string", "The topic; its cleanup.policy must include compact.", is_required=True),
+            Param("partition", "integer", "One partition. Default: all.", most=(1 << 31) - 1),
+            Param("until", "string", "The goal: tombstones-gone also waits for horizons.", CLEAN, choices=UNTIL),
+            Param("forced", "boolean", "Ignore min.compaction.lag.ms.", default=False),
             Param(
                 "return_at_horizon",
                 "boolean",
-                "With tombstones-gone: answer at once, with the time of the last horizon (horizon_ms).",
+                "With tombstones-gone: do not wait for the horizons; the response has the last one (horizon_ms).",
                 default=False,
             ),
             Param(
                 "engine",
                 "string",
-                "Where to clean, whatever the size: a thread of the broker, a worker process, or Spark, where a job that fails "
-                "goes to a worker process.",
+                "The engine for all sizes: a thread of the broker, a worker process, or Spark. If a Spark job fails, a worker "
+                "process takes its place.",
                 choices=ENGINES,
             ),
             Param("timeout_ms", "integer", "Stop waiting after this real time; rounds continue.", most=MAX_TIMEOUT_MS),
@@ -56,7 +56,7 @@ ROUTES = (
         changes_data=True,
         is_job=True,
         can_be_ended=True,
-        answer="is_clean, is_reached, horizon_ms, removed and, for each of `partitions`, offsets, bytes and records before and "
-        "after, removed and kept by reason, rounds, runners, what is held back.",
+        answer="is_clean, is_reached, horizon_ms, removed. For each of `partitions`: offsets, bytes and records before and "
+        "after, removed and kept by reason, rounds, runners, ranges held back.",
     ),
 )

@@ -1,7 +1,7 @@
-"""The number of records in a topic, over HTTP: `POST /v1/count`, and in each of its segments: `POST /v1/segments`.
+"""Record counts over HTTP: of a topic (`POST /v1/count`) and of each of its segments (`POST /v1/segments`).
 
 {"topic": "users"}                      bounds, at once
-{"topic": "users", "exact": true}       the numbers, or the job that will have them
+{"topic": "users", "exact": true}       the numbers, or the job that will return them
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ async def count(call: Call) -> TopicRecords:
 
 
 async def segments(call: Call) -> Mapping[str, Any]:
-    """Count the records of each segment, of partitions that are `UNASKED_BYTES` large together, or of all."""
+    """Count the records of each segment, for the first partitions of `UNASKED_BYTES` in total, or for all."""
     left = UNASKED_BYTES
     logs = call.services.explain().logs(call.fields["topic"], call.fields["partition"])
     counted = []
@@ -61,33 +61,33 @@ ROUTES = (
         "POST",
         "/v1/segments",
         segments,
-        "How many records of each kind are in each segment of a topic.",
+        "The number of records of each kind in each segment of a topic.",
         is_job=True,
         can_be_ended=True,
         fields=(
             Param("topic", "string", "The topic.", is_required=True),
-            Param("partition", "integer", "One partition; all without it.", most=(1 << 31) - 1),
-            Param("all", "boolean", "Also partitions beyond the first 64 MiB.", default=False),
+            Param("partition", "integer", "One partition. Default: all.", most=(1 << 31) - 1),
+            Param("all", "boolean", "Include partitions beyond the first 64 MiB.", default=False),
         ),
-        answer="By partition and segment `base_offset`, `bytes` and `counts`; null where they were not counted.",
+        answer="By partition and segment: `base_offset`, `bytes` and `counts`, null if not counted.",
     ),
     Route(
         "POST",
         "/v1/count",
         count,
-        "How many records are in a topic: live, superseded, tombstones, others; and markers of transactions.",
+        "The number of live, superseded, tombstone and other records in a topic, and of transaction markers.",
         is_job=True,
         can_be_ended=True,
         fields=(
             Param("topic", "string", "The topic.", is_required=True),
-            Param("partition", "integer", "One partition; all without it.", most=(1 << 31) - 1),
+            Param("partition", "integer", "One partition. Default: all.", most=(1 << 31) - 1),
             Param(
                 "exact",
                 "boolean",
-                "Read every record; without it the answer is bounds at once, from headers.",
+                "Read every record. By default the response has bounds, at once, from headers.",
                 default=False,
             ),
         ),
-        answer="`is_exact`, and of each kind, in all and by partition, `least` and `most`, which are the same where it is known.",
+        answer="`is_exact`, and for each kind, in total and by partition, `least` and `most`; equal if the number is known.",
     ),
 )

@@ -1,6 +1,6 @@
 """Explanations over HTTP: `POST /v1/explain`, and `POST /v1/ghosts`. docs/how-to/explain.md has the fields and examples.
 
-The key is in the body and not in the path, where access logs of proxies would keep it; and in no job.
+The key is in the body, not in the path, which proxies write to their access logs. No job shows it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ async def explain(call: Call) -> Explanation:
 
 
 async def ghosts(call: Call) -> GhostReport:
-    """List the deletions that groups have missed."""
+    """List the deletions that groups missed."""
     return await call.services.ghosts().of(call.fields["topic"], call.fields["group"])
 
 
@@ -30,31 +30,31 @@ ROUTES = (
         "POST",
         "/v1/explain",
         explain,
-        "Why records are still on the disk, when they go, and what removes them now.",
+        "Explain why records are still on disk, when they will be removed, and how to remove them now.",
         is_job=True,
         can_be_ended=True,
         not_kept=("key",),
         max_body_bytes=MAX_KEYED_BODY_BYTES,
         fields=(
             Param("topic", "string", "The topic.", is_required=True),
-            Param("partition", "integer", "One partition; all without it.", most=(1 << 31) - 1),
+            Param("partition", "integer", "One partition. Default: all.", most=(1 << 31) - 1),
             Param("key", "key", "Every record of this key."),
-            Param("offset", "integer", "The record at this offset, which needs a partition, and all of its key."),
-            Param("tombstones", "boolean", "Every tombstone, and the groups that have not passed it.", default=False),
+            Param("offset", "integer", "The record at this offset (needs a partition), and all others with its key."),
+            Param("tombstones", "boolean", "Every tombstone, and the groups that have not read it.", default=False),
         ),
-        answer="Partition by partition: how clean it is, and each record with its gates and the time at which it goes.",
+        answer="For each partition its clean and dirty ranges, and each record with its gates and the time of its removal.",
     ),
     Route(
         "POST",
         "/v1/ghosts",
         ghosts,
-        "Keys that groups may still hold although they were deleted: the tombstone was removed before they had passed it.",
+        "List deleted keys that groups may still hold: the tombstone was removed before the groups had read it.",
         changes_data=True,  # it hands out keys
         fields=(
             Param("topic", "string", "The topic.", is_required=True),
-            Param("group", "string", "One group; all without it."),
+            Param("group", "string", "One group. Default: all."),
         ),
-        answer="`ghosts`: each with `partition`, `key`, `offset` of its tombstone, `removed_ms` and `groups`. `left_out` are "
-        "only counted. Known since the broker's start.",
+        answer="`ghosts`: each with `partition`, `key`, `offset` of its tombstone, `removed_ms` and `groups`. `left_out` is the "
+        "number of others. Recorded since the broker's start.",
     ),
 )

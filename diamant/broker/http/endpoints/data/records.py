@@ -1,12 +1,12 @@
-"""Records over HTTP, one JSON object on each line: the compacted view of a topic (`POST /v1/latest`), a search (`POST /v1/find`).
+"""Records over HTTP, one JSON object per line: the compacted view of a topic (`POST /v1/latest`), a search (`POST /v1/find`).
 
 {"topic": "users"}
     {"partition": 0, "offset": 42, "timestamp": 1700000000000, "key": {"text": "a"}, "value": {"text": "1"}, "headers": []}
 {"topic": "users", "text": "Prague"}
-    the same for each record that matches, with the first `EXCERPT_BYTES` of key and value, and how far the search is
+    the same for each matching record, with the first `EXCERPT_BYTES` of key and value, and the progress of the search
 
-Bytes that are no UTF-8 are `{"base64": ...}`; the value of a tombstone is null. The connection breaks before the last chunk if
-not everything could be sent. A reader that takes less than `routes.MIN_BYTES_PER_SECOND` for long is cut off.
+Bytes that are not UTF-8 are `{"base64": ...}`; the value of a tombstone is null. An incomplete response breaks off before its
+last chunk. A reader that stays slower than `routes.MIN_BYTES_PER_SECOND` is disconnected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from diamant.protocol.batches.header import Record
 logger = logging.getLogger(__name__)
 
 LOOK_S = 5.0
-"""While a page is being read the connection is kept alive for so much longer again and again."""
+"""The interval at which the connection's life is extended while a page is being read."""
 MIN_BYTES_PER_SECOND = 256 * 1024
 EXCERPT_BYTES = 1024
 MAX_FOUND = 10_000
@@ -61,7 +61,7 @@ async def latest(call: Call) -> web.StreamResponse:
 
 
 async def find(call: Call) -> web.StreamResponse:
-    """Send the records that match, and how far the search is. It ends when the reader goes. BadArgument, NotFound, TooMany."""
+    """Send the matching records and the search's progress. Ends if the reader disconnects. BadArgument, NotFound, TooMany."""
     fields = call.fields
     topic, partition, most = fields["topic"], fields["partition"], fields["limit"]
     total = sum(log.size for log in call.services.explain().logs(topic, partition))
@@ -161,7 +161,7 @@ def _excerpt(partition: int, record: Record) -> Mapping[str, Any]:
 
 
 def _cut(data: bytes | None) -> dict[str, str] | None:
-    """As `_bytes`, of the first bytes; a character that is cut off is left out."""
+    """As `_bytes`, for the first bytes, without a truncated character at the end."""
     if data is None or len(data) <= EXCERPT_BYTES:
         return _bytes(data)
     found = data[:EXCERPT_BYTES]
@@ -185,11 +185,11 @@ ROUTES = (
         "POST",
         "/v1/latest",
         latest,
-        "The latest committed record of each key of a topic, one JSON object on each line.",
+        "The latest committed record of each key of a topic, one JSON object per line.",
         fields=(
             Param("topic", "string", "The topic.", is_required=True),
-            Param("partition", "integer", "One partition; all without it.", most=(1 << 31) - 1),
-            Param("tombstones", "boolean", "Those of keys whose latest record is a deletion, too.", default=False),
+            Param("partition", "integer", "One partition. Default: all.", most=(1 << 31) - 1),
+            Param("tombstones", "boolean", "Include keys whose latest record is a tombstone.", default=False),
         ),
         changes_data=True,  # It changes nothing, but hands out records.
         answer="Lines (application/x-ndjson) with partition, offset, timestamp, key, value and headers.",
@@ -198,19 +198,19 @@ ROUTES = (
         "POST",
         "/v1/find",
         find,
-        "The records of a topic that match, found by reading all of them; one JSON object on each line.",
+        "The matching records of a topic, found by reading all of it; one JSON object per line.",
         fields=(
             Param("topic", "string", "The topic.", is_required=True),
-            Param("partition", "integer", "One partition; all without it.", most=(1 << 31) - 1),
+            Param("partition", "integer", "One partition. Default: all.", most=(1 << 31) - 1),
             Param("key", "key", "Records of this key."),
-            Param("text", "string", "Records with this text in their key, value or headers."),
-            Param("where", "string", "Records that this means, in the language of a redaction."),
-            Param("limit", "integer", "The search ends after so many.", default=1000, least=1, most=MAX_FOUND),
+            Param("text", "string", "Records with this text in the key, the value or a header."),
+            Param("where", "string", "Records that match this condition, as in a redaction."),
+            Param("limit", "integer", "The search stops at this number.", default=1000, least=1, most=MAX_FOUND),
         ),
         changes_data=True,  # It changes nothing, but hands out records.
         answer=(
-            "Lines (application/x-ndjson): of each record partition, offset, timestamp, the first bytes of key and value with "
-            "their sizes; `read_bytes` of `total_bytes` now and then; at the end `is_done`, `found`, `is_cut`, `problems`."
+            "Lines (application/x-ndjson): for each record its partition, offset, timestamp, the first bytes of key and value, "
+            "and their sizes; regularly `read_bytes` of `total_bytes`; at the end `is_done`, `found`, `is_cut`, `problems`."
         ),
     ),
 )

@@ -1,6 +1,6 @@
 """Changes of a topic over HTTP: its configurations (`POST /v1/configs`), and a new active segment (`POST /v1/roll`).
 
-{"topic": "users", "set": {"retention.ms": "60000", "segment.ms": null}}      null: back to the broker's default
+{"topic": "users", "set": {"retention.ms": "60000", "segment.ms": null}}      null: the broker's default
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from diamant.storage.errors import StorageError
 
 
 def checked_changes(call: Call, topic: str, changes: Mapping[str, Any], *, is_tried: bool) -> dict[str, str | None]:
-    """Make the changes of a topic's configurations, or only check them. BadArgument, NotFound."""
+    """Apply changes of a topic's configurations, or only validate them. BadArgument, NotFound."""
     call.services.explain().logs(topic, None)
     found: dict[str, str | None] = {}
     for name, value in changes.items():
         if value is not None and not isinstance(value, str):
             raise BadArgument(f"set: {name[:100]}: expected a text or null, got {type(value).__name__}")
         if name in ROWS:
-            raise BadArgument(f"{name} is no configuration that is kept")
+            raise BadArgument(f"{name} is not a stored configuration")
         found[name] = value
     node = call.services.node
     try:
@@ -68,8 +68,8 @@ ROUTES = (
         changes_data=True,
         fields=(
             Param("topic", "string", "The topic.", is_required=True),
-            Param("set", "object", "Name to value; null for the broker's default.", is_required=True),
-            Param("validate_only", "boolean", "Check them, and change nothing.", default=False),
+            Param("set", "object", "Values by name; null for the broker's default.", is_required=True),
+            Param("validate_only", "boolean", "Validate the changes without applying them.", default=False),
         ),
         answer="`set`, and `is_changed`.",
     ),
@@ -81,8 +81,8 @@ ROUTES = (
         changes_data=True,
         fields=(
             Param("topic", "string", "The topic.", is_required=True),
-            Param("partition", "integer", "One partition; all without it.", most=(1 << 31) - 1),
+            Param("partition", "integer", "One partition. Default: all.", most=(1 << 31) - 1),
         ),
-        answer="`rolled`: partitions with the base offset of their new active segment; those with an empty one are left out.",
+        answer="`rolled`: partitions with the base offset of their new active segment, without those that were empty.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Ending erasures and redactions that are not over: `/v1/cancel`. docs/how-to/erase.md has examples."""
+"""Cancellation of pending erasures and redactions: `/v1/cancel`. docs/how-to/erase.md has examples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from diamant.broker.http.serving.route import Call, Param, Route
 
 
 async def cancel(call: Call) -> Any:
-    """End one."""
+    """Cancel an erasure or redaction."""
     return await cancel_job(call.services.jobs, call.fields["id"], reason=call.fields["reason"])
 
 
@@ -18,7 +18,7 @@ ROUTES = (
         "POST",
         "/v1/cancel",
         cancel,
-        "End an erasure or a redaction without finishing it.",
+        "Cancel a pending erasure or redaction.",
         changes_data=True,
         is_job=True,
         fields=(
@@ -26,10 +26,10 @@ ROUTES = (
             Param(
                 "reason",
                 "string",
-                "The reason. It stands in the certificate, so it must hold no key and no value.",
+                "The reason. The certificate records it, so it must contain no key and no value.",
                 is_required=True,
             ),
         ),
-        answer="As of the call that is ended: the state `not-certified`, and the certificate, whose `ended` says what ended it.",
+        answer="As for the cancelled call, with the state `not-certified`. The certificate's `ended` records the cancellation.",
     ),
 )

@@ -1,6 +1,6 @@
 """Erasures and their certificates over HTTP: `/v1/erase`, `/v1/verify`, `/v1/certificates`. docs/how-to/erase.md has examples.
 
-The key is in the body and not in the path, where access logs of proxies would keep it.
+The key is in the body, not in the path, which proxies write to their access logs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def verify(call: Call) -> Any:
 
 
 async def certificates(call: Call) -> dict[str, Any]:
-    """List what there is."""
+    """List certificates and pending jobs."""
     kept = call.services.certificates()
     public_key = problem = None
     try:
@@ -83,14 +83,14 @@ async def certificates(call: Call) -> dict[str, Any]:
 
 
 async def certificate(call: Call) -> dict[str, Any]:
-    """Return one, or what is wrong with it."""
+    """Return one certificate, or the failure of its check."""
     if call.query["as_it_is"]:
         return (await call.services.certificates().kept(call.path["id"])).certificate
     return await call.services.certificates().last(call.path["id"])
 
 
 async def page(call: Call) -> web.Response:
-    """Return one to be read by people."""
+    """Return one certificate as a page."""
     from diamant.cleaner.evidence.certificates.page import certificate_page
 
     certificates, problem = call.services.certificates(), ""
@@ -104,7 +104,7 @@ async def page(call: Call) -> web.Response:
 
 
 def _headers(text: str) -> dict[str, str]:
-    """Return the policy of a page that stands alone: its own style, known by its digest, and nothing else."""
+    """Return the security policy of a standalone page: it allows the page's own style, by digest, and nothing else."""
     style = text.partition("<style>")[2].partition("</style>")[0]
     digest = b64encode(sha256(style.encode()).digest()).decode()
     policy = (
@@ -116,7 +116,7 @@ def _headers(text: str) -> dict[str, str]:
 _AS_IT_IS = Param(
     "as_it_is",
     "boolean",
-    "Return it although it is not as it was signed, or cannot be checked; of a page the first line says so.",
+    "Return it even if its signature check fails, or cannot be done; a page says so in its first line.",
     default=False,
 )
 
@@ -125,7 +125,7 @@ ROUTES = (
         "POST",
         "/v1/erase",
         erase,
-        "Erase a key from topics, and certify what is gone.",
+        "Erase a key from topics, and certify the removal.",
         changes_data=True,
         is_job=True,
         can_be_ended=True,
@@ -136,61 +136,61 @@ ROUTES = (
             Param(
                 "reason",
                 "string",
-                "The reason. It stands in the certificate, so it must hold no key and no value.",
+                "The reason. The certificate records it, so it must contain no key and no value.",
                 is_required=True,
             ),
-            Param("reference", "string", "The request's case number; it stands in the certificate.", default=""),
-            Param("timeout_ms", "integer", "How long values may take to go.", most=366 * 24 * 3_600_000),
+            Param("reference", "string", "The case number of the request, recorded in the certificate.", default=""),
+            Param("timeout_ms", "integer", "How long the removal of the values may take.", most=366 * 24 * 3_600_000),
             Param(
                 "now",
                 "boolean",
-                "Remove the tombstone before its horizon, too, unless groups are behind it: then it stays, "
-                "`is_now_refused` is true and `groups_behind` names them; `POST /v1/erase/{id}/now` continues from there.",
+                "Also remove the tombstones before their horizon, unless groups have not read them. Then the tombstones stay, "
+                "`is_now_refused` is true and `groups_behind` lists the groups; `POST /v1/erase/{id}/now` continues.",
                 default=False,
             ),
             Param(
                 "confirm_groups_behind",
                 "boolean",
-                "With `now`: remove it even though groups have not passed it, and never will learn of the erasure.",
+                "With `now`: remove the tombstones even if groups have not read them. Those groups never see the deletion.",
                 default=False,
             ),
             Param("force", "boolean", "Ignore min.compaction.lag.ms.", default=False),
-            Param("engine", "string", "Where to compact, as for `POST /v1/compact`.", choices=ENGINES),
+            Param("engine", "string", "The engine, as for `POST /v1/compact`.", choices=ENGINES),
         ),
-        answer="The state, when the next certificate is due, the certificate, and the public key.",
+        answer="The state, the due time of the next certificate, the certificate, and the public key.",
     ),
     Route(
         "POST",
         "/v1/erase/{id}/now",
         erase_now,
-        "Remove the tombstones of an erasure before their horizon, and certify that the key is gone, too.",
+        "Remove the tombstones of an erasure before their horizon, and certify that the key itself is gone.",
         changes_data=True,
         is_job=True,
         fields=(
             Param(
                 "confirm_groups_behind",
                 "boolean",
-                "Even though groups have not passed them, and never will learn of the erasure. Else nothing is changed if there "
-                "are such groups: `is_now_refused` is true and `groups_behind` names them.",
+                "Proceed even if groups have not read the tombstones and will never see the deletion. Otherwise such groups "
+                "prevent any change: `is_now_refused` is true and `groups_behind` lists them.",
                 default=False,
             ),
             Param("timeout_ms", "integer", "How long it may take.", most=366 * 24 * 3_600_000),
         ),
-        answer="As of `POST /v1/erase`, of the same erasure.",
+        answer="As for `POST /v1/erase`, for the same erasure.",
     ),
     Route(
         "POST",
         "/v1/verify",
         verify,
-        "Check a certificate against what the broker holds now.",
+        "Check a certificate against the broker's current data.",
         is_job=True,
         can_be_ended=True,
         max_body_bytes=MAX_KEYED_BODY_BYTES,
         fields=(
             Param("certificate", "object", "The certificate.", is_required=True),
-            Param("public_key", "string", "The public key that is trusted, in hexadecimal."),
-            Param("key", "key", "The key that was erased, to look for it by itself."),
-            Param("where", "string", "What a redaction was about, to look for it again."),
+            Param("public_key", "string", "The trusted public key, in hexadecimal."),
+            Param("key", "key", "The erased key, to search for it."),
+            Param("where", "string", "The `where` of a redaction, to search for its records again."),
         ),
         answer="The outcome for the signature, the segments and the claims, and what has changed since.",
     ),
@@ -204,8 +204,8 @@ ROUTES = (
         "GET",
         "/v1/certificates/{id}",
         certificate,
-        "The last certificate of an erasure or a redaction. Refused (409, `not-genuine`) if it is not as it was signed.",
+        "The last certificate of an erasure or redaction. Refused (409, `not-genuine`) if it has changed since it was signed.",
         query=(_AS_IT_IS,),
     ),
-    Route("GET", "/v1/certificates/{id}/page", page, "The same as a page for people.", query=(_AS_IT_IS,)),
+    Route("GET", "/v1/certificates/{id}/page", page, "The same as an HTML page.", query=(_AS_IT_IS,)),
 )

@@ -1,6 +1,6 @@
 """Redactions over HTTP: `/v1/redact`. Their certificates are at `/v1/certificates`. docs/how-to/redact.md has examples.
 
-The description is in the body and not in the path, where access logs of proxies would keep it.
+The condition is in the body, not in the path, which proxies write to their access logs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from diamant.broker.http.serving.route import Call, Param, Route
 
 
 async def redact(call: Call) -> Any:
-    """Remove the records that match."""
+    """Remove the matching records."""
     fields = call.fields
     request = RedactRequest(
         topic=fields["topic"],
@@ -32,7 +32,7 @@ ROUTES = (
         "POST",
         "/v1/redact",
         redact,
-        "Remove the records of a topic that match, and certify what is gone.",
+        "Remove the matching records of a topic, and certify the removal.",
         changes_data=True,
         is_job=True,
         can_be_ended=True,
@@ -42,27 +42,27 @@ ROUTES = (
             Param(
                 "where",
                 "string",
-                'Which records: key == "customer-42", header.user == "42", value.customer.email == "ada@example.com".',
+                'The records to remove: key == "customer-42", header.user == "42", value.customer.email == "ada@example.com".',
                 is_required=True,
             ),
             Param(
                 "reason",
                 "string",
-                "The reason. It stands in the certificate, so it must hold no key and no value.",
+                "The reason. The certificate records it, so it must contain no key and no value.",
                 is_required=True,
             ),
-            Param("reference", "string", "The request's case number; it stands in the certificate.", default=""),
+            Param("reference", "string", "The case number of the request, recorded in the certificate.", default=""),
             Param("yes_all", "boolean", "Continue even if every record of the topic matches.", default=False),
             Param(
                 "undecided",
                 "string",
-                "What to do with values that are no JSON and may be meant: certify nothing, remove them, or keep them and list "
-                "them in the certificate.",
+                "How to treat values that are not JSON but contain the searched text: certify nothing, remove them, or keep "
+                "them and list them in the certificate.",
                 default="hold",
                 choices=("hold", "remove", "keep"),
             ),
             Param("timeout_ms", "integer", "How long it may take.", most=366 * 24 * 3_600_000),
         ),
-        answer="The state, how many records went, the certificate, and the public key.",
+        answer="The state, the number of removed records, the certificate, and the public key.",
     ),
 )

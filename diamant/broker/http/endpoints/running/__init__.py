@@ -1,1 +1,1 @@
-"""The broker as it runs, over HTTP: health, status, history, clock, faults, snapshots."""
+"""The running broker over HTTP: health, status, history, clock, faults, snapshots."""

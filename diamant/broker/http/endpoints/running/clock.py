@@ -1,4 +1,4 @@
-"""The clock over HTTP: `/v1/clock`. docs/how-to/clock.md has what a move means.
+"""The clock over HTTP: `/v1/clock`. docs/how-to/clock.md explains the effects of a move.
 
 GET  /v1/clock
 POST /v1/clock/advance      {"by_ms": 691200000} or {"by": "8d"}; a job
@@ -14,22 +14,22 @@ from diamant.broker.http.serving.route import Call, Param, Route
 from diamant.broker.operations.running.clock import DEFAULT_TIMEOUT_MS, ClockReport, MoveReport
 from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS
 
-_SESSIONS = Param("sessions", "boolean", "Let the timers of group members and rebalances advance, too.", default=False)
+_SESSIONS = Param("sessions", "boolean", "Advance the timers of group members and rebalances, too.", default=False)
 _TIMEOUT = Param(
-    "timeout_ms", "integer", "How long, in real time, what is due may take.", default=DEFAULT_TIMEOUT_MS, least=1
+    "timeout_ms", "integer", "The limit, in real time, for all work that is due.", default=DEFAULT_TIMEOUT_MS, least=1
 )
 
 
 async def show(call: Call) -> ClockReport:
-    """Answer what the clock shows."""
+    """Return the clock's state."""
     return call.services.clock().state()
 
 
 async def advance(call: Call) -> MoveReport:
-    """Move by a duration."""
+    """Move the clock by a duration."""
     by, by_ms, timeout_ms = call.fields["by"], call.fields["by_ms"], call.fields["timeout_ms"]
     if (by is None) == (by_ms is None):
-        raise BadArgument('expected either "by", a text like "8d", or "by_ms", a number of milliseconds')
+        raise BadArgument('expected either "by", a text such as "8d", or "by_ms", a number of milliseconds')
     duration = by if by_ms is None else by_ms
     sessions = call.fields["sessions"]
     return await call.services.clock().advance(
@@ -38,7 +38,7 @@ async def advance(call: Call) -> MoveReport:
 
 
 async def set_to(call: Call) -> MoveReport:
-    """Move to a time."""
+    """Move the clock to a time."""
     sessions, timeout_ms = call.fields["sessions"], call.fields["timeout_ms"]
     return await call.services.clock().set(
         call.fields["to_ms"], sessions=sessions, timeout_ms=timeout_ms, progress=call.progress
@@ -46,24 +46,24 @@ async def set_to(call: Call) -> MoveReport:
 
 
 async def freeze(call: Call) -> ClockReport:
-    """Stop it."""
+    """Stop the clock."""
     return await call.services.clock().freeze()
 
 
 async def resume(call: Call) -> ClockReport:
-    """Let it run."""
+    """Resume the clock."""
     return await call.services.clock().resume()
 
 
 ROUTES = (
-    Route("GET", "/v1/clock", show, "The time of the broker's clock, and whether it can be moved."),
+    Route("GET", "/v1/clock", show, "The broker's clock: its time, and whether it can be moved."),
     Route(
         "POST",
         "/v1/clock/advance",
         advance,
-        "Move a manual clock forward; answered when everything that is due by then has happened.",
+        "Move a manual clock forward. The response follows when everything due by then is done.",
         fields=(
-            Param("by", "string", "A duration: numbers with w, d, h, m, s or ms, as in 8d or 1h30m."),
+            Param("by", "string", "A duration: numbers with w, d, h, m, s or ms, such as 8d or 1h30m."),
             Param("by_ms", "integer", "The same in milliseconds.", most=MAX_TIME_MS),
             _SESSIONS,
             _TIMEOUT,
@@ -75,9 +75,9 @@ ROUTES = (
         "POST",
         "/v1/clock/set",
         set_to,
-        "Move a manual clock forward to a time; answered when everything that is due by then has happened.",
+        "Move a manual clock forward to a time. The response follows when everything due by then is done.",
         fields=(
-            Param("to_ms", "integer", "The time, since the epoch.", is_required=True, most=MAX_TIME_MS),
+            Param("to_ms", "integer", "The time, in ms since the epoch.", is_required=True, most=MAX_TIME_MS),
             _SESSIONS,
             _TIMEOUT,
         ),
@@ -85,5 +85,5 @@ ROUTES = (
         is_job=True,
     ),
     Route("POST", "/v1/clock/freeze", freeze, "Stop a manual clock until it is moved.", changes_data=True),
-    Route("POST", "/v1/clock/resume", resume, "Let a frozen clock run with real time again.", changes_data=True),
+    Route("POST", "/v1/clock/resume", resume, "Resume a frozen clock at the speed of real time.", changes_data=True),
 )

@@ -1,9 +1,9 @@
 """Faults over HTTP: `/v1/faults`, for tests in any language. docs/how-to/faults.md has the fields and examples.
 
 POST   /v1/faults                {"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}     201
-GET    /v1/faults                all of them, with counts and what fired
-GET    /v1/faults/3              one; ?wait_fired=2&timeout_ms=5000: when it has fired twice (408 if it does not)
-POST   /v1/faults/3/release      release the requests that it holds
+GET    /v1/faults                all faults, with counts and firings
+GET    /v1/faults/3              one fault; ?wait_fired=2&timeout_ms=5000: after it has fired twice (else 408)
+POST   /v1/faults/3/release      release its held requests
 DELETE /v1/faults/3              remove one
 DELETE /v1/faults                remove all
 """
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from diamant.broker.node.lazy import Lazy
 
 MAX_WAIT_MS = 8000
-"""Of `wait_fired`: less than the time that a connection has."""
+"""The longest `wait_fired`: less than the time limit of a connection."""
 
 
 class FaultRoutes:
-    """Answers for the paths below `/v1/faults`."""
+    """The functions of the paths below `/v1/faults`."""
 
     def __init__(self, faults: Lazy[Faults]) -> None:
         self._faults = faults
@@ -48,16 +48,16 @@ class FaultRoutes:
         return web.json_response(fault.as_json(), status=201, headers={"Location": f"/v1/faults/{fault.id}"})
 
     async def list(self, _request: web.BaseRequest) -> web.Response:
-        """All faults."""
+        """Return all faults."""
         faults = [fault.as_json() for fault in self._faults.made.list()] if self._faults.made is not None else []
         return web.json_response({"faults": faults, "max_faults": MAX_FAULTS})
 
     async def clear(self, _request: web.BaseRequest) -> web.Response:
-        """Remove all."""
+        """Remove all faults."""
         return web.json_response({"removed": self._faults.made.clear() if self._faults.made is not None else 0})
 
     async def get(self, request: web.BaseRequest) -> web.Response:
-        """One fault; with `wait_fired` when it has fired."""
+        """Return one fault; with `wait_fired`, after it has fired."""
         fault = self._fault(request)
         count = read_int(request, "wait_fired", 0, 0, 1_000_000)
         timeout_ms = read_int(request, "timeout_ms", MAX_WAIT_MS, 0, MAX_WAIT_MS)
@@ -68,14 +68,14 @@ class FaultRoutes:
         return web.json_response(fault.as_json())
 
     async def remove(self, request: web.BaseRequest) -> web.Response:
-        """Remove one; the answer has its last counts."""
+        """Remove a fault and return its final counts."""
         fault = self._fault(request)
         shown = fault.as_json()
         fault.remove()
         return web.json_response(shown)
 
     async def release(self, request: web.BaseRequest) -> web.Response:
-        """Release the requests that one holds."""
+        """Release the requests held by a fault."""
         return web.json_response({"released": self._fault(request).release()})
 
     def _fault(self, request: web.BaseRequest) -> Fault:
@@ -95,14 +95,12 @@ def _handle(answer: Callable[[FaultRoutes, web.BaseRequest], Awaitable[web.Respo
 
 
 _WAIT = (
-    Param("wait_fired", "integer", "Answer when it has fired that often.", default=0, most=1_000_000),
-    Param("timeout_ms", "integer", "How long to wait for that; then 408.", default=MAX_WAIT_MS, most=MAX_WAIT_MS),
+    Param("wait_fired", "integer", "Respond after it has fired this many times.", default=0, most=1_000_000),
+    Param("timeout_ms", "integer", "How long to wait for that. Then 408.", default=MAX_WAIT_MS, most=MAX_WAIT_MS),
 )
 
 ROUTES = (
-    Route(
-        "GET", "/v1/faults", _handle(FaultRoutes.list), "All faults, with counts and what fired.", takes_any_query=True
-    ),
+    Route("GET", "/v1/faults", _handle(FaultRoutes.list), "All faults, with counts and firings.", takes_any_query=True),
     Route(
         "POST",
         "/v1/faults",
@@ -117,7 +115,7 @@ ROUTES = (
         "GET",
         "/v1/faults/{id}",
         _handle(FaultRoutes.get),
-        "One fault; with `wait_fired` when it has fired.",
+        "One fault; with `wait_fired`, after it has fired.",
         query=_WAIT,
         takes_any_query=True,
     ),
@@ -125,7 +123,7 @@ ROUTES = (
         "DELETE",
         "/v1/faults/{id}",
         _handle(FaultRoutes.remove),
-        "Remove one; the answer has its last counts.",
+        "Remove a fault and return its final counts.",
         changes_data=True,
         takes_any_query=True,
     ),
@@ -133,7 +131,7 @@ ROUTES = (
         "POST",
         "/v1/faults/{id}/release",
         _handle(FaultRoutes.release),
-        "Release what it holds.",
+        "Release the requests held by a fault.",
         changes_data=True,
         takes_any_body=True,
         takes_any_query=True,

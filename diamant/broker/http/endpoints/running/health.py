@@ -1,9 +1,9 @@
-"""`/healthz` and `/readyz`, as Kubernetes asks for them. `/health` says the same and more, for people.
+"""`/healthz` and `/readyz`, for the probes of Kubernetes. `/health` reports the same and more, for people.
 
-/healthz            200 as long as the broker answers at all: restart it if it does not
-/healthz?erasure    503 while something superseded or deleted is older than `diamant.erasure.deadline.ms` and still there;
+/healthz            200 as long as the broker answers at all; otherwise restart it
+/healthz?erasure    503 while a superseded or deleted record is still stored after `diamant.erasure.deadline.ms`;
                     200 with the status `cannot-be-told`, and the partitions, if that is unknown
-/readyz             200 if clients may be sent here: 503 while it stops
+/readyz             200 if the broker accepts clients; 503 while it stops
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from diamant.broker.metrics.offline import offline_partitions
 
 
 async def healthz(call: Call) -> web.Response:
-    """Tell that the broker lives, or of each topic that is past the deadline of erasure."""
+    """Report that the broker is alive, or the topics past their erasure deadline."""
     if not call.query["erasure"]:
         return web.json_response({"status": "ok"})
     found = await take_deadlines(call.services.node, call.services.cleaning)
@@ -32,7 +32,7 @@ async def healthz(call: Call) -> web.Response:
 
 
 async def readyz(call: Call) -> web.Response:
-    """Tell whether clients may be sent here."""
+    """Report whether the broker accepts clients."""
     node = call.services.node
     offline = offline_partitions(node)
     is_stopping = node.is_stopping
@@ -46,7 +46,7 @@ ROUTES = (
         "/healthz",
         healthz,
         "Whether the broker is alive; with ?erasure also whether every erasure deadline is met (503: no).",
-        query=(Param("erasure", "boolean", "Check the deadlines of erasure, too.", default=False),),
+        query=(Param("erasure", "boolean", "Check the erasure deadlines, too.", default=False),),
     ),
     Route("GET", "/readyz", readyz, "Whether the broker accepts clients (503: no)."),
 )

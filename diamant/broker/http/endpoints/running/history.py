@@ -25,12 +25,12 @@ ROUTES = (
         show,
         "Figures of the last 24 hours, every 30 seconds: bytes, rates, 99th percentiles, records removed, memory; rounds.",
         query=(
-            Param("topic", "string", "One topic; the whole broker without it."),
+            Param("topic", "string", "One topic. Default: the whole broker."),
             Param("since_ms", "integer", "Only from this time on, in real time.", default=0),
         ),
         answer=(
-            "`times_ms`, and `series` with as many values by name; null where unknown. Kept from its first use on. `rounds`: the "
-            "last 100 that are over, with the records that each removed by reason, and `ended_ms` on the broker's clock."
+            "`times_ms`, and `series`: one value per time, by name; null if unknown. Recorded from the first use on. `rounds`: "
+            "the last 100 finished rounds, with the records removed by reason, and `ended_ms` on the broker's clock."
         ),
     ),
 )

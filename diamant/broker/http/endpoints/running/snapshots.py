@@ -1,4 +1,4 @@
-"""Snapshots over HTTP, and the reset to one: `/v1/snapshots`, `/v1/reset`. docs/how-to/snapshots.md says what they mean.
+"""Snapshots over HTTP, and resets to them: `/v1/snapshots`, `/v1/reset`. docs/how-to/snapshots.md explains them.
 
 POST   /v1/snapshots
 GET    /v1/snapshots
@@ -19,42 +19,42 @@ if TYPE_CHECKING:
 
 
 async def create(call: Call) -> BrokerSnapshot:
-    """Make one."""
+    """Create a snapshot."""
     return await call.services.snapshots().create()
 
 
 async def show(call: Call) -> Mapping[str, object]:
-    """List all."""
+    """List all snapshots."""
     return {"snapshots": [one.to_fields() for one in await call.services.snapshots().list()]}
 
 
 async def delete(call: Call) -> Mapping[str, object]:
-    """Delete one."""
+    """Delete a snapshot."""
     await call.services.snapshots().delete(call.path["id"])
     return {"id": call.path["id"]}
 
 
 async def reset(call: Call) -> Mapping[str, object]:
-    """Put the broker back to one."""
+    """Restore a snapshot."""
     await call.services.reset(call.fields["snapshot"], call.fields["seamless"])
     return {"id": call.fields["snapshot"]}
 
 
 ROUTES = (
     Route(
-        "POST", "/v1/snapshots", create, "Keep the present state of the broker, for resets to it.", changes_data=True
+        "POST", "/v1/snapshots", create, "Save the current state of the broker, for later resets.", changes_data=True
     ),
-    Route("GET", "/v1/snapshots", show, "The snapshots there are, and their size; the oldest first."),
+    Route("GET", "/v1/snapshots", show, "All snapshots with their sizes, oldest first."),
     Route("DELETE", "/v1/snapshots/{id}", delete, "Delete a snapshot.", changes_data=True),
     Route(
         "POST",
         "/v1/reset",
         reset,
-        "Put topics, records, groups, transactions, configurations and a manual clock back to a snapshot.",
+        "Restore topics, records, groups, transactions, configurations and a manual clock from a snapshot.",
         changes_data=True,
         fields=(
-            Param("snapshot", "string", "Its id.", is_required=True),
-            Param("seamless", "boolean", "Keep the connections of clients, which are closed otherwise.", default=False),
+            Param("snapshot", "string", "The snapshot's ID.", is_required=True),
+            Param("seamless", "boolean", "Keep client connections open. By default they are closed.", default=False),
         ),
     ),
 )

@@ -1,6 +1,6 @@
 """The state of the broker, over HTTP: `/v1/status`.
 
-GET /v1/status      what it is, its clock, its cleaner by partition
+GET /v1/status      its identity, its clock, its cleaner by partition
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from diamant.broker.operations.running.status import BrokerStatus, broker_status
 
 
 async def show(call: Call) -> BrokerStatus:
-    """Answer how it is."""
+    """Return the state of the broker."""
     services = call.services
     return broker_status(services.node, services.cleaning.status(), services.clock().state())
 
