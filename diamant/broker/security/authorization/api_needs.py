@@ -48,12 +48,12 @@ class ApiRow(NamedTuple):
 _PARTITION = "TOPIC_AUTHORIZATION_FAILED for each partition"
 _TOPIC = "TOPIC_AUTHORIZATION_FAILED for the topic"
 _LEFT_OUT = "left out"
-_RESOURCE = "the code of the resource's type for the resource"
+_RESOURCE = "the error code of the resource type, for the resource"
 _GROUP_READ = Whole(needs.READ_GROUP, "group_id")
 _TRANSACTION = Whole(needs.WRITE_TRANSACTIONAL_ID, "transactional_id")
 _ALTER = ApiRow((Whole(needs.ALTER_CLUSTER),))
 _DESCRIBE = ApiRow((Whole(needs.DESCRIBE_CLUSTER),))
-_TOKENS = ApiRow(is_open="there are no tokens, and every request is refused")
+_TOKENS = ApiRow(is_open="delegation tokens are not supported, and every request is refused")
 
 _CONFIG_READS = {
     needs.DESCRIBE_CONFIGS_TOPIC: _RESOURCE,
@@ -82,9 +82,9 @@ API_NEEDS: dict[int, ApiRow] = {
     2: ApiRow(items={needs.DESCRIBE_TOPIC: _PARTITION}),
     3: ApiRow(
         items={
-            needs.DESCRIBE_TOPIC: f"{_TOPIC}; left out where all topics are asked for",
-            needs.CREATE_CLUSTER: "to create a topic by asking; CREATE on the topic will do",
-            needs.CREATE_TOPIC: f"to create it by asking: {_TOPIC}",
+            needs.DESCRIBE_TOPIC: f"{_TOPIC}; left out if all topics are requested",
+            needs.CREATE_CLUSTER: "to create a topic automatically; CREATE on the topic is enough",
+            needs.CREATE_TOPIC: f"to create it automatically: {_TOPIC}",
             needs.DESCRIBE_CLUSTER: "no authorized operations of the cluster",
         },
         is_open="the addresses of the brokers",
@@ -93,7 +93,7 @@ API_NEEDS: dict[int, ApiRow] = {
     9: ApiRow(
         items={
             needs.DESCRIBE_GROUP: "GROUP_AUTHORIZATION_FAILED for the group",
-            needs.DESCRIBE_TOPIC: f"{_PARTITION}; left out where all topics are asked for",
+            needs.DESCRIBE_TOPIC: f"{_PARTITION}; left out if all topics are requested",
         }
     ),
     10: ApiRow(
@@ -115,7 +115,7 @@ API_NEEDS: dict[int, ApiRow] = {
         }
     ),
     17: ApiRow(is_open="it is how a client authenticates"),
-    18: ApiRow(is_open="it is asked before a client authenticates"),
+    18: ApiRow(is_open="clients send it before authentication"),
     19: ApiRow(
         items={
             needs.CREATE_CLUSTER: "creates any topic; CREATE on the topic creates that one",
@@ -127,7 +127,7 @@ API_NEEDS: dict[int, ApiRow] = {
         items={
             needs.DELETE_CLUSTER: "deletes any topic; DELETE on the topic deletes that one",
             needs.DELETE_TOPIC: _TOPIC,
-            needs.DESCRIBE_TOPIC: f"{_TOPIC}, whose name is not told to those who have its id",
+            needs.DESCRIBE_TOPIC: f"{_TOPIC}; a request by id does not reveal the name",
         }
     ),
     21: ApiRow(items={needs.DELETE_TOPIC: _PARTITION}),
@@ -140,7 +140,7 @@ API_NEEDS: dict[int, ApiRow] = {
     ),
     23: ApiRow(
         items={
-            needs.CLUSTER_ACTION: "asks about any topic; DESCRIBE on the topic about that one",
+            needs.CLUSTER_ACTION: "covers any topic; DESCRIBE on the topic covers that one",
             needs.DESCRIBE_TOPIC: _PARTITION,
         }
     ),
@@ -200,7 +200,7 @@ API_NEEDS: dict[int, ApiRow] = {
     66: ApiRow(items={needs.DESCRIBE_TRANSACTIONAL_ID: _LEFT_OUT}),
     68: ApiRow(
         (_GROUP_READ,),
-        {needs.DESCRIBE_TOPIC: "TOPIC_AUTHORIZATION_FAILED for the request; topics that a pattern finds are left out"},
+        {needs.DESCRIBE_TOPIC: "TOPIC_AUTHORIZATION_FAILED for the request; topics matched by a pattern are left out"},
     ),
     69: ApiRow(
         items={
@@ -209,6 +209,6 @@ API_NEEDS: dict[int, ApiRow] = {
         }
     ),
     74: ApiRow((Whole(needs.DESCRIBE_CONFIGS_CLUSTER),)),
-    75: ApiRow(items={needs.DESCRIBE_TOPIC: f"{_TOPIC}; left out where all topics are asked for"}),
+    75: ApiRow(items={needs.DESCRIBE_TOPIC: f"{_TOPIC}; left out if all topics are requested"}),
 }
 """By API key."""

@@ -37,7 +37,7 @@ _REASONS = {
     "ssl.truststore.location have the CA that signed it, and is the host that it connects to among the certificate's names?",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not accept the broker's certificate; is the host that it connects "
     "to among the certificate's names?",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the broker's certificate has expired, says the client",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client reports that the broker's certificate has expired",
 }
 
 
