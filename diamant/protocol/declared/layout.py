@@ -106,7 +106,7 @@ class RecordLayout(NamedTuple):
 
     @property
     def wire_type(self) -> WireType:
-        """Return the type of a field with this layout."""
+        """Wire type of a field with this layout."""
         return WireType(partial(read_struct, self), partial(write_struct, self))
 
 

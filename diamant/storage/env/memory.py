@@ -132,7 +132,7 @@ class _Directory:
         self.unsynced.append(list(names))
 
     def contents(self) -> set[_Content]:
-        """The files below the directory, each once, even with several names."""
+        """Return the files below the directory, each once, even with several names."""
         found: set[_Content] = set()
         for node in self.entries.values():
             found |= node.contents() if isinstance(node, _Directory) else {node}

@@ -56,5 +56,5 @@ def append_control(
 
 
 def coordinator_epoch_of(value: bytes | None) -> int:
-    """The epoch of the coordinator in a marker's value; -1 if it has none."""
+    """Return the coordinator epoch in a marker's value; -1 if it has none."""
     return int.from_bytes(value[2:6], "big", signed=True) if value is not None and len(value) >= 6 else -1

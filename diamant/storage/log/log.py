@@ -232,7 +232,7 @@ class Log:
             self.unsynced.snapshots.append(path)
 
     def floor_segment(self, offset: int) -> int:
-        """Index of the segment with the largest base offset <= `offset`; -1 if there is none."""
+        """Return the index of the segment with the largest base offset <= `offset`; -1 if there is none."""
         return self._segments.floor(offset)
 
     def begin_behind(self, count: int) -> None:

@@ -22,11 +22,11 @@ class LogSegments:
         self._bases = [segment.base_offset for segment in items]
 
     def floor(self, offset: int) -> int:
-        """Index of the segment with the largest base offset <= `offset`; -1 if there is none."""
+        """Return the index of the segment with the largest base offset <= `offset`; -1 if there is none."""
         return bisect_right(self._bases, offset) - 1
 
     def since(self, offset: int) -> list[Segment]:
-        """The segment whose range contains `offset`, and all later ones."""
+        """Return the segment whose range contains `offset`, and all later ones."""
         return self.items[max(0, self.floor(offset)) :]
 
     def following_base(self, segment: Segment) -> int:

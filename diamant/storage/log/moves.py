@@ -35,7 +35,7 @@ class Moves(NamedTuple):
 
     @property
     def renames(self) -> dict[str, str]:
-        """Map old paths to new ones."""
+        """Old paths mapped to new ones."""
         retiring = [(name, name + names.DELETED_SUFFIX) for name in self.retiring]
         return {f"{self.directory}/{old}": f"{self.directory}/{new}" for old, new in (*retiring, *self.arriving)}
 

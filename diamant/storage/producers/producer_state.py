@@ -252,7 +252,7 @@ class ProducerStateManager:
 
     @property
     def active_producers(self) -> list[ProducerEntry]:
-        """Return the snapshot entry of every known producer, for DescribeProducers and the cleaner's retention."""
+        """The snapshot entry of every known producer, for DescribeProducers and the cleaner's retention."""
         return [state.to_entry() for state in self._producers.values()]
 
     def state_of(self, producer_id: int) -> ProducerState | None:

@@ -26,7 +26,7 @@ class PendingDeletions:
 
     @property
     def next_due_ms(self) -> int | None:
-        """Return the time of the next removal (clock of the Env); None if nothing is queued."""
+        """Time of the next removal (clock of the Env); None if nothing is queued."""
         return self._queue[0][0] if self._queue else None
 
     def inside(self, directory: str) -> list[tuple[int, str]]:
