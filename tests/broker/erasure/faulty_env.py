@@ -33,9 +33,9 @@ class FaultyEnv(RealEnv):
     def before(
         self, operation: str, path_glob: str, act: Callable[[], object], *, after: int = 0, times: float = inf
     ) -> None:
-        """Call `act` in the thread of each call of `operation` on such a path, which fails with what it raises.
+        """Call `act` before each call of `operation` on a matching path, in its thread. An exception fails the call.
 
-        Not for the calls that come first, `after` of them, and `times` at most. A rename is known by the path of before.
+        Skips the first `after` calls, and acts at most `times` times. A rename is matched by its source path.
         """
         self.faults = (*self.faults, Fault(operation, path_glob, act, after, times))
 

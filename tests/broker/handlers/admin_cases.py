@@ -1,8 +1,8 @@
 """A script of administrative requests, with comparable answers: the same requests go to a real Kafka and to this broker.
 
-`SCRIPT` is run from top to bottom on a fresh broker with node id 1, so that a request may build on those before it.
-`python -m tests.broker.handlers.admin_cases ADDRESS` runs it against a broker and prints the answers as JSON: that is how
-tests/golden/admin was made, see the README there.
+`SCRIPT` runs from top to bottom on a new broker with node id 1, so that a request may build on earlier ones.
+`python -m tests.broker.handlers.admin_cases ADDRESS` runs it on a broker and prints the answers as JSON, which produced
+tests/golden/admin; see the README there.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ async def test_an_entity_named_twice_is_left_alone(broker: Broker, wire: WireCli
 
 
 async def test_finalized_features_are_told_with_a_higher_epoch(tmp_path: Path) -> None:
-    """A directory that Kafka 4.0 has made can be raised to our level. Java clients take new features over only if their epoch has
+    """A directory of Kafka 4.0 can be raised to our level. Java clients adopt new features only if their epoch has
     grown.
     """
     format_directory(RealEnv(), str(tmp_path), features={"metadata.version": 25, "group.version": 1})

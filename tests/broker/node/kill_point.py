@@ -2,8 +2,8 @@
 
     environment = kill_point.environment(tmp_path, KillPoint("child", "open", ".log.cleaned", 1, "broker"))
 
-Every Python process of that broker hears its own events through `sitecustomize`. The one that comes to the point first writes
-down the pids of all of them, kills the victim, and goes no further, unless it was a child's end that it had to bring about.
+Every Python process of that broker listens to its own events through `sitecustomize`. The first one at the point records the
+pids of all of them, kills the victim, and blocks there, unless the victim was a child.
 """
 
 from __future__ import annotations

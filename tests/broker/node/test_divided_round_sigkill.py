@@ -1,11 +1,11 @@
 """A round on two processors, ended by SIGKILL of the broker, of the worker, or of a child forked by the worker.
 
 Strategy: a broker process begins to clean a log that is large enough to be divided; one of its processes is killed at a point of
-that round (`kill_point`). If it was the broker, all others must end by themselves. If it was not, the broker brings the round to
-its end. Then the directory is opened, without a cleaner first.
+that round (`kill_point`). If it was the broker, all others must exit. Otherwise the broker completes the round. Then the
+directory is opened, first without a cleaner.
 
-Invariants: each group of segments is old or new, new ones come first, no temporary file is left, and a round that is done again
-makes all of them new.
+Invariants: each group of segments is old or new, new ones come first, no temporary file is left, and a repeated round makes
+all of them new.
 """
 
 from __future__ import annotations

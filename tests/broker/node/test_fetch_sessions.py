@@ -182,8 +182,8 @@ async def test_partitions_that_did_not_fit_get_their_turn(client: SessionClient)
 
 
 async def test_sessions_without_their_clients_cost_appends_nothing(broker: Broker, wire: WireClient) -> None:
-    """The first append is told to each session, those after it to none; a client that comes back on another connection
-    still gets all.
+    """The first append notifies each session, later ones none; a client that returns on another connection still gets
+    everything.
     """
     await wire.create("a", 1)
     gone = []
@@ -494,8 +494,8 @@ async def test_epochs_wrap_around_to_1() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_incremental_and_full_consumers_see_the_same(broker: Broker, seed: int) -> None:
-    """Random appends, deletions of records and topics, additions, removals and small answers: a consumer with a session
-    reads exactly the batches that one without reads.
+    """With random appends, deletions of records and topics, additions, removals and small answers, a consumer with a session
+    reads exactly the same batches as one without.
     """
     print(f"seed {seed}")
     choose = random.Random(seed)

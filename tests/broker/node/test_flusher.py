@@ -128,8 +128,8 @@ def held_disk(logs: list[Log], env: MemoryEnv) -> Iterator[HeldDisk]:
 async def test_a_batch_sent_again_while_its_fsync_runs(
     error: OSError | None, wire: WireClient, broker: Broker, env: MemoryEnv
 ) -> None:
-    """It is answered when the first one is, and as that one: with flush.messages=1 nothing is acknowledged that is not on
-    disk, and Kafka flushes inside the append. The fsync was asked for while that of another log ran.
+    """It is answered together with the first one, and equally: with flush.messages=1 only records on disk are acknowledged, as
+    in Kafka, which flushes inside the append. The fsync is requested during that of another log.
     """
     for topic in "tu":
         await wire.create(topic, 1, flush_messages="1")

@@ -69,8 +69,8 @@ def stored(env: MemoryEnv, path: str) -> int:
 
 
 async def test_one_partition_fails_the_others_go_on() -> None:
-    """A write that fails half-way is answered with KAFKA_STORAGE_ERROR and leaves no trace, for readers or on disk; other
-    partitions take records meanwhile; the partition takes them again as soon as the disk does, with no gap in offsets.
+    """A partial write is answered KAFKA_STORAGE_ERROR and leaves no trace, for readers or on disk. Other partitions take
+    records; the partition takes them again as soon as the disk does, with no gap in offsets.
     """
     env = MemoryEnv()
     async with running(env) as (_, client):
@@ -91,8 +91,8 @@ async def test_one_partition_fails_the_others_go_on() -> None:
 
 
 async def test_what_cannot_be_cut_off_closes_the_partition_to_writes() -> None:
-    """If even cutting off a half-written batch fails, the partition is read-only until the broker is started again, and
-    that start cuts it off.
+    """If the truncation of a partial batch fails, too, the partition is read-only until the broker's next start, which
+    truncates it.
     """
     env = MemoryEnv()
     async with running(env) as (_, client):
@@ -118,8 +118,8 @@ async def test_what_cannot_be_cut_off_closes_the_partition_to_writes() -> None:
 
 
 async def test_a_failed_fsync_closes_the_partition_to_writes() -> None:
-    """After a failed fsync nobody knows what the disk has: the record is not acknowledged, later ones are refused until
-    the next start, and other partitions are not touched by it.
+    """After a failed fsync the content of the disk is unknown: the record is not acknowledged, later ones are refused until
+    the next start, and other partitions are not affected.
     """
     env = MemoryEnv()
     async with running(env) as (_, client):
@@ -139,8 +139,8 @@ async def test_a_failed_fsync_closes_the_partition_to_writes() -> None:
 
 
 async def test_everything_on_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
-    """With no space at all topics can be read and deleted, and what cannot be written is refused; the broker's log names
-    the file; stopping works and is recovered from; space that comes back is used at once.
+    """Without any space, topics can be read and deleted, and writes are refused; the broker's log names the file; a stop works
+    and the next start recovers; new space is used at once.
     """
     env = MemoryEnv()
     async with running(env, FULL) as (_, client):
@@ -334,8 +334,8 @@ async def test_an_idempotent_client_outlasts_a_full_disk() -> None:
 
 @pytest.mark.slow
 async def test_a_real_process_at_its_file_size_limit(tmp_path: Path) -> None:
-    """The operating system refuses to let a segment grow (EFBIG): acknowledged records stay readable, before and after
-    SIGKILL; a smaller partition goes on; once files may grow again so does the partition.
+    """The operating system limits a segment's size (EFBIG): acknowledged records stay readable, before and after SIGKILL; a
+    smaller partition continues; once files may grow again, the partition does, too.
     """
     limit = 64 * 1024
     with broker_process(tmp_path / "data", tmp_path / "first") as process:

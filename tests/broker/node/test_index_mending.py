@@ -179,8 +179,8 @@ async def test_a_broker_mends_and_cleans_what_it_mends(tmp_path: Path) -> None:
 async def test_a_damaged_batch_is_not_taken_for_a_damaged_index(
     delta: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The offset of an indexed batch is wrong, which no CRC covers: the index of before leads to what lies behind it, as in
-    Kafka, and stays; the log tells which file it is.
+    """The offset of an indexed batch is wrong, which no CRC covers: the old index is kept, as in Kafka, since it leads to the
+    batches after it; the log names the file.
     """
     log = make_log(RealEnv(), tmp_path, index_interval_bytes=0)
     for number in range(COUNT):

@@ -58,7 +58,7 @@ async def test_a_start_counts_partitions(tmp_path: Path, caplog: pytest.LogCaptu
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_damaged_segment_is_told_of_everywhere(tmp_path: Path, mode: str) -> None:
     """Metrics, DescribeConfigs and status name the file and the position of the damage, and past the deadline the probe fails;
-    once the segment is repaired nothing of that is left.
+    the repair of the segment ends all of these.
     """
     broker = {"diamant_cleaner_mode": mode, "diamant_erasure_deadline_ms": str(30 * DAY_MS), **HTTP}
     async with stage(tmp_path, broker, max_compaction_lag_ms=str(DAY_MS)) as at:

@@ -236,8 +236,8 @@ async def test_close_completes_all_and_those_to_come() -> None:
 
 
 async def test_a_watch_that_nobody_looks_at_is_told_once() -> None:
-    """A session whose client has gone costs one append of each log, and nothing from then on; when somebody looks after all,
-    it knows what changed, and is told again.
+    """A session without its client costs one notification per log, and nothing from then on; when it is read again, it knows
+    the changes, and is notified again.
     """
     purgatory = Purgatory(asyncio.get_running_loop())
     first, second = logs(2)

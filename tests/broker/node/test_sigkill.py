@@ -1,6 +1,6 @@
 """Acknowledged records survive SIGKILL: a broker process under load is killed, restarted and read.
 
-The kernel keeps what a killed process wrote, so no sync is needed for this; a power cut is another matter.
+The kernel keeps the writes of a killed process, so no sync is needed, unlike for a power cut.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Batch(NamedTuple):
 
 
 class Load:
-    """One producer with a topic for itself; remembers what it sent and what was acknowledged.
+    """One producer with its own topic; remembers the sent and the acknowledged batches.
 
-    An idempotent one sends again what was not acknowledged, with the sequences it had, so that everything must be
-    stored once. A plain one does not: the end of what it sent may be missing.
+    An idempotent one resends unacknowledged batches with their sequences, so that everything must be stored once. A plain
+    one does not: its last batches may be missing.
     """
 
     def __init__(self, topic: str, rng: random.Random, *, max_in_flight: int, is_idempotent: bool) -> None:
@@ -162,8 +162,8 @@ async def kill_under_load(process: BrokerProcess, address: str, loads: list[Load
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(5, marks=pytest.mark.slow)])
 async def test_acknowledged_records_survive_sigkill(tmp_path: Path, rounds: int) -> None:
-    """Killed again and again on the same data, the broker has every acknowledged record in order and once; idempotent
-    producers go on after it as if nothing had been.
+    """After repeated kills on the same data, the broker has every acknowledged record in order and once; idempotent
+    producers continue normally.
     """
     seed = int(os.environ.get("DIAMANT_SIGKILL_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"DIAMANT_SIGKILL_SEED={seed}")

@@ -1,8 +1,7 @@
 """Applications that read a topic, write the values to another one, and commit both in one transaction.
 
-Each has topics of its own: `in-NAME` and `out-NAME`. When the broker goes away they go on as soon as it is back: a real
-client by itself; the one that speaks bytes sends the same request again, or, as an application that was killed too, starts
-anew from what is committed.
+Each has its own topics: `in-NAME` and `out-NAME`. After a restart of the broker they continue: a real client retries by
+itself; the wire client repeats its request or, like a killed application, starts again from the committed offsets.
 """
 
 from __future__ import annotations

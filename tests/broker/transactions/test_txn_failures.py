@@ -270,7 +270,7 @@ async def test_producer_ids_run_out() -> None:
 
 
 async def test_answers_wait_for_the_disk() -> None:
-    """With `flush.messages` a producer has its id after the state was synced, also when a new block of ids was needed; a
+    """With `flush.messages` a producer gets its id once the state is synced, even if a new block of ids was needed; a
     Produce that begins a transaction waits for the state and for its own records.
     """
     env = MemoryEnv()
@@ -374,8 +374,8 @@ def fail_loading(env: MemoryEnv, error: Exception) -> InjectedFault:
 
 @pytest.mark.slow
 async def test_a_disk_that_does_not_give_the_state(caplog: pytest.LogCaptureFixture) -> None:
-    """The partition is read again after pauses, not by every request: lists are given without it, its ids are refused with
-    NOT_COORDINATOR. Once the disk is well again it is served, and what was decided is finished.
+    """The partition is read again after pauses, not by every request: lists omit it, and its ids get NOT_COORDINATOR. Once the
+    disk works again it is served, and decided transactions are completed.
     """
     env = MemoryEnv()
     names = {partition_of(name, 2): name for name in map("id{}".format, range(99))}

@@ -1,10 +1,10 @@
 """A table of unusual requests about transactions and the codes of Kafka 4.3.1, for any broker.
 
-`python -m tests.broker.transactions.txn_cases HOST:PORT` asks a broker, a real Kafka for example, and prints where it
-differs from the table; test_txn_cases.py asks ours. Each case has a transactional id and a topic of three partitions of its
-own. What is compared is the names of error codes, states, and epochs as steps from the first one.
+`python -m tests.broker.transactions.txn_cases HOST:PORT` runs them on a broker, such as a real Kafka, and prints the
+differences from the table; test_txn_versions.py runs them on ours. Each case has its own transactional id and topic of three
+partitions. Names of error codes, states, and epochs relative to the first one are compared.
 
-A broker with `transaction.version` 2 is expected. After each end of a transaction the case waits for its markers: a real
+The broker needs `transaction.version` 2. After each end of a transaction the case waits for its markers: a real
 Kafka writes them in the background, and answers CONCURRENT_TRANSACTIONS until then.
 """
 

@@ -1,7 +1,7 @@
 """Certificates and intents keep their form: the same fields in the same order, encoded as in version 0.1.
 
-The files in `tests/golden/certificates` were issued by 0.1.0 in the histories of this module. What differs from run to run is
-masked: digests, ids, the engine, and what a scan has counted. `tests/golden/intents.json` has intents that 0.1.0 left on disk.
+The files in `tests/golden/certificates` were issued by 0.1.0 in the histories of this module. Values that differ from run to run
+are masked: digests, ids, the engine, and a scan's counts. `tests/golden/intents.json` has intents left on disk by 0.1.0.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reason and reference of certificates must not contain the data to be removed.
 
-And certificates of earlier versions, in which it may be.
+Certificates of earlier versions may contain it.
 """
 
 from __future__ import annotations

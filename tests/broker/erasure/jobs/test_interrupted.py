@@ -1,7 +1,7 @@
 """An erasure stopped at any point resumes at the next start, and never stores a key longer than necessary.
 
-A process that is killed leaves its files as they are at that moment. So a copy of the data directory is taken before each file
-of an erasure is renamed or removed, and before each swap of a segment, and a new broker is started on every copy.
+A killed process leaves its files as they are. So the data directory is copied before each rename or removal of an erasure's
+file and before each swap of a segment, and a new broker is started on every copy.
 """
 
 from __future__ import annotations

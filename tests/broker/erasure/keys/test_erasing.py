@@ -87,8 +87,8 @@ async def test_a_key_that_is_nowhere_is_certified_so(broker: Broker) -> None:
 
 
 async def test_a_certificate_that_found_nothing_is_not_valid_but_said_to_have_found_nothing(broker: Broker) -> None:
-    """With an outcome of its own; a value that is there later, below the claim, breaks it all the same. One of a version before,
-    which called that `key-gone`, is as valid as it was.
+    """It has its own outcome; a later value below the claim breaks it all the same. A certificate of an earlier version, with
+    `key-gone` in that case, stays valid.
     """
     await create(broker)
     fill(broker)

@@ -1,6 +1,6 @@
 """Keys and values whose bytes occur in the broker's own files anyway: zeros, small numbers, topic names, ids.
 
-Nobody can remove those files, so they must not be in the way.
+Those files cannot be removed, so they must not refuse claims.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random erasures and redactions beside random files, checked by a scanner that shares no code with the broker.
 
-A certificate that says that something is gone, while the scanner finds it anywhere that the certificate does not name, fails.
-Each case has a seed, which is told with what was planted.
+A case fails if a certificate claims that data is gone while the scanner finds it in a place that the certificate does not name.
+Each case has a seed, which failures show with the planted files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stories of classic groups as requests and expected answers, for any broker.
 
-They pass on this broker and on Apache Kafka 4.3.1 (brokers with `BROKER_CONFIGS`), but for what `Differs` marks. By hand:
+They pass on this broker and on Apache Kafka 4.3.1 (brokers with `BROKER_CONFIGS`), except for steps marked `Differs`. Manually:
 
     python -m tests.broker.groups.classic.classic_cases 127.0.0.1:9092 kafka
 """

@@ -234,8 +234,8 @@ def check_empty(broker: Broker, group_id: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_confluent_kafka_shares_and_takes_over(diamant_broker: Broker, diamant_topic: str, strategy: str) -> None:
-    """Two consumers share the partitions; one leaves, the other takes over from the committed offsets. With
-    cooperative-sticky nobody gives up what it keeps.
+    """Two consumers share the partitions; after one leaves, the other continues from the committed offsets. With
+    cooperative-sticky, no member revokes partitions that it keeps.
     """
     broker = diamant_broker
     asyncio.run(create_topic(broker, diamant_topic))

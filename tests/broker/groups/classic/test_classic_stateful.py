@@ -1,9 +1,9 @@
 """Classic groups under any sequence of events.
 
-Strategy: a handful of dynamic and static members join (in all versions, with all protocols), join again, sync, send heartbeats
-and leave, with right and wrong ids and generations, while time passes in steps of all sizes and the log fails now and then.
+Strategy: a few dynamic and static members join (in all versions, with all protocols), rejoin, sync, send heartbeats and leave,
+with valid and invalid ids and generations, while the clock moves in steps of all sizes and the log fails occasionally.
 
-Invariants: those of `check`; and when nothing more happens but time, every request is answered and the group is empty.
+Invariants: those of `check`; finally, without further events, every request is answered and the group is empty.
 """
 
 from __future__ import annotations

@@ -88,9 +88,9 @@ def test_assignments_are_whole_and_fair(
     counts: dict[UUID, int],
     data: st.DataObject,
 ) -> None:
-    """Every partition of a topic with subscribers has one owner, who subscribes to it; also starting from any earlier
-    assignment. Of members with the same topics, uniform gives none two partitions more than another in all; range gives
-    none two more of any one topic, which adds up: the first member has all of five topics with one partition each.
+    """From any earlier assignment, every partition of a topic with subscribers has one owner, a subscriber. Among members
+    with the same topics, shares differ by one at most: with uniform in total, with range per topic, which adds up: the
+    first member gets all of five topics with one partition each.
     """
     specs = {}
     free = {(topic_id, partition) for topic_id in TOPICS for partition in range(counts[topic_id])}
@@ -142,8 +142,8 @@ class CountedId(UUID):
 
 @pytest.mark.parametrize("is_homogeneous", [True, False])
 def test_range_of_many_members(is_homogeneous: bool) -> None:
-    """A thousand members and ten thousand partitions of a hundred topics: the work is in what is assigned. It took 0.2 s, and
-    2 s for a thousand topics, when each pair of member and topic was looked at.
+    """With a thousand members and ten thousand partitions of a hundred topics, the work depends on the assigned partitions.
+    Handling each pair of member and topic took 0.2 s, and 2 s for a thousand topics.
     """
     topic_ids = [CountedId(int=number + 1) for number in range(100)]
     counts: dict[UUID, int] = dict.fromkeys(topic_ids, 100)
@@ -158,8 +158,8 @@ def test_range_of_many_members(is_homogeneous: bool) -> None:
 
 
 def test_uniform_of_many_members_with_different_subscriptions() -> None:
-    """A thousand members of two kinds and a hundred topics: members of a kind are looked at together. A thousand topics took
-    0.5 s, and ten thousand 6 s, when the members were sorted for each topic.
+    """With a thousand members of two kinds and a hundred topics, members of a kind are handled together. Sorting the members
+    for each topic took 0.5 s for a thousand topics, and 6 s for ten thousand.
     """
     topic_ids = [CountedId(int=number + 1) for number in range(100)]
     counts: dict[UUID, int] = dict.fromkeys(topic_ids, 100)

@@ -1,6 +1,6 @@
 """Groups that convert between the classic and the consumer protocol, empty or with members.
 
-The flows and what they answer are those of Kafka 4.3.1, asked the same questions.
+The flows and their answers are those of Kafka 4.3.1 for the same requests.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ async def test_a_resolution_does_not_outlive_its_group(members: ClassicMembers) 
 
 
 async def test_upgrade_and_downgrade_with_members(members: ClassicMembers) -> None:
-    """A consumer joins a classic group: it takes over half as soon as the classic member has let go. When it leaves, the
-    rest is a classic group again, and rebalances.
+    """A consumer joins a classic group and gets half the partitions once the classic member has revoked them. When it leaves,
+    the remaining members form a classic group, and rebalance.
     """
     member = await members.classic_group("g")
     assert await members.beat("g", A, 0, names=["t1"]) == (2, {})
@@ -276,8 +276,8 @@ async def test_a_refused_join_removes_an_empty_consumer_group(members: ClassicMe
 
 
 async def test_static_members_change_the_protocol(members: ClassicMembers) -> None:
-    """A static member may come back with the other protocol at any time, and keeps what it had; if it was the last one
-    with the consumer protocol, the group is a classic one without a rebalance.
+    """A static member may rejoin with the other protocol at any time, and keeps its partitions; if it was the last one
+    with the consumer protocol, the group becomes classic without a rebalance.
     """
     assert await members.beat("g", A, 0, names=["t2"], instance_id="i") == (2, T2)
     joined = await members.join("g", "", names=["t2"], instance_id="i")

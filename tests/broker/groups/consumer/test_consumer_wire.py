@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat and ConsumerGroupDescribe on the wire: joining, converging, leaving, and every error.
 
-The flows and what they answer are those of Kafka 4.3.1, asked the same questions.
+The flows and their answers are those of Kafka 4.3.1 for the same requests.
 """
 
 from __future__ import annotations

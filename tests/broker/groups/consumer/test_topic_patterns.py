@@ -183,8 +183,8 @@ def test_racks_and_partitions_count() -> None:
 
 
 def test_hashes_of_topics_are_remembered() -> None:
-    """Of any number of topics, until they are deleted: the next time only the group's own hash is computed. A topic that has
-    grown is hashed again.
+    """Hashes of any number of topics are cached until the topics are deleted: the next call computes only the group's hash.
+    A grown topic is hashed again.
     """
     image = image_of(*((f"t{number}", str(UUID(int=number + 1)), 1) for number in range(2_000)))
     computed: list[UUID] = []

@@ -1,9 +1,9 @@
 """Requests about groups whose answers are compared with a real Kafka's in every value, including the order of lists.
 
-`python -m tests.broker.groups.coordinator.answer_cases ADDRESS` sends them to a fresh broker with
-`offsets.topic.num.partitions=3` and prints the answers: that is how tests/golden/groups/answers_4.3.1.json was made, with
-Apache Kafka 4.3.1. `ADDRESS classic` is for one with
-`group.coordinator.rebalance.protocols=classic` as well (answers_classic_4.3.1.json).
+`python -m tests.broker.groups.coordinator.answer_cases ADDRESS` sends them to a new broker with
+`offsets.topic.num.partitions=3` and prints the answers. Apache Kafka 4.3.1 produced tests/golden/groups/answers_4.3.1.json
+in this way. `ADDRESS classic` is for a broker that also has
+`group.coordinator.rebalance.protocols=classic` (answers_classic_4.3.1.json).
 """
 
 from __future__ import annotations

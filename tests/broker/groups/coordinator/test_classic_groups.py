@@ -154,7 +154,7 @@ def copy_of_a_running_broker(source: Path, target: Path) -> None:
 
 @pytest.mark.parametrize("is_crash", [False, True], ids=["restart", "crash"])
 async def test_members_survive(tmp_path: Path, is_crash: bool) -> None:
-    """After a restart, or a crash right after the answer, members go on with their generation, assignment and a fresh
+    """After a restart, or a crash right after the answer, members continue with their generation, assignment and a new
     session.
     """
     first, second = tmp_path / "first", tmp_path / "second"
@@ -286,8 +286,8 @@ async def test_an_answer_that_cannot_be_encoded(direct: Direct) -> None:
 
 
 async def test_who_ends_a_phase_is_answered_after_the_others(direct: Direct) -> None:
-    """The leader's request that ends a phase gets its answer in the same turn of the loop as the others' that waited, and after
-    them: answered at once, its next request could come before theirs and end the generation.
+    """The leader's request that ends a phase is answered in the same turn of the loop as the parked ones, and after them:
+    answered earlier, its next request could arrive before theirs and end the generation.
     """
     direct.join("g", "one", join_request(fresh_id="one"))
     await wait_until(lambda: "one" in direct.joins)

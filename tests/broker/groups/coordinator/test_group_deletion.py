@@ -75,7 +75,7 @@ async def test_a_group_goes_in_one_batch(groups_broker: Broker, client: WireClie
 
 
 async def test_a_large_group_goes_in_several_batches(make_broker: Callable[..., Broker]) -> None:
-    """What no batch can hold goes in several, the group with the last of them: what a crash leaves between can be deleted
+    """Tombstones beyond one batch are written in several, the group's with the last: a group left by a crash can be deleted
     again.
     """
     partition_count = 15

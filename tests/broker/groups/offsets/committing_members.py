@@ -53,8 +53,8 @@ _JOIN_AGAIN = (
 class CommittingGroup(ABC):
     """A group whose members share a topic, `topic-NAME`; at least one partition for each.
 
-    A partition's owner asks what is committed, and commits one more, and one more. Nobody reads records. While `is_churning`
-    members leave after a few commits and come back at once, as others or, if they are static, as themselves.
+    A partition's owner fetches the committed offset and commits ever higher ones, without reading records. While `is_churning`,
+    members leave after a few commits and rejoin at once, as new members or, if static, as the same.
     """
 
     def __init__(self, address: str, name: str, rng: random.Random, *, members: int, partitions: int) -> None:
@@ -267,7 +267,7 @@ class ConfluentGroup(CommittingGroup):
 class WireGroup(CommittingGroup):
     """Members of a classic group that send bytes: rebalances in milliseconds. The first is a static one.
 
-    A member comes to its end by leaving, or without a word; or, in half of the cases, with its connection.
+    A member ends by leaving or silently; in half of the cases its connection is closed, too.
     """
 
     async def _run_member(self, number: int, rng: random.Random) -> None:

@@ -114,8 +114,8 @@ def _checked(answer: JoinAnswer) -> bytes:
 
 
 async def test_assignments_wait_for_the_disk(make_broker: Callable[..., Broker]) -> None:
-    """Neither the leader, nor a follower that waited, nor one that comes while the flush is under way gets its assignment
-    before the leader's is on disk; one that comes later gets it at once.
+    """Neither the leader, nor a parked follower, nor one that syncs during the flush gets its assignment before the leader's
+    record is on disk; a later one gets it at once.
     """
     properties = {"log_flush_interval_messages": 1, "group_initial_rebalance_delay_ms": 50}
     async with make_broker(**properties) as broker, WireClient(broker.bootstrap_servers) as client:

@@ -185,8 +185,8 @@ async def test_groups_that_are_not_loaded_yet(make_broker: MakeBroker, groups_en
 async def test_what_happens_while_a_partition_is_loaded(
     make_broker: MakeBroker, groups_env: MemoryEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Markers that come before and after the end of its log was read, and topics that are deleted: nothing is lost, nothing
-    is counted twice.
+    """Markers written before and after the read of its log ended, and deleted topics: nothing is lost, nothing is applied
+    twice.
     """
     async with started(make_broker, offsets_topic_num_partitions=1) as (broker, client):
         await commit(client, "g", {("t", 0): 1, ("u", 0): 2})

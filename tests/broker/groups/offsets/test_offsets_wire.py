@@ -231,8 +231,8 @@ async def test_a_commit_that_does_not_fit_into_a_batch(client: WireClient) -> No
 
 
 async def test_groups_without_members_take_commits_without_membership_only(client: WireClient) -> None:
-    """A generation says that there are members: GROUP_ID_NOT_FOUND or, to older clients, ILLEGAL_GENERATION, and
-    UNKNOWN_MEMBER_ID once the group exists.
+    """With a generation, the answer is GROUP_ID_NOT_FOUND or, to older clients, ILLEGAL_GENERATION, and UNKNOWN_MEMBER_ID
+    once the group exists.
     """
     member = Member("g", "m", 3)
     assert await commit(client, "g", {("t", 0): 1}, member=member) == [ErrorCode.GROUP_ID_NOT_FOUND]

@@ -128,9 +128,9 @@ class Stage:
 async def stage(
     path: Path, broker: dict[str, Any] | None = None, *, env: Env | None = None, is_there: bool = False, **configs: str
 ) -> AsyncIterator[Stage]:
-    """A broker with the topic `t`, compacted unless `configs` say otherwise; `broker`: its configuration.
+    """A broker with the topic `t`, compacted unless `configs` differ. `broker`: its configuration.
 
-    `env`: another one than the real one, with a settable clock; `is_there`: the topic is there from another stage.
+    `env`: an environment other than the real one, with a settable clock. `is_there`: the topic exists from another stage.
     """
     env = RealEnv(SettableClock(START_MS)) if env is None else env
     assert isinstance(env.clock, SettableClock)

@@ -457,9 +457,9 @@ async def test_the_partition_as_a_whole(tmp_path: Path) -> None:
 
 
 async def test_a_log_that_is_cleaned_while_it_is_explained(tmp_path: Path) -> None:
-    """What is told is of one moment: all records of the key, whatever the cleaner does meanwhile.
+    """The explanation is of one moment: all records of the key, whatever the cleaner does during the read.
 
-    Outputs that lie there at that moment are told of, as not read.
+    Outputs of a round that exist at that moment are reported as not read.
     """
     async with stage(tmp_path, file_delete_delay_ms="0") as at:
         for number in range(20):

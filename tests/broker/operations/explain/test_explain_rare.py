@@ -1,6 +1,6 @@
 """Rare reasons why records are still there: markers, old message formats, leftovers, failed writes.
 
-As in test_explain.py: made true in a real broker, and its time checked by moving the clock.
+As in test_explain.py, each reason is created in a real broker, and its time checked by moving the clock.
 """
 
 from __future__ import annotations
