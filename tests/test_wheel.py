@@ -163,11 +163,24 @@ def run_examples(python: Path, place: Path, *, is_first: bool, workers: int = 4,
     assert f"{expected} passed" in run.stdout
 
 
+def write_compiler(path: Path, script: str) -> str:
+    """Write a program that stands in for a compiler, and return its name."""
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 @pytest.fixture(scope="module")
 def wheel(sources: Sources, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built of the source distribution; one serves every version of CPython."""
+    """The wheel, built of the source distribution; one serves every version of CPython.
+
+    Compiled as quickly as can be: this checkout's own kernels, with which all other tests run, are optimized. The source
+    distribution is made without Cython, which would write the same C twice.
+    """
     place = tmp_path_factory.mktemp("wheel")
-    pip("wheel", "--no-deps", "--wheel-dir", place, sources.build("sdist", place))
+    source = sources.build("sdist", place, DIAMANT_KERNELS="none")
+    quick = {"CC": write_compiler(place / "cc", 'exec cc "$@" -O0')} if shutil.which("cc") else {}
+    pip("wheel", "--no-deps", "--wheel-dir", place, source, **quick)
     (wheel,) = place.glob("*.whl")
     return wheel
 
@@ -199,7 +212,5 @@ def test_a_kernel_that_cannot_be_compiled_leaves_none(sources: Sources, tmp_path
     for kernel in (copied.place / "diamant" / "kernels").glob("[!_]*.py"):
         if kernel.stem not in ("record_walk", "sizing"):
             kernel.unlink()
-    compiler = tmp_path / "compiler"
-    compiler.write_text('#!/bin/sh\ncase "$*" in *record_walk*) exec cc "$@";; esac\nexit 1\n')
-    compiler.chmod(0o755)
-    assert kernels_in(copied.build("wheel", tmp_path, CC=str(compiler))) == set()
+    compiler = write_compiler(tmp_path / "compiler", 'case "$*" in *record_walk*) exec cc "$@" -O0;; esac\nexit 1')
+    assert kernels_in(copied.build("wheel", tmp_path, CC=compiler)) == set()
