@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark from the pyspark package: a master and two workers, with a core each, on the loopback."""
+"""A standalone Spark cluster from the pyspark package: a master and two workers with one core each, on the loopback."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Cluster:
         return [process.pid for process in self._processes[1:]]
 
     def stop_workers(self) -> None:
-        """End the workers and their executors, all at once; the master stays and has nothing to give."""
+        """End the workers and their executors, all at once; the master remains, without resources."""
         executors = self.executors()
         for process in self._processes[1:]:
             process.kill()
@@ -105,7 +105,7 @@ class Cluster:
 
     @contextmanager
     def hung(self, processes: Sequence[int]) -> Iterator[None]:
-        """Stop processes by SIGSTOP, so that they are there and answer nobody, and have them go on afterwards."""
+        """Stop processes by SIGSTOP, so that they exist but do not answer; continue them afterwards."""
         for pid in processes:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -121,7 +121,7 @@ class Cluster:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens."""
+    """Return whether a server listens."""
     with socket.socket() as found:
         return found.connect_ex(("127.0.0.1", port)) == 0
 
@@ -132,7 +132,7 @@ def pids() -> list[int]:
 
 
 def parent_of(pid: int) -> int:
-    """Who has started a process; 0 if it is gone, or has ended and nobody has asked how."""
+    """The parent of a process; 0 if the process has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,18 +1,18 @@
-"""A driver without Spark: it does the job in its own process, and does what DIAMANT_TEST_DRIVER says on top.
+"""A driver without Spark: it runs the job in its own process, with the fault given by DIAMANT_TEST_DRIVER.
 
 mute      never begins a job
-unseen    finds no segments where they should be, as on a disk of its own
+unseen    finds no segments at their paths, as on another disk
 stale     finds shorter segments there
-delete    has the partition's directory renamed, as a deletion does, before the outputs are written
+delete    renames the partition's directory, as a deletion does, before the outputs are written
 litter    leaves files in the temporary directory and in Spark's, and ends by SIGKILL
 die       ends by SIGKILL when the outputs are written
-hang      tells nothing more when the outputs are written
+hang      sends no messages once the outputs are written
 stall     likewise, and the driver has little patience
-flip      turns a bit of an output around
+flip      flips a bit of an output
 lose      removes an output
-miscount  counts a record too many
-forget    says nothing of the last output
-corrupt   takes a batch within a segment for a corrupt one
+miscount  counts one record too many
+forget    omits the last output
+corrupt   reports a batch within a segment as corrupt
 full      has no room for the outputs
 read-only cannot write them at all
 """
@@ -64,12 +64,12 @@ def no_session(_master: str, _name: str, conf: dict[str, str], **_: Any) -> Iter
 
 
 def mischief() -> str | None:
-    """What is to be done."""
+    """The fault to inject."""
     return os.environ.get(MISCHIEF)
 
 
 class Job(job.CleanJob):
-    """A job with something done to what it finds, or to its outcome."""
+    """A job with a fault in its input or its outcome."""
 
     def run(self) -> Manifest:
         elsewhere = self._job.target.child("elsewhere")
@@ -118,7 +118,7 @@ class Job(job.CleanJob):
 
 
 def main() -> int:
-    """Be a driver."""
+    """Run the driver."""
     session.spark_session = no_session  # type: ignore[assignment]
     job.CleanJob = Job  # type: ignore[misc]
     return driver.main()

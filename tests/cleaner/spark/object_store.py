@@ -1,4 +1,4 @@
-"""An object store that speaks S3: moto's server, a process of its own on the loopback."""
+"""An S3 object store: moto's server, in a process of its own on the loopback."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class ObjectStore:
         self.stop()
 
     def stop(self) -> None:
-        """Answer nobody any more."""
+        """Stop the server."""
         self._process.communicate()
 
     def uri(self, path: str, **options: str) -> str:
-        """What leads to `bucket/prefix`, with all that it takes to get there."""
+        """The URI of `bucket/prefix`, with credentials and options."""
         given = {"scheme": "http", "endpoint_override": self.address, "region": "us-east-1", **options}
         return f"s3://tester:{SECRET}@{path}?" + "&".join(f"{name}={value}" for name, value in given.items())
 
@@ -57,7 +57,7 @@ class ObjectStore:
         self._filesystem.create_dir(name)
 
     def has_bucket(self, name: str) -> bool:
-        """Whether it is there."""
+        """Return whether a bucket exists."""
         from pyarrow import fs
 
         return bool(self._filesystem.get_file_info(name).type != fs.FileType.NotFound)

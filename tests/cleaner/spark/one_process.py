@@ -1,6 +1,6 @@
-"""As much of a SparkContext as our jobs use, in this very process: so that a job can be tried on hundreds of histories.
+"""The part of a SparkContext that our jobs use, in this process, so that a job can be tested on hundreds of histories.
 
-Rows are pickled where Spark would send them somewhere, and come out of a shuffle in another order than they went in.
+Rows are pickled whenever Spark would send them, and a shuffle changes their order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OneProcess:
 
 
 class Rows:
-    """Stands for an RDD; what a shuffle has computed is kept, as Spark keeps its files."""
+    """Stands in for an RDD; the result of a shuffle is kept, as Spark keeps its files."""
 
     def __init__(self, context: OneProcess, compute: Callable[[], list[list[Any]]]) -> None:
         self._context = context
@@ -97,5 +97,5 @@ class _Broadcast:
 
 
 def sent(value: Any) -> Any:
-    """A value as it comes out at another process."""
+    """A value as another process receives it."""
     return pickle.loads(pickle.dumps(value))

@@ -1,4 +1,4 @@
-"""Counting by parts, in one process: the numbers of the local tool, however keys are spread over parts and blocks."""
+"""Counting by parts, in one process: the counts of the local tool, for any distribution of keys over parts and blocks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def overwritten(segments: int) -> History:
 @pytest.mark.parametrize("segments", [1, 3])
 @pytest.mark.parametrize("table_bytes", [0, 1 << 20])
 def test_keys_that_do_not_fit_a_table_are_put_together(tmp_path: Path, segments: int, table_bytes: int) -> None:
-    """A part hands on its keys as often as its table is full, and later records supersede earlier ones all the same."""
+    """A part outputs its keys whenever its table is full, and later records still supersede earlier ones."""
     overwritten(segments).write(RealEnv(), str(tmp_path))
     [found] = counted(tmp_path, seed=segments, table_bytes=table_bytes)
     records, keys = 4_001 * segments, 2_000 * (segments + 1)
@@ -76,7 +76,7 @@ def test_keys_that_do_not_fit_a_table_are_put_together(tmp_path: Path, segments:
 
 @pytest.mark.parametrize(("logs", "tasks"), [(1, 3), (2, 2), (3, 3)])
 def test_logs_that_keep_the_cores_at_work_are_not_cut(tmp_path: Path, logs: int, tasks: int) -> None:
-    """On two cores one log of three segments is cut; of two or three logs each is one task, and hands on no key."""
+    """On two cores a single log of three segments is divided. Of two or three logs each is one task, and outputs no keys."""
     for number in range(logs):
         history = History("t", number)
         for _ in range(3):
@@ -99,13 +99,13 @@ def test_damage_ends_the_count(tmp_path: Path) -> None:
 
 
 def test_an_empty_log_has_no_end(tmp_path: Path) -> None:
-    """Nothing is there that could tell it."""
+    """It has no batch that could give it."""
     History().write(RealEnv(), str(tmp_path))
     assert counted(tmp_path) == [KindCounts()]
 
 
 def test_transactions_are_looked_for_where_there_are_some(tmp_path: Path) -> None:
-    """Of logs without a producer snapshot only those with transactions are counted again, and then as the markers say."""
+    """Of logs without a producer snapshot only those with transactions are counted again, with the outcomes from markers."""
     plain, transactional = History("t", 0), History("t", 1)
     plain.batch("a=1", "a=2")
     transactional.batch("a=1", producer_id=7)

@@ -84,7 +84,7 @@ def test_stats_are_those_of_the_local_tool(spark: SparkSession, directory: Path)
 
 
 def local_matches(directory: Path, query: Query) -> list[dict[str, Any]]:
-    """What `diamant log find` finds, in the order of the job."""
+    """The results of `diamant log find`, in the order of the job."""
     with open_log_directory(RealEnv(), str(directory)) as opened:
         matches = [
             match for one in opened.partitions for match in find_records(RealEnv(), one, query, lambda problem: None)
@@ -105,7 +105,7 @@ def local_matches(directory: Path, query: Query) -> list[dict[str, Any]]:
 
 
 def job_matches(spark: SparkSession, directory: Path, **query: Any) -> list[dict[str, Any]]:
-    """What the job finds, without the time."""
+    """The results of the job, without the time."""
     rows = [row.asDict() for row in find(spark, [str(directory)], **query).collect()]
     for row in rows:
         del row["timestamp"]
@@ -115,7 +115,7 @@ def job_matches(spark: SparkSession, directory: Path, **query: Any) -> list[dict
 
 @pytest.mark.slow
 def test_a_key_is_found_with_the_status_of_the_local_tool(spark: SparkSession, directory: Path) -> None:
-    """Live, superseded, aborted, a tombstone, below the log start: wherever it is."""
+    """Live, superseded, aborted, tombstone, below the log start."""
     found = job_matches(spark, directory, key=b"customer-42")
     assert found == local_matches(directory, Query(key=b"customer-42"))
     assert {row["status"] for row in found} == {"superseded", "aborted", "tombstone", "live", "below log start"}
@@ -131,7 +131,7 @@ def test_a_pattern_is_found_where_the_local_tool_finds_it(spark: SparkSession, d
 
 @pytest.mark.slow
 def test_a_pattern_that_is_none_is_refused(spark: SparkSession, directory: Path) -> None:
-    """Before anything is read, by what Java says of it."""
+    """Before anything is read, with Java's reason."""
     with pytest.raises(SparkError, match="the pattern is no regular expression: Unclosed group"):
         find(spark, [str(directory)], pattern="(")
     with pytest.raises(SparkError, match="expected either a key or a pattern"):
@@ -165,7 +165,7 @@ def overdue(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_an_audit_names_what_is_late_and_what_is_stranded(spark: SparkSession, overdue: Path) -> None:
-    """By how much, what was erased, and nothing of a topic that keeps its promise."""
+    """It has the delays and the erased values, and no finding for a topic that keeps its promise."""
     rows = {
         row.topic: row.asDict()
         for row in read_audit(spark, [str(overdue)], now_ms=TIMESTAMP, deadline_ms=HOUR_MS // 2).collect()
@@ -181,7 +181,7 @@ def test_an_audit_names_what_is_late_and_what_is_stranded(spark: SparkSession, o
 
 @pytest.mark.slow
 def test_without_a_deadline_nothing_is_late(spark: SparkSession, overdue: Path) -> None:
-    """A topic without max.compaction.lag.ms promises nothing; stranded keys are told all the same."""
+    """A topic without max.compaction.lag.ms promises nothing; stranded keys are reported nevertheless."""
     rows = {row.topic: row for row in read_audit(spark, [str(overdue)], now_ms=TIMESTAMP).collect()}
     assert (rows["late"].overdue, rows["late"].deadline_ms, rows["late"].stranded) == (0, None, 1)
 
@@ -201,7 +201,7 @@ def write_metadata(directory: Path, **topics: dict[str, str]) -> None:
 
 @pytest.fixture
 def configured(tmp_path: Path) -> Path:
-    """A compacted topic that is late, one that is not compacted and would not bear being read, and one that nobody knows."""
+    """An overdue compacted topic, a topic that is not compacted and fails when read, and one missing from the metadata log."""
     now = TIMESTAMP
     write_metadata(tmp_path, late={"cleanup.policy": "compact", "max.compaction.lag.ms": str(HOUR_MS)}, plain={})
     for topic in ("late", "unknown"):
@@ -218,7 +218,7 @@ def configured(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_an_audit_opens_no_topic_that_is_not_compacted(spark: SparkSession, configured: Path) -> None:
-    """As the metadata log has it, where a topic without a policy is deleted; what it does not know is looked at."""
+    """The metadata log decides; a topic without a policy has delete. Topics missing from it are read."""
     rows = {row.topic: row for row in read_audit(spark, [str(configured)], now_ms=TIMESTAMP).collect()}
     assert {topic: (row.policy, row.overdue, row.deadline_ms) for topic, row in rows.items()} == {
         "late": ("compact", 1, HOUR_MS),
@@ -246,7 +246,7 @@ def test_stats_know_policies_from_the_metadata_log(spark: SparkSession, tmp_path
 
 @pytest.mark.slow
 def test_an_audit_of_nothing_says_so(spark: SparkSession, configured: Path) -> None:
-    """No topic that was asked about is compacted: that is no fault, but may be a mistake."""
+    """If no requested topic is compacted, this is not an error, but may be a mistake."""
     result = run("audit", str(configured), "--topic", "plain", "--now", str(TIMESTAMP))
     assert result.stderr.splitlines() == ["diamant: none of these topics is compacted; --all audits them anyway"]
 
@@ -288,7 +288,7 @@ def test_the_commands_print_json(spark: SparkSession, directory: Path, overdue: 
 
 @pytest.mark.slow
 def test_the_commands_write_parquet(spark: SparkSession, directory: Path, tmp_path: Path) -> None:
-    """A new directory, which Spark reads again; one that is there already is left alone."""
+    """Into a new directory, which Spark can read; an existing one is not touched."""
     run("stats", str(directory), "--parquet", str(tmp_path / "stats"))
     assert spark.read.parquet(str(tmp_path / "stats")).count() == 4
     result = run("stats", str(directory), "--parquet", str(tmp_path / "stats"), code=1)
@@ -301,7 +301,7 @@ def test_the_commands_write_parquet(spark: SparkSession, directory: Path, tmp_pa
 def test_nothing_found_is_told_by_the_exit_code(
     spark: SparkSession, directory: Path, tmp_path: Path, form: list[str]
 ) -> None:
-    """3 as from `diamant log find`, in every form; that it is 0 if something is, the tests above show of two of them."""
+    """It is 3, as from `diamant log find`, for every output format; the tests above show 0 for two of them."""
     where = [one.format(new=tmp_path / "none") for one in form]
     result = run("find", str(directory), "--key", "nobody", *where, code=3)
     assert result.stdout == ""
@@ -343,7 +343,7 @@ def test_mistakes_are_one_line(spark: SparkSession, directory: Path, arguments: 
 )
 @pytest.mark.usefixtures("no_spark")
 def test_mistakes_in_paths_are_told_before_spark_is_started(tmp_path: Path, arguments: list[str], message: str) -> None:
-    """Which takes ten seconds, and a query may take hours."""
+    """The start takes ten seconds, and a query may take hours."""
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / f"{0:020d}.log").touch()
     (tmp_path / "empty").mkdir()
@@ -353,7 +353,7 @@ def test_mistakes_in_paths_are_told_before_spark_is_started(tmp_path: Path, argu
 
 
 def test_traces_of_what_is_raised_are_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    """Py4J logs an interrupt on the root logger and raises it; what others log is shown."""
+    """Py4J logs an interrupt on the root logger and raises it; other messages are shown."""
     with no_traces():
         logging.getLogger("diamant.other").warning("shown")
         logging.error("KeyboardInterrupt while sending command.")

@@ -1,4 +1,4 @@
-"""`diamant spark clean`: a whole log directory, as its metadata log has it, with the bytes of the local command."""
+"""`diamant spark clean`: cleans a whole log directory by its metadata log, with the bytes of the local command."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def files(directory: Path) -> dict[str, bytes]:
 def test_a_directory_is_cleaned_as_by_the_local_command(
     spark: SparkSession, directory: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every compacted partition by Spark, told of in the order of size, the other left alone; the same files, byte for byte."""
+    """Spark cleans every compacted partition, reported by size, and no other one; the files are equal byte for byte."""
     # However small.
     monkeypatch.setattr(spark_clean, "_by_size", lambda engine, _: engine)
     local = Path(shutil.copytree(directory, directory.with_name("local")))
@@ -81,7 +81,7 @@ def test_a_directory_is_cleaned_as_by_the_local_command(
 
 @pytest.mark.slow
 def test_one_partition_that_cannot_be_cleaned_is_told(spark: SparkSession, directory: Path) -> None:
-    """It stays as it is, the others are cleaned, and the exit code is 1."""
+    """It is unchanged, the others are cleaned, and the exit code is 1."""
     segment = sorted((directory / "users-0").glob("*.log"))[1]
     damaged = bytearray(segment.read_bytes())
     damaged[-1] ^= 1
@@ -96,7 +96,7 @@ def test_one_partition_that_cannot_be_cleaned_is_told(spark: SparkSession, direc
 
 
 def test_what_cannot_be_told_from_the_directory_has_to_be_said(directory: Path) -> None:
-    """Which topics are compacted, without a metadata log; and no directory that a broker uses is touched."""
+    """Without a metadata log the user must name the compacted topics. A directory in use by a broker is refused."""
     lock = RealEnv().lock(f"{directory}/{names.LOCK}")
     result = run("spark", "clean", directory, code=1)
     assert str(directory) in result.stderr

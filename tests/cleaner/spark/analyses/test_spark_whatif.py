@@ -38,7 +38,7 @@ def run(*arguments: str | Path) -> Result:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A log directory with partitions of several sizes, one damaged, two that are no logs, one with retention alone."""
+    """A log directory with partitions of several sizes: one damaged, two that are not logs, one with retention only."""
     env = RealEnv()
     data = tmp_path / "data"
     for topic, partition, rounds in (("t", 0, 1), ("t", 1, 4), ("t", 10, 2), ("kept", 0, 3), ("damaged", 0, 2)):
@@ -80,7 +80,7 @@ def test_results_are_those_of_the_local_command(spark: SparkSession, directory: 
 
 @pytest.mark.slow
 def test_an_executor_with_other_files_is_refused(spark: SparkSession, directory: Path) -> None:
-    """As where each machine has a disk of its own at that path: no forecast is made of them."""
+    """As if each machine had its own disk at that path: there is no forecast of these files."""
     with open_log_directory(RealEnv(), str(directory / "t-0")) as opened:
         (partition,) = opened.partitions
     first = replace(partition.segments[0], size=partition.segments[0].size + 1)
@@ -92,7 +92,7 @@ def test_an_executor_with_other_files_is_refused(spark: SparkSession, directory:
 def test_what_cannot_be_read_is_a_problem_of_its_partition(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its task has an outcome, as where a disk has a fault, and the other tasks have theirs."""
+    """As with a faulty disk, its task reports the problem, and the other tasks their results."""
 
     class OnBadDisk(Scenario):
         def __getattribute__(self, name: str) -> NoReturn:

@@ -1,11 +1,11 @@
-"""Four ways to carry out a round, and the same bytes from all: the naive model, the inline runner, the process runner, Spark.
+"""Four ways to run a round, with the same bytes from all: the naive model, the inline runner, the process runner, Spark.
 
     python -m tests.cleaner.spark.clean.four_way --seeds 0-199
     python -m tests.cleaner.spark.clean.four_way --seeds 0-19 --cluster
 
-One Spark session, one worker process and one thread do the rounds of all scenarios (`random_scenario`). Of the model, which knows
-no segments, the bytes of all outputs in a row are compared; of the others every file with its time, and what was answered.
-Spark cuts segments into parts of a few batches and spreads keys over several partitions. Exit code 1 if anything differs; the log
+One Spark session, one worker process and one thread run the rounds of all scenarios (`random_scenario`). The model has no
+segments: its bytes are compared with all outputs joined. Of the others every file with its time, and the result, are compared.
+Spark divides segments into parts of a few batches, and keys into several partitions. Exit code 1 if anything differs; the log
 and the plan of such a round are left in `--keep`.
 """
 
@@ -44,7 +44,7 @@ NO_REST_S = 3600.0
 
 @dataclass
 class Count:
-    """What was compared."""
+    """Counts of the comparisons."""
 
     scenarios: int = 0
     rounds: int = 0
@@ -86,7 +86,7 @@ class FourWay:
         self._loop.close()
 
     def differences(self, seed: int) -> list[str]:
-        """What differs in any round of a scenario; nothing, if all is well."""
+        """The differences in all rounds of a scenario; empty if there are none."""
         scenario = Scenario(seed)
         found = []
         for number, plan in enumerate(scenario.rounds(), 1):
@@ -133,7 +133,7 @@ async def _leave(output: OutputSegment) -> None:
 
 
 def _differing(expected: Outcome, got: Outcome) -> list[str]:
-    """The names of what differs: files, or fields of the answer."""
+    """The names of files, or fields of the result, that differ."""
     found = []
     for before, after in zip(expected, got, strict=True):
         found += [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
@@ -147,7 +147,7 @@ def seeds_of(text: str) -> range:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Be the command; the exit code."""
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(prog="four_way", description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=seeds_of, default=range(200), help="scenarios (default: 0-199)")
     add_session_options(parser)

@@ -1,10 +1,10 @@
-"""Every golden pass of Kafka's cleaner on Spark, in one application: same files, times and figures, byte for byte.
+"""Every golden pass of Kafka's cleaner on Spark, in one application: the same files, times and figures, byte for byte.
 
-    python -m tests.cleaner.spark.golden_passes --cluster
-    python -m tests.cleaner.spark.golden_passes --master spark://HOST:7077 --conf spark.executor.memory=512m
+    python -m tests.cleaner.spark.clean.golden_passes --cluster
+    python -m tests.cleaner.spark.clean.golden_passes --master spark://HOST:7077 --conf spark.executor.memory=512m
 
-Segments are cut into parts of a few batches and keys spread over four partitions, so that even these small logs keep several
-tasks busy, and what one executor shuffles is read by another. Exit code 1 if anything differs.
+Segments are divided into parts of a few batches, and keys into four partitions. So even these small logs keep several tasks
+busy, and executors read each other's shuffle. Exit code 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PARTITIONS = 4
 
 
 def difference(engine: Engine, name: str, number: int) -> str | None:
-    """What of a pass is not as Kafka's cleaner leaves it; None if nothing is."""
+    """The first difference between a pass and Kafka's output; None if there is none."""
     case = case_of(name)
     step = case.steps[number - 1]
     with tempfile.TemporaryDirectory(prefix="golden-") as root:
@@ -45,14 +45,14 @@ def difference(engine: Engine, name: str, number: int) -> str | None:
 
 
 def whereabouts(context: Any) -> tuple[int, set[str]]:
-    """How many executors there are, and where they have the code from."""
+    """The number of executors, and the locations of their code."""
     # Not a function of this module, which executors do not have.
     found = context.parallelize(range(8), 8).map(lambda _: __import__("diamant").__file__).collect()
     return context._jsc.sc().getExecutorMemoryStatus().size() - 1, set(found)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Be the command; the exit code."""
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(prog="golden_passes", description=__doc__.partition("\n")[0])
     add_session_options(parser)
     parser.add_argument("--cases", nargs="+", choices=PASSES, default=list(PASSES), help="default: all of them")

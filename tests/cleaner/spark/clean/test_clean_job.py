@@ -67,7 +67,7 @@ def test_a_pass_does_what_kafka_does(name: str, number: int, engine: Engine, tmp
     "seed", [seed if seed in SEED_SLICE else pytest.param(seed, marks=pytest.mark.long) for seed in SEEDS]
 )
 def test_a_history_becomes_what_kafka_makes_of_it(seed: int, engine: Engine, tmp_path: Path) -> None:
-    """Random histories that Kafka's cleaner has worked on, pass for pass: the same bytes wherever no codec differs."""
+    """Random histories with the output of each pass of Kafka's cleaner: the same bytes unless codecs differ."""
     numbers = count()
 
     def run_pass(case: Case, step: dict[str, Any]) -> Any:
@@ -77,7 +77,7 @@ def test_a_history_becomes_what_kafka_makes_of_it(seed: int, engine: Engine, tmp
 
 
 def test_mode_prompt_writes_what_the_plain_engine_writes(spark: SparkSession) -> None:
-    """Transactions, tombstones, codecs and old formats in segments that are cut in parts, dirty from the middle of one."""
+    """Transactions, tombstones, codecs and old formats in divided segments, dirty from the middle of one."""
     history = SegmentHistory()
     for number in range(60):
         pairs = [(b"key-%d" % (number * 7 + at * 5 & 31), None if at == number % 9 else bytes(50)) for at in range(6)]
@@ -97,7 +97,7 @@ def test_mode_prompt_writes_what_the_plain_engine_writes(spark: SparkSession) ->
 
 
 def test_a_staging_place_that_cannot_be_written_fails_the_job_alone(spark: SparkSession, tmp_path: Path) -> None:
-    """The error names the place and the reason; what the engine was given stays as it was."""
+    """The error has the place and the reason; the log is unchanged."""
     (tmp_path / "file").write_text("not a directory")
     history = SegmentHistory()
     history.batch([(b"k", b"v")])
@@ -114,8 +114,8 @@ def test_a_staging_place_that_cannot_be_written_fails_the_job_alone(spark: Spark
 def test_a_whole_directory_is_cleaned_largest_first(
     spark: SparkSession, tmp_path: Path, whole_bytes: int, at_once: int
 ) -> None:
-    """Each partition by Spark or, if it is small, here, one after the other or some at a time; what fails does not keep the
-    others back; logs open afterwards.
+    """Spark cleans each partition, or this process small ones, one or several at a time. A failure does not stop the
+    others, and the logs can be opened afterwards.
     """
     logs = []
     for number, batches in enumerate((40, 150, 90)):

@@ -1,4 +1,4 @@
-"""What tasks of a cleaning job do, without Spark around them: how fast they may be, how long they may take."""
+"""Tasks of a cleaning job, without Spark: their rate limits and their time limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cleaner.spark.one_process import OneProcess
 
 
 class CountingThrottle(Throttle):
-    """Counts the bytes of each step at each rate; makes nobody wait."""
+    """Counts the bytes of each step at each rate, and does not wait."""
 
     progress: JobProgress
     counted: ClassVar[dict[tuple[str, float], int]] = {}
@@ -31,7 +31,7 @@ class CountingThrottle(Throttle):
 
 @pytest.mark.slow
 def test_tasks_keep_to_the_rate_whatever_they_read(tmp_path: Path) -> None:
-    """Transactions, keys, the end of Kafka's map, and the rewrite: what is read and written is counted, with the right rate."""
+    """Transactions, keys, the end of Kafka's map, and the rewrite: bytes read and written are throttled at the right rate."""
     history = SegmentHistory()
     for number in range(8):
         history.batch([(b"k%d" % number, b"v")], producer=11, is_transactional=True)
@@ -59,7 +59,7 @@ def test_tasks_keep_to_the_rate_whatever_they_read(tmp_path: Path) -> None:
 
 
 def test_patience_is_as_long_as_the_largest_task_may_take() -> None:
-    """At a megabyte a second or, if they are told to be slower, so slowly; with what it writes; and half an hour on top."""
+    """It is half an hour plus the time of its reads and writes at 1 MB/s, or at the rate limit if that is lower."""
     progress = JobProgress(OneProcess())
     progress.begin("map", 256_000_000)
     assert (progress.step, progress.patience_s) == ("map", 1800 + 512)

@@ -41,7 +41,7 @@ def test_every_runner_writes_the_bytes_of_the_model(spark: SparkSession, tmp_pat
 
 @pytest.mark.slow
 def test_a_difference_is_told(engines: FourWay, tmp_path: Path) -> None:
-    """One bit of one file that Spark writes, or one record more in the model: scenario, round and file are named."""
+    """A flipped bit in one of Spark's files, or one more record in the model: the report has scenario, round and file."""
     spark, model = engines.engines["Spark"], engines.model
     turned: list[str] = []
 
@@ -73,7 +73,7 @@ def test_a_difference_is_told(engines: FourWay, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_scenarios_have_everything_in_them() -> None:
-    """Over the seeds of the command's first part: what the comparison is about does occur, and a seed means one log."""
+    """The command's first seeds include every feature to compare, and a seed always gives the same log."""
     seen: set[str] = set()
     for seed in range(30):
         scenario = Scenario(seed)

@@ -1,4 +1,4 @@
-"""Log directories and staging places in an object store that speaks S3: read there, cleaned by way of it, and left as it was."""
+"""Log directories and staging places in an S3 object store: read there, cleaned through it, and left unchanged."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def in_s3(store: ObjectStore, path: str = f"{BUCKET}/staging") -> SparkSettings:
 
 
 def test_a_place_is_listed_written_read_and_removed(store: ObjectStore) -> None:
-    """As a directory of this machine is; globs, too."""
+    """As a local directory, including globs."""
     root = Location.parse(store.uri(f"{BUCKET}/logs"))
     for name in ("t-0", "t-1"):
         root.child(name).child("0.log").write_bytes(b"0123456789")
@@ -89,7 +89,7 @@ def test_a_log_directory_is_read_where_it_lies(store: ObjectStore, log: Log) -> 
 
 
 def test_spark_reads_a_log_directory_where_it_lies(spark: SparkSession, store: ObjectStore, log: Log) -> None:
-    """In workers, which get the address and the credentials with the path; the credentials are in no column and no plan."""
+    """Workers get address and credentials with the path. The credentials are in no column and no plan."""
     store.copy_in(Path(log.path).parent, f"{BUCKET}/logs")
     frame = read_log(spark, store.uri(f"{BUCKET}/logs"), columns=[*COLUMNS, "segment"]).where("offset >= 700")
     local = read_log(spark, log.path, columns=COLUMNS).where("offset >= 700")
@@ -104,7 +104,7 @@ def test_spark_reads_a_log_directory_where_it_lies(spark: SparkSession, store: O
 async def test_spark_cleans_by_way_of_the_store(
     spark: SparkSession, store: ObjectStore, log: Log, tmp_path: Path, whole_bytes: int
 ) -> None:
-    """Executors see the store only: the same files as a local round's, and nothing is left there."""
+    """Executors see only the store. The files equal those of a local round, and nothing is left in the store."""
     other = make_log(tmp_path / "other")
     inline = InlineRunner(other.env)
     await inline.run(plan_of(other), on_output=Swapper(other))
@@ -138,7 +138,7 @@ async def test_the_runner_stages_in_the_store(store: ObjectStore, log: Log, tmp_
 async def test_what_is_wrong_in_the_store_is_not_swapped_in(
     store: ObjectStore, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An output that is not what the job tells: the old files are in place, the bucket is empty."""
+    """For an output that does not match the manifest, the old files stay in place, and the bucket is empty."""
     before = segment_files(log)
     monkeypatch.setenv(MISCHIEF, "miscount")
     runner = SparkRunner(log.env, in_s3(store), program=FAKE)
@@ -162,7 +162,7 @@ def of_another_run(plan: CleanPlan, log: Log, uri: str) -> Location:
 async def test_what_a_killed_broker_has_left_goes(
     store: ObjectStore, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the next round at the partition, or the next start of a broker on the directory; nobody else's goes."""
+    """The next round at the partition, or the next start of a broker on the directory, removes it, and nothing else."""
     settings = in_s3(store)
     elsewhere = make_log(tmp_path / "elsewhere")
     directory = os.path.dirname(log.path)
@@ -188,7 +188,7 @@ async def test_what_a_killed_broker_has_left_goes(
 
 
 async def test_without_its_bucket_a_local_runner_takes_over(store: ObjectStore, log: Log) -> None:
-    """The error names the place and no credentials; the round is done all the same, and nothing lies about."""
+    """The error has the place but no credentials. The local round succeeds, and no files are left."""
     settings = in_s3(store)
     store.drop_bucket(BUCKET)
     before = segment_files(log)
@@ -210,7 +210,7 @@ async def test_without_its_bucket_a_local_runner_takes_over(store: ObjectStore, 
 
 
 async def test_a_bucket_that_goes_while_a_job_runs(store: ObjectStore, log: Log) -> None:
-    """When outputs are to be brought back: a local runner takes over, and the old files were in place until then."""
+    """If it disappears before outputs are copied back, a local runner runs the round; the old files stay until then."""
     inline = InlineRunner(log.env)
     runner = SparkRunner(log.env, in_s3(store), inline, program=FAKE)
     plan = replace(plan_of(log), io_max_bytes_per_second=10_000_000.0)
@@ -230,7 +230,7 @@ async def test_a_bucket_that_goes_while_a_job_runs(store: ObjectStore, log: Log)
 
 
 def test_a_scan_is_told_what_lies_in_the_store(store: ObjectStore, log: Log) -> None:
-    """Names of places, and whose they are; nothing before there is one, and why it cannot be listed, without the secret."""
+    """It gets the places and their owners, nothing before the first place, and the error of a failed listing without secrets."""
     settings = in_s3(store)
     directory = os.path.dirname(log.path)
     place = staging_place(log.env, directory, settings.staging, [(log.topic, log.partition)])

@@ -1,4 +1,4 @@
-"""Places of jobs: nothing of them stays, whoever was killed, and no secret of their URI is shown."""
+"""Places of jobs: they are removed, even after a kill, and no secret of their URI is shown."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def age(place: Location) -> None:
-    """Make a place look as if nobody had written there for two hours."""
+    """Make a place look unchanged for two hours."""
     for directory, _, files in os.walk(place.path):
         for path in (directory, *(f"{directory}/{name}" for name in files)):
             two_hours_ago_ns = os.stat(path).st_mtime_ns - 2 * 3600 * 10**9
@@ -61,7 +61,7 @@ def place(tmp_path: Path) -> Path:
 def test_what_a_killed_run_has_left_goes_with_the_next_start(
     log: Log, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of every partition, deleted ones, too; not what this run makes, nor what belongs to another log directory."""
+    """For every partition, even deleted ones; but not the places of this run, or of another log directory."""
     data = str(Path(log.path).parent)
     write_meta_properties(log.env, data, new_meta_properties(1))
     other = make_log(place.parent / "elsewhere")
@@ -81,12 +81,12 @@ def test_what_a_killed_run_has_left_goes_with_the_next_start(
 
 
 def notes(log: Log) -> list[str]:
-    """Names of the places that the log directory has notes of."""
+    """Names of the places with a note in the log directory."""
     return [note.name for note in read_notes(log.env, str(Path(log.path).parent))]
 
 
 def test_a_place_is_noted_until_it_is_gone(log: Log, place: Path) -> None:
-    """By who made it, by the next round, or by the next start; one beside the segments needs no note."""
+    """Until its job, the next round or the next start removes it. A place beside the segments needs no note."""
     plan, data = plan_of(log), str(Path(log.path).parent)
     new_place(log.env, plan, "")
     assert notes(log) == []
@@ -119,7 +119,7 @@ def test_a_place_is_noted_until_it_is_gone(log: Log, place: Path) -> None:
 def test_a_note_stays_as_long_as_the_disk_is_not_mounted(
     log: Log, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever looks for the place meanwhile finds nothing, and that tells nothing; a damaged note stays for a person to see."""
+    """Without the disk the place's absence proves nothing. A damaged note stays for the operator."""
     plan, data = plan_of(log), str(Path(log.path).parent)
     mine = new_place(log.env, plan, place.as_uri(), run="00000000")
     mine.child("0.log").write_bytes(b"values")
@@ -141,7 +141,7 @@ def test_a_note_stays_as_long_as_the_disk_is_not_mounted(
 
 
 def test_what_another_may_be_working_in_stays(log: Log, place: Path) -> None:
-    """A copy of a log directory has the same owner: what was written within the hour stays, for the start and for a round."""
+    """A copy of a log directory has the same owner, so neither a start nor a round removes places written within the hour."""
     theirs = new_place(log.env, plan_of(log), place.as_uri(), run="00000000")
     theirs.child("00000000-1").child("0.log.cleaned").write_bytes(b"values")
     age(theirs)
@@ -161,7 +161,7 @@ def test_what_another_may_be_working_in_stays(log: Log, place: Path) -> None:
 def test_what_cannot_be_removed_stops_nobody(
     log: Log, place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The others go nevertheless, the round goes on, and there is one warning."""
+    """The other places are removed, the round continues, and there is one warning."""
     strays = [new_place(log.env, plan_of(log), place.as_uri()) for _ in range(3)]
     for stray in strays:
         stray.child("0.log").write_bytes(b"values")
@@ -183,14 +183,14 @@ def test_what_cannot_be_removed_stops_nobody(
 
 
 class Elsewhere(Location):
-    """A place of this machine that passes for one of an object store."""
+    """A local place that pretends to be in an object store."""
 
     def _fs(self) -> Any:
         return LocalFileSystem()
 
 
 def test_only_what_is_read_is_copied_to_an_object_store(log: Log, place: Path) -> None:
-    """Not what the round leaves alone, nor what cannot be read."""
+    """Neither untouched nor quarantined segments are copied."""
     plan = plan_of(log)
     first, second, *others = [segment.base_offset for segment in plan.segments]
     plan = replace(plan, untouched=frozenset({first}), quarantined=frozenset({second}))
@@ -201,7 +201,7 @@ def test_only_what_is_read_is_copied_to_an_object_store(log: Log, place: Path) -
 
 @pytest.mark.slow
 def test_a_place_elsewhere_is_swept_by_a_child(log: Log, place: Path) -> None:
-    """Which tells how many it has removed, or why it cannot, in one line. Places of the broker that has sent it stay."""
+    """The child reports the number removed, or the error, in one line. Places of its own broker stay."""
     data = str(Path(log.path).parent)
     mine = new_place(log.env, plan_of(log), place.as_uri())
     stray = new_place(log.env, plan_of(log), place.as_uri(), run="00000000")
@@ -235,14 +235,14 @@ def test_a_place_elsewhere_is_swept_by_a_child(log: Log, place: Path) -> None:
     ],
 )
 def test_no_error_shows_a_secret(uri: str) -> None:
-    """Whoever finds fault with a URI says so without user, password and options."""
+    """Errors about a URI omit user, password and options."""
     with pytest.raises(SparkError) as raised:
         staging_root(uri).entries()
     assert "s3cr3t" not in str(raised.value)
 
 
 def test_outputs_make_no_directory_but_their_own(log: Log, place: Path) -> None:
-    """A place that is gone stays so: what lay above it may have been deleted."""
+    """A removed place is not created again, because its parent may have been deleted."""
     plan = plan_of(log)
     files = TaskFiles(plan, Location(log.path), Location(str(place)).child("0-1"))
     output = files.create_new(f"{log.path}/00000000000000000000.log.cleaned")
@@ -256,7 +256,7 @@ def test_outputs_make_no_directory_but_their_own(log: Log, place: Path) -> None:
 
 
 def test_what_a_job_says_must_fit_the_plan(log: Log, place: Path) -> None:
-    """Every segment that was to be rewritten in one output, in order, with as many records as told, up to the plan's end."""
+    """Every segment to rewrite is in one output, in order, with the reported number of records, up to the plan's end."""
     plan = plan_of(log)
     manifest = CleanJob(OneProcess(), plan, source=Location(log.path), target=Location(f"{place}/job")).run()
     check_manifest(plan, manifest)
@@ -294,7 +294,7 @@ def test_what_a_job_says_must_fit_the_plan(log: Log, place: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_a_directory_s_round_that_fails_leaves_nothing(log: Log, place: Path, is_elsewhere: bool) -> None:
-    """Neither at the staging place nor, as `.cleaned` files that were taken over already, beside the segments."""
+    """Neither at the staging place, nor as `.cleaned` files beside the segments."""
     before = segment_files(log)
 
     def refuse(_: OutputSegment) -> None:

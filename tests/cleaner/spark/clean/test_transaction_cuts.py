@@ -1,4 +1,4 @@
-"""What a part keeps of the transactions in it: no more than leaves whoever goes over it in the same state."""
+"""Kept transaction events of a part: just enough to reach the same state in a replay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Event: TypeAlias = tuple[int, int]
 
 
 def plan_with(aborted: list[AbortedTxn]) -> CleanPlan:
-    """A plan that knows of these."""
+    """A plan with these aborted transactions."""
     history = SegmentHistory()
     history.batch([(b"k", b"v")])
     _, plan = history.stored()
@@ -31,7 +31,7 @@ def plan_with(aborted: list[AbortedTxn]) -> CleanPlan:
 
 
 def tell(tracker: ResumableTracker | RecordingTracker, events: list[Event], start: int) -> None:
-    """Have a tracker see batches with offsets from `start` on."""
+    """Feed a tracker batches with offsets from `start` on."""
     for offset, (producer_id, kind) in enumerate(events, start):
         if kind == DATA:
             tracker.drops_data(offset, producer_id, is_transactional=True)
@@ -40,7 +40,7 @@ def tell(tracker: ResumableTracker | RecordingTracker, events: list[Event], star
 
 
 def state_at(tracker: ResumableTracker, offset: int) -> TrackerState:
-    """The state once every batch below `offset` was seen, in a form that can be compared."""
+    """The state after all batches below `offset`, in a comparable form."""
     tracker._activate(offset - 1)
     state = tracker.state()
     return replace(state, aborted=tuple(sorted(state.aborted, key=lambda one: one[0])))
@@ -55,7 +55,7 @@ def state_at(tracker: ResumableTracker, offset: int) -> TrackerState:
 def test_the_state_behind_a_part_is_that_of_all_its_events(
     events: list[Event], begins: list[tuple[int, int, int]], cut: int
 ) -> None:
-    """Whatever came before it, for any order of data, commits and aborts, announced or not."""
+    """For any earlier state, and any order of data, commits and aborts, announced or not."""
     aborted = [AbortedTxn(producer_id, first, first + length, -1) for producer_id, first, length in begins]
     plan = plan_with(aborted)
     whole = ResumableTracker()
@@ -74,7 +74,7 @@ def test_the_state_behind_a_part_is_that_of_all_its_events(
 
 
 def test_committed_transactions_cost_nothing() -> None:
-    """However many: a driver holds the state of each producer, not their history."""
+    """For any number of them: the driver holds the state of each producer, not its history."""
     recorder = RecordingTracker(plan_with([AbortedTxn(2, 50, 60, -1)]))
     tell(
         recorder,

@@ -1,4 +1,4 @@
-"""Finding Java: by the variable, the path and the usual place, and what is said when there is none that will do."""
+"""Finding Java by the variable, the path and the usual directory, and the error if none is sufficient."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_is_too_old_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_none_that_will_do_is_told_with_what_was_found_and_what_to_type(tmp_path: Path) -> None:
-    """The version and place of each, and the command of Debian."""
+    """The error has the version and directory of each one found, and Debian's command to install one."""
     old = install(tmp_path / "old", "1.8.0_412")
     with pytest.raises(JavaNotFound, match=f"Java 17 or newer, found only Java 8 in {old} .*openjdk-17-jre-headless"):
         find(tmp_path / "none", JAVA_HOME=str(old))
@@ -72,7 +72,7 @@ def test_as_a_program_it_prints_the_home_or_why_not(tmp_path: Path) -> None:
 
 
 def test_without_java_tests_are_skipped_but_not_in_ci(tmp_path: Path) -> None:
-    """What is not tried must not pass for tested there."""
+    """In CI a skipped test must not count as tested."""
     with pytest.raises(pytest.skip.Exception, match="found none"):
         java_home({"PATH": ""}, str(tmp_path))
     with pytest.raises(pytest.fail.Exception, match=r"with CI set the tests of Spark must run: .* found none"):

@@ -1,4 +1,4 @@
-"""What a worker has loaded, and its garbage collections."""
+"""Loaded modules and the garbage collections of a worker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _frozen(_: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 @pytest.mark.slow
 def test_a_worker_freezes_what_it_has_loaded(spark: SparkSession) -> None:
-    """Once, and again only when modules came: so it does not grow with the number of tasks."""
+    """Once, and again only after new modules were loaded, so the number does not grow with the tasks."""
     [(first, more)] = spark.sparkContext.parallelize([0], 1).mapPartitions(_frozen).collect()
     assert first > 10_000
     assert more <= 0

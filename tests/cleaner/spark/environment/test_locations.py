@@ -1,4 +1,4 @@
-"""Paths and URIs: how they are read, what they lead to, and that no secret is shown."""
+"""Paths and URIs: parsing, access, and hidden secrets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_place_in_s3_shows_no_secret() -> None:
 
 
 def test_a_secret_with_a_slash_is_asked_for_in_another_way() -> None:
-    """It would end there, and its begin be shown as the bucket; written as %2F it is taken."""
+    """The slash would end the secret and show its first part as the bucket; %2F is accepted."""
     with pytest.raises(SparkError, match="%2F"):
         Location.parse("s3://user:ab/cd@bucket/logs")
     assert str(Location.parse("s3://user:ab%2Fcd@bucket/logs")) == "s3://bucket/logs"
@@ -54,7 +54,7 @@ def test_what_is_not_supported_is_refused(text: str) -> None:
 
 
 def test_files_are_listed_written_read_and_removed(tmp_path: Path) -> None:
-    """Directories come with a file, and go with all that is in them."""
+    """A write creates the parent directories; a removal includes the content."""
     root = Location.parse(str(tmp_path))
     file = root.child("a").child("b").child("file")
     file.write_bytes(b"0123456789")
@@ -96,7 +96,7 @@ def test_a_glob_matches_within_names(tmp_path: Path) -> None:
 
 
 def test_a_remote_file_is_read_ahead(tmp_path: Path) -> None:
-    """Small reads one after the other are few requests; any order gives the right bytes."""
+    """Small sequential reads take few requests; any order gives the right bytes."""
     content = bytes(range(250))
     (tmp_path / "file").write_bytes(content)
     with LocationFile(Location(str(tmp_path / "file")), read_ahead_bytes=100) as file:

@@ -1,4 +1,4 @@
-"""Dealing out logs: which are divided among all cores, and which are one task."""
+"""Distribution of logs: those divided among all cores, and those that are one task."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GIB = 1 << 30
 def test_logs_are_shared_evenly_if_no_core_has_a_third_more_than_its_share(
     sizes: list[int], cores: int, is_even: bool
 ) -> None:
-    """Dealt out as they are, the largest first, each to the core that has least."""
+    """They are distributed whole, the largest first, each to the core with the least."""
     assert are_shared_evenly(sizes, cores) == is_even
 
 
@@ -35,7 +35,7 @@ def test_logs_are_shared_evenly_if_no_core_has_a_third_more_than_its_share(
     ("sizes", "cores", "size"), [([], 2, 0), ([7], 2, 0), ([100, 5, 5, 5], 2, 5), ([1, 2, 4, 8], 1, 8)]
 )
 def test_what_is_too_large_for_a_core_is_for_all_of_them(sizes: list[int], cores: int, size: int) -> None:
-    """The others are dealt out."""
+    """The others are distributed whole."""
     assert largest_share(sizes, cores) == size
 
 
@@ -44,5 +44,5 @@ def test_what_is_too_large_for_a_core_is_for_all_of_them(sizes: list[int], cores
     [([90 * GIB], 3, 90 * GIB), ([90 * GIB], 4, WHOLE_BYTES), ([90 * GIB, *[GIB] * 16], 4, GIB), ([], 1, 0)],
 )
 def test_few_cores_divide_no_round(sizes: list[int], cores: int, size: int) -> None:
-    """To divide it takes more time than they have; more of them divide what would leave the others idle."""
+    """Dividing it would cost too much CPU time. With more cores, rounds that would leave cores idle are divided."""
     assert whole_bytes(sizes, cores) == size

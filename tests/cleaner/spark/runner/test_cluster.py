@@ -1,4 +1,4 @@
-"""Rounds on a standalone cluster: executors in other processes, that are killed and whose tasks are tried twice."""
+"""Rounds on a standalone cluster: executors in other processes, with kills and repeated tasks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def cluster(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clu
 
 
 async def cleaned_inline(directory: Path, **fields: object) -> dict[str, bytes]:
-    """The files that a round in a thread of the broker leaves."""
+    """The files of a round in a thread of the broker."""
     log = make_log(directory)
     runner = InlineRunner(log.env)
     await runner.run(plan_of(log, **fields), on_output=Swapper(log))
@@ -80,7 +80,7 @@ IMPATIENT = DRIVER_PROGRAM.replace(
 
 
 async def wait_for_step(runner: SparkRunner, step: str, round_: asyncio.Task[object]) -> None:
-    """Let the loop turn until the job is at `step`."""
+    """Wait until the job is at `step`."""
     while runner.progress_step != step:
         assert not round_.done(), round_.result()
         await asyncio.sleep(0.02)
@@ -94,7 +94,7 @@ async def wait_for_step(runner: SparkRunner, step: str, round_: asyncio.Task[obj
     ],
 )
 def test_golden_passes_have_kafka_s_bytes(cluster: Cluster, options: list[str], steps: list[tuple[str, int]]) -> None:
-    """Some, or all, in one application, on both workers, with the code that was shipped and none that lies there."""
+    """Some, or all, in one application, on both workers, with the shipped code only."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "tests.cleaner.spark.clean.golden_passes", "--master", cluster.master, *options),
@@ -115,7 +115,7 @@ def test_golden_passes_have_kafka_s_bytes(cluster: Cluster, options: list[str], 
 
 @pytest.mark.long
 async def test_what_an_executor_that_hangs_was_at_is_done_again(cluster: Cluster, tmp_path: Path) -> None:
-    """It is given up when it was silent for a time, with what it had shuffled; when it goes on, it leaves nothing behind."""
+    """Spark drops it after a silence, with its shuffle files. When it continues later, it leaves nothing behind."""
     log = make_log(tmp_path)
     staging = tmp_path / "staging"
     staging.mkdir()
@@ -134,7 +134,7 @@ async def test_what_an_executor_that_hangs_was_at_is_done_again(cluster: Cluster
 
 @pytest.mark.long
 async def test_a_cluster_all_of_which_hangs_is_given_up(cluster: Cluster, tmp_path: Path) -> None:
-    """As one without executors: a local runner takes over. What goes on afterwards harms nobody."""
+    """Like one without executors: a local runner runs the round. Executors that continue later do no harm."""
     log = make_log(tmp_path)
     staging = tmp_path / "staging"
     staging.mkdir()
@@ -157,10 +157,10 @@ async def test_a_cluster_all_of_which_hangs_is_given_up(cluster: Cluster, tmp_pa
 
 
 async def test_executors_that_are_lost_are_made_up_for(cluster: Cluster, tmp_path: Path) -> None:
-    """One is killed, and tasks are tried twice: each attempt has a directory of its own, and one counts; what was lost is done
-    again elsewhere. All are killed, in the same session: it waits, for others may come; then a local runner takes over.
+    """One is killed, and tasks run twice: each attempt has its own directory, only one counts, and lost work is repeated
+    elsewhere. Then all are killed, in the same session: it waits for new ones, then a local runner runs the round.
 
-    The last test: the cluster is of no use afterwards.
+    This must be the last test: the cluster is unusable afterwards.
     """
     staging = tmp_path / "staging"
     staging.mkdir()

@@ -1,6 +1,6 @@
-"""Rounds on Spark with the driver in a process of its own: the same outcome, whatever happens to it.
+"""Rounds on Spark with the driver in its own process: the same outcome, even if the driver fails.
 
-Most tests have a driver that does the job without Spark (`fake_driver`): what is tried here is what the broker makes of it.
+Most tests have a driver that runs the job without Spark (`fake_driver`): they test the broker's side.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ FAKE = DRIVER_PROGRAM.replace(
 
 @pytest.fixture
 async def runner(log: Log, request: pytest.FixtureRequest) -> AsyncIterator[SparkRunner]:
-    """A runner whose failures nobody takes over; its driver does without Spark, unless the test has Java."""
+    """A runner without a local runner; its driver does not use Spark unless the test has Java."""
     program = DRIVER_PROGRAM if "java" in request.fixturenames else FAKE
     runner = SparkRunner(log.env, LOCAL, program=program)
     yield runner
@@ -74,12 +74,12 @@ async def runner(log: Log, request: pytest.FixtureRequest) -> AsyncIterator[Spar
 
 
 def directories(log: Log) -> list[str]:
-    """What is left at the staging place beside the segments."""
+    """The directories left at the staging place beside the segments."""
     return [path.name for path in Path(log.path).iterdir() if path.is_dir()]
 
 
 def check_untouched(log: Log, before: dict[str, bytes]) -> None:
-    """The log is as it was, and nothing lies about."""
+    """The log is unchanged, and no files are left."""
     assert segment_files(log) == before
     assert not leftovers(log)
     assert not directories(log)
@@ -104,7 +104,7 @@ async def check_result(log: Log, runner: SparkRunner, tmp_path: Path) -> None:
 
 
 def is_group_alive(group_id: int) -> bool:
-    """Whether any process of the group is there."""
+    """Return whether any process of the group exists."""
     try:
         os.killpg(group_id, 0)
     except ProcessLookupError:
@@ -119,7 +119,7 @@ async def test_the_result_is_that_of_the_inline_runner(
 ) -> None:
     """Same files byte for byte, same result apart from times and the runner's name; the driver and its JVM are gone.
 
-    They give way to others, show nobody what is configured, and leave nothing in the temporary directory.
+    They have low priority, hide the configuration from other users, and leave nothing in the temporary directory.
     """
     conf = {
         "spark.x.secret": "= hunter\\ 2ü",
@@ -144,7 +144,7 @@ async def test_the_result_is_that_of_the_inline_runner(
 
 
 def arguments_of_processes() -> list[str]:
-    """As every user of the machine sees them."""
+    """The arguments of all processes, as every user of the machine sees them."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
@@ -195,7 +195,7 @@ async def test_what_is_not_as_the_job_says_is_not_swapped_in(
     temporary_files: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The round fails and says why, the old files are in place, no stray ones anywhere."""
+    """The round fails with the reason, the old files are in place, and no others are left."""
     local = tmp_path / "local"
     runner.settings = replace(runner.settings, conf={"spark.local.dir": str(local)})
     before = segment_files(log)
@@ -223,7 +223,7 @@ async def test_the_round_after_a_failed_one_works(
 
 @pytest.mark.slow
 async def test_a_driver_is_kept_for_the_next_round(log: Log, tmp_path: Path, temporary_files: Path) -> None:
-    """If it is told so: runners with the same settings take it in turn, and the last that is closed ends it."""
+    """If configured: runners with the same settings use it in turn, and the last one to close ends it."""
     settings = replace(LOCAL, driver_max_idle_ms=600_000)
     other = make_log(tmp_path / "other")
     turns = SparkTurns(settings)
@@ -248,7 +248,7 @@ async def test_a_driver_is_kept_for_the_next_round(log: Log, tmp_path: Path, tem
 
 @pytest.mark.slow
 async def test_a_kept_driver_ends_when_its_time_is_over(log: Log, temporary_files: Path) -> None:
-    """With its directories, and without a word about it."""
+    """Its directories are removed, and nothing is logged."""
     runner = SparkRunner(log.env, replace(LOCAL, driver_max_idle_ms=1), program=FAKE)
     await runner.run(plan_of(log), on_output=Swapper(log))
     await wait_until(lambda: not os.listdir(temporary_files), WAIT_S)
@@ -261,7 +261,7 @@ async def test_a_kept_driver_ends_when_its_time_is_over(log: Log, temporary_file
 async def test_a_round_whose_kept_driver_is_gone_has_a_new_one(
     log: Log, temporary_files: Path, is_noticed: bool
 ) -> None:
-    """Killed while it was idle, known or not: Spark is not given up, for it may be well."""
+    """If it was killed while idle, noticed or not, a new driver runs the job, without a pause for Spark."""
     runner = SparkRunner(log.env, replace(LOCAL, driver_max_idle_ms=600_000), program=FAKE)
     round_ = asyncio.create_task(runner.run(plan_of(log), on_output=Swapper(log)))
     await wait_until(lambda: runner.driver_pid is not None or round_.done(), WAIT_S)
@@ -292,7 +292,7 @@ async def test_a_driver_whose_job_failed_is_not_kept(
 
 @pytest.mark.slow
 async def test_a_local_runner_takes_over_and_spark_rests(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that dies costs a round nothing but time; for a while no plan is sent to Spark, longer each time."""
+    """The death of a driver only delays the round. Then no plan is sent to Spark for a while, longer each time."""
     monkeypatch.setenv(MISCHIEF, "die")
     inline = InlineRunner(log.env)
     runner = SparkRunner(log.env, replace(LOCAL, min_bytes=0, master="local[1000]"), inline, program=FAKE)
@@ -312,7 +312,7 @@ async def test_a_local_runner_takes_over_and_spark_rests(log: Log, monkeypatch: 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["file/below", "missing/below"])
 async def test_a_staging_place_that_cannot_be_reached_is_spark_s_fault(log: Log, tmp_path: Path, place: str) -> None:
-    """Not the log's: a local runner takes over, Spark rests. No directories are made where a disk may not be mounted."""
+    """A local runner runs the round, and Spark pauses. No directories are created where a disk may not be mounted."""
     (tmp_path / "file").write_text("no directory")
     inline = InlineRunner(log.env)
     staging = (tmp_path / place).as_uri()
@@ -327,7 +327,7 @@ async def test_a_staging_place_that_cannot_be_reached_is_spark_s_fault(log: Log,
 
 @pytest.mark.slow
 async def test_a_driver_that_never_begins_is_given_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A master may accept an application and give it nothing: after a stated time a local runner takes over."""
+    """A master may accept an application without resources: after a timeout a local runner runs the round."""
     monkeypatch.setenv(MISCHIEF, "mute")
     inline = InlineRunner(log.env)
     settings = replace(LOCAL, executor_timeout_ms=300)
@@ -340,7 +340,7 @@ async def test_a_driver_that_never_begins_is_given_up(log: Log, monkeypatch: pyt
 
 @pytest.mark.slow
 async def test_a_job_of_which_no_task_ends_is_given_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An executor that waits for a disk for ever is there, as far as Spark can see: a local runner takes over."""
+    """Spark does not notice an executor that waits for a disk forever: a local runner runs the round."""
     monkeypatch.setenv(MISCHIEF, "stall")
     inline = InlineRunner(log.env)
     runner = SparkRunner(log.env, LOCAL, inline, program=FAKE)
@@ -357,7 +357,7 @@ async def test_a_job_of_which_no_task_ends_is_given_up(log: Log, monkeypatch: py
 async def test_a_partition_that_is_deleted_meanwhile_does_not_come_back(
     log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks make no directory but their own at the job's place: the error is the log's, and nobody rests."""
+    """Tasks create only their own directories at the job's place. The error is the log's, and Spark does not pause."""
     monkeypatch.setenv(MISCHIEF, "delete")
     with pytest.raises(FileNotFoundError):
         await runner.run(plan_of(log), on_output=Swapper(log))
@@ -367,7 +367,7 @@ async def test_a_partition_that_is_deleted_meanwhile_does_not_come_back(
 
 @pytest.mark.slow
 async def test_one_driver_at_a_time_has_the_machine(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With local[N] a second runner of the broker takes nothing by itself meanwhile, and waits if it is asked to work."""
+    """With local[N] a second runner of the broker accepts no plans during a job, and waits if one is requested."""
     monkeypatch.setenv(MISCHIEF, "hang")
     turns = SparkTurns(LOCAL)
     first = SparkRunner(log.env, replace(LOCAL, min_bytes=0), turns=turns, program=FAKE)
@@ -398,7 +398,7 @@ def home_of(scratch: DriverScratch) -> Path:
 
 @pytest.mark.usefixtures("temporary_files")
 def test_what_a_killed_broker_has_left_of_its_driver_goes_with_the_next_one(tmp_path: Path) -> None:
-    """Directories whose lock nobody holds are removed, wherever they are; those of others that run stay."""
+    """Directories with a free lock are removed, wherever they are; those of running drivers stay."""
     conf = {"spark.local.dir": str(tmp_path / "local")}
     running, killed, following = DriverScratch(conf), DriverScratch(conf), DriverScratch({})
     running.make()
@@ -413,7 +413,7 @@ def test_what_a_killed_broker_has_left_of_its_driver_goes_with_the_next_one(tmp_
 
 
 def test_a_driver_s_directories_that_are_being_made_are_not_abandoned(temporary_files: Path) -> None:
-    """A lock that says nothing yet may be about to be held; after a minute nobody will."""
+    """An empty lock file may be about to be locked; after a minute it is abandoned."""
     lock = temporary_files / "diamant-driver-x" / "lock"
     lock.parent.mkdir()
     lock.touch()
@@ -427,7 +427,7 @@ def test_a_driver_s_directories_that_are_being_made_are_not_abandoned(temporary_
 def test_a_driver_s_directory_that_is_gone_is_not_made_again(
     temporary_files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without its lock nobody would remove it."""
+    """Without its lock it would never be removed."""
     scratch = DriverScratch({})
     flock = fcntl.flock
 
@@ -445,7 +445,7 @@ def test_a_driver_s_directory_that_is_gone_is_not_made_again(
 
 @pytest.mark.slow
 def test_a_manifest_is_told_in_parts(log: Log, tmp_path: Path) -> None:
-    """None of which is long to read; all outputs are there, in order."""
+    """Each part is short, and together they have all outputs in order."""
     manifest = CleanJob(OneProcess(), plan_of(log), source=Location(log.path), target=Location(f"{tmp_path}/job")).run()
     *parts, end = json.loads(json.dumps(list(driver.messages(manifest, outputs_together=2))))
     assert len(manifest.outputs) > 2
@@ -457,7 +457,7 @@ def test_a_manifest_is_told_in_parts(log: Log, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_round_leaves_the_loop_s_threads_to_others(log: Log, runner: SparkRunner) -> None:
-    """What copies and waits for the throttle may take minutes; it has a thread of its own."""
+    """Throttled copies may take minutes, and have a thread of their own."""
 
     class Nobodys(ThreadPoolExecutor):
         def submit(self, *arguments: Any, **named: Any) -> Any:
@@ -473,7 +473,7 @@ async def test_a_round_leaves_the_loop_s_threads_to_others(log: Log, runner: Spa
 
 @pytest.mark.slow
 async def test_without_room_on_the_disk_nobody_takes_over(log: Log) -> None:
-    """A round that does not fit here fails with Spark's reason and that. A master that does not answer is found out at once."""
+    """A round that does not fit on this disk fails with Spark's reason and this one. A dead master is reported at once."""
 
     class Full(RealEnv):
         def disk_usage(self, path: str) -> tuple[int, int]:
@@ -493,7 +493,7 @@ async def test_without_room_on_the_disk_nobody_takes_over(log: Log) -> None:
 
 @pytest.mark.slow
 async def test_a_round_can_be_told_to_stop(log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By `check_done`, by cancelling, and by closing: the driver is gone, nothing is left behind."""
+    """By `check_done`, by cancelling, and by closing: the driver has exited, and no files are left."""
     monkeypatch.setenv(MISCHIEF, "hang")
     before = segment_files(log)
     is_over = False
@@ -526,7 +526,7 @@ async def test_a_round_can_be_told_to_stop(log: Log, runner: SparkRunner, monkey
 async def test_a_cancelled_round_ends_its_thread_before_it_tidies_up(
     log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Segments are copied to another place by a thread: what that still writes is removed, too."""
+    """A thread copies segments to a remote place: files that it still writes are removed, too."""
     started = threading.Event()
 
     def copy(_env: object, _plan: object, place: Location, check_done: Callable[[], None], _: object) -> Location:
@@ -556,7 +556,7 @@ def outputs(log: Log) -> list[Path]:
 
 @pytest.mark.slow
 async def test_the_logs_own_faults_are_told_as_by_any_runner(log: Log, runner: SparkRunner) -> None:
-    """A corrupt batch with its place; a segment that is another one now; one that retention has removed: nobody rests."""
+    """A corrupt batch with its position; a changed segment; a segment that retention has removed: Spark does not pause."""
     before = segment_files(log)
     path = damage(log, 2)
     with pytest.raises(CorruptLog) as corrupt:
@@ -579,7 +579,7 @@ async def test_the_logs_own_faults_are_told_as_by_any_runner(log: Log, runner: S
 
 @pytest.mark.slow
 async def test_a_failed_swap_ends_the_round(log: Log, runner: SparkRunner) -> None:
-    """What the broker says about an output, because the partition was deleted for example, is the round's error."""
+    """The broker's error for an output, such as a deleted partition, is the round's error."""
 
     async def refuse(_: OutputSegment) -> None:
         raise CleaningAborted("the partition was deleted")
@@ -594,7 +594,7 @@ async def test_a_failed_swap_ends_the_round(log: Log, runner: SparkRunner) -> No
 async def test_what_a_killed_broker_has_left_goes_with_the_next_round_and_the_next_start(
     log: Log, runner: SparkRunner
 ) -> None:
-    """Places of earlier jobs at this partition are removed, and nobody else's; opening the log removes all beside it."""
+    """Only places of earlier jobs at this partition are removed; opening the log removes all places beside it."""
     stray = Path(new_place(log.env, plan_of(log), "").path)
     others = stray.with_name("diamant-staging-0123456789abcdef-00000000")
     for place in (stray, others):
@@ -607,7 +607,7 @@ async def test_what_a_killed_broker_has_left_goes_with_the_next_round_and_the_ne
 
 
 async def test_a_staging_place_that_means_nothing_is_refused(log: Log) -> None:
-    """With the name of what is wrong, before anything is started."""
+    """The error has the invalid text, and nothing is started."""
     runner = SparkRunner(log.env, replace(LOCAL, staging="ftp://host/place"))
     with pytest.raises(SparkError, match=r"the staging place cannot be used: .*ftp"):
         await runner.run(plan_of(log), on_output=Swapper(log))
@@ -615,7 +615,7 @@ async def test_a_staging_place_that_means_nothing_is_refused(log: Log) -> None:
 
 
 def test_spark_is_chosen_for_what_is_large_and_sooner_done_there(log: Log) -> None:
-    """By size and by cores; a cluster is taken to be quicker; -1 is never."""
+    """By size and by cores; a cluster is assumed to be faster; -1 means never."""
     plan = plan_of(log)
     huge = replace(plan, segments=(replace(plan.segments[0], size=1 << 40),))
     settings = SparkSettings(min_bytes=1 << 30)
@@ -637,7 +637,7 @@ def test_spark_is_chosen_for_what_is_large_and_sooner_done_there(log: Log) -> No
 
 @pytest.mark.slow
 async def test_who_stands_in_for_spark_is_known(log: Log) -> None:
-    """A runner of this machine for a plan that Spark would take if it did not rest; not one that Spark would never take."""
+    """A local runner with a plan that suits Spark is a fallback while Spark pauses; with other plans it is not."""
     turns = SparkTurns(LOCAL)
     settings = SparkSettings(master="spark://h:1", min_bytes=1 << 30)
     thread = CleanerSlot(
@@ -655,7 +655,7 @@ async def test_who_stands_in_for_spark_is_known(log: Log) -> None:
 
 
 async def test_a_runner_can_be_asked_for_by_name(log: Log) -> None:
-    """Whatever the size; without Spark at hand the usual ones serve."""
+    """For any size; if Spark is not available, the usual runners are used."""
     asked: list[object] = []
 
     def spark(local: object) -> SparkRunner:

@@ -15,7 +15,7 @@ CLUSTER = SparkSettings("spark://h:1", driver_max_idle_ms=600_000)
 
 @dataclass(eq=False)
 class KeptDriver:
-    """A driver that takes until it is told to end."""
+    """A driver whose end takes until the test releases it."""
 
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
     settings: SparkSettings = CLUSTER
@@ -28,7 +28,7 @@ class KeptDriver:
 
 
 async def test_runners_that_ask_at_once_get_a_driver_each() -> None:
-    """On a cluster; while one waits for the end of drivers that are of no use any more, others take what there is."""
+    """On a cluster: while one runner waits for the end of unusable drivers, others take the usable ones."""
     turns = SparkTurns(CLUSTER)
     drivers = [KeptDriver() for _ in range(4)]
     for driver in drivers:

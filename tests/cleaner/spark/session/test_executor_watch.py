@@ -1,4 +1,4 @@
-"""Jobs that have lost their executors are ended, and nobody else's."""
+"""Jobs that have lost their executors are ended, and no others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from diamant.cleaner.spark.session.session import reason_of
 
 
 class Context:
-    """As much of a SparkContext as is looked at."""
+    """The part of a SparkContext that the watch uses."""
 
     master = "spark://h:1"
 
@@ -29,7 +29,7 @@ class Context:
 
 
 def test_jobs_end_when_there_was_no_executor_for_so_long() -> None:
-    """Counted anew whenever one was there, or nobody wanted any; the reason says what to do."""
+    """The time restarts whenever there was an executor, or no job; the reason says what to do."""
     now_s = [0.0]
     context = Context()
     watch = ExecutorWatch(context, 10_000, clock=lambda: now_s[0])

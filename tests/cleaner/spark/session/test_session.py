@@ -1,4 +1,4 @@
-"""Sessions: what is shipped, what is compared, and what is said where Spark cannot be had."""
+"""Sessions: shipped code, compared versions, and the errors if Spark is not available."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.slow
 def test_the_code_is_the_same_zip_wherever_it_comes_from(tmp_path: Path) -> None:
-    """Its name tells the code, and a process that imports it from there knows so; the same code gives the same bytes."""
+    """Its name identifies the code, also for a process that imports from it; the same code gives the same bytes."""
     path = write_code_archive(tmp_path)
     assert path.name == f"diamant-code-{code_digest()}.zip"
     (tmp_path / "again").mkdir()
@@ -75,7 +75,7 @@ print(record_walk.__file__, record_walk.walk(b"", 0, 0)[0])
 
 
 def test_kernels_that_cannot_be_unpacked_leave_nothing(tmp_path: Path) -> None:
-    """As on a full disk: the worker fails, and the next one does not find half of them."""
+    """As on a full disk: the worker fails, and the next one finds no partial files."""
     path = write_code_archive(tmp_path)
     with zipfile.ZipFile(path) as archive:
         kernel = archive.getinfo(next(name for name in archive.namelist() if name.endswith("/shared.abi3.so")))
@@ -108,7 +108,7 @@ def test_differences_are_told_with_both_versions() -> None:
 
 
 def test_a_master_that_does_not_answer_is_told_at_once() -> None:
-    """Before a JVM is started; Spark would try for a minute and say little."""
+    """Before a JVM is started; Spark would try for a minute, without a clear error."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -142,7 +142,7 @@ def test_every_master_that_spark_knows_is_taken(master: str) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("java")
 def test_a_java_that_does_not_start_is_told_with_what_to_look_at(tmp_path: Path) -> None:
-    """What it says itself stands above."""
+    """Its own messages are above the error."""
     write_big_log(tmp_path / "t-0")
     command = [
         sys.executable,
@@ -164,7 +164,7 @@ def test_a_java_that_does_not_start_is_told_with_what_to_look_at(tmp_path: Path)
 
 
 def test_no_java_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not with what Spark makes of it."""
+    """The error is ours, not Spark's."""
 
     def find_none() -> None:
         raise JavaNotFound("Spark needs Java 17 or newer, found none")
@@ -206,7 +206,7 @@ def test_executors_run_the_code_that_was_shipped(spark: SparkSession) -> None:
 
 @pytest.mark.slow
 def test_a_session_that_is_there_is_used(spark: SparkSession) -> None:
-    """And left running; another master is refused."""
+    """It is left running; another master is refused."""
     with spark_session() as same:
         assert same.sparkContext is spark.sparkContext
     assert spark.range(3).count() == 3
@@ -218,7 +218,7 @@ def test_a_session_that_is_there_is_used(spark: SparkSession) -> None:
 
 @pytest.mark.slow
 def test_a_job_without_an_end_is_ended(spark: SparkSession) -> None:
-    """Where no executor comes, an error comes after a stated time, and the session goes on to work."""
+    """Without an executor there is an error after a timeout, and the session remains usable."""
     context = spark.sparkContext
 
     def endless() -> int:
@@ -237,7 +237,7 @@ def wait_for_ever(_: object) -> None:
 
 
 def test_executors_without_a_usable_python_are_told() -> None:
-    """What Spark says of it becomes one line."""
+    """Spark's error becomes one line."""
     driver = Versions.here()
     mismatch = (
         "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11, PySpark"
@@ -252,7 +252,7 @@ def test_executors_without_a_usable_python_are_told() -> None:
 
 
 def test_the_public_module_is_light_and_tells_what_is_missing() -> None:
-    """Importing it imports nothing; a name that needs PySpark says what to type where it is not installed."""
+    """Importing it imports nothing else. Without PySpark, its names raise an error with the command to install it."""
     program = """
 import sys
 sys.modules["pyspark"] = None

@@ -1,4 +1,4 @@
-"""Reads log files with the data source's own reader in this process, without Spark: quick, and what it counts can be seen."""
+"""Reads log files with the data source's own reader in this process, without Spark: quick, and with visible counters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from diamant.storage.env.env import RealEnv
 
 @dataclass
 class Reading:
-    """What was read, and what it took."""
+    """The rows read, and the counters."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     tasks: list[ReadTask] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Reading:
 
 
 def read(path: Path | str, *filters: Filter, columns: str = "", **options: Any) -> Reading:
-    """What the data source gives for these options once it was told of these filters; in order of offsets."""
+    """The rows of the data source for these options and pushed filters, in offset order."""
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     parsed = SourceOptions.parse({"path": str(path), "columns": columns, **given})
     reader = KafkaLogReader(parsed, parsed.columns)

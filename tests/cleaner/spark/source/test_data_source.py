@@ -31,7 +31,7 @@ Row = tuple[Any, ...]
 
 @dataclass
 class Shop:
-    """A broker with records of every kind in its topics, which goes on running."""
+    """A running broker with records of every kind in its topics."""
 
     bootstrap: str
     data: Path
@@ -140,7 +140,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 def spark_rows(spark: SparkSession, shop: Shop, **options: Any) -> list[Row]:
-    """What the data source gives of the shop's topics, as a consumer has it."""
+    """The data source's rows of the shop's topics, in the form of a consumer's records."""
     rows = read_log(spark, str(shop.data), columns=COLUMNS, topics=",".join(shop.topics), **options).collect()
     found = []
     for row in rows:
@@ -164,7 +164,7 @@ def test_a_live_directory_gives_what_a_consumer_reads(spark: SparkSession, shop:
 
 @pytest.mark.slow
 def test_markers_are_told_when_they_are_asked_for(spark: SparkSession, shop: Shop) -> None:
-    """And they fill the holes between the records of a topic that is not compacted, but for the open transaction's."""
+    """They fill the gaps between the records of a topic that is not compacted, except for the open transaction's."""
     rows = read_log(
         spark,
         str(shop.data),
@@ -180,7 +180,7 @@ def test_markers_are_told_when_they_are_asked_for(spark: SparkSession, shop: Sho
 
 @pytest.mark.slow
 def test_the_compacted_view_is_what_a_consumer_ends_up_with(spark: SparkSession, shop: Shop) -> None:
-    """A consumer that puts committed records into a table by their keys holds the records of latest_per_key."""
+    """A consumer's table of committed records by key equals the records of latest_per_key."""
     table = {(row[0], row[1], row[4]): row for row in shop.consume("read_committed")}
     expected = sorted(table.values(), key=lambda row: row[:3])
     assert spark_rows(spark, shop, latest_per_key=True) == expected
@@ -196,7 +196,7 @@ def big_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_spark_hands_filters_and_columns_down(spark: SparkSession, big_log: Path, tmp_path: Path) -> None:
-    """Told by what the tasks of a query counted: of four segments one is read, and of its values nothing is copied."""
+    """The counters of a query's tasks show that one of four segments is read, and no value is copied."""
     per_segment = BATCHES * RECORDS
     frame = read_log(spark, str(big_log), columns=["offset", "key"], counters=str(tmp_path / "counters"))
     assert frame.where(f"offset >= {per_segment} and offset < {2 * per_segment}").count() == per_segment
@@ -209,7 +209,7 @@ def test_spark_hands_filters_and_columns_down(spark: SparkSession, big_log: Path
 
 @pytest.mark.slow
 def test_times_are_compared_as_spark_has_them(spark: SparkSession, big_log: Path) -> None:
-    """A filter on the timestamp finds by SQL what is there, to the ms."""
+    """A filter on the timestamp in SQL finds the records, to the ms."""
     frame = read_log(spark, str(big_log), columns=["offset", "timestamp"])
     found = frame.where("timestamp >= timestamp'2023-11-14 22:13:21.500' and timestamp < '2023-11-14 22:13:21.510'")
     assert sorted(row.offset for row in found.collect()) == list(range(1500, 1510))
@@ -233,7 +233,7 @@ def test_a_query_for_nothing_that_is_there_gives_no_rows(spark: SparkSession, bi
 
 @pytest.mark.slow
 def test_damage_ends_a_job_with_its_place(spark: SparkSession, tmp_path: Path) -> None:
-    """Whatever Spark wraps around it, one line says where."""
+    """One line of Spark's error has the file and the position."""
     (tmp_path / "t-0").mkdir()
     batch = bytearray(make_batch("a=1"))
     batch[-1] ^= 1

@@ -1,4 +1,4 @@
-"""What is not asked for is not read and not decoded: counted in bytes, by the data source's own reader."""
+"""Data that a query does not need is neither read nor decoded, as counted in bytes by the data source's own reader."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def holds(one: Any, row: dict[str, Any]) -> bool:
 
 @pytest.mark.slow
 def test_the_end_of_a_range_of_times_spares_copying(big_log: Path) -> None:
-    """No index says what is older, so all is read; but only what is asked for is copied."""
+    """No index gives an upper bound of times, so everything is read, but only matching records are copied."""
     until = datetime.fromtimestamp(TIMESTAMP / 1000, UTC) + timedelta(milliseconds=99)
     found = read(big_log, LessThanOrEqual(column("timestamp"), until))
     assert found.counters.records == 2 * 100
@@ -129,7 +129,7 @@ def test_a_key_that_is_looked_for_spares_batches(big_log: Path) -> None:
 
 @pytest.mark.parametrize("split_bytes", [0, 200_000, 1_000_000, 64 << 20])
 def test_large_segments_are_split_at_batches(big_log: Path, split_bytes: int) -> None:
-    """Each record comes once, in whatever pieces."""
+    """Each record is returned once, for any split."""
     found = read(big_log, columns="partition,offset", split_bytes=split_bytes)
     sizes = [task.size for task in found.tasks]
     segment_size = max(part.size for task in found.tasks for part in task.ranges)
@@ -164,9 +164,9 @@ LAST = [(number + 1) * RECORDS - 1 for number in range(BATCHES)]
 def test_an_index_that_points_wrongly_is_told(
     tmp_path: Path, entries: list[tuple[int, int, int]], filters: list[Filter], options: dict[str, Any]
 ) -> None:
-    """With its name and the way around; in mode PERMISSIVE as a row, and no record is missed.
+    """The error has its name and the workaround. In mode PERMISSIVE it is a row, and no record is missing.
 
-    `entries`: the number of a batch, and where it is said to begin: so many bytes behind the begin of another one.
+    `entries`: the number of a batch, and its position in the index: so many bytes after the start of another one.
     """
     write_big_log(tmp_path / "t-0")
     path = min((tmp_path / "t-0").glob("*.index"))

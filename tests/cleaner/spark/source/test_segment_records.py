@@ -46,7 +46,7 @@ def write(history: History, root: Path) -> Path:
 
 
 def row_of(record: Record, header: BatchHeader) -> dict[str, Any]:
-    """What the columns are to hold that come from the record and its batch alone."""
+    """The expected columns that depend on the record and its batch alone."""
 
     def nullable(number: int) -> int | None:
         return None if number == -1 else number
@@ -90,8 +90,8 @@ def test_directories_of_kafka_are_read_as_the_plain_reader_does(archive: Path, t
 @settings(max_examples=examples(100), deadline=None)
 @given(histories())
 def test_any_history_is_read_with_its_outcomes(history: History) -> None:
-    """Strategy: any partition. Invariant: each record has the outcome that the slow way finds, read_committed gives those that
-    are committed below the first open transaction, and latest_per_key the live ones and tombstones of these.
+    """Strategy: any partition. Invariant: each record has the outcome of the naive method; read_committed returns the
+    committed ones below the first open transaction, and latest_per_key the live ones and tombstones of these.
     """
     with tempfile.TemporaryDirectory() as root:
         write(history, Path(root))
@@ -115,7 +115,7 @@ def test_any_history_is_read_with_its_outcomes(history: History) -> None:
 
 
 def outcome_of(history: History, offset: int) -> str:
-    """What became of a record, wherever the log starts."""
+    """The outcome of a record's transaction, regardless of the log start."""
     [pair] = [pair for pair in history.records if pair[0].offset == offset]
     start, history.log_start_offset = history.log_start_offset, 0
     try:
@@ -125,7 +125,7 @@ def outcome_of(history: History, offset: int) -> str:
 
 
 def test_outcomes_do_not_need_indexes_or_snapshots(tmp_path: Path) -> None:
-    """With trust_indexes=false the headers of all batches tell, even where the index of aborted transactions is missing."""
+    """With trust_indexes=false the headers of all batches give them, even without an index of aborted transactions."""
     history = History().add("t1: a=1 | abort 1 | a=2")
     directory = write(history, tmp_path)
     (directory / f"{0:020d}.txnindex").unlink()
@@ -134,7 +134,7 @@ def test_outcomes_do_not_need_indexes_or_snapshots(tmp_path: Path) -> None:
 
 
 def test_every_column_is_told(tmp_path: Path) -> None:
-    """The columns without a counterpart in the record: where it lies, of which topic, and its time as Spark has it."""
+    """The columns without a counterpart in the record: its position, its topic, and its timestamp in Spark's type."""
     (tmp_path / "shop-7").mkdir()
     path = tmp_path / "shop-7" / f"{5:020d}.log"
     first = make_batch("a=1", base_offset=5)
@@ -147,7 +147,7 @@ def test_every_column_is_told(tmp_path: Path) -> None:
 
 
 def test_times_that_spark_cannot_hold_are_null_and_still_told_in_ms(tmp_path: Path) -> None:
-    """A producer that writes nanoseconds where ms belong loses its timestamps for Spark, not for us."""
+    """If a producer writes nanoseconds instead of ms, Spark's timestamp is NULL, and timestamp_ms is kept."""
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(make_batch("a=1", timestamp=1_700_000_000_000_000_000))
     [row] = read(tmp_path, columns="timestamp,timestamp_ms").rows
@@ -178,14 +178,14 @@ def damaged(tmp_path: Path) -> tuple[Path, int]:
 
 
 def test_a_corrupt_batch_fails_with_file_and_position(damaged: tuple[Path, int]) -> None:
-    """And with nothing of what is in it."""
+    """And without any of its content."""
     root, position = damaged
     with pytest.raises(CorruptLog, match=f"{0:020d}.log at {position}: the batch's CRC is wrong"):
         read(root)
 
 
 def test_a_corrupt_batch_becomes_a_row_in_mode_permissive(damaged: tuple[Path, int]) -> None:
-    """All others are read, and it says where the bytes are."""
+    """All others are read, and the row has the position of the bytes."""
     root, position = damaged
     found = read(root, columns="topic,offset,position,_corrupt", mode="PERMISSIVE")
     assert [row["offset"] for row in found.rows if row["_corrupt"] is None] == [0, 2, 3]
@@ -251,7 +251,7 @@ def test_a_segment_that_was_cleaned_meanwhile_is_read_as_it_was(damaged: tuple[P
 
 
 def test_a_segment_that_is_gone_is_told(damaged: tuple[Path, int]) -> None:
-    """Never are other bytes taken for those that were planned."""
+    """Other bytes are never read in place of the planned ones."""
     root, _ = damaged
     options, task = planned(root)
     (root / "t-0" / f"{0:020d}.log").write_bytes(make_batch("other=1"))
@@ -287,7 +287,7 @@ def test_options_that_make_no_sense_are_refused(
 
 
 def test_a_path_with_nothing_in_it_is_refused(tmp_path: Path) -> None:
-    """Rather than giving no rows: most often it is a mistake."""
+    """An empty result would hide what is mostly a mistake."""
     with pytest.raises(SparkError, match="found no partition"):
         read(tmp_path)
     with pytest.raises(SparkError, match="found nothing"):
@@ -295,7 +295,7 @@ def test_a_path_with_nothing_in_it_is_refused(tmp_path: Path) -> None:
 
 
 def test_paths_may_be_partitions_globs_and_uris(tmp_path: Path) -> None:
-    """All lead to the same files, and files that two of them lead to are read once."""
+    """All give the same files; a file given by two of them is read once."""
     for name in ("a-0", "a-1", "b-0"):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{0:020d}.log").write_bytes(make_batch(f"{name}=1"))
@@ -315,7 +315,7 @@ def test_paths_may_be_partitions_globs_and_uris(tmp_path: Path) -> None:
 def test_a_partition_that_is_cleaned_while_a_query_is_planned_is_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the index of aborted transactions would be of another time than the records."""
+    """Otherwise the index of aborted transactions and the records would be from different times."""
     history = History().add("t1: a=1 | abort 1 | roll | a=2")
     directory = write(history, tmp_path)
     real, calls = stable_offset._read, []
@@ -334,7 +334,7 @@ def test_a_partition_that_is_cleaned_while_a_query_is_planned_is_looked_at_again
 
 
 def test_an_index_that_grew_since_the_listing_is_no_damage(tmp_path: Path) -> None:
-    """Of a live log the index is read after the size of the segment."""
+    """In a live log the index is read after the segment's size."""
     from diamant.cleaner.spark.environment.locations import Location
     from diamant.cleaner.spark.source.segment_indexes import read_offset_index
 
@@ -347,7 +347,7 @@ def test_an_index_that_grew_since_the_listing_is_no_damage(tmp_path: Path) -> No
 
 
 def test_a_damaged_header_between_transactions_becomes_a_row_in_mode_permissive(tmp_path: Path) -> None:
-    """Planning looks at headers to tell how transactions ended: what it cannot read is left to the task, the rest is told."""
+    """Planning reads headers for the outcomes of transactions. Unreadable ones are left to the task, which reports them."""
     (tmp_path / "t-0").mkdir()
     whole = bytes(make_batch("a=1"))
     (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(whole + b"\xff" * 100)
@@ -362,7 +362,7 @@ def test_a_damaged_header_between_transactions_becomes_a_row_in_mode_permissive(
 
 
 def test_an_index_that_passes_over_a_transaction_is_not_believed(tmp_path: Path) -> None:
-    """Behind a producer snapshot headers are read from where the offset index says: what began before that would be missed."""
+    """After a producer snapshot headers are read from a position in the offset index: a wrong one would miss transactions."""
     history = History()
     for _ in range(3):
         history.batch("a=1")
@@ -379,7 +379,7 @@ def test_an_index_that_passes_over_a_transaction_is_not_believed(tmp_path: Path)
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
 def test_a_damaged_index_becomes_a_row_in_mode_permissive(tmp_path: Path, suffix: str) -> None:
-    """It is told once, with its name, and everything is read without it."""
+    """It is reported once, with its name, and everything is read without it."""
     (tmp_path / "t-0").mkdir()
     value = "v" * 2000
     batches = [bytes(make_batch(f"k{number}={value}", base_offset=number)) for number in range(40)]

@@ -17,5 +17,5 @@ def test_every_column_is_documented() -> None:
 
 
 def test_every_option_is_documented() -> None:
-    """In the words that stand beside it in the code."""
+    """With the help text in the code."""
     assert [name for name, text in HELP.items() if f"| `{name}` | {text} |" not in PAGE] == []
