@@ -1,1 +1,1 @@
-"""The page: views for people, made of templates; `live` sends what a view says has changed, by server-sent events."""
+"""The web page: views made from templates. `live` sends the changes of a view by server-sent events."""

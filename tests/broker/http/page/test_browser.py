@@ -98,7 +98,7 @@ def test_every_form_of_every_view_shows_its_commands(page: Page) -> None:
     setting = page.get_by_label("retention.ms", exact=True)
     setting.get_by_text("Change", exact=True).click()
     setting.get_by_label("New value of retention.ms").fill("1")
-    setting.get_by_role("button", name="See what it changes").click()
+    setting.get_by_role("button", name="Preview").click()
     assert commands_of(setting.locator(".confirm"))[0] == "diamant topic alter users --config retention.ms=1"
     for view in ("/topics/users/0/99", "/groups/readers%2F1/tombstones"):
         page.goto(view)
@@ -293,7 +293,7 @@ def test_what_actions_show_can_be_read_by_all(page: Page) -> None:
     setting = page.get_by_label("retention.ms", exact=True)
     setting.get_by_text("Change", exact=True).click()
     setting.get_by_label("New value of retention.ms").fill("1")
-    setting.get_by_role("button", name="See what it changes").click()
+    setting.get_by_role("button", name="Preview").click()
     expect(setting.locator(".confirm")).to_be_visible()
     check()
     page.goto("/forget")
@@ -334,10 +334,10 @@ def test_a_setting_is_changed(page: Page, broker: BlockingBroker) -> None:
     setting = page.get_by_label("retention.ms", exact=True)
     setting.get_by_text("Change", exact=True).click()
     setting.get_by_label("New value of retention.ms").fill("soon")
-    setting.get_by_role("button", name="See what it changes").click()
+    setting.get_by_role("button", name="Preview").click()
     expect(setting.locator(".outcome.failed").first).to_contain_text("Invalid value soon")
     setting.get_by_label("New value of retention.ms").fill("86400000")
-    setting.get_by_role("button", name="See what it changes").click()
+    setting.get_by_role("button", name="Preview").click()
     expect(setting.locator(".confirm")).to_contain_text("604800000 (7d), default → 86400000 (1d), set here")
     config = broker.node.topics.by_name["users"].logs[0]
     assert config.config.retention_ms == 604_800_000

@@ -1,1 +1,1 @@
-"""The means of all views: templates, files, and parts that are sent as they change."""
+"""Parts shared by all views: templates, static files, live updates."""

@@ -1,6 +1,6 @@
-"""The files of the page, from the package: styles, scripts, and the libraries of `static/vendored.json`.
+"""The static files of the page, from the package: styles, scripts, and the libraries of `static/vendored.json`.
 
-A file's address has a digest of its bytes, so a browser keeps it for good, and asks for another after an upgrade.
+A file's address has a digest of its bytes: a browser caches it forever, and requests another address after an upgrade.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def asset_href(name: str) -> str:
 
 
 async def serve(call: Call) -> web.Response:
-    """Return a file. One of another version is answered with the present one, which is not to be kept."""
+    """Return a file. For the digest of another version, returns the current file, not to be cached."""
     name = call.path["name"]
     data, digest = asset(name)
     kept = "public, max-age=31536000, immutable" if call.path["digest"] == digest else "no-store"

@@ -1,7 +1,7 @@
-"""Live parts of the page: server-sent events, each with the HTML of one part, sent when it has changed.
+"""Live parts of the page: server-sent events, each with the HTML of one changed part.
 
-Bounds: `MAX_STREAMS`, each with one event in progress. Who does not read is disconnected when the connection's time is over.
-A stream whose parts take long to make is made less often, so that it costs a hundredth of a core at most.
+Bounds: `MAX_STREAMS`, each with one event in progress. A client that does not read is disconnected after the connection's time
+limit. Parts that take long to make are made less often, so that a stream uses at most a hundredth of a core.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.route import Call, Route
 
 MAX_STREAMS = 32
-"""Of the 64 connections of the port."""
+"""The most streams, out of the port's 64 connections."""
 INTERVAL_S = 1.0
 BUSY_INTERVAL_S = 0.25
 COST = 100
-"""A part is made again after so many times the time that it took, at the earliest."""
+"""The least pause before parts are made again, as a multiple of the time that they took."""
 PULSE_S = 15.0
-"""After so long without an event a comment is sent: it tells who has gone."""
+"""After this time without an event, a comment is sent to detect disconnected clients."""
 
 LATER_S = 15
-"""After so long a page that is not live asks again."""
+"""The time after which a page that is not live tries again."""
 NOTICE = "notice"
-"""Name of the event that says why a page is not live."""
+"""The event with the reason why a page is not live."""
 
 Parts = Callable[[], Awaitable[Mapping[str, str]]]
 """Makes the HTML of each part, by the name of its event."""
@@ -39,20 +39,20 @@ _open: set[object] = set()
 
 
 async def stream(call: Call, parts: Parts, is_busy: Callable[[], bool] = lambda: False) -> web.StreamResponse:
-    """Send parts as they change, until the browser or the broker goes, or a notice of why there are none.
+    """Send parts as they change, until the browser disconnects or the broker stops. If that is not possible, send a notice.
 
-    While `is_busy` they are looked at more often, and once it is so at once.
+    While `is_busy` returns True, changes are checked more often; when it becomes True, at once.
     """
     if len(_open) >= MAX_STREAMS:
-        return await _not_live(call, f"Not live: {MAX_STREAMS} other pages are. This is what was when it was loaded.")
+        return await _not_live(call, f"Not live: {MAX_STREAMS} other pages are. This is the state at loading time.")
     token = object()
     _open.add(token)
     try:
         response = await _begin(call, "retry: 1000\n\n")
-        with suppress(ConnectionError):  # the browser has gone
+        with suppress(ConnectionError):  # the browser has disconnected
             try:
                 await _send(call, parts, response, is_busy)
-            except VerbError as error:  # what is shown has gone
+            except VerbError as error:  # the shown object no longer exists
                 await response.write(_notice(f"No longer live: {error}.").encode())
     finally:
         _open.discard(token)
@@ -60,7 +60,7 @@ async def stream(call: Call, parts: Parts, is_busy: Callable[[], bool] = lambda:
 
 
 def live_view(path: str, handle: Callable[[Call], Awaitable[web.StreamResponse]]) -> Route:
-    """Return the row of a stream; what cannot be shown is told by a notice."""
+    """Return the row of a stream. An error becomes a notice."""
 
     async def answer(call: Call) -> web.StreamResponse:
         try:
@@ -98,7 +98,7 @@ async def _send(call: Call, parts: Parts, response: web.StreamResponse, is_busy:
         started_s, began_s = time.thread_time(), time.monotonic()
         events = [(name, html) for name, html in (await parts()).items() if sent.get(name) != hash(html)]
         took_s = time.thread_time() - started_s
-        call.extend(time.monotonic() - began_s)  # not what a reader takes who does not read
+        call.extend(time.monotonic() - began_s)  # a client that does not read gets no extension
         for name, html in events:
             sent[name] = hash(html)
             lines = "".join(f"data: {line}\n" for line in html.splitlines() if line.strip())

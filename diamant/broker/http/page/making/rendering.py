@@ -1,6 +1,6 @@
-"""Templates, and the answers made of them: nothing in a page comes from elsewhere, and no record or name becomes markup.
+"""Responses made from templates. A page loads nothing from other sites, and no record or name becomes markup.
 
-The templates escape whatever they are given. The policy of `Content-Security-Policy` forbids what would run anyhow.
+The templates escape all values. In addition, `Content-Security-Policy` forbids foreign and inline scripts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class ShownCall:
-    """A call of the API, and the same from the shell, Python and curl."""
+    """A call of the API, and its equivalents for the shell, Python and curl."""
 
     method: str
     path: str
@@ -51,7 +51,7 @@ class ShownCall:
 
 
 def shown_call(call: Call, method: str, path: str, fields: Mapping[str, Any], shell: str, python: str) -> ShownCall:
-    """Return a call with the address of this broker in it."""
+    """Return a call with this broker's address."""
     url = call.services.node.addresses.http_url
     data = shlex.quote(json.dumps(fields))
     body = f" -H 'Content-Type: application/json' -d {data}" if method != "DELETE" else ""
@@ -60,7 +60,7 @@ def shown_call(call: Call, method: str, path: str, fields: Mapping[str, Any], sh
 
 
 def find_call(call: Call, topic: str, wanted: Mapping[str, str]) -> ShownCall:
-    """Return a search for records; `wanted` is the one thing that it looks for, as POST /v1/find names it."""
+    """Return a search for records. `wanted` has one criterion, named as in POST /v1/find."""
     [(kind, text)] = wanted.items()
     shell = f"diamant find {topic} --{kind} {shlex.quote(text)}"
     python = f"list(diamant.Admin().find({topic!r}, {kind}={text!r}))"
@@ -68,20 +68,20 @@ def find_call(call: Call, topic: str, wanted: Mapping[str, str]) -> ShownCall:
 
 
 def fragment(template: str, context: Mapping[str, object]) -> str:
-    """Return what a template makes of the context."""
+    """Render a template."""
     return _environment().get_template(template).render(context)
 
 
 def page(
     template: str, context: Mapping[str, object], *, title: str, view: str = "", status: int = 200
 ) -> web.Response:
-    """Return a page; `view` is its name among the views."""
+    """Return a page. `view` is the name of its view in the navigation."""
     text = fragment(template, {**context, "title": title, "view": view})
     return web.Response(text=text, status=status, content_type="text/html", charset="utf-8", headers=HEADERS)
 
 
 def refused(status: int, sentence: str) -> web.Response:
-    """Return the page for those who have no token, with a form for it if it would help."""
+    """Return the page for clients without a token, with a login form if that would help."""
     wants_token = status == 401
     title = "Log in" if wants_token else "Not allowed"
     context = {"message": sentence, "wants_token": wants_token}
@@ -95,7 +95,7 @@ def view(
     *,
     shows_records: bool = False,
 ) -> Route:
-    """Return the row of a view; what is wrong in its query counts as left out. Errors are answered by pages."""
+    """Return the row of a view. Invalid query parameters count as missing; errors become pages."""
     return Route(
         "GET", path, _errors_as_pages(handle), summary, changes_data=shows_records, takes_any_query=True, refuse=refused
     )

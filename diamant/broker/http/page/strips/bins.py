@@ -1,4 +1,4 @@
-"""The pieces of a strip: a segment, or neighbours that share a piece, divided by the kinds of their records."""
+"""The bins of a strip: one segment each, or several neighbours, divided by the kinds of their records."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from diamant.cleaner.evidence.certificates.page_words import number, size
 
 HEIGHT = 60
 MAX_BINS = 240
-"""Of a strip. Neighbours of a log with more segments share one."""
+"""The most bins of a strip. In a log with more segments, neighbours share one."""
 
 
 class Bin(NamedTuple):
-    """A piece of the strip: a segment, or several neighbours."""
+    """One bin: a segment, or several neighbours."""
 
     x: float
     width: float

@@ -1,4 +1,4 @@
-"""The segments of a partition as the table shows them: sizes, counts by kind, states."""
+"""The segments of a partition for the table: sizes, counts by kind, states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = (
     ("markers", "markers"),
     ("unknown", "not counted"),
 )
-"""From the bottom to the top; the labels of the legend. All tombstones of a segment count as expired once the last has."""
+"""Kinds from bottom to top, with their legend labels. A segment's tombstones all count as expired once the last one has."""
 COUNTED = tuple(kind for kind, _ in KINDS if kind != "unknown")
 
 
@@ -35,13 +35,13 @@ class ShownSegment(NamedTuple):
     size: int
     newest_ms: int
     counts: Mapping[str, int] | None
-    """None: not counted since it changed."""
+    """Counts by kind. None: not counted since the segment changed."""
     state: str
     is_active: bool
     is_dirty: bool
     is_in_round: bool
     is_quarantined: bool
-    """It cannot be read, and rounds work around it."""
+    """True if the segment cannot be read; rounds skip it."""
 
 
 def shown_segments(
@@ -52,7 +52,7 @@ def shown_segments(
     now_ms: int,
     quarantined: Sequence[str] = (),
 ) -> Iterator[ShownSegment]:
-    """Yield them, ascending; `quarantined` as `PartitionStatus` has it."""
+    """Yield the segments in ascending order. `quarantined` is as in `PartitionStatus`."""
     for segment in log.segments:
         one = known.get(segment.base_offset)
         if not segment.size:

@@ -1,4 +1,4 @@
-"""A partition as a strip: its segments side by side, as wide as they are large, divided by the kinds of their records."""
+"""Strips of partitions: the segments side by side, with widths by size, divided by the kinds of their records."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from diamant.storage.log.log import Log
 
 WIDTH = 1000
 TICKS = 4
-"""On the axis, from the left, as far apart as the others."""
+"""The number of ticks on the axis, at equal distances from the left."""
 
 
 class Tick(NamedTuple):
-    """A place on the axis; without texts beyond the end of the log."""
+    """A tick on the axis. Beyond the end of the log it has no texts."""
 
     offset: int | None
     newest_ms: int
@@ -29,7 +29,7 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """One partition."""
+    """The strip of one partition."""
 
     partition: int
     bytes: int
@@ -38,7 +38,7 @@ class Strip:
     segments: tuple[ShownSegment, ...]
     bins: tuple[Bin, ...]
     marks: tuple[tuple[str, float], ...]
-    """Log start, first dirty and last stable offset, where they lie: kind, x."""
+    """Marks of the log start, first dirty and last stable offsets: kind, x."""
     label: str
     figures: str
     ticks: tuple[Tick, ...]
@@ -47,15 +47,15 @@ class Strip:
     is_exchanging: bool
     trouble: str | None
     outputs: tuple[tuple[float, float], ...] = ()
-    """What the round in progress has written so far: x, width."""
+    """Outputs written so far by the round in progress: x, width."""
     written_bytes: int = 0
     ghost: tuple[float, float] | None = None
-    """What a round has just freed: x, width."""
+    """Space just freed by a round: x, width."""
     ghost_text: str = ""
     reading: tuple[float, float] | None = None
-    """The segments that the round in progress is over: x, width."""
+    """The segments covered by the round in progress: x, width."""
     counting: str = ""
-    """How far a count of its records is; empty if there is none."""
+    """The progress of a count of its records; empty without one."""
 
 
 def make_strip(
@@ -72,8 +72,8 @@ def make_strip(
 ) -> Strip:
     """Return the strip of a log.
 
-    `scale_bytes` is what the whole width stands for, `written` are the sizes of what a round has written and not yet put into
-    place, `bytes_before` is the size before a round that has just ended, `counting` how far a count of its records is.
+    `scale_bytes`: the bytes of the whole width. `written`: the sizes of a round's outputs that are not yet in place.
+    `bytes_before`: the size before a round that has just ended. `counting`: the progress of a count of its records.
     """
     known = {} if counted is None else counted.by_base_offset
     quarantined = () if status is None else status.quarantined
@@ -137,7 +137,7 @@ def _trouble(log: Log, status: PartitionStatus | None) -> str | None:
 
 
 def _ticks(log: Log, segments: Sequence[ShownSegment], scale_bytes: int) -> Iterator[Tick]:
-    """Yield the offsets at the same distances along the whole width."""
+    """Yield ticks at equal distances along the whole width."""
     ends = [one.base_offset for one in segments[1:]] + [log.log_end_offset]
     for step in range(TICKS):
         place, x = step * scale_bytes / TICKS, 0
@@ -166,7 +166,7 @@ def _marks(log: Log, segments: Sequence[ShownSegment], scale: float, first_dirty
 
 
 def _place(log: Log, segments: Sequence[ShownSegment], scale: float, offset: int) -> float:
-    """Return the x of an offset: within a segment as if its records were equally large."""
+    """Return the x of an offset. Within a segment, assumes records of equal size."""
     x = 0.0
     for number_, one in enumerate(segments):
         end = segments[number_ + 1].base_offset if number_ + 1 < len(segments) else log.log_end_offset

@@ -1,4 +1,4 @@
-"""Faults: what is armed and has fired; adding, releasing and removing them."""
+"""The faults of the broker: their firings, and forms to add, release and remove them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_FIRINGS = 20
 
 
 def fault_text(fault: Fault) -> str:
-    """Return what a fault does, in its own words."""
+    """Return the specification of a fault as text."""
     found = {name: value for name, value in fault.spec.as_json().items() if value not in (None, False, 0, [], {})}
     return ", ".join(f"{name} {value}" for name, value in found.items() if (name, value) != ("probability", 1.0))
 
@@ -66,7 +66,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def live(call: Call) -> web.StreamResponse:
-    """Send its changes."""
+    """Send the faults when they change."""
 
     async def parts() -> dict[str, str]:
         return {"faults": fragment("faults_live.html.j2", _context(call))}

@@ -1,4 +1,4 @@
-"""The files of the page: styles, scripts, libraries."""
+"""The static files of the page: styles, scripts, libraries."""
 
 from __future__ import annotations
 

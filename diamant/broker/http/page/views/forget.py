@@ -1,6 +1,6 @@
-"""Forget a person: where something of them is, what would go, and, once that was confirmed, an erasure or a redaction.
+"""Forgetting a person: the places of their records, a preview of the removal and, once confirmed, an erasure or a redaction.
 
-Keys and descriptions are in bodies alone. A preview reads like `explain` and changes nothing; what is in it is of that moment.
+Keys and conditions are only in bodies. A preview reads like `explain` and changes nothing; it shows the state of that moment.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 MAX_WAIT_MS = 600_000
 MAX_ROWS = 200
 OFFSET_BYTES = 64 * 1024 * 1024
-"""Of the offsets that one partition's preview remembers."""
+"""Memory for the offsets in one partition's preview."""
 
 
 class KeyPlace(NamedTuple):
-    """What a partition has under a key."""
+    """The records of a key in one partition."""
 
     topic: str
     partition: int
@@ -55,11 +55,11 @@ class KeyPlace(NamedTuple):
     records: int
     holds: str
     goes_ms: int | None
-    """When the last of it goes by itself; None: never, as things are."""
+    """The time by which the last one is removed without an erasure; None: never, as things are."""
 
 
 class MatchPlace(NamedTuple):
-    """The records of a partition that a description means."""
+    """The records of one partition that match a condition."""
 
     partition: int
     matched: int
@@ -70,7 +70,7 @@ class MatchPlace(NamedTuple):
 
 
 def _topics(call: Call, asked: list[str]) -> list[str]:
-    """Return the topics that are meant: those named, or all of users. NotFound."""
+    """Return the topics to search: the named ones, or all topics of users. NotFound."""
     known = call.services.node.topics.by_name
     for one in asked:
         if one not in known:
@@ -83,7 +83,7 @@ async def show(call: Call) -> web.StreamResponse:
     kept = call.services.certificates()
     certificates = await kept.list_all()
     public_key = ""
-    with suppress(NotPossible):  # there is none before the first certificate
+    with suppress(NotPossible):  # there is no key before the first certificate
         public_key = _hex_of(await kept.public_key() or "")
     unfinished = [one for kind in call.services.jobs for one in await kind.unfinished_on_disk()]
     context = {
@@ -93,7 +93,7 @@ async def show(call: Call) -> web.StreamResponse:
         "more": max(0, len(certificates) - MAX_ROWS),
         "public_key": public_key,
         "verify": _verify_call(call, public_key),
-        # The page puts in what is typed (`LOOKS` in page.js).
+        # page.js (`LOOKS`) fills in the typed values.
         "look_key": shown_call(
             call, "POST", "/v1/explain", {"topic": "TOPIC", "key": {"text": "KEY"}}, "diamant explain TOPIC --key KEY",
             'diamant.Admin().explain("TOPIC", key="KEY")',
@@ -113,13 +113,13 @@ def _verify_call(call: Call, public_key: str) -> ShownCall:
 
 
 def _hex_of(pem: str) -> str:
-    """Return the digits of an Ed25519 public key, the last 32 bytes of SubjectPublicKeyInfo (RFC 8410)."""
+    """Return an Ed25519 public key in hexadecimal: the last 32 bytes of SubjectPublicKeyInfo (RFC 8410)."""
     text = "".join(line for line in pem.splitlines() if not line.startswith("-"))
     return base64.b64decode(text)[-32:].hex()
 
 
 async def preview_key(call: Call) -> web.StreamResponse:
-    """Return where a key is. NotFound, NotPossible, TooMany."""
+    """Return the places of a key. NotFound, NotPossible, TooMany."""
     from diamant.broker.operations.records.explain import ExplainRequest
 
     key: bytes = call.fields["key"]
@@ -165,7 +165,7 @@ def _erase_call(call: Call, key: bytes, topics: list[str]) -> ShownCall:
 
 
 async def preview_where(call: Call) -> web.StreamResponse:
-    """Return what a redaction would remove. NotFound, NotPossible, BadArgument."""
+    """Return the records that a redaction would remove. NotFound, NotPossible, BadArgument."""
     from diamant.cleaner.redaction.where import WhereError, parse_where
 
     topic, text = call.fields["topic"], call.fields["where"]
@@ -239,14 +239,14 @@ ROUTES = (
     _preview(
         "/forget/key",
         preview_key,
-        (Param("key", "key", "The key.", is_required=True), Param("topics", "strings", "The topics; all without.", ())),
+        (Param("key", "key", "The key.", is_required=True), Param("topics", "strings", "Default: all topics.", ())),
     ),
     _preview(
         "/forget/where",
         preview_where,
         (
             Param("topic", "string", "The topic.", is_required=True),
-            Param("where", "string", "Which records.", is_required=True),
+            Param("where", "string", "The condition.", is_required=True),
         ),
     ),
 )

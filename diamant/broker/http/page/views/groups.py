@@ -1,4 +1,4 @@
-"""Consumer groups: members, what they own, lags; open transactions, and what they hold back."""
+"""Consumer groups with their members, owned partitions and lags; open transactions and the records they hold back."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class PlaceRow(NamedTuple):
     partition: int
     committed: int
     end: int | None
-    """None: the partition is not there."""
+    """The end of the partition; None if it does not exist."""
 
     @property
     def lag(self) -> int | None:
-        """Offsets between the two."""
+        """The number of offsets between the committed one and the end."""
         return None if self.end is None else max(0, self.end - self.committed)
 
 
@@ -70,7 +70,7 @@ class TransactionRow(NamedTuple):
 
 
 class HeldRow(NamedTuple):
-    """A partition of which consumers of committed records do not get the end."""
+    """A partition with records that a read_committed consumer does not get yet."""
 
     topic: str
     partition: int
@@ -79,7 +79,7 @@ class HeldRow(NamedTuple):
 
 
 def _coordinator(call: Call) -> GroupCoordinator | None:
-    """Return the coordinator; None while there is no group at all."""
+    """Return the coordinator; None while there are no groups."""
     services = call.services
     return services.groups() if GROUP_OFFSETS_TOPIC in services.node.topics.by_name else None
 
@@ -192,7 +192,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def live(call: Call) -> web.StreamResponse:
-    """Send its changes."""
+    """Send the list when it changes."""
 
     async def parts() -> dict[str, str]:
         return {"groups": fragment("groups_live.html.j2", _context(call))}
@@ -223,7 +223,7 @@ async def show_group(call: Call) -> web.StreamResponse:
 
 
 async def tombstones(call: Call) -> web.StreamResponse:
-    """Return how many tombstones a group has not passed, by partition. NotFound, NotPossible."""
+    """Return the number of tombstones that a group has not read, by partition. NotFound, NotPossible."""
     from diamant.broker.operations.records.explain import ExplainRequest
 
     _, group = _group(call)
@@ -251,5 +251,5 @@ ROUTES = (
     view("/groups", show, "The list of groups."),
     live_view("/live/groups", live),
     view("/groups/{group}", show_group, "A group."),
-    view("/groups/{group}/tombstones", tombstones, "Tombstones that a group has not passed."),
+    view("/groups/{group}/tombstones", tombstones, "Tombstones that a group has not read."),
 )

@@ -1,4 +1,4 @@
-"""History: figures of the last 24 hours as charts, of the broker or of one topic."""
+"""The history: charts of the last 24 hours, for the broker or one topic."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def show(call: Call) -> web.StreamResponse:
     topic = call.request.query.get("topic") or None
     found = history.to_fields(topic, 0)
     if found is None:
-        raise NotFound("there is no history of such a topic: the largest topics have one")
+        raise NotFound("this topic has no history: only the largest topics have one")
     charts = CHARTS if topic else BROKER_CHARTS
     names = [name for _, _, series in charts for name, _ in series]
     latest = range(max(0, len(found["times_ms"]) - MAX_ROWS), len(found["times_ms"]))

@@ -1,4 +1,4 @@
-"""Login: the broker's token in a cookie that scripts cannot read and other sites cannot send."""
+"""The login: it keeps the broker's token in a cookie that scripts cannot read and other sites cannot send."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from diamant.broker.http.serving.token import COOKIE
 
 async def show(call: Call) -> web.StreamResponse:
     """Return the form."""
-    return refused(401, "What changes data and what shows records needs the broker's token.")
+    return refused(401, "Changing data and viewing records requires the broker's token.")
 
 
 async def login(call: Call) -> web.StreamResponse:
-    """Keep the token in a cookie until the browser is closed, if it is the right one. NotAllowed."""
+    """Keep a valid token in a cookie until the browser is closed. NotAllowed for another."""
     token = call.fields["token"].strip()
     refusal = call.token.refusal(None, token) if call.token is not None else None
     if refusal is not None:

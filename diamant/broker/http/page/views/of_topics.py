@@ -1,4 +1,4 @@
-"""All that is below `/topics`: the list, a topic, its settings, its records."""
+"""All views below `/topics`: the list, a topic, its settings, its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The overview: what the broker is, what it does now, what is overdue."""
+"""The overview: the broker's identity, its work in progress, and overdue partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from diamant.broker.operations.running.status import BrokerStatus, broker_status
 
 MAX_ROWS = 20
 RATE_SAMPLES = 30
-"""A quarter of an hour."""
+"""Samples of a quarter of an hour."""
 
 
 def _status(call: Call) -> BrokerStatus:
@@ -60,7 +60,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def live(call: Call) -> web.StreamResponse:
-    """Send its changes."""
+    """Send the overview when it changes."""
 
     async def parts() -> dict[str, str]:
         return {"overview": fragment("overview_live.html.j2", _context(call))}

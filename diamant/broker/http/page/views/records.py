@@ -1,4 +1,4 @@
-"""Records of a partition as they lie in its log, from an offset or a time on; beside each, on demand, its fate."""
+"""The records of a partition's log, from an offset or a time on, each with an explanation on demand."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from diamant.storage.segments.segment import FileSlice
 PAGE_RECORDS = 50
 READ_BYTES = 1024 * 1024
 MAX_READS = 64
-"""For one page: so much may lie between records that compaction has left."""
+"""The most reads for one page, since compaction leaves large gaps between records."""
 MIN_BYTES_PER_SECOND = 256 * 1024
-"""At which a value is taken by its reader."""
+"""The slowest accepted reader of a value."""
 MAX_SHOWN = 64 * 1024
-"""Of a value, in bytes."""
+"""The part of a value that is shown, in bytes."""
 MAX_LINE = 160
-"""Characters of a value that are seen before it is opened."""
+"""The length of a value's preview, in characters."""
 CODECS = ("not compressed", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -46,20 +46,20 @@ class ShownRecord(NamedTuple):
     key: str
     value: str | None
     preview: str
-    """Its beginning in one line; empty if the value is as short."""
+    """The beginning of the value in one line; empty if the value is that short."""
     value_more: str
     value_href: str
-    """Where all of it is, if a part is left out."""
+    """The address of the whole value, if only a part is shown."""
     headers: tuple[tuple[str, str], ...]
     badges: tuple[str, ...]
     batch: str
     is_dimmed: bool
-    """It is not what a consumer of committed records gets."""
+    """True if a read_committed consumer does not get the record."""
     fate_href: str
 
 
 def text_of(data: bytes) -> str:
-    """Return bytes as text: long JSON in lines, other text as it is, else hexadecimal; control characters as escapes."""
+    """Return bytes as text: long JSON is indented, other text unchanged, else hexadecimal. Control characters are escaped."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -120,7 +120,7 @@ def _batch_text(header: BatchHeader) -> str:
 def _decode(
     data: bytes, least: int, most: int, outcomes: TransactionOutcomes, place: str
 ) -> tuple[list[ShownRecord], int]:
-    """Return the records of whole batches from an offset on, at most so many, and the next offset."""
+    """Return records from an offset on, in whole batches and bounded in number, and the next offset."""
     found: list[ShownRecord] = []
     position, after = 0, least
     while position < len(data) and len(found) < most:
@@ -157,13 +157,13 @@ async def _read(call: Call, log: Log, offset: int, place: str) -> tuple[list[Sho
 
 
 async def _at(call: Call, log: Log) -> tuple[int, str]:
-    """Return the offset to begin at, and what is wrong with what was asked for."""
+    """Return the offset at which to start, and the error in the query, if any."""
     text = call.request.query.get("at", "")
     if text:
         try:
             at_ms = parse_time_ms(text)
         except ValueError:
-            return log.log_start_offset, f"{text[:40]!r} is no time: expected one as 2026-01-31T12:00"
+            return log.log_start_offset, f"{text[:40]!r} is not a time: expected one such as 2026-01-31T12:00"
         for step in at_or_after(log, max(0, at_ms)):
             if (found := await asyncio.to_thread(step.run)) is not None:
                 return found.offset, ""
@@ -206,7 +206,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def fate(call: Call) -> web.StreamResponse:
-    """Return why a record is there, and all of its key. NotFound, NotPossible."""
+    """Return the explanation of a record and of all others with its key. NotFound, NotPossible."""
     log, offset = _log(call), _offset(call)
     found = await call.services.explain().explain(ExplainRequest(log.topic, log.partition, offset=offset))
     records = [record for one in found.partitions for record in one.records]
@@ -258,19 +258,19 @@ def _value(data: bytes, offset: int) -> bytes | None:
 def _offset(call: Call) -> int:
     text = call.path["offset"]
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise NotPossible(f"{text[:40]!r} is no offset")
+        raise NotPossible(f"{text[:40]!r} is not an offset")
     return int(text)
 
 
 def _log(call: Call) -> Log:
     text = call.path["partition"]
     if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise NotPossible(f"{text[:40]!r} is no partition: expected a number")
+        raise NotPossible(f"{text[:40]!r} is not a partition: expected a number")
     return call.services.explain().logs(call.path["topic"], int(text))[0]
 
 
 ROUTES = (
     view("/topics/{topic}/{partition}", show, "Records.", shows_records=True),
-    view("/topics/{topic}/{partition}/{offset}", fate, "Why a record is there.", shows_records=True),
+    view("/topics/{topic}/{partition}/{offset}", fate, "The explanation of a record.", shows_records=True),
     view("/topics/{topic}/{partition}/{offset}/value", value, "The value of a record.", shows_records=True),
 )

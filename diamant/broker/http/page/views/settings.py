@@ -1,4 +1,4 @@
-"""The settings of a topic: each with its documentation, and a change explained before it is made."""
+"""The settings of a topic with their documentation, and a preview of each change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Setting(NamedTuple):
     name: str
     value: str
     readable: str
-    """The value in other units; empty if it is plain."""
+    """The value in larger units; empty if that adds nothing."""
     source: str
     is_own: bool
     documentation: str
@@ -46,7 +46,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Retained:
-    """A log under other settings, as retention looks at it."""
+    """A log under other settings, as retention sees it."""
 
     segments: Sequence[SegmentView]
     config: LogConfig
@@ -55,7 +55,7 @@ class _Retained:
 
 
 def readable(name: str, value: str | None) -> str:
-    """Return a time or a size in larger units; empty if there is none to tell."""
+    """Return a time or a size in larger units; empty for other values."""
     if value is None or not value.lstrip("-").isdigit():
         return ""
     number = int(value)
@@ -92,13 +92,13 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def preview(call: Call) -> web.StreamResponse:
-    """Return what a change would do, and the form that makes it. NotFound, BadArgument."""
+    """Return the effects of a change, and the form that applies it. NotFound, BadArgument."""
     topic, name, value = call.path["topic"], call.fields["name"], call.fields["value"]
     logs = call.services.explain().logs(topic, None)
     node = call.services.node
     before = stored_configs(node, TOPIC_RESOURCE, topic)
     if name in ROWS:
-        raise BadArgument(f"{name} is no setting that is kept")
+        raise BadArgument(f"{name} is not a stored setting")
     try:
         change_configs(node, TOPIC_RESOURCE, topic, {name: value}, validate_only=True)
     except KafkaError as error:
@@ -124,23 +124,23 @@ async def preview(call: Call) -> web.StreamResponse:
 
 
 def _effects(logs: Sequence[Log], config: LogConfig, name: str, now_ms: int) -> Iterator[str]:
-    """Yield sentences about what the change would do to what is there now."""
+    """Yield sentences about the effects of the change on the current data."""
     if name in ("cleanup.policy", "retention.ms", "retention.bytes"):
         yield _retention_text(logs, config, now_ms)
     if name == "cleanup.policy":
         was_compacted = any(log.config.is_compacted for log in logs)
         if config.is_compacted and not was_compacted:
-            yield "From then on only the latest value of each key stays; records without a key are refused by Kafka's rules."
+            yield "From then on, only the latest value of each key is kept. By Kafka's rules, records without a key are refused."
         if was_compacted and not config.is_compacted:
             yield "The topic is no longer compacted: superseded values stay until retention removes their segments."
     if name == "min.compaction.lag.ms":
-        yield "A value that is superseded can be read for at least so long after it was written."
+        yield "A superseded value can be read for at least this long after it was written."
     if name == "max.compaction.lag.ms" and config.is_compacted:
-        yield "In mode prompt a superseded value is gone by then; a round may begin at once for what is older already."
+        yield "In mode prompt, a superseded value is removed by then. For older ones, a round may start at once."
     if name == "delete.retention.ms":
-        yield "Tombstones that have a delete horizon already keep it; those that get theirs in a later round wait so long."
+        yield "Tombstones keep their present delete horizon. Those that get one in a later round wait this long."
     if name in ("segment.ms", "segment.bytes"):
-        yield "It counts for the active segments at their next look or append; closed segments stay as they are."
+        yield "It applies to active segments at their next check or append. Closed segments stay as they are."
 
 
 def _retention_text(logs: Sequence[Log], config: LogConfig, now_ms: int) -> str:
@@ -150,7 +150,7 @@ def _retention_text(logs: Sequence[Log], config: LogConfig, now_ms: int) -> str:
         gone += count
         lost += sum(segment.size for segment in log.segments[:count])
     if not gone:
-        return "Retention would remove nothing of what is there now."
+        return "Retention would remove none of the current segments."
     return f"Retention would remove {counted(gone, 'segment')} with {size(lost)} at its next look. It cannot be undone."
 
 
@@ -163,7 +163,7 @@ ROUTES = (
         "A preview.",
         fields=(
             Param("name", "string", "The setting.", is_required=True),
-            Param("value", "string", "The new value; the broker's default without."),
+            Param("value", "string", "The new value. Default: the broker's value."),
         ),
         changes_data=True,
         refuse=refused,

@@ -1,4 +1,4 @@
-"""A topic: each partition as a strip of its segments, live; what holds what is there; compact now."""
+"""A topic: live strips of its partitions' segments, the reasons that hold back the cleaner, and actions."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from diamant.storage.log.log import Log
 from diamant.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, parse_segment_file
 
 MAX_STRIPS = 12
-"""Partitions on one page."""
+"""The number of partitions on one page."""
 GHOST_S = 20.0
-"""For so long a strip shows what a round has freed."""
+"""The time for which a strip shows the space freed by a round."""
 WAIT_S = 0.5
-"""A view, or a look of its live part, waits so long for counts; a later look has them."""
+"""The time that a view, or an update of its live part, waits for counts. A later update has them."""
 MAX_NUMBER = (1 << 31) - 1
 
 
 def query_number(call: Call, name: str, default: int = 0) -> int:
-    """Return a number of the query; what is none, or too large, counts as left out."""
+    """Return a number from the query. An invalid or too large number counts as missing."""
     text = call.request.query.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else default
 
 
 def _logs(call: Call) -> list[Log]:
-    """Return the partitions that are shown. NotFound."""
+    """Return the partitions to show. NotFound."""
     found = call.services.explain().logs(call.path["topic"], None)
     first = min(query_number(call, "from"), MAX_NUMBER)
     return [log for log in found if log.partition >= first][:MAX_STRIPS]
 
 
 def _offline(call: Call) -> list[tuple[int, str]]:
-    """Return the partitions that could not be opened, and why."""
+    """Return the partitions that could not be opened, with the reasons."""
     failures = call.services.node.directory.failures
     return sorted((one.partition, str(one.error)) for one in failures if one.topic == call.path["topic"])
 
 
 def _written(log: Log) -> list[int]:
-    """Return the sizes of what a round has written and not yet put into place. Blocks."""
+    """Return the sizes of a round's outputs that are not yet in place. Blocks."""
     found = []
     for name in sorted(log.env.list_dir(log.path)):
         parsed = parse_segment_file(name)
@@ -71,7 +71,7 @@ async def _strips(call: Call, logs: list[Log], scale_bytes: int, before: Mapping
     found = []
     for log in logs:
         counted = figures.known(log)
-        # What the round in progress reads is counted once it is over.
+        # Segments read by the round in progress are counted after its end.
         if log.partition not in rounds and not log.is_exchanging and not log.is_deleted:
             counted = await figures.soon(log, until_s - time.monotonic())
         first_dirty = log.log_start_offset
@@ -99,14 +99,14 @@ async def _strips(call: Call, logs: list[Log], scale_bytes: int, before: Mapping
 
 
 class _Shrinking:
-    """The sizes that partitions had before a round has freed a part, for `GHOST_S` after it."""
+    """The sizes of partitions before a round freed space, kept for `GHOST_S` after it."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
         self._before: dict[int, tuple[int, float]] = {}
 
     def before(self, logs: Sequence[Log]) -> dict[int, int]:
-        """Return them; called for each look."""
+        """Return the sizes. Called at each update."""
         now_s = time.monotonic()
         for log in logs:
             last = self._sizes.get(log.partition, log.size)
@@ -134,7 +134,7 @@ def _look_inside(call: Call, large_bytes: int) -> tuple[str, ShownCall, str]:
         call, "POST", "/v1/segments", {"topic": topic, "all": True}, f"diamant count {topic} --segments",
         f'diamant.Admin().call("POST", "/v1/segments", {{"topic": "{topic}", "all": True}})',
     )  # fmt: skip
-    hint = f"Counts the records of each segment now, in place of little by little: reads {size(large_bytes)}."
+    hint = f"Counts the records of each segment now instead of in the background: reads {size(large_bytes)}."
     return "Look inside", shown, hint
 
 
@@ -154,7 +154,7 @@ def _of_cleaner(call: Call, *, is_compacted: bool) -> list[tuple[str, ShownCall,
         (
             "Compact now",
             shown_call(call, "POST", path, {"topic": topic}, f"diamant compact {topic}", f'broker.compact("{topic}")'),
-            "Removes what is superseded, and waits for the end. Consumers lose no latest value.",
+            "Removes superseded records, and waits for the end. No latest value is lost.",
         ),
         (
             "Force",
@@ -162,7 +162,7 @@ def _of_cleaner(call: Call, *, is_compacted: bool) -> list[tuple[str, ShownCall,
                 call, "POST", path, {"topic": topic, "forced": True}, f"diamant compact {topic} --force",
                 f'broker.compact("{topic}", is_forced=True)',
             ),
-            "The same, and what min.compaction.lag.ms protects, too.",
+            "The same, ignoring min.compaction.lag.ms.",
         ),
         (
             "Wait for tombstones",
@@ -170,7 +170,7 @@ def _of_cleaner(call: Call, *, is_compacted: bool) -> list[tuple[str, ShownCall,
                 call, "POST", path, {"topic": topic, "until": "tombstones-gone"},
                 f"diamant compact {topic} --until tombstones-gone", f'broker.compact("{topic}", until="tombstones-gone")',
             ),
-            "Until they are gone, too: after their delete horizons, by the broker's clock.",
+            "Also waits until tombstones are removed, after their delete horizons, by the broker's clock.",
         ),
         roll,
     ]  # fmt: skip
@@ -209,7 +209,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def live(call: Call) -> web.StreamResponse:
-    """Send the strips when they change, to the scale that they had when the page was opened: one sees them shrink."""
+    """Send the strips when they change, at the scale of the opened page, so that they visibly shrink."""
     least = query_number(call, "scale", 1)
 
     shrinking = _Shrinking()

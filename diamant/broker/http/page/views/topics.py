@@ -1,7 +1,7 @@
-"""The list of topics: sorted, filtered, a page at a time.
+"""The list of topics: sorted, filtered, one page at a time.
 
-What it shows is in memory. The superseded records of the compacted topics on the page are counted in the background
-(`background_counts.py`), and its live part shows each share once it is known.
+Its data is in memory. The superseded records of the compacted topics on the page are counted in the background
+(`background_counts.py`); the live part shows each share once it is known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from diamant.cleaner.service.metrics import PartitionStatus
 
 PAGE_ROWS = 100
 STATUS_S = 15.0
-"""For so long the live part keeps what the cleaner has said."""
+"""The time for which the live part caches the cleaner's status."""
 NO_LIMIT_MS = (1 << 63) - 1
 
 
@@ -35,16 +35,16 @@ class TopicRow(NamedTuple):
     policy: str
     partitions: int
     offsets: int
-    """From log start to log end: at most so many records."""
+    """Log end minus log start offsets: the upper bound of its records."""
     bytes: int
     superseded: float | None
-    """The share of its records that are superseded, as counted last; None if it is not compacted, or not all partitions were."""
+    """The superseded share of its records at the last count; None if not compacted, or not all partitions were counted."""
     counted: str
-    """How many of its partitions were counted; empty if there is nothing to count."""
+    """The number of its partitions counted; empty if there is nothing to count."""
     dirty: float | None
     """The highest dirty ratio of its partitions; None if it is not compacted."""
     lag_ms: int | None
-    """The age of the oldest superseded value, at most; None if there is none, or it is not compacted."""
+    """The upper bound of the age of its oldest superseded value; None without one, or if it is not compacted."""
     max_lag_ms: int | None
     """max.compaction.lag.ms; None without a limit."""
     cleaned_ms: int | None
@@ -64,7 +64,7 @@ COLUMNS = (
 
 
 def _oldest_ms(share: SupersededShare, found: Sequence[PartitionStatus]) -> int | None:
-    """Return the most that the age of the oldest superseded value can be: that of what no round has been over."""
+    """Return the upper bound of the age of the oldest superseded value: the age of the oldest uncleaned record."""
     if share.ratio == 0:
         return None
     return max((one.compaction_lag_ms for one in found), default=0) or None
@@ -134,7 +134,7 @@ def _status(call: Call) -> dict[tuple[str, int], PartitionStatus]:
 
 
 def _page_of(call: Call) -> _Page:
-    """Return what the query asks for: `q`, `sort` and `page`; whatever is wrong there counts as left out."""
+    """Return the page for the query's `q`, `sort` and `page`. Invalid values count as missing."""
     query = call.request.query
     text, sort = query.get("q", "")[:249], query.get("sort", "name")[:40]
     topics = call.services.node.topics.by_name
@@ -168,7 +168,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def live(call: Call) -> web.StreamResponse:
-    """Send the rows of the page as more is counted; which topics these are stays as it was at first."""
+    """Send the rows of the page as counts arrive. The topics on the page stay the same."""
     figures, counts = call.services.segment_figures(), call.services.background_counts()
     topics = call.services.node.topics.by_name
     names = [row.name for row in _page_of(call).rows]
