@@ -63,7 +63,7 @@ def offset_map_full(plan: CleanPlan, end_offset: int) -> str | None:
 def partition_uncleanable(topic: str, partition: int, reason: object, *, retry_in_ms: int | None = None) -> str:
     """Return the warning that a partition is marked uncleanable. `reason` is an error or a text."""
     then = "until the broker starts again" if retry_in_ms is None else f"for {_seconds(retry_in_ms / 1000)}"
-    return f"{topic}-{partition}: marked uncleanable, left as it is {then}: {_reason(reason)}"
+    return f"{topic}-{partition}: marked uncleanable, not cleaned {then}: {_reason(reason)}"
 
 
 def delayed_partitions(cleanable_count: int, delayed_count: int, max_delay_ms: int) -> str | None:

@@ -130,14 +130,14 @@ def test_a_map_that_took_everything() -> None:
         (
             CorruptLog("/data/t-1/0.log", 61, "CRC is 1, expected 2"),
             None,
-            "t-1: marked uncleanable, left as it is until the broker starts again: CorruptLog: ",
+            "t-1: marked uncleanable, not cleaned until the broker starts again: CorruptLog: ",
         ),
         (
             OSError(28, "No space left on device"),
             60_000,
-            "t-1: marked uncleanable, left as it is for 60.0 s: OSError: ",
+            "t-1: marked uncleanable, not cleaned for 60.0 s: OSError: ",
         ),
-        (ValueError(), 1000, "t-1: marked uncleanable, left as it is for 1.0 s: ValueError"),
+        (ValueError(), 1000, "t-1: marked uncleanable, not cleaned for 1.0 s: ValueError"),
         ("a batch is cut off", None, "until the broker starts again: a batch is cut off"),
     ],
 )

@@ -72,9 +72,9 @@ class SourceOptions:
         include_control = _flag(options, "include_control", False)
         if latest_per_key:
             if isolation == READ_UNCOMMITTED and "isolation" in options:
-                raise SparkError("latest_per_key looks at committed records only: expected isolation=read_committed")
+                raise SparkError("latest_per_key reads committed records only: expected isolation=read_committed")
             if include_control or is_permissive or options.get("containing"):
-                raise SparkError("latest_per_key goes with none of include_control, containing and mode=PERMISSIVE")
+                raise SparkError("latest_per_key excludes include_control, containing and mode=PERMISSIVE")
         names = _names(options.get("columns", ""))
         return cls(
             paths=_paths(options),
