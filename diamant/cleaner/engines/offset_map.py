@@ -112,6 +112,18 @@ class OffsetMap:
         most = int(self._max_slots * FULL_AT) if self.max_entries is None else self.max_entries
         return 0 if self.is_spilled else most - self.size
 
+    def take(self) -> Iterator[Tuples]:
+        """Yield all keys with their last offsets, in hash order; the next ones overwrite them. Then the table is empty."""
+        words = numbers("Q", TAKEN_AT_ONCE, 3)
+        slot = 0
+        while slot < len(self.table):
+            slot, count = offset_map.take_tuples(self.table, slot, words)
+            if count:
+                yield words[:count]
+        # As large as it was: it will be needed again.
+        self.table = _new_table(len(self.table))
+        self.size = 0
+
     def move_to(
         self, partitions: memoryview[int], on_moved: Callable[[list[int]], object] = lambda counts: None
     ) -> list[int] | None:

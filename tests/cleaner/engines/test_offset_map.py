@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +296,20 @@ def test_keys_that_were_taken_over_in_part_may_be_added_by_their_records() -> No
         under_test.add(newer, len(newer))
     assert target.size == expected.size
     assert everything(target.latest(), 400, 400) == everything(expected.latest(), 400, 400)
+
+
+def test_keys_are_taken_in_hash_order_and_the_table_stays_as_large() -> None:
+    """Each key once, with its last offset; then the map is empty, and takes as much without growing."""
+    keys = new_map(1 << 16)
+    pairs = [(b"%d" % (number % 1500), number) for number in range(2000)]
+    for _ in range(2):
+        keys.add(tuples_of(pairs), len(pairs))
+        slots = len(keys.table)
+        taken = [tuple(one) for words in keys.take() for one in words.tolist()]
+        assert sum(one > other for one, other in pairwise(taken)) < len(taken) // 4  # but for neighbours
+        last = [tuple(one) for one in tuples_of(list(dict(pairs).items())).tolist()]
+        assert sorted(taken) == sorted(last)
+        assert (keys.size, len(keys.table)) == (0, slots)
 
 
 def test_keys_that_do_not_fit_are_not_moved() -> None:

@@ -116,7 +116,6 @@ class PartKeys:
         throttle: Throttle = no_throttle,
         limits: TaskLimits = TASK_LIMITS,
     ) -> None:
-        self._limits = limits
         self._walk = PartWalk(files, plan, part, state=state, throttle=throttle, limits=limits)
         self.recorder = self._walk.recorder
         self.figures = PartFigures(part.index)
@@ -127,9 +126,8 @@ class PartKeys:
         self._records = self._walk.records
         self._hasher = KeyHasher(plan.hash_key, limits.engine.tuples)
         self._left_out_hasher = KeyHasher(plan.hash_key, limits.engine.tuples)
-        self._seen = self._new_table()
+        self._seen = OffsetMap(plan.hash_key, memory_bytes=limits.table_bytes, least_slots=limits.engine.table_slots)
         self._flush = 0
-        self._random = np.random.default_rng(part.index)
         self._mapped = _Scatter(partitions)
         self._asked = _Scatter(partitions)
         self._part_notes = BatchNotes(limit=_MAX_NOTES)
@@ -177,20 +175,11 @@ class PartKeys:
 
     def _flush_seen(self) -> Iterator[Row]:
         """Yield the last offset of each key seen since the last flush."""
-        words = np.empty((self._seen.size, 3), np.uint64)
-        offset_map.take_tuples(self._seen.table, 0, words.data)
         self.figures.mapped += self._seen.size
-        # The table yields them in hash order. If they were added in that order to a table that is still small, they
-        # would compete for the same few slots.
-        words = words[self._random.permutation(len(words))]
-        yield from self._tagged(self._mapped.add(words), MAPPED)
+        for words in self._seen.take():
+            yield from self._tagged(self._mapped.add(np.asarray(words, np.uint64)), MAPPED)
         yield from self._tagged(self._mapped.rest(), MAPPED)
-        self._seen = self._new_table()
         self._flush += 1
-
-    def _new_table(self) -> OffsetMap:
-        limits = self._limits
-        return OffsetMap(self._plan.hash_key, memory_bytes=limits.table_bytes, least_slots=limits.engine.table_slots)
 
     def _tagged(self, blocks: Iterator[tuple[int, bytes]], kind: int) -> Iterator[Row]:
         for partition, block in blocks:

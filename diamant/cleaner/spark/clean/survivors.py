@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -78,8 +79,12 @@ def survivor_rows(
             least_slots=limits.engine.table_slots,
         )
         try:
-            for _, words in spool.tuples(MAPPED):
-                offsets.add(words.data, len(words))
+            for tuples, count in spool.runs(MAPPED):
+                for number, words in enumerate(tuples):
+                    if not number and not offsets.is_spilled:
+                        # A run is in hash order, and small beside a table of the largest size.
+                        offsets.make_room_for(words.data.cast("B"), count)
+                    offsets.add(words.data, len(words))
             yield from _stay(plan, groups, offsets, spool)
             # Counted once the map is complete.
             yield 0, (KEYS, 0, offsets.size.to_bytes(8, "little"))
@@ -91,7 +96,7 @@ def _stay(plan: CleanPlan, groups: dict[int, int], offsets: OffsetMap, spool: _S
     bases = [segment.base_offset for segment in plan.segments]
     room = np.empty(0, np.int64)
     asked: list[NDArray[np.int64]] = []
-    for _, words in spool.tuples(ASKED):
+    for words in chain.from_iterable(tuples for tuples, _ in spool.runs(ASKED)):
         if offsets.is_spilled:
             offsets.add_older(words.data, len(words))
             continue
@@ -142,13 +147,18 @@ class _Spool:
         self._blocks[kind].append((part, flush, self._end, len(block)))
         self._end += len(block)
 
-    def tuples(self, kind: int) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-        """Yield `(part, tuples)`. Later blocks of a part have later offsets of the same keys, or other keys."""
-        for part, _, position, size in sorted(self._blocks[kind]):
+    def runs(self, kind: int) -> Iterator[tuple[Iterator[NDArray[np.uint64]], int]]:
+        """Yield `(tuples, their number)` of each flush of a part, one after the other: MAPPED in hash order, each key once."""
+        for _, blocks in groupby(sorted(self._blocks[kind]), key=lambda block: block[:2]):
+            places = [(position, size) for _, _, position, size in blocks]
+            yield self._read(places), sum(size for _, size in places) // ENTRY_BYTES
+
+    def _read(self, places: list[tuple[int, int]]) -> Iterator[NDArray[np.uint64]]:
+        for position, size in places:
             words = np.empty((size // ENTRY_BYTES, 3), np.uint64)
             self._file.seek(position)
             words.data.cast("B")[:] = self._file.read(size)
-            yield part, words
+            yield words
 
 
 class SegmentSurvivors:

@@ -12,7 +12,7 @@ class TaskLimits:
     """The defaults apply to every job. Only tests set smaller limits."""
 
     engine: EngineLimits = ENGINE_LIMITS
-    table_bytes: int = 16 * 1024 * 1024
+    table_bytes: int = 32 * 1024 * 1024
     """Table of the keys that a part has seen since its last flush."""
     map_bytes: int = 96 * 1024 * 1024
     """Map of a partition."""

@@ -159,7 +159,7 @@ def test_a_java_that_does_not_start_is_told_with_what_to_look_at(tmp_path: Path)
     *above, last = done.stderr.splitlines()
     assert "Invalid maximum heap size: -Xmxmuch" in above
     assert re.fullmatch(
-        r"diamant: Spark did not start on local\[\*\]: .* ended, .*: are spark.driver.memory, .* right\?", last
+        r"diamant: Spark did not start on local\[\*\]: .* ended; .*: are spark.driver.memory, .* right\?", last
     )
 
 
