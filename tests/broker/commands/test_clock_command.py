@@ -44,7 +44,7 @@ def test_advance_says_what_happened(broker: BlockingBroker) -> None:
     before_ms = broker.clock.now_ms()
     result = run(broker, "clock", "advance", "8d")
     assert result.exit_code == 0
-    assert "advanced by 8d; what was due at 1 moment" in result.output
+    assert "advanced by 8d; the work due at 1 moment" in result.output
     assert "ahead of the system's, frozen" in result.output
     assert broker.clock.now_ms() == before_ms + 8 * DAY_MS
     moved = json.loads(run(broker, "clock", "advance", "1h30m", "--sessions", "--json").output)

@@ -135,7 +135,7 @@ def test_an_interrupted_erasure_that_has_begun_is_named_by_its_id(
     assert erasure[1] in certificate
     [job] = running_jobs(Admin(broker.bootstrap_servers))
     refused = CliRunner().invoke(main, ["cancel", job["id"], "-b", broker.bootstrap_servers])
-    assert (refused.exit_code, f"/v1/cancel ends {erasure[1]}" in refused.output) == (1, True), refused.output
+    assert (refused.exit_code, f"/v1/cancel cancels {erasure[1]}" in refused.output) == (1, True), refused.output
     assert erasure[1] in pasted(watch).output
     monkeypatch.undo()
     result = pasted(end)

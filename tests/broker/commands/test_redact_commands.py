@@ -141,7 +141,7 @@ def test_what_is_left_is_told(broker: Broker) -> None:
     result = run(redact, "orders", "--where", WHERE, "--reason", "r", *on(broker))
     assert result.exit_code == 3, result.output
     assert "1 of them match" in result.output
-    assert "continues by itself" in result.output
+    assert "The broker continues it" in result.output
 
 
 def test_a_path_that_is_wrong_does_not_look_like_success(broker: Broker, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_without_a_broker_it_is_said_what_can_be_checked_all_the_same(broker: Br
     for words in (
         "no Diamant broker answers",
         "--offline checks the signature",
-        "--data, with its directory, and --secret",
+        "--data DIRECTORY and --secret",
     ):
         assert words in result.output
 

@@ -97,7 +97,7 @@ def _show_move(asked: Asked, moved: Mapping[str, Any]) -> None:
         stops = moved["stops"]
         what = duration_text(moved["to_ms"] - moved["from_ms"])
         took = duration_text(moved["duration_ms"])
-        console.print(f"advanced by {what}; what was due at {stops} moment{'' if stops == 1 else 's'} took {took}")
+        console.print(f"advanced by {what}; the work due at {stops} moment{'' if stops == 1 else 's'} took {took}")
         for problem in moved["problems"]:
             console.print(f"[bold red]failed:[/] {problem} (see the broker's log for the cause)")
         _print(console, moved["clock"])

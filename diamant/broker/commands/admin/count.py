@@ -54,9 +54,7 @@ def count(topic: str, partition: int | None, is_exact: bool, is_by_segment: bool
 def _print(console: Console, found: Mapping[str, Any]) -> None:
     from rich.markup import escape
 
-    console.print(
-        f"[bold]{escape(found['topic'])}[/]{'' if found['is_exact'] else ' (--exact counts what is not certain)'}"
-    )
+    console.print(f"[bold]{escape(found['topic'])}[/]{'' if found['is_exact'] else ' (bounds; --exact counts)'}")
     rows = [[str(one["partition"]), *(_text(one[kind]) for kind in _KINDS)] for one in found["partitions"]]
     if len(rows) > 1:
         rows.append(["all", *(_text(found[kind]) for kind in _KINDS)])

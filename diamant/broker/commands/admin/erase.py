@@ -34,7 +34,7 @@ MAX_SHOWN = 20
 
 @click.command()
 @click.argument("topics", nargs=-1, required=True, shell_complete=topic_names)
-@key_options("What is to be erased")
+@key_options("Erase the records of a key")
 @click.option(
     "--reason", required=True, help="The reason. The certificate records it, so it must contain no key and no value."
 )

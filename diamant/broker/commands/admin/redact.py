@@ -141,7 +141,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         count = written_since_count(certificate)
         console.print(f"[red]Matching records written since: {count:,}.[/red]")
     if found["next_due_ms"] is not None:
-        console.print(f"It continues by itself from {time_text(found['next_due_ms'])} on.")
+        console.print(f"The broker continues it from {time_text(found['next_due_ms'])} on.")
     if not certificate["is_evidence"]:
         console.print("[yellow]A manual clock is in use: this is no evidence.[/yellow]")
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False),
     help="With --data: the file with the secret of the digests.",
 )
-@key_options("Of an erasure, to look for what was erased")
+@key_options("For an erasure, search for the key again")
 @click.option("--where", help="For a redaction: its --where, to search for the records again.")
 @asking
 def verify(
@@ -99,8 +99,8 @@ def verify(
         if error.code != "no-answer":
             raise
         fail(
-            f"{error}. Without a broker: --offline checks the signature; --data, with its directory, and --secret check the "
-            "files of one that is stopped, or a copy"
+            f"{error}. Without a broker: --offline checks the signature; --data DIRECTORY and --secret check the files "
+            "of a stopped broker, or a copy"
         )
     except BadArgument as error:
         fail(str(error), EXIT_USAGE)
@@ -192,8 +192,8 @@ def _held(env: Env, directory: str) -> Iterator[str]:
         ) from None
     except OSError as error:
         note = (
-            f"The directory was not locked ({error.filename}: {error.strerror}): nothing but you kept a broker from changing the "
-            "files while they were read."
+            f"The directory was not locked ({error.filename}: {error.strerror}): make sure that no broker changed the files "
+            "while they were read."
         )
     try:
         yield note

@@ -233,4 +233,4 @@ def _print_top_keys(topic: TopicStats) -> None:
         rest = "..." if one.is_cut else ""
         click.echo(f"{records:>{widths[0]}}  {size:>{widths[1]}}  {bytes_text(one.key)}{rest}")
     if topic.top_keys_missed_bytes:
-        click.echo(f"there are very many keys: each may have up to {size_text(topic.top_keys_missed_bytes)} more")
+        click.echo(f"too many keys for exact totals: each may have up to {size_text(topic.top_keys_missed_bytes)} more")

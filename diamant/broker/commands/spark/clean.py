@@ -155,8 +155,8 @@ class _Settings:
             self._configs = None
         if self._configs is None and not self._is_told:
             raise StorageError(
-                f"{directory}: there is no metadata log in it that says which topics are compacted; name them by --topic, or "
-                "clean all of them by --set cleanup.policy=compact"
+                f"{directory} has no metadata log, so its compacted topics are unknown: name them with --topic, or clean all "
+                "topics with --set cleanup.policy=compact"
             )
 
     def of(self, topic: str) -> PartitionSettings | None:

@@ -195,7 +195,7 @@ class Jobs:
             return
         if not job.can_be_ended:
             job_id = job.progress.job_id
-            how = "it ends by itself" if job_id is None else f"POST /v1/cancel ends {job_id}"
+            how = "wait for its end" if job_id is None else f"POST /v1/cancel cancels {job_id}"
             raise NotPossible(f"job {job.id}, {job.verb}, cannot be cancelled halfway: {how}")
         job.is_ended = True
         job.task.cancel()
