@@ -62,7 +62,7 @@ class NodeCleaner:
         return self._service is not None
 
     async def start(self) -> None:
-        """Load the cleaner if it has work: a compacted log, or a checkpoint entry of one that was deleted."""
+        """Load the cleaner if it has work: a compacted log, or a checkpoint of one, which a deletion must update."""
         checkpoint = f"{self._node.directory.path}/{names.CLEANER_CHECKPOINT}"
         is_needed = any(log.config.is_compacted for log in self._node.directory.logs.values())
         if is_needed or self._node.env.exists(checkpoint):

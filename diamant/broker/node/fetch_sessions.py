@@ -191,7 +191,7 @@ class FetchSessions:
     """All sessions of a broker, the least recently used first."""
 
     def __init__(self, purgatory: Purgatory, clock: Callable[[], float], max_partitions: int) -> None:
-        """`clock`: real time in seconds. Sessions expire when their clients are silent."""
+        """`clock`: real time in seconds, for the silence and age of sessions."""
         self._purgatory = purgatory
         self._clock = clock
         self._max_partitions = max_partitions

@@ -41,7 +41,7 @@ class Flusher:
         """Logs with a failed sync."""
 
     def request(self, log: Log) -> asyncio.Future[None]:
-        """Schedule a sync of everything in `log` and return its future. If it fails, the log refuses further appends.
+        """Schedule a sync of everything now in `log` and return its future. If it fails, the log refuses further appends.
 
         The future is shared: do not cancel it.
         """
@@ -53,7 +53,7 @@ class Flusher:
         return future
 
     def _covering(self, log: Log) -> asyncio.Future[None]:
-        """Return the future of a flush of everything in `log`: the one in progress if nothing was appended since it began.
+        """Return the future of a flush of everything now in `log`: the one in progress if nothing was appended since.
 
         The future is the caller's own: cancelling it does not affect others.
         """
@@ -63,7 +63,7 @@ class Flusher:
         return asyncio.shield(self.request(log))
 
     def pending(self, log: Log) -> asyncio.Future[None] | None:
-        """Return the flush to await before clients may see everything in `log` (`flush.messages`); None if none is needed.
+        """Return the flush to await before clients may see everything now in `log` (`flush.messages`); None if none is needed.
 
         After it, the data is on disk or the log has failed. The future is the caller's own.
         """
@@ -84,7 +84,7 @@ class Flusher:
             self.owe(log)
 
     async def flushed(self, logs: Iterable[Log]) -> None:
-        """Wait until everything in these logs is on disk, or they have failed."""
+        """Wait until everything now in these logs is on disk, or they have failed."""
         for future in [self._covering(log) for log in logs]:
             await future
 

@@ -110,7 +110,7 @@ class EraseAttempt:
         return intent
 
     async def _write_tombstones(self, intent: Intent, *, is_new: bool, is_patient: bool) -> Intent:
-        """Write tombstones and remove values. Digests are made in parallel; a segment is replaced once its digest is on disk."""
+        """Write tombstones, remove values. Digests are made in parallel; no segment is replaced before its digest is on disk."""
         tombstones, steps = self._tools.tombstones, self._tools.steps
         intent, location = await tombstones.locate(intent, self._claims, self._subject, self._progress)
         await self._save(intent)
@@ -127,7 +127,7 @@ class EraseAttempt:
             async with asyncio.TaskGroup() as group:
                 digesting = group.create_task(digest())
                 if len(location.files) > DIGEST_THREADS:
-                    # Digests of many files take long; holding segments would delay the rounds of other logs.
+                    # Digests of many files take long, and rounds that wait for them would delay those of other logs.
                     await digesting
                 removed = await steps.remove_values(intent, self._subject, self._progress, is_patient=is_patient)
         except BaseExceptionGroup as failures:
@@ -197,7 +197,7 @@ class EraseAttempt:
         due_ms = self._tools.queue.table.retry_ms(min(intent.retries, most))
         intent = replace(intent, due_ms=due_ms, retries=intent.retries + 1)
         if self._subject.key is not None:
-            # Values without a tombstone: a filter hid them, or their tombstone was removed.
+            # These values may lack a tombstone: a filter hid them, or their tombstone was removed.
             missed = tuple(
                 place for place, end in verdict.claims.ends.items() if verdict.report.has_telling(place, end)
             )

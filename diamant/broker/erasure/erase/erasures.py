@@ -7,18 +7,17 @@ The phases (`cleaner/erasure/intent.py`). After a stop, the broker resumes them 
 
     writing     the key is located in every partition; tombstones are written where a value has none yet
     removing    the partitions are compacted, files that await deletion are deleted, everything is scanned: a certificate
-                for `values-gone`; for `nothing-matched` if the topics never held the key, which ends the erasure
+                for `values-gone`; for `nothing-matched` if the topics hold nothing of the key, which ends the erasure
     waiting     for the tombstones' horizon, or for a call of `erase_now`; then another round
     closing     the intent drops the key, everything is scanned again: a certificate for `key-gone`; the intent is removed
 
 The intent is on disk before anything else happens, and each phase is recorded once its work is done (`erase_attempt.py`). A
-claim ends after the tombstone; if no tombstone was needed, at the log end offset at the time
-the key was located. Records written after that are listed but not erased. A partition with unreadable data, or with a
-value left, gets no claim. An erasure that cannot be finished or certified is retried with growing pauses.
+claim ends after the tombstone; if no tombstone was needed, at the log end offset at the time the key was located. Records
+written after that are listed but not erased. A partition with unreadable data, or with a value left, gets no claim. An
+erasure that cannot be finished or certified is retried with growing pauses.
 
-
-A topic is identified at the time of the request (`evidence/scope.py`). A topic deleted since then gets no claim, and the
-certificate says so. Once all topics are deleted, the erasure ends.
+A topic is the one that had the name at the time of the request (`evidence/scope.py`). A topic deleted since then gets no
+claim, and the certificate says so. Once all topics are deleted, the erasure ends.
 
 One erasure runs at a time. Parts shared with redactions are in `jobs/job_queue.py`.
 No error text and no log line contains a key or a value.

@@ -69,7 +69,7 @@ class Evidence:
     def ends(self) -> dict[TopicPartition, LogEnd]:
         """Return the present end of each log. In one turn of the loop.
 
-        A log that refuses writes counts as a whole file: a failed write may have left bytes after its end.
+        The active segment of a log that refuses writes counts in full: a failed write may have left bytes after the end.
         """
         return {
             partition: LogEnd(
@@ -261,7 +261,7 @@ def _has_file(log: Log, base_offset: int, identity: Identity) -> bool:
 
 
 def _limit(name: str, ends: Mapping[TopicPartition, LogEnd]) -> int | None:
-    """Return the bytes of a segment to hash, for an active one; None for a whole file. Active segments take appends."""
+    """Return the number of bytes to hash of an active segment, which takes appends; None: hash the whole file."""
     directory, _, file = name.rpartition("/")
     try:
         end = ends.get(names.parse_partition_dir(directory))

@@ -31,7 +31,7 @@ class KeptCertificate:
 
 
 def last_certificate(env: Env, directory: str, job_id: str) -> KeptCertificate | None:
-    """Return the final certificate of an erasure or redaction; None if there is none. Blocks. NotPossible if it may be damaged.
+    """Return the last certificate of an erasure or redaction; None if there is none. Blocks. NotPossible if it may be damaged.
 
     A certificate that removed the intent comes last: one with `ended`, or with a final state. Otherwise the latest issue time
     decides, as certified data may come back. With a stopped clock, the file's modification time decides. An unreadable file

@@ -63,7 +63,7 @@ class RedactCertificates:
         key: SigningKey,
         progress: Progress,
     ) -> Redaction:
-        """Scan, then sign and store the result. The intent is removed unless matching records are left."""
+        """Scan, then sign and store the result. The intent is removed unless a retry is due."""
         report = await self._evidence.scan(subject, progress)
         if (ended := self.ended(intent)) is not None:
             return await self.end(intent, subject, key, report, ended=ended)

@@ -169,7 +169,7 @@ class BrokerClock:
     ) -> MoveReport:
         """Move forward by milliseconds, or by a text like `8d`; return once all due work is done.
 
-        VerbError: NotAllowed without a manual clock; BadArgument for a negative duration; TimedOut after `timeout_ms` of real
+        VerbError: NotAllowed without a manual clock; BadArgument for a move backward; TimedOut after `timeout_ms` of real
         time: the clock has moved, but due work is not done; `advance(0)` continues to wait.
         """
         try:
