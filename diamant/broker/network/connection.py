@@ -282,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiting is not future:
             if not future.cancelled() and future.exception() is not None and self._transport is not None:
                 logger.error(
-                    "%s: request failed after its connection was closed", self.info.peer, exc_info=future.exception()
+                    "%s: request failed after its response was given up", self.info.peer, exc_info=future.exception()
                 )
             return
         if future.cancelled():

@@ -31,7 +31,7 @@ class TransactionTimeouts:
         )
 
     def begin(self) -> None:
-        """Schedule a check one interval from now: the first transaction has been opened."""
+        """Schedule a check one interval from now: a transaction is open, and none was before."""
         self._period.done()
         self._node.scheduler.poke()
 

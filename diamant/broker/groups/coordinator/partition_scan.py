@@ -104,7 +104,7 @@ class PartitionScan:
         try:
             self._feed(data)
         except IndexError:
-            raise CorruptBatch(0, f"a batch after offset {self.next_offset} is truncated") from None
+            raise CorruptBatch(0, f"a batch from offset {self.next_offset} on is truncated") from None
 
     def _feed(self, data: bytes) -> None:
         unpack = _HEADER.unpack_from

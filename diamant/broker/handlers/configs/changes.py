@@ -265,7 +265,7 @@ def _warn_of_security(node: Node, effective: Mapping[str, str | None]) -> None:
 
 
 def _check_min_insync_replicas(node: Node, resource_name: str, effective: Mapping[str, str | None]) -> None:
-    """Check that eligible leader replicas (a directory of Kafka 4.1 or later) keep their minimum, set for the cluster alone.
+    """With eligible leader replicas (a directory of Kafka 4.1 or later), only the cluster's minimum may be set, and not removed.
 
     Raises KafkaError. Source: ConfigurationControlManager.validateAlterConfig, texts and codes of 4.3.1.
     """

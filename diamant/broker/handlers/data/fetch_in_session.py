@@ -1,8 +1,8 @@
 """Fetches of clients that request a session (KIP-227); imported with the first of them.
 
 A request with epoch 0 gets a full answer and opens a session. A request with a session's id and epoch names only its changes,
-and the answer holds only changed partitions. Epoch -1 ends the session. An unknown session is a top-level error without
-topics, after which clients open a new one.
+and the answer holds only changed partitions. Epoch -1 ends the session. An unknown session or a wrong epoch is a top-level error
+without topics, after which clients open a new session.
 
 Source: FetchManager.newContext, FullFetchContext, IncrementalFetchContext, SessionErrorContext.
 """
@@ -127,7 +127,7 @@ class _IncrementalFetch(PendingFetch):
             node.topics, node.topic_metrics, access, version, request, [], node.config.fetch_max_bytes, throttle
         )
         session.seen_by(access.key)
-        self._is_urgent = False  # independent of the data to read now
+        self._is_urgent = False  # no partition to read now is no reason to answer at once
         self._session = session
         self._partitions: list[SessionPartition] = []
         for partition in session.take_due():

@@ -4,8 +4,8 @@ A handshake with an RSA key takes at least half a millisecond of a processor, an
 the broker. So one thread computes the handshakes (OpenSSL releases the interpreter's lock), and the loop only moves bytes.
 
 Bounds: `MAX_HANDSHAKES` of about 40 KiB each, and `HANDSHAKE_TIMEOUT_S` for a whole handshake. Beyond the limit, a handshake that
-waits for its peer is evicted: the oldest of the address with the most waiting handshakes, so that one address cannot evict
-others. A handshake that waits for the broker is never evicted, so that a rush of honest clients gets through.
+waits for its peer is evicted: of the address with the most of these, so that one address cannot evict others, the one that has
+waited longest. A handshake that waits for the broker is never evicted, so that a rush of honest clients gets through.
 """
 
 from __future__ import annotations
