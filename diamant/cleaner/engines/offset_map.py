@@ -120,7 +120,7 @@ class OffsetMap:
             slot, count = offset_map.take_tuples(self.table, slot, words)
             if count:
                 yield words[:count]
-        # As large as it was: it will be needed again.
+        # The same size: the next flush will need it.
         self.table = _new_table(len(self.table))
         self.size = 0
 
