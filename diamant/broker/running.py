@@ -32,11 +32,11 @@ from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.kernels import ARE_COMPILED
 from diamant.storage import names
+from diamant.storage.directory.directory_restore import restore_directory
+from diamant.storage.directory.log_directory import LogDirectory
 from diamant.storage.env.clock import ManualClock, SystemClock
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
-from diamant.storage.recovery.directory_restore import restore_directory
-from diamant.storage.recovery.log_directory import LogDirectory
 
 if TYPE_CHECKING:
     from diamant.broker.security.sasl.listeners import SaslListeners

@@ -25,12 +25,12 @@ from diamant.broker.node.topic_metrics import BrokerTopicMetrics
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.kraft.records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
 from diamant.storage import names
+from diamant.storage.directory.log_directory import LogDirectory
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.kraft.opening import open_metadata_log
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.log_directory import LogDirectory
 
 if TYPE_CHECKING:
     from diamant.broker.node.fetch_sessions import FetchSessions

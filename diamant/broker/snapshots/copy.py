@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.client.errors import NotPossible, VerbError
 from diamant.storage import names
+from diamant.storage.directory.directory_copy import DirectoryCopy
 from diamant.storage.env.env import Lock, RealEnv, parent
-from diamant.storage.recovery.directory_copy import DirectoryCopy
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node

@@ -1,6 +1,6 @@
 """Explains why a record is still in a log, when it is removed, and what would remove it now.
 
-This module decides nothing. All times and sizes come from the cleaner's own rules (`eligibility`, `time_based_roll`,
+This module has no rules of its own. All times and sizes come from the cleaner's (`eligibility`, `time_based_roll`,
 `retention`, by way of `upcoming_rounds`), applied to the log as it would be later, or with more in it.
 
 A record is removed by the first round that

@@ -1,1 +1,1 @@
-"""Opening and recovery of partitions and log directories after a stop or a crash."""
+"""Opening and recovery of a partition after a stop or a crash."""

@@ -16,7 +16,7 @@ from diamant.broker.cli import main
 from diamant.broker.client.duration import duration_text, parse_duration_ms
 from diamant.broker.commands.admin.clock import time
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.storage.recovery.log_directory import LoadFailure
+from diamant.storage.directory.log_directory import LoadFailure
 from tests.broker.broker_process import BrokerProcess
 from tests.broker.commands.running import run
 from tests.broker.settling import run_when_settling

@@ -25,10 +25,10 @@ from diamant.broker.topics.deletion import delete_topics
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
+from diamant.storage.directory.log_directory import LogDirectory
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.injected_faults import InjectedFault
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.recovery.log_directory import LogDirectory
 from tests.broker.broker_process import broker_process
 from tests.broker.node.test_sigkill import read_all
 from tests.broker.wire import DELETE_TOPICS, WireClient

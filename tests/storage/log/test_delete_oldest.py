@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 
 from diamant.storage import names
+from diamant.storage.directory.log_directory import LogDirectory, PartitionSource
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import replace_segments
-from diamant.storage.recovery.log_directory import LogDirectory, PartitionSource
 from diamant.storage.segments.log_config import LogConfig
 from tests.storage.log.test_log import batch, make_log, read_all
 from tests.storage.log.test_replace import bases_of, is_even, text, write_cleaned

@@ -21,12 +21,12 @@ from diamant.protocol.batches.header import Record, parse_header
 from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
+from diamant.storage.directory.log_directory import LogDirectory, PartitionSource
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import Loss, MemoryEnv, tree_of
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import Replacement
-from diamant.storage.recovery.log_directory import LogDirectory, PartitionSource
 from diamant.storage.segments.log_config import LogConfig
 from tests.builder import make_marker
 from tests.storage.log.test_replace import write_cleaned

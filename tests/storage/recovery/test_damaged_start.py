@@ -22,11 +22,11 @@ from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
 from diamant.storage.recovery.segment_recovery import SyncedDamage
 from diamant.storage.segments.txn_index import AbortedTxn
+from tests.storage.directory.test_log_directory import COUNT, fill, source, start
 from tests.storage.log import test_aborted_transactions as transactions
 from tests.storage.log.test_log import batch, make_log, read_all
 from tests.storage.one_log import load_one
 from tests.storage.recovery import test_loader
-from tests.storage.recovery.test_log_directory import COUNT, fill, source, start
 
 LENGTH, BASE_OFFSET, CRC, RECORDS = 8, 2, 17, 70
 """Byte positions within a batch."""

@@ -26,10 +26,10 @@ from diamant.storage.log.log import Log
 from diamant.storage.recovery.damaged_tail import WINDOW_BYTES
 from diamant.storage.recovery.segment_recovery import SyncedDamage
 from diamant.storage.segments.log_config import LogConfig
+from tests.storage.directory.test_log_directory import COUNT, fill, source, start
 from tests.storage.log.test_log import batch, make_log, read_all
 from tests.storage.recovery import test_loader
 from tests.storage.recovery.test_damaged_start import CRC, LENGTH, contents, flip, positions
-from tests.storage.recovery.test_log_directory import COUNT, fill, source, start
 
 END = 30
 """Numbers of the fixture's log; its active segment begins at 20."""

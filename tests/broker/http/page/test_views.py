@@ -21,8 +21,8 @@ from diamant.broker.http.page.views.records import text_of
 from diamant.broker.operations.compactions.compact import CompactionFailed
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.service.metrics import RoundStatus
+from diamant.storage.directory.log_directory import LoadFailure
 from diamant.storage.errors import CorruptLog
-from diamant.storage.recovery.log_directory import LoadFailure
 
 TIMEOUT_S = 60
 HOSTILE = "<script>alert('x')</script>\u202e\x00 & \"quoted\""

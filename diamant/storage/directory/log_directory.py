@@ -16,13 +16,13 @@ from uuid import UUID
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.directory.checkpoint_files import CheckpointFiles, CheckpointState
+from diamant.storage.directory.pending_deletions import PendingDeletions
 from diamant.storage.env.env import Env, Lock
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.checkpoint_files import CheckpointFiles, CheckpointState
 from diamant.storage.recovery.open_log import create_log, load_log
-from diamant.storage.recovery.pending_deletions import PendingDeletions
 from diamant.storage.recovery.segment_recovery import SyncedDamage
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment

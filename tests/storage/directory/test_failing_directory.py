@@ -20,19 +20,19 @@ from uuid import UUID
 import pytest
 
 from diamant.protocol.errors import KafkaError
+from diamant.storage.directory.checkpoint_files import CheckpointState
+from diamant.storage.directory.log_directory import PartitionSource
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.injected_faults import InjectedFault
 from diamant.storage.env.memory import MemoryEnv, PowerOff
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
-from diamant.storage.recovery.checkpoint_files import CheckpointState
-from diamant.storage.recovery.log_directory import PartitionSource
 from diamant.storage.segments.log_config import LogConfig
 from tests.storage.conftest import START_MS
+from tests.storage.directory.test_log_directory import start
 from tests.storage.log.test_log import batch, read_all
 from tests.storage.recovery.test_failing_calls import OPERATIONS
-from tests.storage.recovery.test_log_directory import start
 
 PATHS = ("*", "/data", "/data/*checkpoint*", "/data/a-0*", "*.log")
 

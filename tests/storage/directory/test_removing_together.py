@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from diamant.storage.directory.log_directory import LogDirectory
 from diamant.storage.env.env import RealEnv
-from diamant.storage.recovery.log_directory import LogDirectory
 
 
 class Overtaken(RealEnv):

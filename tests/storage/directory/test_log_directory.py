@@ -9,9 +9,9 @@ import pytest
 
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
+from diamant.storage.directory.log_directory import LogDirectory, PartitionSource
 from diamant.storage.env.injected_faults import InjectedFault
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.recovery.log_directory import LogDirectory, PartitionSource
 from diamant.storage.segments.log_config import LogConfig
 from tests.storage.log.test_log import batch, read_all
 

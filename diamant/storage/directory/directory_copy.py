@@ -18,10 +18,10 @@ from typing import NamedTuple
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.checkpoints.manual_clock_file import keep_clock
+from diamant.storage.directory.log_directory import LogDirectory
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import Env, File
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.log_directory import LogDirectory
 
 MAX_TAIL_BYTES = 64 * 1024
 """Largest active segment that is copied; a larger one is rolled and linked."""
