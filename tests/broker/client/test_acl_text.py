@@ -1,4 +1,4 @@
-"""ACLs in the short form: what is written is read, and what is read can be written again."""
+"""The short form of ACLs can be parsed and formatted, and each undoes the other."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
     ],
 )
 def test_the_short_form_is_read_and_written(text: str, expected: Acl) -> None:
-    """Allowing is the default, an asterisk ends a prefix, the cluster needs no name."""
+    """ALLOW is the default, an asterisk ends a prefix, the cluster needs no name."""
     assert parse_acls(text) == [expected]
     assert parse_acls(str(expected)) == [expected]
 
 
 def test_several_operations_are_several_acls() -> None:
-    """As with `--operation` of kafka-acls.sh, given more than once."""
+    """Several operations become several ACLs, as with repeated `--operation` of kafka-acls.sh."""
     assert [acl.operation for acl in parse_acls("User:a READ,WRITE,describe-configs topic t")] == [
         Operation.READ,
         Operation.WRITE,
@@ -64,6 +64,6 @@ def test_several_operations_are_several_acls() -> None:
     ],
 )
 def test_what_is_no_acl_is_refused_with_what_was_expected(text: str, message: str) -> None:
-    """The message names the word that is wrong."""
+    """The message has the wrong word."""
     with pytest.raises(ValueError, match=message):
         parse_acls(text)

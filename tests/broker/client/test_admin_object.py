@@ -1,4 +1,4 @@
-"""`diamant.Admin`: how it finds a broker's HTTP address, what it says when something is wrong, and its verbs."""
+"""`diamant.Admin`: discovery of a broker's HTTP address, errors, and operations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAY_MS = 86_400_000
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
-    """A broker in its own thread, with HTTP and a clock that can be moved."""
+    """A broker in its own thread, with HTTP and a manual clock."""
     config = BrokerConfig(
         listen="127.0.0.1:0",
         data_dir=tmp_path_factory.mktemp("admin"),
@@ -41,13 +41,13 @@ def admin(broker: BlockingBroker) -> Admin:
 
 
 def test_it_finds_the_http_address(broker: BlockingBroker, admin: Admin) -> None:
-    """By DescribeConfigs of the Kafka listener; and it is what `diamant.Admin` means."""
+    """The address comes from DescribeConfigs of the Kafka listener; the class is `diamant.Admin`."""
     assert diamant.Admin is Admin
     assert admin.http_url == broker.http_url
 
 
 def test_it_takes_the_first_broker_that_answers(broker: BlockingBroker) -> None:
-    """As with Kafka's clients, `bootstrap` may be a list."""
+    """`bootstrap` may be a list, as for Kafka's clients."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
@@ -66,7 +66,7 @@ def test_kafkas_own_client_sees_the_address(broker: BlockingBroker) -> None:
 
 
 def test_every_interface_means_the_address_that_was_asked(tmp_path: Path) -> None:
-    """A broker that answers HTTP everywhere names only the port."""
+    """With HTTP on all interfaces the broker reports only the port."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen=":0")
     with Broker(config) as broker:
         assert broker.addresses.http is not None
@@ -75,7 +75,7 @@ def test_every_interface_means_the_address_that_was_asked(tmp_path: Path) -> Non
 
 
 def test_a_broker_without_http_is_said_to_have_none(tmp_path: Path) -> None:
-    """With the configuration that would give it one."""
+    """The error names the configuration that enables HTTP."""
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
         with pytest.raises(AdminError, match=r"diamant\.http\.listen") as caught:
             Admin(broker.bootstrap_servers).status()
@@ -84,13 +84,13 @@ def test_a_broker_without_http_is_said_to_have_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["localhost", "localhost:", "localhost:x", "localhost:70000", ""])
 def test_what_is_no_address(address: str) -> None:
-    """It is refused before anything is tried."""
+    """An invalid address is refused before any connection."""
     with pytest.raises(AdminError, match="expected host:port"):
         Admin(address).status()
 
 
 def test_nobody_answers() -> None:
-    """The error names each address and its reason."""
+    """The error has each address with its reason."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -110,7 +110,7 @@ def test_nobody_answers() -> None:
     ids=["closes", "http", "empty", "no broker", "noise"],
 )
 def test_something_else_answers(answer: bytes) -> None:
-    """Whatever it says instead of Kafka's protocol: one clear error."""
+    """Any reply outside Kafka's protocol gives one clear error."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -129,7 +129,7 @@ def test_something_else_answers(answer: bytes) -> None:
 
 
 def test_http_that_does_not_answer(broker: BlockingBroker) -> None:
-    """The error says which address, and why it may be out of reach."""
+    """The error has the address, and a likely reason."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -139,7 +139,7 @@ def test_http_that_does_not_answer(broker: BlockingBroker) -> None:
 
 @pytest.mark.parametrize("said", [b"", b'{"state": "running", "href": "/v1/jobs/1", "progress": {"stage": ""}}'])
 def test_a_broker_that_goes_away_was_there(broker: BlockingBroker, said: bytes) -> None:
-    """In the middle of a request, or between two looks at its job: not that it cannot be reached from elsewhere."""
+    """A broker that stops during a request or a job is reported as gone, not as unreachable."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -163,7 +163,7 @@ def test_a_broker_that_goes_away_was_there(broker: BlockingBroker, said: bytes) 
 
 
 def test_a_refusal_is_an_error_with_its_status(admin: Admin) -> None:
-    """The broker's sentence, status and code."""
+    """The error has the broker's sentence, status and code."""
     with pytest.raises(AdminError, match="goes forward only") as caught:
         admin.clock.set(5)
     assert (caught.value.status, caught.value.code) == (400, "bad-argument")
@@ -173,7 +173,7 @@ def test_a_refusal_is_an_error_with_its_status(admin: Admin) -> None:
 
 
 def test_the_clock_is_moved(broker: BlockingBroker, admin: Admin) -> None:
-    """By durations and to times, and frozen and resumed; the answers say where it stands."""
+    """The clock is moved by durations and to times, frozen and resumed; each response has its state."""
     frozen = admin.clock.freeze()
     assert frozen["is_frozen"]
     moved = admin.clock.advance("1d")
@@ -186,7 +186,7 @@ def test_the_clock_is_moved(broker: BlockingBroker, admin: Admin) -> None:
 
 
 def test_a_long_call_is_waited_for(broker: BlockingBroker, admin: Admin) -> None:
-    """As a job, with its progress; the caller sees only the result."""
+    """It runs as a job with progress; the caller gets only the result."""
     opened = threading.Event()
     hold(broker, opened)
     seen: list[dict[str, Any]] = []
@@ -204,7 +204,7 @@ def test_a_long_call_is_waited_for(broker: BlockingBroker, admin: Admin) -> None
 
 
 def test_a_call_that_takes_too_long_names_its_job(broker: BlockingBroker, admin: Admin) -> None:
-    """After the caller's time; the job goes on, and a failure of it is the caller's when it waits."""
+    """After a timeout the job continues; a job's failure is raised while the caller waits."""
     opened = threading.Event()
     admin.status()  # the first request of all has the web server loaded, and that takes its time
     hold(broker, opened)
@@ -218,7 +218,7 @@ def test_a_call_that_takes_too_long_names_its_job(broker: BlockingBroker, admin:
 
 
 def hold(broker: BlockingBroker, opened: threading.Event) -> None:
-    """Have moves of the clock wait until somebody sets the event."""
+    """Make moves of the clock wait for the event."""
     import asyncio
 
     def wait() -> Awaitable[object]:
@@ -228,7 +228,7 @@ def hold(broker: BlockingBroker, opened: threading.Event) -> None:
 
 
 def test_the_token_is_sent(tmp_path: Path) -> None:
-    """Given as text or by its file; without it the error says what is missing."""
+    """The token is given as text or as a file; without it the error says what is missing."""
     file = tmp_path / "token"
     file.write_text("0123456789abcdef\n")
     file.chmod(0o600)
@@ -248,7 +248,7 @@ def test_the_token_is_sent(tmp_path: Path) -> None:
 
 
 def test_the_status_of_a_broker(broker: BlockingBroker, admin: Admin) -> None:
-    """What it is, where it listens, its clock and its cleaner."""
+    """The status has identity, listeners, clock and cleaner."""
     found = admin.status()
     assert found["listeners"] == [broker.bootstrap_servers]
     assert found["http_address"] == broker.http_url.removeprefix("http://") if broker.http_url else False
@@ -261,7 +261,7 @@ def test_the_status_of_a_broker(broker: BlockingBroker, admin: Admin) -> None:
 
 @pytest.mark.slow
 def test_importing_it_costs_little() -> None:
-    """A program that is no broker gets neither the broker nor anything large with it."""
+    """The import loads neither the broker nor any large module."""
     script = """
 import sys, diamant
 diamant.Admin("127.0.0.1:1")

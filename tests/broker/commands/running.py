@@ -1,4 +1,4 @@
-"""Commands run in this process against a broker of the test."""
+"""Runs commands in this process against a test's broker."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
 
 
 def run(broker: BlockingBroker, *words: str, lines: str = "") -> Result:
-    """Run a command that finds the broker by the environment, with `lines` as its input."""
+    """Run a command that finds the broker through the environment, with `lines` as its input."""
     return CliRunner().invoke(main, words, env={BOOTSTRAP_VARIABLE: broker.bootstrap_servers}, input=lines)

@@ -1,4 +1,4 @@
-"""Cancelling erasures and redactions over HTTP, with the client and on the command line."""
+"""Cancellation of erasures and redactions: over HTTP, with the client and on the command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHERE = 'key == "customer-42"'
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker with HTTP, in a thread of its own, and a topic of which half is in an open transaction."""
+    """A broker with HTTP in its own thread, and a topic with an open transaction in one half."""
     with certifying_broker(tmp_path, prepare) as running:
         yield running
 
@@ -51,7 +51,7 @@ def held(broker: Broker) -> str:
 
 
 def test_the_client_cancels(broker: Broker) -> None:
-    """It gets the last certificate, which is the one that is kept; what is over cannot be cancelled again."""
+    """The client gets the last certificate, which is also stored. A finished job cannot be cancelled again."""
     admin = Admin(broker.bootstrap_servers)
     undertaking = held(broker)
     unfinished = admin.call("GET", "/v1/certificates")["unfinished"]
@@ -68,7 +68,7 @@ def test_the_client_cancels(broker: Broker) -> None:
 
 
 def test_the_command_lists_and_cancels(broker: Broker) -> None:
-    """Without an id it says what is not over; with one it needs a reason."""
+    """Without an ID the command lists pending jobs; with one it requires a reason."""
     assert "No erasure or redaction is in progress" in run(broker).output
     undertaking = held(broker)
     listed = run(broker)
@@ -90,7 +90,7 @@ def test_the_command_lists_and_cancels(broker: Broker) -> None:
 
 
 def test_redactions_are_counted_by_how_they_ended(broker: Broker) -> None:
-    """Done with a certificate, failed, or held: an attempt without one that goes on by itself."""
+    """Outcomes are counted as certified, failed or held; a held attempt retries without a call."""
 
     def counts() -> dict[str, float]:
         async def take() -> Any:

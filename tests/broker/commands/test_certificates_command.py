@@ -1,4 +1,4 @@
-"""`diamant certificates`: what there is, what is not over, and one to keep."""
+"""`diamant certificates`: lists certificates and pending jobs, and writes one to a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(broker: Broker, *arguments: str) -> Result:
 
 
 def test_it_lists_what_there_is_and_what_is_not_over(broker: Broker) -> None:
-    """With what each is about and when it was issued, the newest at the end."""
+    """The list has the subject and issue time of each, newest last, and the pending jobs."""
     assert "There are no certificates." in run(broker).output
     admin = Admin(broker.bootstrap_servers)
     first = admin.erase(KEY, "users", reason="GDPR Art. 17", reference="ticket 7")
@@ -43,7 +43,7 @@ def test_it_lists_what_there_is_and_what_is_not_over(broker: Broker) -> None:
 
 
 def test_what_cannot_be_read_and_what_is_old_is_listed_by_its_name(broker: Broker) -> None:
-    """Only so many certificates are read for a list; of the others, and of damaged ones, its id, state and file are known."""
+    """A list reads a bounded number of certificates. Others, and damaged ones, are listed by ID, state and file."""
     admin = Admin(broker.bootstrap_servers)
     found = admin.erase("nobody", "users", reason="r", reference="ticket 7")
     path = Path(found["certificate_path"])
@@ -67,7 +67,7 @@ def test_what_cannot_be_read_and_what_is_old_is_listed_by_its_name(broker: Broke
 
 
 def test_texts_of_versions_before_are_only_shown(broker: Broker) -> None:
-    """They were not refused yet if they had control characters or ends of lines."""
+    """Older versions accepted control characters and newlines in texts; they are escaped."""
     certificate = Admin(broker.bootstrap_servers).erase("nobody", "users", reason="r")["certificate"]
     certificate["request"] |= {"reason": "a\x1b[2J", "reference": "[b]\nc"}
     path = Path(json.loads(run(broker, "--json").output)["certificates"][0]["path"])
@@ -77,7 +77,7 @@ def test_texts_of_versions_before_are_only_shown(broker: Broker) -> None:
 
 
 def test_one_is_fetched_and_written(broker: Broker, tmp_path: Path) -> None:
-    """As after an erasure that nobody waited for: the last one of this id, as JSON and as a page."""
+    """The last certificate of an ID is written as JSON and as a page."""
     found = Admin(broker.bootstrap_servers).erase(KEY, "users", reason="GDPR Art. 17", reference="ticket 7")
     file, page = tmp_path / "c.json", tmp_path / "c.html"
     result = run(broker, found["id"], "--certificate", str(file), "--page", str(page))

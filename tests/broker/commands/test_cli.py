@@ -1,4 +1,4 @@
-"""The command line: mistakes are one line and exit code 1."""
+"""The command line: a user's error is one line and exit code 1."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_setting_without_a_value_is_refused() -> None:
 
 
 def test_options_win_over_the_file(tmp_path: Path) -> None:
-    """--set wins over --config, --listen and --data win over both."""
+    """--set overrides --config; --listen and --data override both."""
     file = tmp_path / "server.properties"
     file.write_text(
         "node.id=3\nnum.partitions=2\nlisteners=PLAINTEXT://:1\nadvertised.listeners=PLAINTEXT://far:1\nlog.dirs=/a\n"
@@ -50,14 +50,14 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
 
 
 def test_values_may_hold_equals_signs() -> None:
-    """Only the first = of --set separates."""
+    """Only the first = of --set separates name and value."""
     assert make_config(None, ["broker.rack=a=b"], [], None).broker_rack == "a=b"
     with pytest.raises(ConfigError):
         make_config(None, ["=1"], [], None)
 
 
 def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
-    """Starting where something else listens exits with 1 and one line, and leaves no data directory in use."""
+    """A port in use gives exit code 1 and one line, and releases the data directory."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         result = run_start("--listen", address, "--data", str(tmp_path / "data"))
@@ -70,7 +70,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_link_to_nowhere_is_one_line(tmp_path: Path) -> None:
-    """As to a disk that is not mounted: exit code 1 and what may be wrong; nothing is made."""
+    """A dangling link, as to an unmounted disk, gives exit code 1 and a likely cause; nothing is created."""
     (tmp_path / "data").symlink_to(tmp_path / "disk" / "data")
     result = run_start("--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"))
     assert (result.returncode, [path.name for path in tmp_path.iterdir()]) == (1, ["data"])
@@ -91,7 +91,7 @@ def test_a_directory_in_use_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_broker_says_where_it_listens_and_stops_cleanly(tmp_path: Path) -> None:
-    """The lines on standard output come when clients are answered, here and over HTTP; SIGTERM stops it with exit code 0."""
+    """The addresses are printed once Kafka and HTTP answer; SIGTERM stops the broker with exit code 0."""
     command = [sys.executable, "-m", "diamant.broker.cli", "start", "--listen", "127.0.0.1:0", "--data", str(tmp_path)]
     command += ["--set", "diamant.http.listen=127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -122,7 +122,7 @@ def test_a_broker_says_where_it_listens_and_stops_cleanly(tmp_path: Path) -> Non
     ],
 )
 async def test_the_printed_address_of_http_is_the_one_bound(tmp_path: Path, listen: str, expected: str) -> None:
-    """Who opened it to everybody is told so, not loopback alone."""
+    """HTTP on all interfaces is printed as such, not as loopback."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen=listen)
     async with Broker(config) as broker:
         assert re.fullmatch(expected, _http_line(broker).lstrip("\n"))
@@ -130,7 +130,7 @@ async def test_the_printed_address_of_http_is_the_one_bound(tmp_path: Path, list
 
 @pytest.mark.slow
 def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
-    """By SIGKILL as well: it stops in order, which closes the pipe that both have."""
+    """Even after SIGKILL of the parent, the broker stops in order and closes the shared pipe."""
     runner = (
         "import subprocess, sys, time\n"
         "subprocess.Popen([sys.executable, '-m', 'diamant.broker.cli', 'start', '--exit-with-parent', *sys.argv[1:]])\n"
@@ -149,7 +149,7 @@ def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
 
 
 async def test_a_parent_that_has_gone_already() -> None:
-    """Between the start of the process and the look at its parent: the broker stops at once."""
+    """A parent that ends before the broker's first check also stops the broker."""
     parent = await asyncio.create_subprocess_exec("true")
     await parent.wait()
     stop = asyncio.Event()
@@ -159,7 +159,7 @@ async def test_a_parent_that_has_gone_already() -> None:
 
 @pytest.mark.slow
 def test_modules_are_no_garbage(tmp_path: Path) -> None:
-    """A broker of its own has the collector at work, and has it pass over what was loaded for good."""
+    """A broker process enables the garbage collector, and freezes what startup has loaded."""
     program = (
         "import atexit, gc, sys; from diamant.broker.cli import main;"
         "atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000)); main(sys.argv[1:])"
@@ -174,19 +174,19 @@ def test_modules_are_no_garbage(tmp_path: Path) -> None:
 
 
 def run_start(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`diamant start` in a process of its own, to its end."""
+    """Run `diamant start` in its own process, to its end."""
     command = [sys.executable, "-m", "diamant.broker.cli", "start", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_help_and_version_need_no_broker() -> None:
-    """Both answer without starting anything."""
+    """--help and --version start nothing."""
     assert "diamant" in CliRunner().invoke(main, ["--version"]).stdout
     assert "--listen" in CliRunner().invoke(main, ["start", "--help"]).stdout
 
 
 def test_a_port_alone_is_no_address() -> None:
-    """It says what one looks like."""
+    """The error shows the form of an address."""
     result = CliRunner().invoke(main, ["start", "--listen", "9095"])
     assert result.exit_code == 2
     assert result.stderr == "diamant: --listen 9095: expected HOST:PORT, e.g. 127.0.0.1:9095\n"
@@ -194,7 +194,7 @@ def test_a_port_alone_is_no_address() -> None:
 
 @pytest.mark.slow
 def test_every_interface_is_warned_of(tmp_path: Path) -> None:
-    """Before anything is listened on: here the port is taken, so that the start ends there."""
+    """The warning comes before the listener opens: here the port is taken, so the start ends there."""
     with socket.create_server(("0.0.0.0", 0)) as other:
         address = f"0.0.0.0:{other.getsockname()[1]}"
         result = run_start("--listen", address, "--data", str(tmp_path / "data"))

@@ -1,4 +1,4 @@
-"""`diamant clock` and `diamant status`: against a broker in this process, and one that `diamant start` made."""
+"""`diamant clock` and `diamant status`, against a broker in this process and one made by `diamant start`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DAY_MS = 86_400_000
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
-    """A broker in its own thread, with HTTP and a clock that stands."""
+    """A broker in its own thread, with HTTP and a frozen clock."""
     config = BrokerConfig(
         listen="127.0.0.1:0",
         data_dir=tmp_path_factory.mktemp("command"),
@@ -40,7 +40,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
 
 
 def test_advance_says_what_happened(broker: BlockingBroker) -> None:
-    """How far, and where the clock stands then; with --json as an object."""
+    """The output has the distance and the new time; with --json as an object."""
     before_ms = broker.clock.now_ms()
     result = run(broker, "clock", "advance", "8d")
     assert result.exit_code == 0
@@ -52,7 +52,7 @@ def test_advance_says_what_happened(broker: BlockingBroker) -> None:
 
 
 def test_set_takes_times(broker: BlockingBroker) -> None:
-    """Milliseconds or ISO 8601; back is refused as a mistake of the caller's."""
+    """Times are milliseconds or ISO 8601; a time in the past is a usage error."""
     target_ms = broker.clock.now_ms() + 1
     assert run(broker, "clock", "set", str(target_ms)).exit_code == 0
     assert broker.clock.now_ms() == target_ms
@@ -74,7 +74,7 @@ def test_set_takes_times(broker: BlockingBroker) -> None:
     ],
 )
 def test_times_are_read_to_the_millisecond(text: str, expected_ms: int) -> None:
-    """In every form, in UTC unless a zone is given."""
+    """All forms keep milliseconds, in UTC unless a zone is given."""
     assert time(text) == expected_ms
 
 
@@ -82,13 +82,13 @@ def test_times_are_read_to_the_millisecond(text: str, expected_ms: int) -> None:
     "words", [("set", "tomorrow"), ("advance", "8 parsecs"), ("advance",), ("advance", "1d", "--nope"), ()]
 )
 def test_usage_is_checked_before_anybody_is_asked(words: tuple[str, ...]) -> None:
-    """Exit code 2, with what was expected."""
+    """A usage error has exit code 2 and the expected form, before any request."""
     result = CliRunner().invoke(main, ["clock", *words])
     assert result.exit_code == 2
 
 
 def test_freeze_resume_and_show(broker: BlockingBroker) -> None:
-    """They say what the clock shows, for people or as JSON."""
+    """Each prints the clock's state, as text or JSON."""
     assert json.loads(run(broker, "clock", "resume", "--json").output)["is_frozen"] is False
     assert "frozen" not in run(broker, "clock", "show").output
     assert run(broker, "clock", "freeze").output.endswith("frozen\n")
@@ -107,7 +107,7 @@ def test_no_broker_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_broker_with_the_systems_clock_refuses(tmp_path: Path) -> None:
-    """Exit code 1, and the line names the flag; showing it works."""
+    """Exit code 1 and a line with the flag; `show` works."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0")
     with Broker(config) as broker:
         for words in (("advance", "8d"), ("set", "2099-01-01"), ("freeze",), ("resume",)):
@@ -118,7 +118,7 @@ def test_a_broker_with_the_systems_clock_refuses(tmp_path: Path) -> None:
 
 
 def test_a_problem_on_the_way_is_exit_code_1(broker: BlockingBroker) -> None:
-    """The clock has moved, and what failed is named."""
+    """The clock has moved, and the failed job is named."""
 
     async def fail() -> None:
         raise OSError("no such disk")
@@ -130,7 +130,7 @@ def test_a_problem_on_the_way_is_exit_code_1(broker: BlockingBroker) -> None:
 
 
 def test_status_shows_the_broker_and_its_cleaner(broker: BlockingBroker) -> None:
-    """Addresses, clock and compacted partitions, also as JSON."""
+    """Addresses, clock and compacted partitions are printed, also as JSON."""
 
     async def create() -> None:
         async with WireClient(broker.bootstrap_servers) as wire:
@@ -149,7 +149,7 @@ def test_status_shows_the_broker_and_its_cleaner(broker: BlockingBroker) -> None
 
 
 def test_status_of_a_broker_in_trouble(broker: BlockingBroker) -> None:
-    """Exit code 3: the answer is there, and it is not well."""
+    """A broker in trouble gives the full answer and exit code 3."""
     broken = LoadFailure("lost[red]", 3, OSError("no such disk"))
     broker.node.directory.failures.append(broken)
     result = run(broker, "status")
@@ -159,7 +159,7 @@ def test_status_of_a_broker_in_trouble(broker: BlockingBroker) -> None:
 
 @pytest.mark.slow
 def test_the_whole_way_with_processes(tmp_path: Path) -> None:
-    """`diamant start --clock manual`, `clock advance` by the command, SIGKILL, and a start: time has not gone back."""
+    """After `clock advance`, SIGKILL and a new start with a manual clock, time has not gone back."""
     settings = ("diamant.clock=manual", "diamant.http.listen=127.0.0.1:0")
     data = tmp_path / "data"
     shown = []
@@ -181,7 +181,7 @@ def test_the_whole_way_with_processes(tmp_path: Path) -> None:
 
 
 def test_start_takes_the_flag() -> None:
-    """`--clock` is the configuration `diamant.clock`; other kinds of clock are a mistake."""
+    """`--clock` sets `diamant.clock`; an unknown kind is a usage error."""
     help_text = CliRunner().invoke(main, ["start", "--help"]).output
     assert "--clock [system|manual]" in help_text
     assert CliRunner().invoke(main, ["start", "--clock", "sun"]).exit_code == 2
@@ -199,7 +199,7 @@ def test_start_takes_the_flag() -> None:
     ],
 )
 def test_durations_are_read(text: str, expected_ms: int) -> None:
-    """Numbers with their units, one after the other."""
+    """Numbers with units are added up."""
     assert parse_duration_ms(text) == expected_ms
 
 
@@ -215,5 +215,5 @@ def test_durations_are_read(text: str, expected_ms: int) -> None:
     ],
 )
 def test_durations_are_written(duration_ms: int, expected: str) -> None:
-    """With their two largest units."""
+    """Durations are written in their two largest units."""
     assert duration_text(duration_ms) == expected

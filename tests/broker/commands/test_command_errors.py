@@ -1,4 +1,4 @@
-"""Commands whose broker goes away, wants a token, or is secured by TLS and SASL."""
+"""Errors of commands whose broker goes away, requires a token, or uses TLS and SASL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from diamant.broker.config.broker_config import BrokerConfig
     ids=lambda one: str(one[0]),
 )
 def test_what_was_begun_goes_on_if_the_broker_goes_away(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed in the middle of an erasure or a redaction: one line that says so, and where to look afterwards."""
+    """If the broker is killed during an erasure or redaction, one line says so and how to list it later."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -53,7 +53,7 @@ def test_what_was_begun_goes_on_if_the_broker_goes_away(command: list[str], monk
 
 
 def test_a_token_that_is_missing_or_wrong_is_asked_for_by_its_option(tmp_path: Path) -> None:
-    """By the names it has on the command line, not by the header of HTTP."""
+    """The error names the command's option, not the HTTP header."""
     files = {}
     for name in ("token", "other"):
         files[name] = tmp_path / name
@@ -79,7 +79,7 @@ def test_a_token_that_is_missing_or_wrong_is_asked_for_by_its_option(tmp_path: P
 
 
 class Secured(NamedTuple):
-    """A broker's address, and what opens it."""
+    """The address of a broker and its credentials."""
 
     bootstrap: str
     user: str
@@ -98,7 +98,7 @@ class Secured(NamedTuple):
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """A broker that listens on SASL_SSL only, with a topic."""
+    """A broker with SASL_SSL only, and a topic."""
     path = tmp_path_factory.mktemp("secured")
     config = BrokerConfig(
         "127.0.0.1:0", path / "data", users={"alice": "secret"}, tls=True, diamant_http_listen="127.0.0.1:0"
@@ -112,7 +112,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @pytest.mark.parametrize("is_by_variables", [False, True])
 def test_http_is_found_behind_sasl_and_tls(secured: Secured, is_by_variables: bool) -> None:
-    """By options, or by the environment."""
+    """Options or the environment lead to the HTTP address."""
     options, variables = ([], secured.variables) if is_by_variables else (secured.options, {})
     result = CliRunner().invoke(main, ["status", "--json", *options], env=variables)
     assert result.exit_code == 0, result.output
@@ -120,21 +120,21 @@ def test_http_is_found_behind_sasl_and_tls(secured: Secured, is_by_variables: bo
 
 
 def test_the_system_s_certificates_are_not_enough(secured: Secured) -> None:
-    """`--ca system` is no file: the throw-away CA of a test is not among what the system trusts."""
+    """`--ca system` does not trust a test's throw-away CA."""
     result = CliRunner().invoke(main, ["status", *secured.options, "--ca", "system"])
     assert result.exit_code == 1
     assert "certificate verify failed" in result.stderr
 
 
 def completed(words: list[str]) -> list[str]:
-    """The words that a shell would offer after these."""
+    """Return the completions that a shell would offer."""
     shell = ShellComplete(main, {}, "diamant", "_DIAMANT_COMPLETE")
     return [item.value for item in shell.get_completions(words, "")]
 
 
 @pytest.mark.parametrize("words", [["compact"], ["topic", "describe"], ["explain"]])
 def test_names_are_completed_after_a_login(secured: Secured, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the options that stand in the line already, or by the environment; without a login there are no names."""
+    """The login comes from the options typed so far or the environment; without one there are no names."""
     assert completed([*words, *secured.options]) == ["orders"]
     monkeypatch.setenv(BOOTSTRAP_VARIABLE, secured.bootstrap)
     monkeypatch.setenv(CA_VARIABLE, secured.ca)

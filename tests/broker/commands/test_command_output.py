@@ -1,4 +1,4 @@
-"""What commands print for people: readable at 80 columns, nothing cut off, singular and plural, what is the same told once."""
+"""Printed output: readable at 80 columns, never truncated, with singular and plural, and without repetitions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MS = 1_767_225_600_000
 
 
 def console(width: int = 80) -> Console:
-    """One that writes to a text."""
+    """A console that writes to a text."""
     return Console(file=StringIO(), width=width, highlight=False, soft_wrap=True)
 
 
 def text(of: Console) -> str:
-    """What was printed."""
+    """The printed text."""
     assert isinstance(of.file, StringIO)
     return of.file.getvalue()
 
@@ -32,7 +32,7 @@ def gate(words: str, until_ms: int | None = None) -> dict[str, Any]:
 
 
 def record(offset: int, **fields: Any) -> dict[str, Any]:
-    """One record as an explanation has it."""
+    """One record of an explanation."""
     return {
         "offset": offset,
         "timestamp": MS,
@@ -78,7 +78,7 @@ def explanation(*records: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def test_an_explanation_at_80_columns() -> None:
-    """Every line fits, what is wrapped begins below its first line, and nothing is cut off."""
+    """Every line fits; continuation lines are indented to their text, and nothing is cut."""
     at = console()
     explain.show_explanation(at, explanation(record(0), record(7, status="live", superseded_by=None)), False, None)
     lines = text(at).splitlines()
@@ -102,7 +102,7 @@ def test_an_explanation_at_80_columns() -> None:
     ],
 )
 def test_commands_name_the_key_that_was_asked_for(key: dict[str, str] | None, option: str) -> None:
-    """Quoted for a shell; without a key the place of one is left."""
+    """The key is quoted for a shell; without a key there is a placeholder."""
     change = {"text": "have it erased", "command": "erase t --key KEY --reason REASON", "configs": {}}
     found = explanation(record(0, change=change)) | {"key": key}
     explain.complete_commands(found, Asked("127.0.0.1:9092", None, 1000, as_json=False))
@@ -110,7 +110,7 @@ def test_commands_name_the_key_that_was_asked_for(key: dict[str, str] | None, op
 
 
 def test_commands_are_in_one_piece() -> None:
-    """However narrow the terminal is, a command can be pasted."""
+    """A command is never wrapped, at any terminal width."""
     at = console(40)
     command = "erase a-long-name-of-a-topic --key a-long-name-of-a-key --reason REASON"
     change = {"text": "or erase it, which takes a few more words", "command": command, "configs": {}}
@@ -119,7 +119,7 @@ def test_commands_are_in_one_piece() -> None:
 
 
 def test_commands_name_the_broker_that_was_asked() -> None:
-    """Where it is not the one that commands ask by themselves: what is told can be copied as it is."""
+    """Commands name a broker other than the default, so that they can be pasted."""
     at = console()
     change = {"text": "compact it now", "command": "compact t", "configs": {}}
     found = explanation(record(0), record(1, change=None), change=change)
@@ -130,7 +130,7 @@ def test_commands_name_the_broker_that_was_asked() -> None:
 
 
 def test_what_is_the_same_of_several_records_is_told_once() -> None:
-    """Records in a row that differ in nothing but what they are share what is told of them."""
+    """Consecutive records with equal reasons share one list of them."""
     at = console()
     explain.show_explanation(at, explanation(record(0), record(1), record(2, goes_ms=None)), False, None)
     assert text(at).count("kept by") == 2
@@ -147,7 +147,7 @@ def test_singular_and_plural(count: int, words: str) -> None:
 
 
 def test_the_rows_that_are_left_out_are_counted() -> None:
-    """The first ones and the last one are shown."""
+    """The first rows and the last one are shown, the others counted."""
     at = console()
     records = [record(index, goes_ms=MS + index) for index in range(10)]
     explain.show_explanation(at, explanation(*records), False, 4)
@@ -191,7 +191,7 @@ def report(**fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("width", [40, 80, 140])
 def test_a_report_of_compact(width: int) -> None:
-    """It fits; with room there are offsets and segments as well; counts have words."""
+    """A report fits the terminal; a wide one has offsets and segments, too, and counts have units."""
     at = console(width)
     compact.show_report(at, report())
     shown = text(at)
@@ -205,7 +205,7 @@ def test_a_report_of_compact(width: int) -> None:
 
 
 def test_names_on_a_narrow_terminal() -> None:
-    """Ids and names are whole: they are there to be copied."""
+    """IDs and names are printed whole, for copying."""
     at = console(40)
     made = {"id": "1795718409848-d7c9da", "created_ms": MS, "size_bytes": 1_234_567}
     snapshot._print(at, [made])
@@ -216,7 +216,7 @@ def test_names_on_a_narrow_terminal() -> None:
 
 
 def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
-    """Those of internal topics in which there was nothing to clean are counted, the others shown."""
+    """Idle partitions of internal topics are counted, all others shown."""
 
     def partition(topic: str, **fields: Any) -> dict[str, Any]:
         return {
@@ -290,14 +290,14 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
 def test_how_far_a_job_is(
     done: int, total: int | None, unit: str, rate_per_s: float | None, left_s: float | None, text: str
 ) -> None:
-    """Its stage, and how much of it is done, how fast and for how long yet, said as soon as there is something to say."""
+    """Progress shows the stage and, once known, the share, the rate and the time left."""
     fields = {"stage": "scanning", "done": done, "total": total, "unit": unit}
     assert progress_text({**fields, "rate_per_s": rate_per_s, "left_s": left_s}) == text
 
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_a_count(width: int) -> None:
-    """Bounds where the number is not known; a sum if there are several partitions; what could not be read is told."""
+    """Unknown numbers are printed as bounds, several partitions with a sum, and unreadable parts as problems."""
     kinds = ("records", "live", "superseded", "tombstones", "other", "markers")
     known = {name: {"least": 12_000, "most": 12_000} for name in kinds}
     unknown = {**known, "live": {"least": 0, "most": 12_000}}
@@ -319,7 +319,7 @@ def test_a_count(width: int) -> None:
 
 
 def test_names_of_files_in_the_way_do_nothing_to_the_terminal() -> None:
-    """Whoever can make a file could make it say something else; and one that is no UTF-8 could not be written at all."""
+    """File names are escaped, including control characters and bytes that are not UTF-8."""
     shown = console()
     problems = [{"file": name, "reason": "of nobody"} for name in ("\x1b[2Jcertified", "\udcff.log", "größe.log")]
     print_reasons(shown, {"not_certified": [{"problems": problems}]})

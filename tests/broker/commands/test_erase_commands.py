@@ -1,4 +1,4 @@
-"""Erasing over HTTP and on the command line, and the page for people."""
+"""Erasures over HTTP and on the command line, and the certificate's page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEY = "customer-42"
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker with HTTP, in a thread of its own, and a topic with the key in it."""
+    """A broker with HTTP in its own thread, and a topic with the key."""
     with certifying_broker(tmp_path, prepare) as running:
         yield running
 
@@ -49,7 +49,7 @@ def write(broker: Broker) -> None:
 
 
 def test_the_client_erases_and_verifies(broker: Broker) -> None:
-    """`Admin` gets the certificate, and has it checked with the public key that it pins."""
+    """`Admin` gets the certificate and verifies it with a pinned public key."""
     admin = Admin(broker.bootstrap_servers)
     found = admin.erase(KEY, "users", reason="GDPR Art. 17")
     assert (found["state"], found["certificate"]["is_evidence"]) == ("values-gone", True)
@@ -65,7 +65,7 @@ def test_the_client_erases_and_verifies(broker: Broker) -> None:
 
 
 def test_the_path_of_a_certificate_is_shown_as_it_is(tmp_path: Path) -> None:
-    """Brackets in it are no markup."""
+    """Brackets in the path are not markup."""
     directory = tmp_path / "[/b]"
     directory.mkdir(parents=True)
     with certifying_broker(directory, prepare) as broker:
@@ -85,7 +85,7 @@ def test_the_path_of_a_certificate_is_shown_as_it_is(tmp_path: Path) -> None:
 
 
 def test_the_command_erases_and_writes_certificate_and_page(broker: Broker, tmp_path: Path) -> None:
-    """Exit code 0; the certificate is verified by another command, with and without a broker."""
+    """Exit code 0; another command verifies the certificate, with and without a broker."""
     certificate, page, public = tmp_path / "c.json", tmp_path / "c.html", tmp_path / "public.pem"
     outputs = ["--certificate", str(certificate), "--page", str(page)]
     result = run(erase, "users", "--key", KEY, "--reason", "asked for", *outputs, *on(broker))
@@ -113,7 +113,7 @@ def test_the_command_erases_and_writes_certificate_and_page(broker: Broker, tmp_
 
 
 def test_the_command_asks_before_it_overrides_the_horizon(broker: Broker, tmp_path: Path) -> None:
-    """Without an answer, as with no, the values are gone and the tombstone stays, and what to do is told; with --yes both go."""
+    """Without consent the tombstone stays, with hints for the next steps; --yes removes it, too."""
     certificate = tmp_path / "c.json"
     arguments = ["users", "--key", KEY, "--reason", "r", "--now", "--certificate", str(certificate), *on(broker)]
     for answer in ("", "n\n"):
@@ -133,7 +133,7 @@ def test_the_command_asks_before_it_overrides_the_horizon(broker: Broker, tmp_pa
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_erased(
     broker: Broker, tmp_path: Path, option: str
 ) -> None:
-    """Exit code 2, and the broker has not been asked."""
+    """Exit code 2, and no request is sent."""
     for path in (tmp_path / "no" / "c.json", tmp_path):
         result = run(erase, "users", "--key", KEY, "--reason", "r", "--yes", "--now", option, str(path), *on(broker))
         assert (result.exit_code, option in result.output, str(tmp_path) in result.output) == (2, True, True)
@@ -146,7 +146,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_erased(
 
 
 def test_a_file_that_cannot_be_written_after_all_stops_nothing(broker: Broker, tmp_path: Path) -> None:
-    """The disk is full: it is told where the certificate is, --now is done as well, and the exit code is 1."""
+    """On a full disk the erasure and --now complete, the certificate's path is printed, and the exit code is 1."""
     page = tmp_path / "c.html"
     outputs = ["--certificate", "/dev/full", "--page", str(page)]
     result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", "--yes", *outputs, *on(broker))
@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_written_after_all_stops_nothing(broker: Broker, t
 
 
 def test_a_key_that_is_nowhere_is_said_to_be_so_first(broker: Broker) -> None:
-    """A slip must not look like success: the first line says so, and what to check. A certificate is issued, exit code 4."""
+    """A missing key does not look like success: the first line says so and what to check; a certificate and exit code 4."""
     for arguments in (["--key", "costumer-42"], ["--key-hex", ""], ["--key", "customer-4Z2", "--now", "--yes"]):
         result = run(erase, "users", *arguments, "--reason", "r", *on(broker))
         first, second = result.stdout.splitlines()[:2]
@@ -179,7 +179,7 @@ def test_a_key_that_is_nowhere_is_said_to_be_so_first(broker: Broker) -> None:
 
 
 def test_an_empty_key_is_refused_as_text(broker: Broker) -> None:
-    """A variable of the shell that is not set is no key: exit code 2, one line that says so, and nothing is certified."""
+    """An unset shell variable is not a key: exit code 2, one line, and no certificate."""
     result = run(erase, "users", "--key", "", "--reason", "r", *on(broker))
     assert (result.exit_code, result.output.count("\n")) == (2, 1), result.output
     assert "--key is empty: is a variable not set?" in result.output
@@ -187,7 +187,7 @@ def test_an_empty_key_is_refused_as_text(broker: Broker) -> None:
 
 
 def test_the_command_continues_one_erasure(broker: Broker, tmp_path: Path) -> None:
-    """With --now what was found goes into the certificate for `key-gone`; nothing of another erasure is left."""
+    """With --now, the `key-gone` certificate includes the first findings and nothing of another erasure."""
     data, certificate = tmp_path / "data", tmp_path / "c.json"
     outputs = ["--certificate", str(certificate)]
     result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", "--yes", *outputs, *on(broker))
@@ -202,7 +202,7 @@ def test_the_command_continues_one_erasure(broker: Broker, tmp_path: Path) -> No
 
 
 def test_the_command_goes_on_later_with_what_was_answered_with_no(broker: Broker, tmp_path: Path) -> None:
-    """`diamant erase-now ID` names groups that are behind and asks; it is about the same erasure, also once that is over."""
+    """`diamant erase-now ID` lists the groups that are behind, asks, and continues the same erasure, even after its end."""
 
     async def commit_the_beginning() -> None:
         async with WireClient(broker.bootstrap_servers) as wire:
@@ -231,14 +231,14 @@ def test_the_command_goes_on_later_with_what_was_answered_with_no(broker: Broker
 
 
 def test_mistakes_are_one_line(broker: Broker) -> None:
-    """Exit code 2 for what is the user's, without the key."""
+    """A user's error has exit code 2 and one line without the key."""
     for arguments in (["users", "--reason", "r"], ["nothing", "--key", KEY, "--reason", "r"]):
         result = run(erase, *arguments, *on(broker))
         assert (result.exit_code, result.output.count("\n"), KEY in result.output) == (2, 1, False), result.output
 
 
 class Texts(HTMLParser):
-    """The tags and texts of a page."""
+    """The tags and texts of an HTML page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -253,7 +253,7 @@ class Texts(HTMLParser):
 
 
 def test_the_page_holds_nothing_but_itself_and_escapes_everything(broker: Broker) -> None:
-    """No scripts, no links to elsewhere; a reason is text, whatever it says."""
+    """The page has no scripts and no external links; a reason is escaped."""
     found = Admin(broker.bootstrap_servers).erase(KEY, ["users"], reason="<script>alert(1)</script> & more")
     page = certificate_page(found["certificate"])
     parsed = Texts()
@@ -266,14 +266,14 @@ def test_the_page_holds_nothing_but_itself_and_escapes_everything(broker: Broker
 
 
 def test_the_canonical_form_is_one_and_holds_no_floats() -> None:
-    """Order and spaces do not matter; a float is refused, for its text is not the same everywhere."""
+    """Order and spaces do not change it; a float is refused, because its text varies."""
     assert canonical({"b": [1, "ü"], "a": None}) == '{"a":null,"b":[1,"ü"]}'.encode()
     with pytest.raises(TypeError):
         canonical({"a": [{"b": 1.5}]})
 
 
 def test_the_merkle_root_is_that_of_rfc_6962() -> None:
-    """A different file, size, digest or order gives another root."""
+    """Another file, size, digest or order gives another root."""
     leaves = [{"file": f"t-0/{number}.log", "size": number, "sha256": "ab" * 32} for number in range(7)]
     roots = {merkle_root(leaves[:count]) for count in range(8)}
     assert len(roots) == 8
@@ -284,7 +284,7 @@ def test_the_merkle_root_is_that_of_rfc_6962() -> None:
 
 
 def test_the_command_says_why_nothing_is_certified(broker: Broker, tmp_path: Path) -> None:
-    """Place by place, each once, however many partitions it is in the way of; and that it is tried again, not what goes when."""
+    """Each place is printed once, however many partitions it affects, with the time of the retry."""
     copy = tmp_path / "data" / "[backup]" / "00000000000000000000.log"
     copy.parent.mkdir()
     copy.write_bytes(build_batch([Record(0, 1000, KEY.encode(), b"the first of two values")]))
@@ -298,7 +298,7 @@ def test_the_command_says_why_nothing_is_certified(broker: Broker, tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_key_as_large_as_kafka_takes_is_erased(broker: Broker, tmp_path: Path) -> None:
-    """By the command from a file, and over HTTP; one that no record can have is refused, and says why."""
+    """The largest key works from a file and over HTTP; a longer one is refused with the limit."""
     key = random.Random(1).randbytes(900_000)
     broker.call(append(broker, key))
     (tmp_path / "key").write_bytes(key)

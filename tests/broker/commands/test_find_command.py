@@ -1,4 +1,4 @@
-"""`diamant find`: a search through a topic of a running broker."""
+"""`diamant find`: searches a topic of a running broker."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def broker() -> Iterator[BlockingBroker]:
 
 
 def run(broker: BlockingBroker, *words: str) -> tuple[int, list[tuple[int, int]], str]:
-    """Run the command; its exit code, the places it prints, and what it says to people."""
+    """Run the command; return its exit code, the positions printed, and standard error."""
     found = CliRunner().invoke(main, ["find", "users", *words, "--bootstrap-server", broker.bootstrap_servers])
     lines = [json.loads(line) for line in found.stdout.splitlines()]
     return found.exit_code, [(one["partition"], one["offset"]) for one in lines], found.stderr
 
 
 def test_records_are_found(broker: BlockingBroker) -> None:
-    """By key, text or description; the exit code tells whether there are any."""
+    """Searches by key, text or condition set the exit code by whether anything matches."""
     assert run(broker, "--key", "k3") == (0, [(1, 1)], "")
     assert run(broker, "--text", "c0") == (0, [(0, 0), (0, 1), (0, 2)], "")
     assert run(broker, "--where", 'value.city == "c1"', "-p", "1") == (0, [(1, 0), (1, 1), (1, 2)], "")
@@ -40,7 +40,7 @@ def test_records_are_found(broker: BlockingBroker) -> None:
 
 
 def test_what_is_refused(broker: BlockingBroker) -> None:
-    """None or two descriptions, one that is none, and more records than asked for, of which the first are printed."""
+    """No or two criteria, an invalid one, and more matches than --limit, of which the first are printed."""
     for words in ((), ("--key", "k3", "--text", "c0")):
         code, found, text = run(broker, *words)
         assert (code, found, "expected one of: a key, --text, --where" in text) == (2, [], True)
@@ -51,7 +51,7 @@ def test_what_is_refused(broker: BlockingBroker) -> None:
 
 
 def test_what_cannot_be_read_is_an_error(broker: BlockingBroker) -> None:
-    """At the end, after what was found elsewhere."""
+    """Unreadable parts are an error at the end, after the matches elsewhere."""
     segment = Path(broker.node.topics.by_name["users"].logs[0].segments[0].path)
     data = bytearray(segment.read_bytes())
     data[70] ^= 0xFF
@@ -61,7 +61,7 @@ def test_what_cannot_be_read_is_an_error(broker: BlockingBroker) -> None:
 
 
 def test_segments_are_counted_and_drawn(broker: BlockingBroker) -> None:
-    """`diamant count --segments` draws each partition, or has the counts as JSON."""
+    """`diamant count --segments` draws each partition, or prints the counts as JSON."""
     words = ["count", "users", "--segments", "--bootstrap-server", broker.bootstrap_servers]
     found = CliRunner().invoke(main, words)
     assert found.exit_code == 0

@@ -1,4 +1,4 @@
-"""Files that a user names on a command line: pipes and devices are refused before they are read, and so is what is too large."""
+"""Files named on a command line: pipes, devices and files that are too large are refused before they are read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS = {
 
 
 def places(path: Path) -> dict[str, str]:
-    """Something of each kind that is no such file, and what is said of it."""
+    """One path of each unusable kind, with its error."""
     os.mkfifo(path / "pipe")
     with (path / "large").open("wb") as file:
         file.truncate(3_000_000_000)
@@ -35,7 +35,7 @@ def places(path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("what", COMMANDS)
 def test_what_is_no_such_file_is_refused(tmp_path: Path, what: str) -> None:
-    """In one line with the file and the reason; nothing waits and nothing is read."""
+    """One line with the file and the reason; nothing blocks and nothing is read."""
     for path, reason in places(tmp_path).items():
         arguments = [one.format(path) for one in COMMANDS[what]]
         result = CliRunner().invoke(main, arguments)
@@ -45,14 +45,14 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, what: str) -> None:
 
 @pytest.mark.parametrize("read", [read_public_key, load_secret, SigningKey.load])
 def test_files_of_keys_are_read_in_the_same_way(tmp_path: Path, read: Callable[[str], object]) -> None:
-    """Those of the command line and those of a broker."""
+    """Key files of the command line and of the broker follow the same rules."""
     for path, reason in places(tmp_path).items():
         with pytest.raises(OSError, match=reason):
             read(path)
 
 
 def test_a_certificate_may_be_as_large_as_is_read(tmp_path: Path) -> None:
-    """The limit is that of the parser."""
+    """The limit of a certificate file is that of the parser."""
     path = tmp_path / "file"
     path.write_bytes(bytes(MAX_BYTES))
     assert len(read_input(path, MAX_BYTES)) == MAX_BYTES

@@ -1,4 +1,4 @@
-"""Ctrl-C and --timeout end a command, not what it has begun: what goes on is told, and how to watch it and end it."""
+"""Ctrl-C and --timeout end a command but not its job: the output names the job and commands to follow or cancel it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def prepare(broker: Broker) -> None:
 
 @contextmanager
 def turn_taken(broker: Broker) -> Iterator[None]:
-    """Nobody else's erasure or redaction has its turn meanwhile."""
+    """Hold the turn of erasures and redactions, so that no other runs."""
     lock = broker.call(_lock_of(broker))
     broker.call(lock.acquire())
     try:
@@ -66,7 +66,7 @@ async def _release(lock: Any) -> None:
 
 
 def interrupted(broker: Broker, arguments: list[str], *, undertaking: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own, and send it SIGINT once the broker is at its job."""
+    """Run a command in its own process, and send SIGINT once its job runs."""
     command = [sys.executable, "-m", "diamant", *arguments, "-b", broker.bootstrap_servers]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -92,7 +92,7 @@ def running_jobs(admin: Admin) -> list[dict[str, Any]]:
 
 
 def pasted(line: str) -> Result:
-    """Run a hint as it stands."""
+    """Run a hint exactly as printed."""
     program, *arguments = shlex.split(line.partition(": ")[2])
     assert program == "diamant"
     return CliRunner().invoke(main, arguments)
@@ -101,7 +101,7 @@ def pasted(line: str) -> Result:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_interrupted_command_says_what_goes_on_and_how_to_end_it(broker: Broker, name: str) -> None:
-    """Exit code 130, the job's number, and hints that can be pasted: one shows the job, the other ends it."""
+    """Exit code 130, the job's number, and working hints: one shows the job, the other cancels it."""
     with turn_taken(broker):
         found = interrupted(broker, COMMANDS[name])
         assert (found.returncode, found.stdout, "Traceback" in found.stderr) == (130, "", False), found.stderr
@@ -119,7 +119,7 @@ def test_an_interrupted_command_says_what_goes_on_and_how_to_end_it(broker: Brok
 def test_an_interrupted_erasure_that_has_begun_is_named_by_its_id(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The id is that of `diamant certificates` and `diamant cancel`, and its job cannot be ended half-way."""
+    """The ID is that of `diamant certificates` and `diamant cancel`; its job cannot be cancelled halfway."""
     held = broker.call(_event())
 
     async def wait(*_: Any, **__: Any) -> Any:
@@ -150,7 +150,7 @@ async def _event() -> Any:
 
 
 def test_a_command_whose_time_is_over_says_what_goes_on(broker: Broker) -> None:
-    """The same hints as after Ctrl-C, with exit code 1; with --json they are in the error."""
+    """--timeout prints the hints of Ctrl-C, with exit code 1; with --json they are in the error."""
     arguments = [*COMMANDS["compact"], "--timeout", "50ms", "-b", broker.bootstrap_servers]
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, result.stdout) == (1, ""), result.output
@@ -169,7 +169,7 @@ def test_a_command_whose_time_is_over_says_what_goes_on(broker: Broker) -> None:
     ids=" ".join,
 )
 def test_with_json_a_wrong_command_line_is_an_object_on_standard_error(arguments: list[str]) -> None:
-    """`error`, `code` and `exit_code`; nothing on standard output."""
+    """The object has `error`, `code` and `exit_code`; standard output is empty."""
     result = CliRunner().invoke(main, [*arguments, "--json"])
     error = json.loads(result.stderr)
     assert (result.exit_code, result.stdout, error["code"], error["exit_code"]) == (2, "", "usage", 2)
@@ -178,7 +178,7 @@ def test_with_json_a_wrong_command_line_is_an_object_on_standard_error(arguments
 
 @pytest.mark.slow
 def test_ctrl_c_while_the_command_line_is_imported_shows_no_traceback(tmp_path: Path) -> None:
-    """Exit code 130 and nothing else."""
+    """Ctrl-C during imports gives exit code 130 and no output."""
     (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     command = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""Redacting over HTTP, with the client and on the command line."""
+"""Redactions over HTTP, with the client and on the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WHERE = f'value.email == "{EMAIL}"'
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker with HTTP, in a thread of its own, and a topic in which two of three records match."""
+    """A broker with HTTP in its own thread, and a topic in which two of three records match."""
     with certifying_broker(tmp_path, prepare) as running:
         yield running
 
@@ -38,7 +38,7 @@ async def prepare(broker: Broker) -> None:
 
 
 def test_the_client_redacts_and_verifies(broker: Broker) -> None:
-    """`Admin` gets the certificate, is told of the progress, and has it checked with the public key that it pins."""
+    """`Admin` gets progress and the certificate, and verifies it with a pinned public key."""
     admin = Admin(broker.bootstrap_servers)
     seen: list[Any] = []
     found = admin.redact("orders", WHERE, reason="GDPR Art. 17", reference="ticket 7", on_progress=seen.append)
@@ -56,7 +56,7 @@ def test_the_client_redacts_and_verifies(broker: Broker) -> None:
 
 @pytest.mark.slow
 def test_jobs_and_errors_tell_nothing_of_what_was_looked_for(broker: Broker) -> None:
-    """A wrong description is 400, a topic that is not there 404, everything at once 409."""
+    """No response has the searched text: 400 for a wrong condition, 404 for a topic, 409 for all records."""
     admin = Admin(broker.bootstrap_servers)
     for topic, where, status, code in (
         ("orders", f'value.email = "{EMAIL}"', 400, "bad-argument"),
@@ -71,7 +71,7 @@ def test_jobs_and_errors_tell_nothing_of_what_was_looked_for(broker: Broker) -> 
 
 
 def test_the_command_redacts_and_writes_certificate_and_page(broker: Broker, tmp_path: Path) -> None:
-    """Exit code 0; the certificate is verified by another command, with and without a broker."""
+    """Exit code 0; another command verifies the certificate, with and without a broker."""
     certificate, page, public = tmp_path / "c.json", tmp_path / "c.html", tmp_path / "public.pem"
     outputs = ["--certificate", str(certificate), "--page", str(page)]
     result = run(redact, "orders", "--where", WHERE, "--reason", "asked for", *outputs, *on(broker))
@@ -105,7 +105,7 @@ def test_the_command_redacts_and_writes_certificate_and_page(broker: Broker, tmp
 
 
 def test_everything_at_once_needs_an_option(broker: Broker) -> None:
-    """Without it nothing is changed, and the line says which."""
+    """Without the option nothing changes, and the error names the option."""
     where = ["--where", "value.email exists", "--reason", "r"]
     result = run(redact, "orders", *where, *on(broker))
     assert (result.exit_code, "say --yes-all" in result.output, "yes_all" in result.output) == (1, True, False)
@@ -118,14 +118,14 @@ def test_everything_at_once_needs_an_option(broker: Broker) -> None:
 
 
 def test_mistakes_are_one_line(broker: Broker) -> None:
-    """Exit code 2 for what is the user's, without what was looked for."""
+    """A user's error has exit code 2 and one line without the searched text."""
     for arguments in (["orders", "--where", f"key = '{EMAIL}'"], ["nothing", "--where", f"key == '{EMAIL}'"]):
         result = run(redact, *arguments, "--reason", "r", *on(broker))
         assert (result.exit_code, result.output.count("\n"), EMAIL in result.output) == (2, 1, False), result.output
 
 
 def test_what_is_left_is_told(broker: Broker) -> None:
-    """Exit code 3 while a transaction is open."""
+    """An open transaction gives exit code 3."""
     batch = build_batch(
         [Record(0, 1000, None, b'{"email": "ada@example.com"}')],
         producer_id=5,
@@ -145,7 +145,7 @@ def test_what_is_left_is_told(broker: Broker) -> None:
 
 
 def test_a_path_that_is_wrong_does_not_look_like_success(broker: Broker, tmp_path: Path) -> None:
-    """Exit code 3: how many records hold what was looked for, where the first one is, and on top of the page; not what it was."""
+    """Exit code 3 with the number of records that contain the text and the first one's place, not the text itself."""
     page = tmp_path / "page.html"
     where = ["--where", f'value.customer.mail == "{EMAIL}"', "--reason", "r", "--page", str(page)]
     result = run(redact, "orders", *where, *on(broker))
@@ -165,7 +165,7 @@ def test_a_path_that_is_wrong_does_not_look_like_success(broker: Broker, tmp_pat
 
 
 def test_what_is_not_certified_is_not_printed_as_certified(broker: Broker) -> None:
-    """Beside an inconclusive state stands no offset below which something is."""
+    """An inconclusive state has no certified offset beside it."""
 
     async def append() -> None:
         batch = build_batch([Record(0, 1000, None, b'{"email": "ada@example.com"} and more')])
@@ -179,7 +179,7 @@ def test_what_is_not_certified_is_not_printed_as_certified(broker: Broker) -> No
 
 
 def test_undecided_records_are_told_with_what_to_do(broker: Broker) -> None:
-    """Exit code 3 and their offsets; with --undecided they are removed."""
+    """Undecided records give exit code 3 and hints; --undecided remove removes them."""
 
     async def append() -> None:
         batch = build_batch([Record(0, 1000, None, b'{"email": "ada@example.com"} and more')])

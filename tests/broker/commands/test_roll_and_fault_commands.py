@@ -23,20 +23,20 @@ def broker() -> Iterator[BlockingBroker]:
 
 
 def run(broker: BlockingBroker, *words: str) -> tuple[int, str]:
-    """Run a command against the broker; its exit code and output."""
+    """Run a command against the broker; return its exit code and output."""
     found = CliRunner().invoke(main, [*words, "--bootstrap-server", broker.bootstrap_servers])
     return found.exit_code, found.output
 
 
 def test_roll(broker: BlockingBroker) -> None:
-    """It says which segments are active from then on; with none to close it says that."""
+    """The output has the new active segments, or says that there was nothing to close."""
     assert run(broker, "roll", "users") == (0, "partition 0: the active segment begins at offset 1\n")
     assert run(broker, "roll", "users") == (0, "nothing to close: the active segments are empty\n")
     assert run(broker, "roll", "other")[0] == 2
 
 
 def test_fault(broker: BlockingBroker) -> None:
-    """One is added by its fields, listed, and removed; what is no field is refused."""
+    """A fault is added by its fields, listed and removed; an unknown field is refused."""
     code, text = run(broker, "fault", "add", "api=Produce", "error=NOT_LEADER_OR_FOLLOWER", "times=2")
     assert (code, text) == (0, "1\n")
     [fault] = broker.faults.list()

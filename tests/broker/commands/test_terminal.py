@@ -1,4 +1,4 @@
-"""What commands show in a terminal: strips of segments, wide tables, progress, and hints at values."""
+"""Terminal output: strips of segments, wide tables, progress, and hints for values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def drawn(partitions: list[DrawnPartition], *, width: int = 60) -> list[str]:
 
 
 def test_segments_are_as_wide_as_they_are_large() -> None:
-    """To one scale, divided by kinds, with what the characters mean below."""
+    """Strips share one scale, are divided by kinds, and have a legend."""
     large = DrawnPartition("0", [DrawnSegment(3000, {"live": 1, "superseded": 3}), DrawnSegment(1000, {"live": 5})])
     small = DrawnPartition("1", [DrawnSegment(1000, {"live": 1, "tombstones": 1})])
     first, second, legend = drawn([large, small, DrawnPartition("2", [])])
@@ -37,7 +37,7 @@ def test_segments_are_as_wide_as_they_are_large() -> None:
 
 
 def test_what_was_not_counted_is_told() -> None:
-    """A piece of which a segment was not counted shows that, and narrow segments share a piece."""
+    """A bin with an uncounted segment shows that, and narrow segments share a bin."""
     counts = [None if number == 500 else {"live": 1} for number in range(1000)]
     [line, legend] = drawn([DrawnPartition("p", [DrawnSegment(10, one) for one in counts])])
     assert sorted({*line.split()[1]}) == ["·", "█"]
@@ -46,7 +46,7 @@ def test_what_was_not_counted_is_told() -> None:
 
 
 def test_letters_where_there_are_no_blocks() -> None:
-    """In a terminal that knows ASCII alone."""
+    """An ASCII terminal gets letters."""
     file = TextIOWrapper(BytesIO(), encoding="ascii")
     draw(Console(file=file, width=30), [DrawnPartition("0", [DrawnSegment(10, {"live": 1, "tombstones": 1})])])
     file.seek(0)
@@ -55,7 +55,7 @@ def test_letters_where_there_are_no_blocks() -> None:
 
 @pytest.mark.parametrize("count", [0, MAX_STRIPS + 3])
 def test_the_largest_are_drawn(count: int) -> None:
-    """Of many partitions; nothing of none."""
+    """Only the largest partitions are drawn, and none of an empty list."""
     lines = drawn([DrawnPartition(str(size), [DrawnSegment(size, {"live": 1})]) for size in range(1, count + 1)])
     assert len(lines) == (MAX_STRIPS + 2 if count else 0)
     if count:
@@ -63,7 +63,7 @@ def test_the_largest_are_drawn(count: int) -> None:
 
 
 def test_compact_explain_and_stats_draw_them(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Before and after a compaction, as they are, and of a directory without a broker."""
+    """`compact` draws before and after, `explain` the present, `stats` a directory without a broker."""
     path = tmp_path_factory.mktemp("data")
     run = CliRunner().invoke
     with Broker(data_dir=str(path), diamant_http_listen="127.0.0.1:0") as broker:
@@ -88,7 +88,7 @@ ROWS = [["my-topic-0", *(f"{(number + 1) * 1_000_003:,}" for number in range(12)
 def test_all_columns_are_there_at_any_width(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No line is wider than the terminal, each further table names its rows again, and no cell is lost or cut."""
+    """No line exceeds the terminal, continuation tables repeat the row names, and no cell is lost or cut."""
     monkeypatch.setenv("COLUMNS", str(width))
     print_table(COLUMNS, ROWS)
     lines = capsys.readouterr().out.splitlines()
@@ -104,7 +104,7 @@ def test_all_columns_are_there_at_any_width(
 def test_lines_for_programs_are_as_long_as_they_need_to_be(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a terminal there is one table."""
+    """Without a terminal there is one unwrapped table."""
     monkeypatch.delenv("COLUMNS", raising=False)
     print_table(COLUMNS, ROWS)
     assert capsys.readouterr().out.count("partition") == 1
@@ -113,22 +113,22 @@ def test_lines_for_programs_are_as_long_as_they_need_to_be(
 def test_a_column_that_fits_nowhere_is_printed_all_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The terminal wraps it."""
+    """The terminal wraps a column that is too wide."""
     monkeypatch.setenv("COLUMNS", "10")
     print_table([TableColumn("a"), TableColumn("b")], [["x", "y" * 30]])
     assert "y" * 30 in capsys.readouterr().out
 
 
 class Terminal(StringIO):
-    """A file that says that it is a terminal."""
+    """A file that claims to be a terminal."""
 
     def isatty(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
 
 def test_bytes_rate_and_time_left() -> None:
-    """From the first second on, a few times a second, and nothing is left of it at the end."""
+    """The line appears after one second, updates a few times a second, and is cleared at the end."""
     terminal, seconds = Terminal(), [100.0]
     with redirect_stderr(terminal), LiveProgress(clock=lambda: seconds[-1]) as progress:
         progress.tell(1 << 20, 0.01)
@@ -145,7 +145,7 @@ def test_bytes_rate_and_time_left() -> None:
 
 @pytest.mark.parametrize("file", [StringIO(), Terminal()])
 def test_programs_see_none_of_it(file: StringIO) -> None:
-    """No terminal, no line; nor where something else is on the terminal."""
+    """There is no progress line without a terminal, or if output goes to it."""
     seconds = [100.0]
     with redirect_stderr(file), LiveProgress(is_shown=not file.isatty(), clock=lambda: seconds[-1]) as progress:
         seconds.append(104.0)
@@ -165,7 +165,7 @@ def test_programs_see_none_of_it(file: StringIO) -> None:
     ],
 )
 def test_a_value_with_a_unit(name: str, text: str, hint: str) -> None:
-    """Kafka's sentence comes first, as tools have it from a broker; the number taken from the hint is a value."""
+    """The hint follows Kafka's error, and its number is a valid value."""
     with pytest.raises(ConfigError) as caught:
         TOPIC_CONFIGS[name].parse(text)
     told = with_hint(caught.value)
@@ -177,7 +177,7 @@ def test_a_value_with_a_unit(name: str, text: str, hint: str) -> None:
     ("name", "text"), [("segment.ms", "soon"), ("segment.ms", "1MB"), ("segment.ms", "-5"), ("cleanup.policy", "1h")]
 )
 def test_other_values(name: str, text: str) -> None:
-    """Nobody knows what was meant, so nothing is added."""
+    """Without a clear meaning there is no hint."""
     with pytest.raises(ConfigError) as caught:
         TOPIC_CONFIGS[name].parse(text)
     assert with_hint(caught.value) == str(caught.value)

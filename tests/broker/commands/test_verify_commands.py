@@ -1,4 +1,4 @@
-"""`diamant verify` as its users have it: what goes together, what the first line says, and what is asked of the files."""
+"""`diamant verify`: option combinations, first lines, and checks of files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def first_line(result: Result) -> str:
 
 
 def test_a_topic_that_is_gone_or_another_one_is_told_without_being_asked(broker: Broker, issued: Issued) -> None:
-    """Neither key nor where is needed for that: exit code 3, and what is so in plain words."""
+    """A missing or replaced topic is reported without key or where: exit code 3 and plain words."""
     result = run(issued, *on(broker), "--where", WHERE)
     assert (result.exit_code, first_line(result)) == (0, "valid: trusted"), result.output
     for change, note in (
@@ -78,8 +78,8 @@ def test_a_topic_that_is_gone_or_another_one_is_told_without_being_asked(broker:
 
 
 def test_files_that_were_not_looked_into_confirm_nothing(broker: Broker, issued: Issued) -> None:
-    """Where no record is looked at the certificate is not confirmed, exit code 3, and it is said which options to add: the less
-    one gives, the less is confirmed. The signature alone is what --offline checks.
+    """Without a scan of records the claims are not confirmed: exit code 3 and the missing options. --offline checks only the
+    signature.
     """
     said = "NOT CONFIRMED: the signature is trusted; of 2 claims 2 cannot be told"
     broker.create_topic("users", 2, compact=True)
@@ -118,7 +118,7 @@ def test_files_that_were_not_looked_into_confirm_nothing(broker: Broker, issued:
 
 @pytest.mark.slow
 def test_a_scan_of_files_tells_how_far_it_is(broker: Broker, issued: Issued, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that a broker makes: up to all of the bytes."""
+    """A scan of files reports its progress up to all bytes."""
     broker.awaited.__exit__(None, None, None)
     seen: list[tuple[str, int, int]] = []
 
@@ -132,7 +132,7 @@ def test_a_scan_of_files_tells_how_far_it_is(broker: Broker, issued: Issued, mon
 
 
 def test_without_a_broker_it_is_said_what_can_be_checked_all_the_same(broker: Broker, issued: Issued) -> None:
-    """As on an auditor's machine: the error names the options that ask no broker."""
+    """Without a broker the error names the options that need none."""
     address = on(broker)
     broker.awaited.__exit__(None, None, None)
     result = run(issued, *address)
@@ -174,7 +174,7 @@ def test_files_that_a_broker_has_are_refused(broker: Broker, issued: Issued, mon
 
 
 def test_files_that_cannot_be_locked(broker: Broker, issued: Issued, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory that cannot be written to is looked at all the same, and it is said that nothing kept brokers away."""
+    """A read-only directory is still checked, with a note that it was not locked."""
     broker.awaited.__exit__(None, None, None)
     opened = os.open
 
@@ -191,7 +191,7 @@ def test_files_that_cannot_be_locked(broker: Broker, issued: Issued, monkeypatch
 
 
 def test_options_that_mean_nothing_are_refused(broker: Broker, issued: Issued) -> None:
-    """Of the other kind of certificate, or beside another option: exit code 2 and one line."""
+    """Options of the other certificate kind, or that exclude each other: exit code 2 and one line."""
     for arguments, words in (
         (["--key", "customer-42", *on(broker)], "certificate of a redaction: verify it with a description of records"),
         (["--key-hex", "00", "--data", issued.data], "certificate of a redaction"),
@@ -204,7 +204,7 @@ def test_options_that_mean_nothing_are_refused(broker: Broker, issued: Issued) -
 
 
 def test_a_secret_that_is_none_is_called_what_it_is(broker: Broker, issued: Issued, tmp_path: Path) -> None:
-    """A public key may be read by others, and is no secret; a secret that others may read is refused."""
+    """A public key is not a secret; a secret that others can read is refused."""
     (tmp_path / "empty").mkdir()
     data = ["--data", str(tmp_path / "empty"), "--secret"]
     result = run(issued, *data, issued.public)
@@ -217,7 +217,7 @@ def test_a_secret_that_is_none_is_called_what_it_is(broker: Broker, issued: Issu
 
 
 def test_a_certificate_of_a_stranger_is_only_shown(issued: Issued) -> None:
-    """Whatever stands in it is neither markup nor an order to the terminal."""
+    """Text in a certificate is neither markup nor a control sequence."""
     path = Path(issued.certificate)
     fields = {**json.loads(path.read_text()), "state": "[/red]\x1b[2J\u202e"}
     del fields["signature"]
@@ -228,7 +228,7 @@ def test_a_certificate_of_a_stranger_is_only_shown(issued: Issued) -> None:
 
 
 def test_the_first_line_says_what_it_comes_to(broker: Broker, issued: Issued) -> None:
-    """Trusted is the signature; what is against the rest is said, not that a trusted thing is not valid."""
+    """The headline separates a trusted signature from failed claims."""
     batch = build_batch([Record(0, 1000, None, b'{"email": "ada@example.com"}')])
     Path(issued.data, "orders-1", "00000000000000000000.log.swap").write_bytes(batch)
     result = run(issued, *on(broker), "--where", WHERE)

@@ -1,4 +1,4 @@
-"""Certificates that a client must not accept."""
+"""Faulty certificates, which a client must refuse."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
 
 @pytest.mark.parametrize(("kind", "reason"), [("expired", "certificate has expired"), ("wrong-host", "not valid for")])
 def test_a_client_that_looks_refuses_it(broker: BlockingBroker, kind: str, reason: str) -> None:
-    """Once, as often as the fault says; what fired can be seen, and the next connection is as always."""
+    """It fires as often as specified, with a record of each firing; the next connection is normal."""
     client = broker.client_config()
     client.check()
     with broker.faults.add(certificate=kind, times=1) as fault:
@@ -37,7 +37,7 @@ def test_a_client_that_looks_refuses_it(broker: BlockingBroker, kind: str, reaso
 
 
 def test_what_does_not_go_with_it_is_refused(broker: BlockingBroker) -> None:
-    """It is about connections, and there are two kinds."""
+    """A certificate fault excludes fields of requests, and has two kinds."""
     with pytest.raises(FaultError, match="certificate: expected one of expired, wrong-host, got 'late'"):
         broker.faults.add(certificate="late")
     with pytest.raises(FaultError, match="topic and certificate"):
@@ -45,7 +45,7 @@ def test_what_does_not_go_with_it_is_refused(broker: BlockingBroker) -> None:
 
 
 def test_it_needs_the_brokers_own_ca(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Without TLS no fault is installed."""
+    """Without TLS it is refused."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("data"), diamant_http_listen="")
     with Broker(config) as plain:
         with pytest.raises(FaultError, match=r"BrokerConfig\(tls=True\)"):

@@ -1,4 +1,4 @@
-"""Real clients recover from what goes wrong on demand: each test is an example of a fault and of who survives it."""
+"""Real clients recover from faults: each test is an example of a fault and the clients that survive it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = OWN_WARNINGS
 
 @pytest.fixture(scope="module")
 def diamant_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
-    """A broker that does not wait for further members of a group."""
+    """A broker without an initial rebalance delay."""
     config = BrokerConfig(
         listen="127.0.0.1:0",
         data_dir=tmp_path_factory.mktemp("faults"),
@@ -43,7 +43,7 @@ with_each_client = pytest.mark.parametrize("client", EACH_CLIENT)
 
 
 def stored(broker: BlockingBroker, topic: str) -> list[bytes | None]:
-    """The values in the topic's first partition."""
+    """Return the values in the topic's first partition."""
     from diamant.protocol.batches.batch import iter_headers
     from diamant.protocol.batches.records import iter_records
 
@@ -84,7 +84,7 @@ def test_a_producer_recovers(
     count: int,
     idempotent: bool,
 ) -> None:
-    """Whatever happens to its requests, each record is stored once and in order."""
+    """Under any fault of its requests, each record is stored once and in order."""
     armed = diamant_faults.add(topic=diamant_topic, **fault)
     client.produce(diamant_broker.bootstrap_servers, diamant_topic, MESSAGES, idempotent=idempotent, one_by_one=True)
     assert armed.count == count
@@ -97,7 +97,7 @@ def test_a_producer_recovers(
 def test_a_client_gets_over_a_leader_that_is_gone(
     diamant_broker: BlockingBroker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
-    """Stale metadata name a broker that nobody answers for: the client cannot connect and asks again."""
+    """Stale metadata name a dead broker: the client cannot connect, and refreshes its metadata."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         port = nobody.getsockname()[1]
@@ -109,7 +109,7 @@ def test_a_client_gets_over_a_leader_that_is_gone(
 
 @pytest.fixture
 def servers(diamant_broker: BlockingBroker, diamant_topic: str, client: Client) -> str:
-    """The address of a broker whose topic has the three messages."""
+    """The address of a broker whose topic has three messages."""
     client.produce(diamant_broker.bootstrap_servers, diamant_topic, MESSAGES, one_by_one=True)
     return diamant_broker.bootstrap_servers
 
@@ -130,7 +130,7 @@ def servers(diamant_broker: BlockingBroker, diamant_topic: str, client: Client) 
 def test_a_consumer_recovers(
     servers: str, diamant_topic: str, diamant_faults: Faults, client: Client, fault: dict[str, Any]
 ) -> None:
-    """Whatever happens to an answer, it reads everything, once, and no sooner than it may."""
+    """Under any fault of a response, it reads each record once, and none before it may."""
     armed = diamant_faults.add("Fetch", topic=diamant_topic, times=1, **fault)
     started_s = time.monotonic()
     assert [one.value for one in client.consume(servers, diamant_topic)] == VALUES
@@ -142,7 +142,7 @@ def test_a_consumer_recovers(
 def test_a_consumer_gets_what_was_held(
     servers: str, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
-    """A fetch that is held until it is let go holds up nothing but itself: the consumer then reads on."""
+    """A held fetch blocks only itself; after its release the consumer continues."""
     fault = diamant_faults.add("Fetch", topic=diamant_topic, hold=True, times=1)
     with ThreadPoolExecutor(1) as threads:
         consumed = threads.submit(client.consume, servers, diamant_topic)
@@ -158,7 +158,7 @@ def test_a_consumer_gets_what_was_held(
 def test_a_group_waits_for_its_coordinator(
     servers: str, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
-    """COORDINATOR_LOAD_IN_PROGRESS, as after a restart: the consumer comes again until it may join."""
+    """With COORDINATOR_LOAD_IN_PROGRESS, as after a restart, the consumer retries until it joins."""
     fault = diamant_faults.add(coordinator_loading=True, times=1)
     found = client.consume(servers, diamant_topic, group=f"group-of-{diamant_topic}", count=3)
     assert [one.value for one in found] == VALUES

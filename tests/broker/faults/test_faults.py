@@ -1,4 +1,4 @@
-"""Faults on demand: which requests they hit, what becomes of those, and what a test sees of it."""
+"""Fault injection: the requests that match, the effects on them, and the record of firings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ KEYS = [key for key in apis.SERVED if key not in NOT_OF_CLIENTS]
 
 
 def versions_of(key: int) -> range:
-    """The versions of an API that are served."""
+    """Return the served versions of an API."""
     return range(apis.SERVED[key].min, apis.SERVED[key].max + 1)
 
 
@@ -53,12 +53,12 @@ def versions_of(key: int) -> range:
 
 
 def sample(struct: type) -> dict[str, Any]:
-    """Fields of a message with one element in each array."""
+    """Return fields of a message with one element in each array."""
     return {field.name: [value_of(field)] if field.is_array else value_of(field) for field in schema_fields(struct)}
 
 
 def value_of(field: SchemaField) -> Any:
-    """Any value of a field's type."""
+    """Return some value of a field's type."""
     if field.struct is not None:
         return sample(field.struct)
     if field.wire_type == "uuid":
@@ -67,7 +67,7 @@ def value_of(field: SchemaField) -> Any:
 
 
 def codes_in(value: Any) -> Iterator[int]:
-    """Every error code within a response's fields."""
+    """Return every error code in a response's fields."""
     if isinstance(value, list):
         for one in value:
             yield from codes_in(one)
@@ -80,7 +80,7 @@ def codes_in(value: Any) -> Iterator[int]:
 
 
 def sent_and_answered(key: int, version: int, *, is_for_parts: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields of a request with one of each, and of its answer with an error, both as clients see them."""
+    """Return the fields of a sample request and of its error response, as clients see them."""
     sent = encode_request_fields(key, version, sample(message_class(key, version, "request")))
     request = message_fields(decode_request(key, version, sent))
     answer = ErrorAnswer(key, version, ErrorCode.REQUEST_TIMED_OUT, "why", is_for_parts=is_for_parts).whole(request)
@@ -90,7 +90,7 @@ def sent_and_answered(key: int, version: int, *, is_for_parts: bool) -> tuple[di
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_api_and_version_can_answer_an_error(key: int) -> None:
-    """A request with one of each is answered by the code at one place that is read, and by nothing that does not fit."""
+    """Every error response encodes, and has the code at exactly one level that clients read."""
     for version in versions_of(key):
         _, response = sent_and_answered(key, version, is_for_parts=False)
         assert ErrorCode.REQUEST_TIMED_OUT in list(codes_in(response)), version
@@ -98,7 +98,7 @@ def test_every_api_and_version_can_answer_an_error(key: int) -> None:
 
 @pytest.mark.parametrize("key", MIRRORS)
 def test_the_error_is_in_the_elements_that_the_request_names(key: int) -> None:
-    """An error about parts stands in the innermost elements, which say what they are about in the request's words."""
+    """An error of parts is in the innermost elements, which repeat the request's names."""
     for version in versions_of(key):
         request, response = sent_and_answered(key, version, is_for_parts=True)
         # Old versions of FindCoordinator and LeaveGroup name one thing, at the top.
@@ -128,7 +128,7 @@ def test_the_error_is_in_the_elements_that_the_request_names(key: int) -> None:
     ],
 )
 def test_codes_stand_where_clients_look_for_them(key: int, version: int, code: str, place: str) -> None:
-    """Some concern the whole answer, others its parts; it depends on code and version."""
+    """Code and version decide whether the whole response or its parts have the code."""
     request = message_fields(
         decode_request(
             key, version, encode_request_fields(key, version, sample(message_class(key, version, "request")))
@@ -145,7 +145,7 @@ def test_codes_stand_where_clients_look_for_them(key: int, version: int, code: s
 
 
 async def test_an_error_is_answered_in_place_of_the_request(wire: WireClient, broker: BlockingBroker) -> None:
-    """Nothing is appended, the answer has the code in its partition; after `times` all is well."""
+    """Nothing is appended, and the partition has the code; after `times`, requests succeed."""
     await wire.create("t")
     fault = broker.faults.add("Produce", error="NOT_LEADER_OR_FOLLOWER", times=2)
     for _ in range(2):
@@ -161,7 +161,7 @@ async def test_an_error_is_answered_in_place_of_the_request(wire: WireClient, br
 async def test_of_a_request_only_the_named_partition_is_refused(
     wire: WireClient, broker: BlockingBroker, version: int
 ) -> None:
-    """The others are carried out: the answer has both, in every version, by name and by topic id."""
+    """The other partitions are handled: the response has both, in every version, by name and by topic ID."""
     await wire.create("t", 3)
     await wire.create("other", 1)
     ids = {name: topic.topic_id for name, topic in broker.node.topics.by_name.items()}
@@ -197,7 +197,7 @@ async def test_of_a_request_only_the_named_partition_is_refused(
 
 
 async def test_an_error_after_applying(wire: WireClient, broker: BlockingBroker) -> None:
-    """The records are there, the answer says otherwise; of other partitions it says what is true."""
+    """The records are stored although the response has the error; other partitions have their true result."""
     await wire.create("t", 2)
     with broker.faults.add("Produce", error="REQUEST_TIMED_OUT", after_applying=True, times=1):
         assert (await wire.produce("t", [b"v"])).error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -209,7 +209,7 @@ async def test_an_error_after_applying(wire: WireClient, broker: BlockingBroker)
 
 
 async def test_without_an_answer_the_connection_is_closed(wire: WireClient, broker: BlockingBroker) -> None:
-    """A Produce with acks=0 that fails has no other way to say so."""
+    """A failed Produce with acks=0 closes the connection, its only signal."""
     await wire.create("t")
     fault = broker.faults.add("Produce", error="KAFKA_STORAGE_ERROR")
     wire.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"]), acks=0))
@@ -219,7 +219,7 @@ async def test_without_an_answer_the_connection_is_closed(wire: WireClient, brok
 
 @pytest.mark.parametrize("version", range(4, 13))
 async def test_a_fetch_error_is_told_at_once(wire: WireClient, broker: BlockingBroker, version: int) -> None:
-    """The partition has the code and no records, not null; the other one its data, without the wait for more."""
+    """The partition has the code and empty records, not null; the others have their data, without the wait for more."""
     await wire.create("t", 2)
     await wire.produce("t", [b"v"], partition=1)
     broker.faults.add("Fetch", topic="t", partition=0, error="OFFSET_OUT_OF_RANGE")
@@ -237,7 +237,7 @@ async def test_a_fetch_error_is_told_at_once(wire: WireClient, broker: BlockingB
 async def test_a_fetch_in_a_session_is_about_all_that_the_session_is_about(
     wire: WireClient, broker: BlockingBroker
 ) -> None:
-    """It names only changes; the error reaches the partition all the same, the others are served, the session ends."""
+    """An incremental fetch names only changes; the error still reaches the partition, and the session ends."""
     await wire.create("t", 2)
     await wire.produce("t", [b"v"], partition=1)
     fields = fetch_fields("t", 0)
@@ -260,14 +260,14 @@ async def test_a_fetch_in_a_session_is_about_all_that_the_session_is_about(
 
 
 async def test_an_error_with_no_place_in_the_answer_does_not_fire(wire: WireClient, broker: BlockingBroker) -> None:
-    """A Metadata request about no topics cannot fail in version 9; it is not counted either."""
+    """A Metadata request for no topics has no field for it in version 9; it is not counted."""
     fault = broker.faults.add("Metadata", error="LEADER_NOT_AVAILABLE")
     assert (await wire.call(METADATA, 9, {"topics": []})).brokers
     assert (fault.count, fault.matched) == (0, 0)
 
 
 async def test_other_apis_are_answered_by_errors_too(wire: WireClient, broker: BlockingBroker) -> None:
-    """By name, in any case; creations and deletions are not carried out, except those of other topics."""
+    """APIs are given by name, in any case; creations and deletions of other topics are handled."""
     broker.faults.add("createtopics", topic="bad", error="POLICY_VIOLATION")
     assert (await wire.create("bad")).error_code == ErrorCode.POLICY_VIOLATION
     assert (await wire.create("good")).error_code == ErrorCode.NONE
@@ -283,7 +283,7 @@ async def test_other_apis_are_answered_by_errors_too(wire: WireClient, broker: B
 
 
 async def test_loading_coordinators(wire: WireClient, broker: BlockingBroker) -> None:
-    """What asks a coordinator is told to wait; an idempotent producer's id comes from elsewhere."""
+    """Requests to coordinators are told to retry; an idempotent producer's ID needs none."""
     fault = broker.faults.add(coordinator_loading=True)
     assert {8, 9, 11, 12, 13, 14, 25, 26} <= COORDINATOR_APIS
     transactional = {"transactional_id": "x", "transaction_timeout_ms": 1000}
@@ -298,7 +298,7 @@ async def test_loading_coordinators(wire: WireClient, broker: BlockingBroker) ->
 
 
 async def test_the_nth_request_is_hit(wire: WireClient, broker: BlockingBroker) -> None:
-    """`after` lets the first go by, `times` ends it."""
+    """`after` skips the first requests, `times` ends the fault."""
     await wire.create("t")
     fault = broker.faults.add("Produce", topic="t", after=2, times=2, error="NOT_ENOUGH_REPLICAS")
     codes = [(await wire.produce("t", [b"v"])).error_code for _ in range(6)]
@@ -307,7 +307,7 @@ async def test_the_nth_request_is_hit(wire: WireClient, broker: BlockingBroker) 
 
 
 async def test_probability_is_repeatable(wire: WireClient, broker: BlockingBroker) -> None:
-    """The same seed hits the same requests, about as many as it says."""
+    """The same seed hits the same requests, about as many as specified."""
     await wire.create("t")
     runs = []
     for _ in range(2):
@@ -329,14 +329,14 @@ async def test_probability_is_repeatable(wire: WireClient, broker: BlockingBroke
 async def test_the_client_is_named_or_a_pattern(
     wire: WireClient, broker: BlockingBroker, client_id: str, is_hit: bool
 ) -> None:
-    """The id itself, or one with * ? and [...]; case matters."""
+    """The ID itself, or a pattern with * ? and [...]; case matters."""
     fault = broker.faults.add(client_id=client_id, throttle_time_ms=5)
     assert (await wire.call(METADATA, 4, {"topics": []})).throttle_time.total_seconds() == (0.005 if is_hit else 0)
     assert fault.count == is_hit
 
 
 async def test_a_client_without_an_id_fits_no_pattern(wire: WireClient, broker: BlockingBroker) -> None:
-    """Not even the one that fits all."""
+    """Not even * matches it."""
     fault = broker.faults.add(client_id="*", drop=True)
     wire.writer.write(wire.frame(18, 0, b"", client_id=None))
     await wire.receive_frame()
@@ -344,7 +344,7 @@ async def test_a_client_without_an_id_fits_no_pattern(wire: WireClient, broker: 
 
 
 async def test_the_first_fault_that_fires_has_the_request(wire: WireClient, broker: BlockingBroker) -> None:
-    """Those after it neither see nor count it; when it is done, they have their turn."""
+    """Later faults neither see nor count the request; they apply after the first is used up."""
     await wire.create("t")
     first = broker.faults.add("Produce", error="NOT_ENOUGH_REPLICAS", times=1)
     second = broker.faults.add("Produce", error="REQUEST_TIMED_OUT", times=1)
@@ -357,7 +357,7 @@ async def test_the_first_fault_that_fires_has_the_request(wire: WireClient, brok
 
 
 async def test_what_is_held_is_answered_when_it_is_let_go(wire: WireClient, broker: BlockingBroker) -> None:
-    """By `release`, in the order of the connection; other connections go on, and nothing was carried out meanwhile."""
+    """`release` answers in the connection's order; other connections continue, and nothing was handled before."""
     await wire.create("t")
     fault = broker.faults.add("Produce", hold=True)
     first = wire.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
@@ -373,7 +373,7 @@ async def test_what_is_held_is_answered_when_it_is_let_go(wire: WireClient, brok
 
 
 async def test_a_held_fetch_is_answered_with_what_there_is_then(wire: WireClient, broker: BlockingBroker) -> None:
-    """Data that came meanwhile does not end the wait; removing the fault does."""
+    """New data does not end the hold; removing the fault does."""
     await wire.create("t")
     fault = broker.faults.add("Fetch", topic="t", hold=True)
     async with WireClient(broker.bootstrap_servers) as consumer:
@@ -387,7 +387,7 @@ async def test_a_held_fetch_is_answered_with_what_there_is_then(wire: WireClient
 
 @pytest.mark.parametrize("after_applying", [False, True])
 async def test_a_delay_comes_before_or_after(wire: WireClient, broker: BlockingBroker, after_applying: bool) -> None:
-    """The answer waits in both cases; the records are there at once only in the second."""
+    """Both delay the response; only with `after_applying` are the records stored at once."""
     await wire.create("t")
     fault = broker.faults.add("Produce", delay_ms=60_000, after_applying=after_applying)
     sent = wire.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
@@ -398,7 +398,7 @@ async def test_a_delay_comes_before_or_after(wire: WireClient, broker: BlockingB
 
 
 async def test_a_short_delay_ends_by_itself(wire: WireClient, broker: BlockingBroker) -> None:
-    """After so many milliseconds the answer comes."""
+    """The response follows after the given milliseconds."""
     broker.faults.add("Metadata", delay_ms=30)
     began = asyncio.get_running_loop().time()
     await wire.call(METADATA, 4, {"topics": []})
@@ -406,7 +406,7 @@ async def test_a_short_delay_ends_by_itself(wire: WireClient, broker: BlockingBr
 
 
 async def test_what_is_delayed_goes_with_its_connection(wire: WireClient, broker: BlockingBroker) -> None:
-    """A request that was not begun is not carried out for a client that is gone."""
+    """A delayed request is not handled if its client has disconnected."""
     await wire.create("t")
     fault = broker.faults.add("Produce", hold=True)
     async with WireClient(broker.bootstrap_servers) as gone:
@@ -420,7 +420,7 @@ async def test_what_is_delayed_goes_with_its_connection(wire: WireClient, broker
 async def test_a_connection_is_dropped_before_or_after(
     wire: WireClient, broker: BlockingBroker, after_applying: bool
 ) -> None:
-    """Without an answer; the records are there in the second case. Other connections stay."""
+    """There is no response; with `after_applying` the records are stored. Other connections stay open."""
     await wire.create("t")
     fault = broker.faults.add("Produce", drop=True, after_applying=after_applying)
     async with WireClient(broker.bootstrap_servers) as dropped:
@@ -432,7 +432,7 @@ async def test_a_connection_is_dropped_before_or_after(
 
 @pytest.mark.parametrize(("cut", "expected"), [(True, 0.5), (3, 3), (0, 0), (1_000_000, -1)])
 async def test_an_answer_is_cut(wire: WireClient, broker: BlockingBroker, cut: bool | int, expected: float) -> None:
-    """Half of its frame arrives, or so many bytes, at most all but one; then the end of the connection."""
+    """Half of the frame arrives, or the given bytes, at most all but one; then the connection ends."""
     await wire.create("t")
     await wire.produce("t", [b"v" * 100_000])
     whole = len((await wire.call(FETCH, 11, fetch_fields("t", 0))).responses[0].partitions[0].records)
@@ -447,7 +447,7 @@ async def test_an_answer_is_cut(wire: WireClient, broker: BlockingBroker, cut: b
 
 
 async def test_requests_after_a_drop_are_not_carried_out(wire: WireClient, broker: BlockingBroker) -> None:
-    """What was sent behind it on the same connection is lost with it."""
+    """Later requests on a dropped connection are lost."""
     await wire.create("t")
     broker.faults.add("Metadata", drop=True, times=1)
     async with WireClient(broker.bootstrap_servers) as dropped:
@@ -462,7 +462,7 @@ async def test_requests_after_a_drop_are_not_carried_out(wire: WireClient, broke
     [(PRODUCE, 3), (PRODUCE, 12), (FETCH, 4), (FETCH, 12), (METADATA, 3), (METADATA, 13), (CREATE_TOPICS, 7), (18, 3)],
 )
 async def test_throttle_time_is_told(wire: WireClient, broker: BlockingBroker, key: int, version: int) -> None:
-    """Wherever the version has the field; everything else is answered as always."""
+    """Every version with the field has the throttle time; the rest of the response is normal."""
     await wire.create("t")
     await wire.produce("t", [b"v"])
     requests: dict[int, dict[str, Any]] = {
@@ -485,7 +485,7 @@ async def test_throttle_time_is_told(wire: WireClient, broker: BlockingBroker, k
 
 @pytest.mark.parametrize("version", range(14))
 async def test_stale_metadata_without_the_topic(wire: WireClient, broker: BlockingBroker, version: int) -> None:
-    """Asked by name it is unknown, and not created; asked for all it is not there. The brokers are told as always."""
+    """By name the topic is unknown and not created; it is missing among all topics. Brokers are listed as usual."""
     await wire.create("old")
     await wire.create("new")
     with broker.faults.add(topic="new", stale={"missing": True}):
@@ -502,7 +502,7 @@ async def test_stale_metadata_without_the_topic(wire: WireClient, broker: Blocki
 
 @pytest.mark.parametrize("version", [0, 1, 8, 12])
 async def test_stale_metadata_with_another_leader(wire: WireClient, broker: BlockingBroker, version: int) -> None:
-    """Of one topic, or of one partition; that leader is a broker with the address that the fault gives."""
+    """A topic or a partition gets another leader: a broker at the address in the fault."""
     await wire.create("t", 2)
     await wire.create("other")
     broker.faults.add(topic="t", partition=1, stale={"leader_id": 7, "port": 4, "host": "gone"})
@@ -531,7 +531,7 @@ async def test_other_stale_metadata(wire: WireClient, broker: BlockingBroker) ->
 
 
 async def test_errors_of_described_topics(wire: WireClient, broker: BlockingBroker) -> None:
-    """Of a topic the error stands with the topic, of a partition with the partition, also when all are asked for."""
+    """A topic's error is in the topic, a partition's in the partition, even if all topics are requested."""
     await wire.create("t", 2)
     await wire.create("other")
     for topics in ([{"name": "t"}, {"name": "other"}], None):
@@ -551,7 +551,7 @@ async def test_errors_of_described_topics(wire: WireClient, broker: BlockingBrok
 
 
 async def test_firings_are_remembered(wire: WireClient, broker: BlockingBroker) -> None:
-    """Who asked what about which partitions, the latest so many; the count goes on."""
+    """A bounded number of firings has client, API and partitions; the count continues."""
     await wire.create("t")
     fault = broker.faults.add("Produce", error="NOT_ENOUGH_REPLICAS")
     for _ in range(MAX_FIRINGS + 5):
@@ -563,7 +563,7 @@ async def test_firings_are_remembered(wire: WireClient, broker: BlockingBroker) 
 
 
 async def test_waiting_for_a_fault_ends(wire: WireClient, broker: BlockingBroker) -> None:
-    """When it has fired so often, or with what it has seen so far; on the loop's own thread only by await."""
+    """The wait ends with the firings, or with a report of what was seen; the loop's thread must await."""
     fault = broker.faults.add("Metadata", throttle_time_ms=1)
     with pytest.raises(RuntimeError, match="until_fired"):
         fault.wait_fired()
@@ -576,7 +576,7 @@ async def test_waiting_for_a_fault_ends(wire: WireClient, broker: BlockingBroker
 
 
 def test_any_thread_may_use_them(tmp_path: Path) -> None:
-    """With the broker in a thread of its own, from several at once; `wait_fired` returns when a request was hit."""
+    """Several threads can use faults at once; `wait_fired` returns after a firing."""
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
         done: list[Exception | None] = []
 
@@ -612,7 +612,7 @@ def test_any_thread_may_use_them(tmp_path: Path) -> None:
 
 
 async def test_without_faults_nothing_stands_in_the_way(wire: WireClient, broker: BlockingBroker) -> None:
-    """The server calls the dispatcher itself before the first and after the last."""
+    """Before the first fault and after the last, the server calls the dispatcher directly."""
     dispatcher = broker.services.server.dispatch
     assert not broker.services.faults.made is not None
     one, two = broker.faults.add(drop=True), broker.faults.add(drop=True)
@@ -625,7 +625,7 @@ async def test_without_faults_nothing_stands_in_the_way(wire: WireClient, broker
 
 
 async def test_a_broker_that_stops_lets_everything_go(tmp_path: Path) -> None:
-    """Nobody waits for a held request: it is answered, and the broker ends."""
+    """A held request is answered, and the broker stops."""
     async with asyncio.timeout(60), Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
         fault = broker.faults.add("Metadata", hold=True)
         client = WireClient(broker.bootstrap_servers)
@@ -638,7 +638,7 @@ async def test_a_broker_that_stops_lets_everything_go(tmp_path: Path) -> None:
 
 
 async def test_faults_are_bounded(broker: BlockingBroker) -> None:
-    """So many, then no more; removing them all at once gives room."""
+    """At the limit, further faults are refused; removing all makes room."""
     for _ in range(MAX_FAULTS):
         broker.faults.add("Fetch", topic="none", drop=True)
     with pytest.raises(TooManyFaults, match=f"{MAX_FAULTS} faults are installed"):
@@ -648,7 +648,7 @@ async def test_faults_are_bounded(broker: BlockingBroker) -> None:
 
 
 async def test_a_broken_request_is_refused_as_ever(wire: WireClient, broker: BlockingBroker) -> None:
-    """What cannot be decoded closes its connection, whatever faults there are; so do unknown versions."""
+    """Faults do not change the handling of undecodable requests and unknown versions."""
     fault = broker.faults.add(topic="t", error="NOT_LEADER_OR_FOLLOWER")
     wire.writer.write(wire.frame(PRODUCE, 9, b"\xff" * 50))
     assert await wire.is_closed()
@@ -659,19 +659,19 @@ async def test_a_broken_request_is_refused_as_ever(wire: WireClient, broker: Blo
 
 
 def test_a_broker_that_does_not_run_has_no_faults(tmp_path: Path) -> None:
-    """There is no loop to install them on."""
+    """Without a loop no fault can be installed."""
     with pytest.raises(RuntimeError, match="does not run"):
         _ = Broker(BrokerConfig(data_dir=tmp_path)).faults
 
 
 def test_the_fixture_removes_what_a_test_added(diamant_faults: Any, diamant_broker: BlockingBroker) -> None:
-    """`diamant_faults` are the broker's; those of the test are gone after it (the next test has none)."""
+    """`diamant_faults` removes a test's faults; the next test checks that."""
     diamant_faults.add("Produce", client_id="nobody", drop=True)
     assert diamant_broker.faults is diamant_faults
 
 
 def test_no_fault_of_another_test_is_left(diamant_faults: Any) -> None:
-    """What the test before added is gone."""
+    """The previous test's fault is gone."""
     assert diamant_faults.list() == []
 
 
@@ -714,7 +714,7 @@ def test_no_fault_of_another_test_is_left(diamant_faults: Any) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(values: dict[str, Any], message: str) -> None:
-    """With the field, what it may be, and what it was."""
+    """The error has the field, its valid values, and the value given."""
     with pytest.raises(FaultError) as raised:
         FaultSpec.make(**values)
     assert message in str(raised.value)

@@ -1,4 +1,4 @@
-"""`/v1/faults`: faults for tests in any language, and who may not have them."""
+"""`/v1/faults`: faults for tests in any language, and protection from foreign callers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JSON_HEADER = "Content-Type: application/json\r\n"
 
 
 class Answer(NamedTuple):
-    """An HTTP answer, its body decoded."""
+    """An HTTP response with its decoded body."""
 
     status: int
     headers: dict[str, str]
@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with HTTP, and a name that it tells clients."""
+    """A broker with HTTP and an advertised host name."""
     config = BrokerConfig(
         listen="127.0.0.1:0",
         data_dir=tmp_path,
@@ -52,7 +52,7 @@ async def call(
     headers: str = JSON_HEADER,
     raw: bytes | None = None,
 ) -> Answer:
-    """One request; `raw` in place of a JSON body."""
+    """Send one request; `raw` replaces the JSON body."""
     assert broker.addresses.http is not None
     content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
     reader, writer = await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
@@ -69,7 +69,7 @@ async def call(
 
 
 async def test_the_life_of_a_fault(broker: Broker) -> None:
-    """Added, listed, fired, read with what fired, removed: all as JSON."""
+    """A fault is added, listed, fired, read with its firings, and removed, all in JSON."""
     async with WireClient(f"127.0.0.1:{broker.addresses.kafka[0].port}") as wire:
         await wire.create("t")
         wanted = {"api": "Produce", "topic": "t", "error": "not_leader_or_follower", "times": 1}
@@ -90,7 +90,7 @@ async def test_the_life_of_a_fault(broker: Broker) -> None:
 
 
 async def test_all_faults_are_removed_at_once(broker: Broker) -> None:
-    """Also when there is none."""
+    """DELETE removes all, even if there are none."""
     assert (await call(broker, "DELETE", "/v1/faults")).json == {"removed": 0}
     for _ in range(3):
         assert (await call(broker, "POST", "/v1/faults", {"drop": True, "client_id": "nobody"})).status == 201
@@ -99,7 +99,7 @@ async def test_all_faults_are_removed_at_once(broker: Broker) -> None:
 
 
 async def test_a_test_can_wait_for_a_fault_to_fire(broker: Broker) -> None:
-    """The answer comes with the firing, or as 408 when the time is over."""
+    """The response follows the firing, or is 408 after the timeout."""
     await call(broker, "POST", "/v1/faults", {"api": "Metadata", "throttle_time_ms": 1})
     late = await call(broker, "GET", "/v1/faults/1?wait_fired=1&timeout_ms=10")
     assert late.status == 408
@@ -111,7 +111,7 @@ async def test_a_test_can_wait_for_a_fault_to_fire(broker: Broker) -> None:
 
 
 async def test_what_is_held_is_released(broker: Broker) -> None:
-    """By POST to `release`; the fault stays."""
+    """POST to `release` answers held requests; the fault stays."""
     await call(broker, "POST", "/v1/faults", {"api": 0, "hold": True})
     async with WireClient(f"127.0.0.1:{broker.addresses.kafka[0].port}") as wire:
         await wire.create("t")
@@ -139,7 +139,7 @@ async def test_what_is_held_is_released(broker: Broker) -> None:
     ],
 )
 async def test_only_the_brokers_own_names_are_answered(broker: Broker, host: str, status: int) -> None:
-    """A page in a browser whose name was made to point here sends that name; `/health` tells everybody."""
+    """DNS rebinding sends a foreign Host, which is refused; `/health` answers all."""
     assert (await call(broker, "GET", "/v1/faults", host=host)).status == status
     assert (await call(broker, "GET", "/health", host=host)).status == 200
 
@@ -149,7 +149,7 @@ async def test_only_the_brokers_own_names_are_answered(broker: Broker, host: str
     "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "application/jsonx"]
 )
 async def test_a_form_is_no_json(broker: Broker, content_type: str, path: str) -> None:
-    """What a page may send without being asked for it is refused, whatever it holds."""
+    """Requests that a page may send without a preflight are refused, whatever their body."""
     await call(broker, "POST", "/v1/faults", {"drop": True, "client_id": "nobody"})
     headers = f"Content-Type: {content_type}\r\n" if content_type else ""
     answer = await call(broker, "POST", path, {"drop": True}, headers=headers)
@@ -158,7 +158,7 @@ async def test_a_form_is_no_json(broker: Broker, content_type: str, path: str) -
 
 
 async def test_no_other_origin_may_read(broker: Broker) -> None:
-    """There is no header of CORS, neither in an answer nor to a question beforehand."""
+    """Neither responses nor preflights have CORS headers."""
     headers = "Origin: http://evil.test\r\nAccess-Control-Request-Method: POST\r\n"
     for method, status in (("OPTIONS", 405), ("GET", 200)):
         answer = await call(broker, method, "/v1/faults", headers=headers)
@@ -192,7 +192,7 @@ async def test_no_other_origin_may_read(broker: Broker) -> None:
     ],
 )
 async def test_bad_bodies_are_told_what_is_wrong(broker: Broker, raw: bytes, status: int, message: str) -> None:
-    """As a sentence in JSON; nothing is installed."""
+    """The error is a sentence in JSON, and nothing is installed."""
     answer = await call(broker, "POST", "/v1/faults", raw=raw)
     assert answer.status == status
     assert message in answer.json["error"]
@@ -200,7 +200,7 @@ async def test_bad_bodies_are_told_what_is_wrong(broker: Broker, raw: bytes, sta
 
 
 async def test_a_body_without_a_length_is_bounded(broker: Broker) -> None:
-    """Chunks, too, are read up to the limit only."""
+    """Chunked bodies are read only up to the limit."""
     assert broker.addresses.http is not None
     reader, writer = await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
     writer.write(
@@ -213,7 +213,7 @@ async def test_a_body_without_a_length_is_bounded(broker: Broker) -> None:
 
 
 async def test_a_body_that_ends_early_is_nobodys_fault(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    """A peer that goes away in the middle leaves nothing behind, not even a line in the log."""
+    """A peer that disconnects early leaves no trace, not even in the log."""
     assert broker.addresses.http is not None
     assert (await call(broker, "GET", "/health")).status == 200
     _, writer = await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
@@ -244,7 +244,7 @@ async def test_a_body_that_ends_early_is_nobodys_fault(broker: Broker, caplog: p
     ],
 )
 async def test_other_paths_and_methods(broker: Broker, method: str, path: str, status: int) -> None:
-    """404 for what is not there, 405 for what it cannot, 400 for a query that makes no sense; each says why."""
+    """404 for an unknown path, 405 for a method, 400 for an invalid query, each with its reason."""
     await call(broker, "POST", "/v1/faults", {"drop": True, "client_id": "nobody"})
     answer = await call(broker, method, path)
     assert answer.status == status
@@ -252,7 +252,7 @@ async def test_other_paths_and_methods(broker: Broker, method: str, path: str, s
 
 
 async def test_too_many_faults_are_a_conflict(broker: Broker) -> None:
-    """409, with the limit."""
+    """409 with the limit."""
     for _ in range(MAX_FAULTS - 1):
         broker.faults.add("Fetch", topic="none", drop=True)
     body = {"drop": True, "client_id": "nobody"}

@@ -1,4 +1,4 @@
-"""The HTTP port: what it answers, what it bears, and that it is in nobody's way."""
+"""The HTTP port: responses, bounds, and independence of the broker's other work."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 async def connect(broker: Broker) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to the HTTP port."""
+    """Open a connection to the HTTP port."""
     assert broker.addresses.http is not None
     return await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
 
 
 async def exchange(broker: Broker, request: bytes) -> bytes:
-    """Send bytes, and read until the broker closes; nothing if it closes hard."""
+    """Send bytes, and read until the broker closes; empty after a reset."""
     reader, writer = await connect(broker)
     writer.write(request)
     try:
@@ -70,7 +70,7 @@ async def exchange(broker: Broker, request: bytes) -> bytes:
 
 
 async def get(broker: Broker, path: str, method: str = "GET", headers: str = "") -> Answer:
-    """One request."""
+    """Send one GET request."""
     raw = await exchange(broker, f"{method} {path} HTTP/1.1\r\nHost: diamant\r\n{headers}\r\n".encode())
     head, _, body = raw.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
@@ -82,7 +82,7 @@ async def get(broker: Broker, path: str, method: str = "GET", headers: str = "")
 
 
 async def test_metrics_are_prometheus_text(broker: Broker) -> None:
-    """As the format's version 0.0.4, whatever the request accepts; the connection is closed after it."""
+    """The format is version 0.0.4, whatever the request accepts; the connection is then closed."""
     for accept in ("", "Accept: application/openmetrics-text; version=1.0.0\r\n", "Accept: nonsense;version=x\r\n"):
         answer = await get(broker, "/metrics", headers=accept)
         assert answer.status == 200
@@ -92,7 +92,7 @@ async def test_metrics_are_prometheus_text(broker: Broker) -> None:
 
 
 async def test_health_of_a_running_broker(broker: Broker) -> None:
-    """It lives, is ready, and says who it is."""
+    """It is alive and ready, and reports its identity."""
     async with WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", 3)
     answer = await get(broker, "/health")
@@ -114,7 +114,7 @@ async def test_health_of_a_running_broker(broker: Broker) -> None:
 
 
 async def test_health_of_a_broker_that_stops(broker: Broker) -> None:
-    """It lives but is not ready: 503, so that nobody is sent to it; so say the metrics."""
+    """It is alive but not ready: 503 keeps clients away, and the metrics agree."""
     broker.node.is_stopping = True
     answer = await get(broker, "/health")
     assert (answer.status, answer.json["live"], answer.json["ready"]) == (503, True, False)
@@ -124,27 +124,27 @@ async def test_health_of_a_broker_that_stops(broker: Broker) -> None:
 
 @pytest.mark.parametrize("path", ["/metric", "/metrics/", "/Health", "/%2e%2e/etc/passwd", "/topic?x=/metrics"])
 async def test_other_paths_do_not_exist(broker: Broker, path: str) -> None:
-    """404, as JSON, with the paths that do."""
+    """404 in JSON, with the existing paths."""
     answer = await get(broker, path)
     assert answer.status == 404
     assert {"/health", "/metrics", "/v1/faults"} <= set(answer.json["paths"])
 
 
 async def test_a_query_does_not_matter(broker: Broker) -> None:
-    """Parameters, as some scrapers append them, are left alone."""
+    """Unknown parameters, as some scrapers append them, are ignored."""
     assert (await get(broker, "/metrics?name[]=x")).status == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
 async def test_only_reading_is_possible(broker: Broker, method: str) -> None:
-    """Other methods get 405 and are told which there are."""
+    """Other methods get 405 with the possible ones."""
     answer = await get(broker, "/health", method, "Content-Length: 5\r\n")
     assert (answer.status, answer.headers["allow"]) == (405, "get, head")
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/health"])
 async def test_head_has_the_headers_alone(broker: Broker, path: str) -> None:
-    """The same status and length as GET, without the body."""
+    """HEAD has the status and length of GET, without the body."""
     answer = await get(broker, path, "HEAD")
     assert (answer.status, answer.body) == (200, b"")
     assert int(answer.headers["content-length"]) > 100
@@ -153,7 +153,7 @@ async def test_head_has_the_headers_alone(broker: Broker, path: str) -> None:
 async def test_a_bug_is_answered_and_logged(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """500 without details to the peer, the traceback in the log; the next request is served."""
+    """The peer gets 500 without details, the log a traceback; the next request is served."""
 
     async def fail(_broker: Broker) -> metrics.MetricsSnapshot:
         raise RuntimeError("a bug")
@@ -168,7 +168,7 @@ async def test_a_bug_is_answered_and_logged(
 
 
 async def test_requests_at_once_share_one_text(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many ask while it is made, the broker is looked at once."""
+    """Simultaneous requests share one text, made once."""
     entered, gate = asyncio.Event(), asyncio.Event()
     taken = []
     real = metrics.take
@@ -210,7 +210,7 @@ BAD_REQUESTS = {
 async def test_bad_requests_close_their_connection_and_nothing_else(
     broker: Broker, request_bytes: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At most 400 is answered, nothing is logged, and the next request is served."""
+    """The response is at most 400, nothing is logged, and the next request is served."""
     answer = await exchange(broker, request_bytes)
     assert answer == b"" or answer.split()[1] == b"400"
     assert (await get(broker, "/health")).status == 200
@@ -218,7 +218,7 @@ async def test_bad_requests_close_their_connection_and_nothing_else(
 
 
 async def test_a_body_is_not_read(broker: Broker) -> None:
-    """A peer that goes on sending is cut off; the answer does not wait for the end of the body."""
+    """A peer that keeps sending is disconnected; the response does not wait for the end of the body."""
     reader, writer = await connect(broker)
     writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n" + bytes(1000))
     async with asyncio.timeout(TIMEOUT_S):
@@ -230,13 +230,13 @@ async def test_a_body_is_not_read(broker: Broker) -> None:
 
 @pytest.mark.parametrize("said", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: "])
 async def test_a_silent_peer_is_closed(broker: Broker, said: bytes) -> None:
-    """A connection without a whole request does not live longer than the time for one."""
+    """A connection without a whole request is closed at its time limit."""
     await limit_http(broker, timeout_s=0.05)
     assert await exchange(broker, said) == b""
 
 
 async def test_a_peer_that_does_not_read_is_closed(broker: Broker) -> None:
-    """Answers larger than the buffers of the sockets are given up after the time for a request."""
+    """A response larger than the socket buffers is dropped at the time limit."""
     await limit_http(broker, timeout_s=0.2)
     reader, writer = await connect(broker)
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 2000)
@@ -248,7 +248,7 @@ async def test_a_peer_that_does_not_read_is_closed(broker: Broker) -> None:
 
 
 async def serving(broker: Broker) -> TimedServer:
-    """The server of aiohttp, once it is there."""
+    """Wait for aiohttp's server and return it."""
     http = broker.running.http
     assert http is not None
     async with asyncio.timeout(TIMEOUT_S):
@@ -258,7 +258,7 @@ async def serving(broker: Broker) -> TimedServer:
 
 
 async def test_silent_connections_give_way(broker: Broker) -> None:
-    """With more of them than there may be, and requests that never end: the oldest are closed, and all paths are answered."""
+    """Beyond the limit, the oldest connections without a request are closed, and all paths are answered."""
     await limit_http(broker, most=MOST, timeout_s=600.0)
     said = [b"", b"GET /met", b"POST /v1/compact HTTP/1.1\r\nHost: x\r\nX-Slow: "]
     slow = []
@@ -280,7 +280,7 @@ async def test_silent_connections_give_way(broker: Broker) -> None:
 
 
 async def test_probes_are_answered_while_all_connections_are_at_work(broker: Broker) -> None:
-    """With requests whose bodies never end in every connection; others are told to come again, and silent ones change nothing."""
+    """With every connection busy, probes are answered, others get 503, and silent ones change nothing."""
     # A long time: on a busy machine the busy ones would go before.
     await limit_http(broker, most=8, most_for_probes=4, timeout_s=600.0)
     head = b"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
@@ -302,7 +302,7 @@ async def test_probes_are_answered_while_all_connections_are_at_work(broker: Bro
 
 
 async def test_http_is_there_when_the_kafka_port_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even while the cleaner is still being loaded, so that no command is told that there is no HTTP."""
+    """HTTP answers even while the cleaner is still loading."""
     opened = asyncio.Event()
     start = NodeCleaner.start
 
@@ -325,7 +325,7 @@ async def test_http_is_there_when_the_kafka_port_answers(tmp_path: Path, monkeyp
 
 
 async def test_a_start_that_fails_lets_go_of_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another broker may have it, and what needs a running one says so again."""
+    """Another broker can bind the port, and operations again report that the broker is not running."""
 
     async def fail(_self: NodeCleaner) -> None:
         raise StorageError("no")
@@ -349,14 +349,14 @@ async def test_a_start_that_fails_lets_go_of_the_port(tmp_path: Path, monkeypatc
 
 
 async def test_http_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
-    """A broker in a program has no second port; an empty text says the same."""
+    """A broker in a program has no HTTP port by default; an empty text means the same."""
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
         assert broker.http_url is None
     assert config(tmp_path, "").http_listener is None
 
 
 async def test_a_port_in_use_leaves_the_broker_without_http(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One line in the log says so; clients are served."""
+    """One log line says so; Kafka clients are served."""
     async with Broker(config(tmp_path / "one")) as first:
         assert first.addresses.http is not None
         taken = first.addresses.http.address
@@ -373,7 +373,7 @@ async def test_a_port_in_use_leaves_the_broker_without_http(tmp_path: Path, capl
 
 
 async def test_stop_closes_the_port_and_every_connection(tmp_path: Path) -> None:
-    """Silent connections do not hold the stop up, the port is free at once, and the broker can start again."""
+    """Silent connections do not delay the stop, the port is free at once, and the broker can restart."""
     broker = Broker(config(tmp_path))
     await broker.start()
     address = broker.addresses.http
@@ -392,7 +392,7 @@ async def test_stop_closes_the_port_and_every_connection(tmp_path: Path) -> None
 
 
 async def test_stop_before_any_request(tmp_path: Path) -> None:
-    """The port is closed even if nobody ever asked for anything."""
+    """The port is closed even without any request."""
     async with Broker(config(tmp_path)) as broker:
         address = broker.addresses.http
         assert address is not None
@@ -402,7 +402,7 @@ async def test_stop_before_any_request(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("turns", range(12))
 async def test_stop_during_the_first_request(tmp_path: Path, turns: int) -> None:
-    """A connection that came just before the stop is closed, however far it has come."""
+    """A connection made just before the stop is closed in any state."""
     broker = Broker(config(tmp_path))
     await broker.start()
     reader, writer = await connect(broker)
@@ -421,7 +421,7 @@ async def test_stop_during_the_first_request(tmp_path: Path, turns: int) -> None
 
 
 async def test_without_descriptors_connections_wait(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    """When the system refuses to accept, the broker says so and tries again later instead of turning round in circles."""
+    """If the system refuses to accept, the broker logs it and retries after a pause."""
     await limit_http(broker, accept_retry_s=0.01)
     assert (await get(broker, "/health")).status == 200
     assert broker.running.http is not None
@@ -450,7 +450,7 @@ async def test_without_descriptors_connections_wait(broker: Broker, caplog: pyte
 async def test_a_server_that_cannot_be_loaded_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The broker goes on without HTTP."""
+    """The broker continues without HTTP."""
     monkeypatch.setitem(sys.modules, "diamant.broker.http.serving.routes", None)  # an ImportError
     async with Broker(config(tmp_path)) as broker:
         assert await exchange(broker, b"") == b""
@@ -462,7 +462,7 @@ async def test_a_server_that_cannot_be_loaded_is_told_once(
 
 @pytest.mark.slow
 def test_nothing_large_is_loaded_before_the_first_request(tmp_path: Path) -> None:
-    """A broker with HTTP has neither aiohttp nor prometheus_client in memory until someone asks."""
+    """A broker with HTTP loads aiohttp and prometheus_client on demand."""
     program = f"""
 import sys, urllib.request
 from diamant.broker.broker import Broker
@@ -498,13 +498,13 @@ def test_addresses(text: str, listener: Listener | None) -> None:
 
 @pytest.mark.parametrize("text", ["9644", "localhost", "http://localhost:9644", "a:b", "h:65536", "h:-1", "a:1,b:2"])
 def test_addresses_that_are_none(text: str) -> None:
-    """They are refused, with the name of the configuration."""
+    """They are refused with the name of the configuration."""
     with pytest.raises(ConfigError, match=r"^diamant\.http\.listen: .* is not host:port"):
         BrokerConfig(diamant_http_listen=text)
 
 
 def test_diamant_start_has_http_on_unless_told_otherwise(tmp_path: Path) -> None:
-    """On a port of this machine; the file and --set come first, and --set of nothing turns it off."""
+    """By default on loopback; the file and --set override it, and an empty --set turns it off."""
     file = tmp_path / "server.properties"
     file.write_text("diamant.http.listen=:1234\n")
     assert make_config(None, [], [], None)["diamant.http.listen"] == DEFAULT_HTTP_LISTEN
@@ -514,12 +514,12 @@ def test_diamant_start_has_http_on_unless_told_otherwise(tmp_path: Path) -> None
 
 
 async def test_the_address_of_http_in_the_place_of_kafkas_is_recognised(broker: Broker) -> None:
-    """Whoever takes one for the other is told so."""
+    """The error says that the address is that of HTTP."""
     assert broker.addresses.http is not None
     with pytest.raises(AdminError, match="it answers HTTP: give the address of the Kafka listener"):
         await asyncio.to_thread(Admin(broker.addresses.http.address).status)
 
 
 def test_the_package_shows_its_names() -> None:
-    """They are loaded when they are used, and listed all the same."""
+    """Names are loaded on first use, but listed from the start."""
     assert set(diamant.__all__) <= set(dir(diamant))

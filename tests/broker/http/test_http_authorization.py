@@ -1,4 +1,4 @@
-"""HTTP with an authorizer: the principal of a token may what ACLs allow, and what is done leaves a line."""
+"""HTTP with an authorizer: ACLs decide for a token's principal, and the audit log records requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEY = {"key": "customer-42", "topics": ["users"], "reason": "asked for"}
 
 @asynccontextmanager
 async def secured(path: Path, tokens: str = f"admin:{ADMIN}\nalice:{ALICE}\nbob:{BOB}\n") -> AsyncIterator[Broker]:
-    """A broker with an authorizer, where admin may do everything, and alice what is about users as a reader."""
+    """A broker with an authorizer: admin may do everything, alice may read users."""
     (path / "tokens").write_text(tokens)
     (path / "tokens").chmod(0o600)
     config = BrokerConfig(
@@ -51,25 +51,25 @@ async def secured(path: Path, tokens: str = f"admin:{ADMIN}\nalice:{ALICE}\nbob:
 
 
 def allow(operation: Operation, principal: str = "User:alice") -> Acl:
-    """An ACL on the topic users."""
+    """Add an ACL on the topic users."""
     return Acl(ResourceType.TOPIC, "users", PatternType.LITERAL, principal, "*", operation, Permission.ALLOW)
 
 
 async def call(broker: Broker, token: str | None, method: str, path: str, fields: Any = None) -> Answer:
-    """One request with a token."""
+    """Send one request with a token."""
     headers: dict[str, str | None] = {} if token is None else {"Authorization": f"Bearer {token}"}
     return await ask(broker, method, path, fields, headers=headers)
 
 
 def lines(path: Path) -> list[tuple[Any, ...]]:
-    """Who, what and outcome of each line of the audit log."""
+    """Return principal, operation and outcome of each line of the audit log."""
     found = [json.loads(line) for line in (path / "audit.log").read_text().splitlines()]
     assert all(line["from"] == "127.0.0.1" for line in found)
     return [(line["who"], line["what"], line["outcome"]) for line in found]
 
 
 async def test_a_principal_may_what_acls_allow(tmp_path: Path) -> None:
-    """Reading what may be read, and nothing else: not other topics, not the cluster, not changes."""
+    """A reader of a topic may not read other topics or the cluster, nor change anything."""
     async with secured(tmp_path) as broker:
         assert (await call(broker, ALICE, "POST", "/v1/count", {"topic": "users"})).status == 200
         assert (await call(broker, ALICE, "POST", "/v1/latest", {"topic": "users"})).status == 200
@@ -89,7 +89,7 @@ async def test_a_principal_may_what_acls_allow(tmp_path: Path) -> None:
 
 
 async def test_who_has_no_token_is_anonymous(tmp_path: Path) -> None:
-    """Asked to log in where that would help; probes and the page's own files are for everybody."""
+    """It is told to log in where that would help; probes and the page's static files are open."""
     async with secured(tmp_path) as broker:
         for path in ("/v1/status", "/metrics", "/v1/faults"):
             assert (await call(broker, None, "GET", path)).status == 401
@@ -100,7 +100,7 @@ async def test_who_has_no_token_is_anonymous(tmp_path: Path) -> None:
 
 
 async def test_the_page_goes_through_the_same_decisions(tmp_path: Path) -> None:
-    """By the cookie of the login: alice sees the topic she may read, bob does not, and neither sees the overview."""
+    """By the login cookie, alice sees the topic that she may read, bob does not, and neither sees the overview."""
     async with secured(tmp_path) as broker:
         for token, statuses in ((ALICE, (200, 200, 403, 403)), (BOB, (403, 403, 403, 403)), (ADMIN, (200,) * 4)):
             answer = await ask(broker, "POST", "/login", {"token": token})
@@ -111,7 +111,7 @@ async def test_the_page_goes_through_the_same_decisions(tmp_path: Path) -> None:
 
 
 async def test_a_live_page_ends_with_the_right_to_see_it(tmp_path: Path) -> None:
-    """ACLs that change while it is open count: no further change of the topic is shown."""
+    """After a change of ACLs, an open page gets no further updates."""
     async with secured(tmp_path) as broker, asyncio.timeout(30):
         assert broker.addresses.http is not None
         assert broker.node.authorizer is not None
@@ -125,7 +125,7 @@ async def test_a_live_page_ends_with_the_right_to_see_it(tmp_path: Path) -> None
 
 
 async def test_a_group_names_no_topic_that_its_reader_may_not_know(tmp_path: Path) -> None:
-    """Offsets of a group on other topics are left out, as in Kafka's OffsetFetch."""
+    """A group's offsets on other topics are left out, as in Kafka's OffsetFetch."""
     group_acl = Acl(ResourceType.GROUP, "g", PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW)
     async with secured(tmp_path) as broker:
         assert broker.node.authorizer is not None
@@ -141,7 +141,7 @@ async def test_a_group_names_no_topic_that_its_reader_may_not_know(tmp_path: Pat
 
 
 async def test_what_is_done_and_what_is_denied_leaves_a_line(tmp_path: Path) -> None:
-    """Who, what and outcome; of a job when it begins and when it ends; never a key."""
+    """A line has principal, operation and outcome; a job has one at its start and its end; none has a key."""
     async with secured(tmp_path) as broker:
         await call(broker, ALICE, "POST", "/v1/erase", KEY)
         await call(broker, None, "POST", "/v1/erase", KEY)
@@ -163,7 +163,7 @@ async def test_what_is_done_and_what_is_denied_leaves_a_line(tmp_path: Path) -> 
 
 
 async def test_telling_about_a_key_leaves_a_line(tmp_path: Path) -> None:
-    """Of explanations and verifications only those that are given a key; which key is not in it."""
+    """Explanations and verifications with a key are audited, without the key."""
     async with secured(tmp_path) as broker:
         for token in (ALICE, BOB):
             await call(broker, token, "POST", "/v1/explain", {"topic": "users"})
@@ -178,7 +178,7 @@ async def test_telling_about_a_key_leaves_a_line(tmp_path: Path) -> None:
 
 
 async def test_a_job_is_its_callers(tmp_path: Path) -> None:
-    """Who began it may look at it, and others only if they may everything."""
+    """Only its caller may see a job, and principals that may do everything."""
     async with secured(tmp_path) as broker:
         answer = await call(broker, ALICE, "POST", "/v1/count?wait_ms=0", {"topic": "users"})
         job = answer.headers.get("location", "/v1/jobs/1")
@@ -187,7 +187,7 @@ async def test_a_job_is_its_callers(tmp_path: Path) -> None:
 
 
 async def test_a_token_without_a_name_may_everything(tmp_path: Path) -> None:
-    """As it did before there was an authorizer."""
+    """A token without a name allows everything, as without an authorizer."""
     async with secured(tmp_path, f"{ADMIN}\n") as broker:
         assert (await call(broker, ADMIN, "GET", "/v1/status")).status == 200
         assert (await call(broker, ADMIN, "POST", "/v1/compact", {"topic": "users"})).status == 200
@@ -196,7 +196,7 @@ async def test_a_token_without_a_name_may_everything(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("token", [None, ALICE])
 async def test_without_an_authorizer_tokens_are_all_alike(tmp_path: Path, token: str | None) -> None:
-    """Any of them may change data, and what changes none needs none."""
+    """Any token may change data; reading needs none."""
     (tmp_path / "tokens").write_text(f"alice:{ALICE}\n")
     config = BrokerConfig(
         listen="127.0.0.1:0",
@@ -212,7 +212,7 @@ async def test_without_an_authorizer_tokens_are_all_alike(tmp_path: Path, token:
 
 
 async def test_every_path_has_a_verb_and_every_verb_its_needs(broker: Broker) -> None:
-    """So a new path cannot be forgotten, and none that is gone stays."""
+    """No path is missing from the table, and no entry is stale."""
     services: Services = broker.services
     rows = await Routes(services, ENDPOINTS, 0.0, TokenCheck(is_needed=False)).load_all()
     assert {row_name(row) for row in rows} == VERBS.keys()
@@ -221,7 +221,7 @@ async def test_every_path_has_a_verb_and_every_verb_its_needs(broker: Broker) ->
 
 
 def test_what_a_field_makes_of_a_verb() -> None:
-    """Erasing now needs more than erasing, and explaining keys is reading."""
+    """Erasing with `now` needs more permissions than erasing; explaining a key counts as reading."""
     assert verb_of("POST /v1/erase", {"now": False}) == "erase"
     assert verb_of("POST /v1/erase", {"now": True}) == "erase now"
     assert verb_of("POST /v1/explain", {"topic": "t", "key": None}) == "explain"

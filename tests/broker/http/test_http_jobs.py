@@ -1,4 +1,4 @@
-"""Jobs: calls that outlast a request, their progress, their bounds, and what becomes of them when the broker stops."""
+"""Jobs: calls that outlast a request, their progress, their bounds, and their end with the broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with HTTP and a clock that can be moved."""
+    """A broker with HTTP and a manual clock."""
     config = BrokerConfig(
         listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0", diamant_clock="manual"
     )
@@ -31,13 +31,13 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 class Work:
-    """Something that takes as long as a test wants."""
+    """Work that ends when the test says so."""
 
     def __init__(self) -> None:
         self.ended = asyncio.get_running_loop().create_future()
 
     async def run(self, progress: Progress) -> dict[str, Any]:
-        """Tell of progress and wait."""
+        """Report progress and wait."""
         progress.begin("working", 10, "steps")
         progress.advance(3)
         result: dict[str, Any] = await self.ended
@@ -45,12 +45,12 @@ class Work:
 
 
 async def done(_progress: Progress) -> dict[str, Any]:
-    """A job that is over at once."""
+    """Run a job that ends at once."""
     return {"answer": 42}
 
 
 def failing(error: Exception) -> Callable[[Progress], Awaitable[dict[str, Any]]]:
-    """A job that fails."""
+    """Run a job that fails."""
 
     async def fail(_progress: Progress) -> dict[str, Any]:
         raise error
@@ -59,7 +59,7 @@ def failing(error: Exception) -> Callable[[Progress], Awaitable[dict[str, Any]]]
 
 
 async def test_a_job_tells_how_far_it_is() -> None:
-    """Running with its progress, then done with its result; a wait ends with the job, or after its time."""
+    """It is running with progress, then done with its result; a wait ends with the job or its timeout."""
     jobs, work = Jobs(), Work()
     job = jobs.begin("POST /v1/compact", work.run)
     await jobs.wait(job, 1)
@@ -76,7 +76,7 @@ async def test_a_job_tells_how_far_it_is() -> None:
 
 
 async def test_a_job_that_fails_keeps_its_reason(caplog: pytest.LogCaptureFixture) -> None:
-    """A refusal as it is; of what nobody expected only that it was so, and the log has the rest."""
+    """A refusal keeps its text; an unexpected failure has none, and the log has the details."""
     jobs = Jobs()
     refused = jobs.begin("POST /v1/a", failing(NotPossible("the topic is not compacted")))
     broken = jobs.begin("POST /v1/b", failing(RuntimeError("customer-42")))
@@ -90,7 +90,7 @@ async def test_a_job_that_fails_keeps_its_reason(caplog: pytest.LogCaptureFixtur
 
 
 async def test_jobs_are_bounded_in_number() -> None:
-    """The oldest that are over are forgotten; as long as all of them run no other begins."""
+    """The oldest finished jobs are discarded; while all run, a new one is refused."""
     jobs = Jobs(JobLimits(most=3))
     works = [Work() for _ in range(3)]
     running = [jobs.begin("POST /v1/a", work.run) for work in works]
@@ -108,7 +108,7 @@ async def test_jobs_are_bounded_in_number() -> None:
 
 
 async def test_results_are_not_kept_for_long() -> None:
-    """What the caller was answered with goes at once, what nobody fetches after a while."""
+    """A result returned to the POST is dropped at once, others after a while."""
     jobs = Jobs()
     job = jobs.begin("POST /v1/a", done)
     await jobs.wait(job, 1000)
@@ -122,7 +122,7 @@ async def test_results_are_not_kept_for_long() -> None:
 
 
 async def test_a_key_is_for_whoever_waits_for_the_answer_itself() -> None:
-    """In the job it is null, and it is not kept when nobody waits for the answer any more, before the end or after it."""
+    """In the job the key is null; it is dropped when the POST's caller stops waiting, before or after the end."""
 
     async def explain(_progress: Progress) -> dict[str, Any]:
         return {"key": {"text": "customer-42"}, "records": 1}
@@ -145,7 +145,7 @@ async def test_a_key_is_for_whoever_waits_for_the_answer_itself() -> None:
 
 
 async def test_results_are_bounded_in_bytes() -> None:
-    """Old jobs go with their results when these grow too large, the latest and those under way stay."""
+    """Old jobs are discarded with their results; the latest and running jobs stay."""
     jobs, work = Jobs(JobLimits(result_bytes=1000)), Work()
     running = jobs.begin("POST /v1/a", work.run)
 
@@ -160,7 +160,7 @@ async def test_results_are_bounded_in_bytes() -> None:
 
 
 async def test_too_many_who_wait_are_answered_at_once() -> None:
-    """So that they do not take all connections."""
+    """Waiting requests cannot take all connections."""
     jobs, work = Jobs(JobLimits(waiting=1)), Work()
     job = jobs.begin("POST /v1/a", work.run)
     first = asyncio.ensure_future(jobs.wait(job, 60_000))
@@ -173,7 +173,7 @@ async def test_too_many_who_wait_are_answered_at_once() -> None:
 
 
 async def test_jobs_end_with_the_broker() -> None:
-    """Those under way are cancelled and say so; none begins after that."""
+    """Running jobs are cancelled and say so; new ones are refused."""
     jobs, work = Jobs(), Work()
     job = jobs.begin("POST /v1/a", work.run)
     await jobs.close()
@@ -186,14 +186,14 @@ async def test_jobs_end_with_the_broker() -> None:
 
 
 def hold(broker: Broker) -> asyncio.Event:
-    """Have moves of the clock wait for the event."""
+    """Make moves of the clock wait for the event."""
     opened = asyncio.Event()
     run_when_settling(broker.node.scheduler, "held", opened.wait)
     return opened
 
 
 async def test_a_quick_call_is_answered_with_its_result(broker: Broker) -> None:
-    """A job that is over in time shows only in the list of jobs."""
+    """A job that ends in time appears only in the list of jobs."""
     answer = await ask(broker, "POST", "/v1/clock/advance", {"by": "8d"})
     assert answer.status == 200
     assert answer.json["to_ms"] - answer.json["from_ms"] == 8 * 86_400_000
@@ -203,7 +203,7 @@ async def test_a_quick_call_is_answered_with_its_result(broker: Broker) -> None:
 
 
 async def test_a_long_call_goes_on_as_a_job(broker: Broker) -> None:
-    """202 and where to look; there a wait ends with the job, and the result is the one that the call would have had."""
+    """202 with the job's path; a wait there ends with the job and the call's result."""
     opened = hold(broker)
     answer = await ask(broker, "POST", "/v1/clock/advance?wait_ms=0", {"by": "8d"})
     assert (answer.status, answer.headers["location"]) == (202, answer.json["href"])
@@ -220,7 +220,7 @@ async def test_a_long_call_goes_on_as_a_job(broker: Broker) -> None:
 
 @pytest.mark.slow
 async def test_a_wait_outlasts_the_time_of_a_connection(broker: Broker) -> None:
-    """A connection is cut after its time, but one that waits for a job lives for so much longer."""
+    """A wait for a job extends the time limit of its connection."""
     await limit_http(broker, timeout_s=1)
     opened = hold(broker)
     asyncio.get_running_loop().call_later(1.5, opened.set)
@@ -229,7 +229,7 @@ async def test_a_wait_outlasts_the_time_of_a_connection(broker: Broker) -> None:
 
 
 async def test_a_broker_that_stops_answers_who_waits(tmp_path: Path) -> None:
-    """503, at once, not a connection that hangs."""
+    """Waiting requests get 503 at once."""
     config = BrokerConfig(
         listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0", diamant_clock="manual"
     )
@@ -248,13 +248,13 @@ async def test_a_broker_that_stops_answers_who_waits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/jobs/0", "/v1/jobs/x", "/v1/jobs/99999999999999999999", "/v1/jobs/"])
 async def test_an_unknown_job_is_not_found(broker: Broker, path: str) -> None:
-    """404, with how many are remembered."""
+    """404 with the number of jobs kept."""
     assert (await ask(broker, "GET", path)).status == 404
 
 
 @pytest.mark.parametrize("wait", ["-1", "60001", "x", "", "1.5", "5&wait_ms=5"])
 async def test_a_wait_has_limits(broker: Broker, wait: str) -> None:
-    """400 for what is no time, or too long; nothing is begun."""
+    """400 for an invalid or too long wait; no job starts."""
     answer = await ask(broker, "POST", f"/v1/clock/advance?wait_ms={wait}", {"by": "8d"})
     assert (answer.status, answer.json["code"]) == (400, "bad-argument")
     assert (await ask(broker, "GET", "/v1/jobs")).json["jobs"] == []

@@ -1,4 +1,4 @@
-"""Who may ask for what over HTTP: hosts, types, tokens; what is checked of a request before anything happens."""
+"""Safety of HTTP: hosts, content types, tokens, and validation before any effect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADVANCE = {"by_ms": 1}
 
 @asynccontextmanager
 async def running(path: Path, listen: str = "127.0.0.1:0", **config: Any) -> AsyncIterator[Broker]:
-    """A broker with HTTP and a clock that can be moved."""
+    """A broker with HTTP and a manual clock."""
     settings = {"diamant_http_listen": listen, "diamant_clock": "manual", **config}
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=path / "data", **settings)) as broker:
         yield broker
@@ -39,14 +39,14 @@ async def running(path: Path, listen: str = "127.0.0.1:0", **config: Any) -> Asy
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """One of these on loopback, without a token."""
+    """A broker on loopback without a token."""
     async with running(tmp_path) as found:
         yield found
 
 
 @pytest.fixture
 def token_file(tmp_path: Path) -> Path:
-    """A file with a token that nobody else can read."""
+    """A token file that only its owner can read."""
     path = tmp_path / "token"
     path.write_text(f"  {TOKEN}\n")
     path.chmod(0o600)
@@ -54,7 +54,7 @@ def token_file(tmp_path: Path) -> Path:
 
 
 def bearer(token: str) -> dict[str, str | None]:
-    """The header that shows a token."""
+    """Return the header with a token."""
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -64,7 +64,7 @@ def bearer(token: str) -> dict[str, str | None]:
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:9644", "127.0.0.1.evil.example", "10.0.0.1", ""])
 @pytest.mark.parametrize("path", ["/v1/clock", "/v1/jobs", "/v1/openapi.json", "/v1/status"])
 async def test_a_foreign_host_is_refused(broker: Broker, host: str, path: str) -> None:
-    """A page whose name was made to point here learns nothing."""
+    """DNS rebinding reveals nothing."""
     assert (await ask(broker, "GET", path, headers={"Host": host})).status == 403
 
 
@@ -72,7 +72,7 @@ async def test_a_foreign_host_is_refused(broker: Broker, host: str, path: str) -
     "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None]
 )
 async def test_a_form_cannot_move_the_clock(broker: Broker, content_type: str | None) -> None:
-    """What a page may send without asking is refused before anything happens."""
+    """Requests that a page may send without a preflight are refused before any effect."""
     before = broker.clock.state().to_fields()["ahead_ms"]
     answer = await ask(broker, "POST", "/v1/clock/advance", ADVANCE, headers={"Content-Type": content_type})
     assert answer.status == 415
@@ -80,7 +80,7 @@ async def test_a_form_cannot_move_the_clock(broker: Broker, content_type: str | 
 
 
 async def test_other_origins_are_told_nothing(broker: Broker) -> None:
-    """No answer has a header that lets a page of another origin read it, nor is there an answer to its question."""
+    """Neither responses nor preflights allow another origin to read."""
     for method, path in (("GET", "/v1/clock"), ("OPTIONS", "/v1/clock/advance"), ("POST", "/v1/clock/advance")):
         answer = await ask(broker, method, path, {}, headers={"Origin": "http://evil.example"})
         assert not [name for name in answer.headers if name.startswith("access-control")]
@@ -91,12 +91,12 @@ async def test_other_origins_are_told_nothing(broker: Broker) -> None:
 
 
 async def test_loopback_needs_no_token(broker: Broker) -> None:
-    """Who is on the machine may change data, unless there is a token."""
+    """On loopback, clients may change data unless a token is configured."""
     assert (await ask(broker, "POST", "/v1/clock/advance", ADVANCE)).status == 200
 
 
 async def test_a_token_is_asked_for_where_there_is_one(tmp_path: Path, token_file: Path) -> None:
-    """Without it, or with another: 401; looking needs none; with the right one the verb is carried out."""
+    """A missing or wrong token gets 401; reading needs none; the right token allows the request."""
     async with running(tmp_path, diamant_http_token_file=str(token_file)) as broker:
         assert (await ask(broker, "GET", "/v1/clock")).status == 200
         wrong: list[dict[str, str | None]] = [
@@ -119,7 +119,7 @@ async def test_a_token_is_asked_for_where_there_is_one(tmp_path: Path, token_fil
 
 
 async def test_elsewhere_than_loopback_nothing_changes_without_a_token(tmp_path: Path) -> None:
-    """A broker that answers on every interface and has no token refuses those verbs to all, with what to do."""
+    """On all interfaces without a token, changes are refused to all, with the remedy."""
     async with running(tmp_path, listen=":0") as broker:
         assert (await ask(broker, "GET", "/v1/clock")).status == 200
         answer = await ask(broker, "POST", "/v1/clock/advance", ADVANCE, headers=bearer(TOKEN))
@@ -131,9 +131,7 @@ async def test_elsewhere_than_loopback_nothing_changes_without_a_token(tmp_path:
 async def test_http_for_everybody_without_a_token_is_warned_of(
     tmp_path: Path, token_file: Path, listen: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, at the start: what anybody can do there, and how to set a token. On loopback there is no warning; with a
-    token only that it needs TLS.
-    """
+    """At startup, one warning lists what clients can do and the remedy. None on loopback; with a token only a hint at TLS."""
 
     def warnings() -> list[str]:
         return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
@@ -158,7 +156,7 @@ async def test_http_for_everybody_without_a_token_is_warned_of(
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 5000, "with a space in the middle", "ümläut-ümläut-ümläut"])
 async def test_a_token_that_is_none_opens_nothing(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Too short, too long or not printable: the broker runs, says so, and refuses, also on loopback."""
+    """With a token too short, too long or not printable, the broker runs, logs it, and refuses changes, even on loopback."""
     path = tmp_path / "token"
     path.write_text(text)
     path.chmod(0o600)
@@ -170,7 +168,7 @@ async def test_a_token_that_is_none_opens_nothing(tmp_path: Path, text: str, cap
 
 
 async def test_a_missing_token_file_opens_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The same for a file that is not there."""
+    """A missing token file has the same effect."""
     async with running(tmp_path, diamant_http_token_file=str(tmp_path / "none")) as broker:
         assert (await ask(broker, "POST", "/v1/clock/advance", ADVANCE)).status == 403
     assert "No such file" in caplog.text
@@ -179,7 +177,7 @@ async def test_a_missing_token_file_opens_nothing(tmp_path: Path, caplog: pytest
 async def test_a_token_that_others_can_read_is_warned_of(
     tmp_path: Path, token_file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At the start, before anybody asks; it works nevertheless. With mode 0600 nothing is said."""
+    """Startup warns of a readable token file and uses it; mode 0600 gives no warning."""
     async with running(tmp_path, diamant_http_token_file=str(token_file)):
         assert "chmod 600" not in caplog.text
     os.chmod(token_file, 0o644)
@@ -190,7 +188,7 @@ async def test_a_token_that_others_can_read_is_warned_of(
 
 
 async def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the library's function for that, and never by ==."""
+    """The comparison is the library's, never ==."""
     compared: list[tuple[bytes, bytes]] = []
 
     def compare(left: bytes, right: bytes) -> bool:
@@ -205,13 +203,13 @@ async def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
 def test_what_counts_as_loopback(host: str) -> None:
-    """What only this machine can reach."""
+    """Loopback is what only this machine can reach."""
     assert Listener("HTTP", host, 0).is_loopback
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::", "10.0.0.1", "example.org", "127.0.0.1.example.org"])
 def test_what_does_not_count_as_loopback(host: str) -> None:
-    """Every interface, other addresses, and names, whatever they may mean today."""
+    """All interfaces, other addresses, and any names do not count."""
     assert not Listener("HTTP", host, 0).is_loopback
 
 
@@ -237,7 +235,7 @@ def test_what_does_not_count_as_loopback(host: str) -> None:
     ids=str,
 )
 async def test_fields_are_checked(broker: Broker, fields: dict[str, Any]) -> None:
-    """Types, ranges, and names that nobody knows: 400 and a sentence that names the field; the clock stays."""
+    """A wrong type, range or name gets 400 with the field, and has no effect."""
     ahead_ms = broker.clock.state().to_fields()["ahead_ms"]
     answer = await ask(broker, "POST", "/v1/clock/advance", fields)
     assert (answer.status, answer.json["code"]) == (400, "bad-argument")
@@ -246,25 +244,25 @@ async def test_fields_are_checked(broker: Broker, fields: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("body", ["[]", "1", "{", "null", "\x00", "[" * 10_000])
 async def test_a_body_is_an_object(broker: Broker, body: str) -> None:
-    """What is no JSON object is refused with 400."""
+    """A body that is not a JSON object gets 400."""
     assert (await ask(broker, "POST", "/v1/clock/advance", body)).status == 400
 
 
 async def test_a_body_may_be_left_out(broker: Broker) -> None:
-    """Where no field is needed, none has to be sent."""
+    """Without required fields, no body is needed."""
     assert (await ask(broker, "POST", "/v1/clock/freeze")).json["is_frozen"] is True
     assert (await ask(broker, "POST", "/v1/clock/resume", {})).json["is_frozen"] is False
 
 
 async def test_a_body_has_a_limit(broker: Broker) -> None:
-    """413, before all of it is read."""
+    """413 before the whole body is read."""
     assert (await ask(broker, "POST", "/v1/clock/advance", {"by": "x" * 70_000})).status == 413
 
 
 async def test_an_error_does_not_show_what_it_was(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What nobody expected is answered by 500 without details; the log has the verb, not the rest of the path."""
+    """An unexpected error gets 500 without details; the log has the verb, not the rest of the path."""
 
     def fail() -> None:
         raise RuntimeError("customer-42")
@@ -277,7 +275,7 @@ async def test_an_error_does_not_show_what_it_was(
 
 
 async def test_the_system_clocks_refusal_goes_over_http(tmp_path: Path) -> None:
-    """403, and the sentence names the flag."""
+    """403 with the flag in the sentence."""
     async with running(tmp_path, diamant_clock="system") as broker:
         answer = await ask(broker, "POST", "/v1/clock/advance", ADVANCE)
         assert (answer.status, answer.json["code"]) == (403, "not-allowed")
@@ -289,13 +287,13 @@ async def test_the_system_clocks_refusal_goes_over_http(tmp_path: Path) -> None:
 
 
 async def documented_routes(broker: Broker) -> list[Route]:
-    """All but those of the page."""
+    """Return all routes except the page's."""
     routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
     return [row for row in await routes.load_all() if row.refuse is None]
 
 
 async def test_every_route_is_in_the_document(broker: Broker) -> None:
-    """Each path and method that is answered, each parameter, and nothing else; the references in it lead somewhere."""
+    """The document has exactly the served paths, methods and parameters, and its references resolve."""
     found = (await ask(broker, "GET", "/v1/openapi.json")).json
     assert found["openapi"].startswith("3.1.")
     rows = await documented_routes(broker)
@@ -323,14 +321,14 @@ async def test_every_route_is_in_the_document(broker: Broker) -> None:
 
 
 async def test_every_route_is_in_the_pages(broker: Broker) -> None:
-    """docs/reference/http.md names each method and path."""
+    """docs/reference/http.md has each method and path."""
     page = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text()
     rows = await documented_routes(broker)
     assert [f"{row.method} {row.path}" for row in rows if f"`{row.method} {row.path}`" not in page] == []
 
 
 async def test_every_route_lies_below_its_modules_path(broker: Broker) -> None:
-    """Else a request would find it only after another one had it imported. What changes something is not a GET."""
+    """Otherwise a request would find it only after another import. Routes that change data are not GET."""
     routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
     for row in await routes.load_all():
         module = routes._module_of(row.path)
@@ -339,7 +337,7 @@ async def test_every_route_lies_below_its_modules_path(broker: Broker) -> None:
 
 
 def test_a_token_that_is_needed_is_in_the_document() -> None:
-    """Without one a verb may be called freely, and the document says that, too."""
+    """The document says whether a verb needs a token."""
     from diamant.broker.http.endpoints.running.clock import ROUTES
 
     cases: list[tuple[bool, list[dict[str, list[str]]]]] = [(True, [{"token": []}]), (False, [{"token": []}, {}])]
@@ -351,7 +349,7 @@ def test_a_token_that_is_needed_is_in_the_document() -> None:
 
 @pytest.mark.slow
 async def test_a_verb_is_imported_with_its_first_request(tmp_path: Path) -> None:
-    """A broker that is only scraped has none of them in memory."""
+    """A broker that is only scraped loads no endpoint."""
     script = f"""
 import asyncio, sys
 from diamant.broker.broker import Broker

@@ -1,4 +1,4 @@
-"""Tokens of HTTP: one for everything, or several with names, and what becomes of a faulty file."""
+"""HTTP tokens: one for everything or several with names, and invalid files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A, B, C = "a" * 20, "b" * 20, "c" * 20
 
 
 def check(tmp_path: Path, text: str) -> TokenCheck:
-    """The check of a broker with this file."""
+    """Return the check of a broker with this file."""
     file = tmp_path / "tokens"
     file.write_text(text)
     file.chmod(0o600)
@@ -23,13 +23,13 @@ def check(tmp_path: Path, text: str) -> TokenCheck:
 
 
 def principal(tokens: TokenCheck, given: str) -> Principal | None:
-    """The principal of a token; None if it is wrong."""
+    """Return the principal of a token; None if it is wrong."""
     caller = tokens.caller(f"Bearer {given}")
     return None if caller is None else caller.principal
 
 
 def test_lines_with_names_are_principals(tmp_path: Path) -> None:
-    """Comments and blanks are passed over, a name may have two tokens, and the whole line is as good as its token."""
+    """Comments and blanks are skipped, a name may have two tokens, and the whole line works as a token."""
     tokens = check(tmp_path, f"# who may\n\nalice:{A}\nbob: {B}\nalice:{C}\n")
     assert [principal(tokens, given) for given in (A, B, C, f"alice:{A}")] == [ALICE, BOB, ALICE, ALICE]
     assert [principal(tokens, given) for given in ("d" * 20, f"bob:{A}", A[:-1])] == [None, None, None]
@@ -42,7 +42,7 @@ def test_lines_with_names_are_principals(tmp_path: Path) -> None:
 
 
 def test_one_token_without_a_name_may_everything(tmp_path: Path) -> None:
-    """As before there were names: the first line counts, whatever stands below it, unless that are names."""
+    """The first line counts and later lines are ignored, unless they have names."""
     caller = check(tmp_path, f"{A}\nmade on Monday\n").caller(f"Bearer {A}")
     assert caller is not None
     assert (caller.principal, caller.may_everything) == (ANONYMOUS, True)
@@ -62,7 +62,7 @@ def test_one_token_without_a_name_may_everything(tmp_path: Path) -> None:
     ],
 )
 def test_a_faulty_file_lets_nobody_in(tmp_path: Path, text: str, problem: str) -> None:
-    """Not even with the tokens that are right in it; the refusal names the line, and no token."""
+    """Even its valid tokens are refused; the error has the line, and no token."""
     tokens = check(tmp_path, text)
     refusal = tokens.refusal(f"Bearer {A}")
     assert refusal is not None

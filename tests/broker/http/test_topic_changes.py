@@ -1,4 +1,4 @@
-"""Changes of a topic over HTTP, and the search of its records."""
+"""Changes of a topic over HTTP, and searches of its records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 async def post(broker: Broker, path: str, **fields: Any) -> tuple[int, Any]:
-    """Ask; the status, and the JSON of each line."""
+    """Send a request; return the status, and the JSON of each line."""
     async with aiohttp.ClientSession() as session:
         async with session.post(f"{broker.http_url}{path}", json=fields) as answer:
             found = [json.loads(line) for line in (await answer.text()).splitlines()]
@@ -33,13 +33,13 @@ async def post(broker: Broker, path: str, **fields: Any) -> tuple[int, Any]:
 
 
 def damage(path: Path) -> None:
-    """Overwrite a byte or two of the first batch."""
+    """Overwrite bytes of the first batch."""
     data = path.read_bytes()
     path.write_bytes(data[:40] + b"\xff\xff" + data[42:])
 
 
 async def test_configurations_are_changed_all_or_none(broker: Broker) -> None:
-    """Null puts one back; what is refused changes nothing, and neither does a trial."""
+    """Null resets one; a refused change has no effect, nor does validation."""
     config = broker.node.topics.by_name["users"].logs[0]
     status, found = await post(broker, "/v1/configs", topic="users", set={"retention.ms": "60000"})
     assert (status, found["is_changed"], config.config.retention_ms) == (200, True, 60_000)
@@ -55,7 +55,7 @@ async def test_configurations_are_changed_all_or_none(broker: Broker) -> None:
 
 
 async def test_roll_closes_active_segments(broker: Broker) -> None:
-    """Of one partition or all; an empty one stays as it is."""
+    """One partition or all; an empty active segment stays."""
     expected = {"topic": "users", "rolled": [{"partition": 1, "active_segment": 20}]}
     assert await post(broker, "/v1/roll", topic="users", partition=1) == (200, expected)
     expected["rolled"] = [{"partition": 0, "active_segment": 20}]
@@ -74,7 +74,7 @@ async def test_roll_closes_active_segments(broker: Broker) -> None:
     ],
 )
 async def test_records_are_found(broker: Broker, fields: dict[str, Any], found: list[tuple[int, int]]) -> None:
-    """By key, text or description, in one partition or all; at the end the search says that it is over."""
+    """Searches by key, text or condition, in one partition or all; a last line ends the search."""
     status, lines = await post(broker, "/v1/find", topic="users", **fields)
     assert (status, [(one["partition"], one["offset"]) for one in lines if "offset" in one]) == (200, found)
     expected = {"is_done": True, "found": len(found), "is_cut": "limit" in fields, "problems": []}
@@ -83,7 +83,7 @@ async def test_records_are_found(broker: Broker, fields: dict[str, Any], found: 
 
 
 async def test_a_search_takes_one_description(broker: Broker) -> None:
-    """None, two, or one that is none, are refused; of a long value the beginning is sent."""
+    """No, two or invalid criteria are refused; long values are cut."""
     for fields in ({}, {"text": ""}, {"text": "a", "where": "key exists"}, {"where": "value ="}):
         assert (await post(broker, "/v1/find", topic="users", **fields))[0] == 400
     await broker.produce("users", "ü" * 4000, key="long", partition=0)
@@ -93,7 +93,7 @@ async def test_a_search_takes_one_description(broker: Broker) -> None:
 
 
 async def test_a_damaged_segment_is_told_and_the_others_are_searched(broker: Broker) -> None:
-    """The end of the search says what was not read."""
+    """The last line has the segments that could not be read."""
     log = broker.node.topics.by_name["users"].logs[0]
     await post(broker, "/v1/roll", topic="users", partition=0)
     await broker.produce("users", "after", key="k0", partition=0)

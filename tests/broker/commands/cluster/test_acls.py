@@ -1,4 +1,4 @@
-"""`diamant acl`: ACLs are added, listed and removed, and the last who may change them is not locked out by mistake."""
+"""`diamant acl`: adds, lists and removes ACLs, and protects the last principal that may change them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ OPS = "User:ANONYMOUS ALL cluster"
 
 @pytest.fixture
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
-    """A broker without super user, on which everybody may do everything with the cluster by an ACL."""
+    """A broker without super users, on which an ACL allows everyone everything on the cluster."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("data"), acls=[OPS])
     with Broker(config) as running:
         yield running
 
 
 def run(broker: BlockingBroker, *words: str) -> Result:
-    """Run `diamant acl` on the broker."""
+    """Run `diamant acl` against the broker."""
     return CliRunner().invoke(main, ["acl", *words], env={BOOTSTRAP_VARIABLE: broker.bootstrap_servers})
 
 
 def test_acls_are_added_listed_and_removed(broker: BlockingBroker) -> None:
-    """In words, or several in quotation marks; what is listed can be given back."""
+    """ACLs are given word by word, or several in quotes; listed ACLs can be given back."""
     assert run(broker, "add", "User:alice", "READ,WRITE", "topic", "users").output == ""
     assert run(broker, "add", "User:bob DENY ALL group g* from 10.0.0.7", "User:bob READ topic *").exit_code == 0
     listed = run(broker, "list").output.splitlines()
@@ -62,7 +62,7 @@ def test_acls_are_added_listed_and_removed(broker: BlockingBroker) -> None:
 
 
 def test_what_is_no_acl_is_refused_before_anything_is_asked(broker: BlockingBroker) -> None:
-    """With what was expected."""
+    """The error shows the expected form, before any request."""
     wrong = run(broker, "add", "alice", "READ", "topic", "users")
     assert (wrong.exit_code, "'alice' is not a principal: expected TYPE:NAME" in wrong.output) == (2, True)
 
@@ -77,7 +77,7 @@ def test_the_last_who_may_change_acls_is_not_locked_out(broker: BlockingBroker, 
 
 
 def test_another_administrator_or_a_super_user_is_enough(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Then the ACL may go."""
+    """With another administrator or a super user the ACL is removed."""
     for settings in ({"super_users": "User:root"}, {"acls": [OPS, "User:ops ALTER cluster"]}):
         config = BrokerConfig(
             listen="127.0.0.1:0",
@@ -89,7 +89,7 @@ def test_another_administrator_or_a_super_user_is_enough(tmp_path_factory: pytes
 
 
 def test_administrators_are_those_whom_nothing_denies_it() -> None:
-    """ALTER or ALL on the cluster, from somewhere at least."""
+    """An administrator has ALTER or ALL on the cluster, from at least one host, and no matching DENY."""
     assert administrators(parse_all(["User:a ALTER cluster", "User:b ALL cluster", "User:c READ topic *"])) == {
         "User:a",
         "User:b",
@@ -100,14 +100,14 @@ def test_administrators_are_those_whom_nothing_denies_it() -> None:
 
 
 def test_without_an_authorizer_it_is_said(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The broker's own words."""
+    """Without an authorizer, the broker's own message is printed."""
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("data"))) as broker:
         listed = run(broker, "list")
     assert (listed.exit_code, "No Authorizer is configured" in listed.output) == (1, True)
 
 
 def test_start_takes_acls() -> None:
-    """They bring the authorizer with them."""
+    """ACLs given to `start` enable the authorizer."""
     config = make_config(None, ["diamant.http.listen="], ["127.0.0.1:0"], None, (), [OPS, "User:a READ topic t"])
     assert str(config["authorizer.class.name"]).endswith("StandardAuthorizer")
     assert config["diamant.acls"] == '["User:ANONYMOUS ALLOW ALL cluster", "User:a ALLOW READ topic t"]'

@@ -1,4 +1,4 @@
-"""`diamant group`, `diamant consume -g` and the completion of names on a running broker."""
+"""`diamant group`, `diamant consume -g` and name completion, against a running broker."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
 
 @pytest.fixture
 def group(request: pytest.FixtureRequest) -> str:
-    """A group of the test's own."""
+    """A group for this test."""
     return str(request.node.name)
 
 
 @pytest.fixture
 def connection(broker: BlockingBroker) -> Iterator[KafkaConnection]:
-    """Who talks for members."""
+    """A connection that sends a member's requests."""
     host, _, port = broker.bootstrap_servers.rpartition(":")
     with KafkaConnection(host, int(port), timeout_s=TIMEOUT_S) as connected:
         yield connected
 
 
 def committed(broker: BlockingBroker, group: str) -> dict[int, int]:
-    """What the group has committed for `users`."""
+    """Return the group's committed offsets for `users`."""
     with KafkaClient(broker.bootstrap_servers, timeout_s=TIMEOUT_S) as client:
         return {number: offset for (_, number), offset in KafkaGroup(client, group).committed().items()}
 
 
 @contextmanager
 def consumer_member(connection: KafkaConnection, group: str) -> Iterator[str]:
-    """A member by the consumer protocol (KIP-848), to which all of `users` is assigned."""
+    """A member of the consumer protocol (KIP-848) with all of `users` assigned."""
     member = "m" * 22
     fields = {
         "group_id": group,
@@ -83,7 +83,7 @@ def consumer_member(connection: KafkaConnection, group: str) -> Iterator[str]:
 
 @contextmanager
 def classic_member(connection: KafkaConnection, group: str) -> Iterator[str]:
-    """A member by the classic protocol, which owns partition 1."""
+    """A member of the classic protocol that owns partition 1."""
     joining = join_group(group, encode_subscription(Subscription(("users",))))
     answer = connection.ask(JOIN_GROUP, joining)
     if answer["error_code"] == ErrorCode.MEMBER_ID_REQUIRED:
@@ -113,7 +113,7 @@ def test_a_group_with_a_member(
     group_type: str,
     owned: list[int],
 ) -> None:
-    """It is listed with its type, and described with ends, lags and owners; its offsets are its own until the member left."""
+    """It is listed with its type, and described with ends, lags and owners. A reset waits for the member to leave."""
     assert run(broker, "group", "reset", group, "-t", "users:1", "--to", "2").output == "users-1: - → 2\n"
     with joined(connection, group) as member:
         listed = json.loads(run(broker, "group", "list", "--json").output)
@@ -141,7 +141,7 @@ def test_a_group_with_a_member(
 def test_a_member_without_partitions_and_a_topic_that_is_gone(
     broker: BlockingBroker, connection: KafkaConnection, group: str
 ) -> None:
-    """The member has a row of its own; what was committed for the topic went with it, as in Kafka."""
+    """Such a member has its own row; a deleted topic's offsets are gone, as in Kafka."""
     run(broker, "topic", "create", "dropped", "-p", "1")
     run(broker, "group", "reset", group, "-t", "dropped", "--to", "start")
     run(broker, "topic", "delete", "dropped")
@@ -160,7 +160,7 @@ def test_a_member_without_partitions_and_a_topic_that_is_gone(
     ],
 )  # fmt: skip
 def test_where_a_group_is_reset_to(broker: BlockingBroker, group: str, where: str, after: list[int]) -> None:
-    """The offsets before and after are printed, and committed unless it is a dry run."""
+    """Old and new offsets are printed, and committed unless it is a dry run."""
     run(broker, "group", "reset", group, "-t", "users:0", "--to", "2")
     run(broker, "group", "reset", group, "-t", "users:1", "--to", "4")
     words = ("group", "reset", group, "-t", "users", "--to", where)
@@ -183,14 +183,14 @@ def test_where_a_group_is_reset_to(broker: BlockingBroker, group: str, where: st
     ],
 )
 def test_what_a_group_cannot_be_reset_to(broker: BlockingBroker, group: str, topic: str, where: str, text: str) -> None:
-    """One line that says why, and nothing is committed, also for the topics that there are."""
+    """One line with the reason, and nothing is committed, even for valid topics."""
     result = run(broker, "group", "reset", group, "-t", "users:0", "-t", topic, "--to", where)
     assert (result.exit_code, result.stdout, text in result.stderr) == (2, "", True), result.output
     assert committed(broker, group) == {}
 
 
 def test_each_group_to_be_described_or_deleted_has_its_answer(broker: BlockingBroker, group: str) -> None:
-    """One that is not there does not keep the command from the others, and is the exit code."""
+    """A missing group sets the exit code, and the others are still handled."""
     run(broker, "group", "reset", group, "-t", "users", "--to", "1")
     described = run(broker, "group", "describe", "nope", group)
     assert (described.exit_code, described.stdout.startswith(f"{group}: classic, Empty, 0 members")) == (2, True)
@@ -201,7 +201,7 @@ def test_each_group_to_be_described_or_deleted_has_its_answer(broker: BlockingBr
 
 
 def test_a_group_continues_after_what_was_printed(broker: BlockingBroker, group: str) -> None:
-    """Of each partition: what -n left is printed by the next command, and once only; of others nothing is committed."""
+    """Records left by -n are printed by the next command, once; other partitions are not committed."""
     words = ("consume", "users", "-e", "-g", group, "-f", r"%p:%o\n")
     first = run(broker, *words, "-n", "3").output.split()
     assert sum(committed(broker, group).values()) == 3
@@ -214,7 +214,7 @@ def test_a_group_continues_after_what_was_printed(broker: BlockingBroker, group:
 
 
 def test_where_a_group_begins_that_has_committed_nothing(broker: BlockingBroker, group: str) -> None:
-    """Where --offset says, as for a committed offset that the partition does not have; that place is committed."""
+    """It starts at --offset, as for a committed offset out of range, and commits that offset."""
     with KafkaClient(broker.bootstrap_servers, timeout_s=TIMEOUT_S) as client:
         KafkaGroup(client, group).commit({("users", 1): 99})
     assert run(broker, "consume", "users", "-e", "-g", group, "-o", "end").output == ""
@@ -222,7 +222,7 @@ def test_where_a_group_begins_that_has_committed_nothing(broker: BlockingBroker,
 
 
 def test_ctrl_c_commits_what_was_printed(broker: BlockingBroker, group: str) -> None:
-    """And ends with its own exit code."""
+    """Ctrl-C commits the offsets after the printed records, and has its own exit code."""
     command = [sys.executable, "-m", "diamant", "consume", "users", "-g", group, "-b", broker.bootstrap_servers]
     # Without a buffer it could be interrupted between a record and its offset, and would print that record again.
     environment = {**os.environ, "PYTHONUNBUFFERED": ""}
@@ -241,13 +241,13 @@ def test_ctrl_c_commits_what_was_printed(broker: BlockingBroker, group: str) -> 
 
 
 def test_a_group_without_a_name_is_refused(broker: BlockingBroker) -> None:
-    """It is what a shell hands over for a variable that is not set."""
+    """An empty name is refused: a shell passes it for an unset variable."""
     result = run(broker, "consume", "users", "-e", "-g", "")
     assert (result.exit_code, result.stdout, "empty" in result.stderr) == (2, "", True)
 
 
 def completed(incomplete: str, *words: str) -> list[str]:
-    """What a shell would offer."""
+    """Return the completions that a shell would offer."""
     return [one.value for one in ShellComplete(main, {}, "diamant", "").get_completions([*words], incomplete)]
 
 
@@ -259,7 +259,7 @@ def completed(incomplete: str, *words: str) -> list[str]:
     ],
 )  # fmt: skip
 def test_topics_are_completed(broker: BlockingBroker, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
-    """By the broker of the environment; internal topics only after an underscore."""
+    """Names come from the environment's broker; internal topics only after an underscore."""
     monkeypatch.setenv(BOOTSTRAP_VARIABLE, broker.bootstrap_servers)
     run(broker, "group", "reset", "g", "-t", "users", "--to", "1")
     assert completed("", *words) == ["users"]
@@ -271,14 +271,14 @@ def test_topics_are_completed(broker: BlockingBroker, monkeypatch: pytest.Monkey
     "words", [("group", "describe"), ("group", "reset"), ("group", "delete"), ("consume", "users", "-g")]
 )
 def test_groups_are_completed(broker: BlockingBroker, group: str, words: tuple[str, ...]) -> None:
-    """By the broker that the command line names."""
+    """Names come from the broker given on the command line."""
     run(broker, "group", "reset", group, "-t", "users", "--to", "1")
     words = (*words[:2], "-b", broker.bootstrap_servers, *words[2:])
     assert group in completed(group[:-1], *words)
 
 
 def test_a_broker_that_does_not_answer_completes_nothing() -> None:
-    """No error and no name: refused at once, or silent for a second."""
+    """A broker that refuses, or is silent for a second, gives no names and no error."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for port in (1, silent.getsockname()[1]):
             assert completed("", "topic", "describe", "-b", f"127.0.0.1:{port}") == []

@@ -24,7 +24,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
 
 @pytest.mark.parametrize("codec", CODEC_NAMES)
 def test_lines_with_keys_nulls_and_headers(broker: BlockingBroker, codec: str) -> None:
-    """A line is a record, where Kafka's producer would put it by its key, in every codec; with -Z what is empty is null."""
+    """Each line is a record, partitioned by key as in Kafka's producer, in every codec; with -Z, empty is null."""
     run(broker, "topic", "create", codec, "-p", "4")
     written = run(broker, "produce", codec, "-K", ":", "-Z", "-H", "h=1", "-z", codec, lines="a:1\nb:\nno key")
     assert (written.exit_code, written.output) == (0, "")
@@ -35,7 +35,7 @@ def test_lines_with_keys_nulls_and_headers(broker: BlockingBroker, codec: str) -
 
 
 def test_what_is_consumed_as_json_can_be_produced(broker: BlockingBroker) -> None:
-    """Into another topic as well: with key, value, headers and time."""
+    """Consumed JSON keeps key, value, headers and time when produced to another topic."""
     for name in ("one", "two"):
         run(broker, "topic", "create", name, "-p", "1")
     run(broker, "produce", "one", "-k", "k", "-H", "h=1", lines="v\n\n")
@@ -57,7 +57,7 @@ def test_what_is_consumed_as_json_can_be_produced(broker: BlockingBroker) -> Non
 def test_what_cannot_be_produced(
     broker: BlockingBroker, words: tuple[str, ...], lines: str, exit_code: int, text: str
 ) -> None:
-    """One line that names the lines of the input, and the exit code of a wrong use or of a refusal."""
+    """One line with the line numbers of the input, and the exit code of a usage error or a refusal."""
     run(broker, "topic", "create", "errors", "-p", "1")
     run(broker, "topic", "create", "compacted", "-p", "1", "-c", "cleanup.policy=compact")
     result = run(broker, "produce", *words, lines=lines)

@@ -28,7 +28,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
 
 
 def test_a_topic_from_its_creation_to_its_deletion(broker: BlockingBroker) -> None:
-    """It is listed, described with what was set, altered, and gone; a second one of its name is refused."""
+    """A topic is created, listed, described with its settings, altered and deleted; a duplicate is refused."""
     created = run(broker, "topic", "create", "orders", "-p", "2", "-c", "cleanup.policy=compact")
     assert (created.exit_code, created.output) == (0, "")
     again = run(broker, "topic", "create", "orders")
@@ -61,13 +61,13 @@ def test_a_topic_from_its_creation_to_its_deletion(broker: BlockingBroker) -> No
     ],
 )
 def test_what_is_consumed(broker: BlockingBroker, words: tuple[str, ...], offsets: list[int]) -> None:
-    """From the place that was named to the end of now, as many as wanted, of one key."""
+    """Records are read from the given place to the current end, bounded by number, and filtered by key."""
     result = run(broker, "consume", "users", "-e", "-f", r"%o\n", *words)
     assert (result.exit_code, [int(one) for one in result.output.split()]) == (0, [*offsets]), result.output
 
 
 def test_the_forms_of_a_record(broker: BlockingBroker) -> None:
-    """Its value on a line; all of it as JSON, with null for a tombstone; by a template, where that has the length -1."""
+    """A value per line; JSON with null for a tombstone; a template with length -1 for it."""
     assert run(broker, "consume", "users", "-n", "1").output == "v0\n"
     assert json.loads(run(broker, "consume", "users", "-n", "1", "-o", "-1", "--json").output) == {
         "topic": "users",
@@ -87,12 +87,12 @@ def test_the_forms_of_a_record(broker: BlockingBroker) -> None:
     [("nope",), ("users", "-p", "7"), ("users", "-o", "soon"), ("users", "-o", "@soon"), ("users", "-f", "%y")],
 )
 def test_what_cannot_be_consumed(broker: BlockingBroker, words: tuple[str, ...]) -> None:
-    """One line, and the exit code of a wrong use."""
+    """One line, and the exit code of a usage error."""
     result = run(broker, "consume", "-e", *words)
     assert (result.exit_code, result.output.count("\n"), result.output[:9]) == (2, 1, "diamant: "), result.output
 
 
 def test_no_broker_answers() -> None:
-    """One line that names the address."""
+    """One line with the address."""
     result = CliRunner().invoke(main, ["topic", "list", "-b", "127.0.0.1:1"])
     assert (result.exit_code, "127.0.0.1:1" in result.output, result.output.count("\n")) == (1, True, 1)

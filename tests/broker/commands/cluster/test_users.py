@@ -1,4 +1,4 @@
-"""`diamant user`, and a login for the commands on clusters."""
+"""`diamant user`, and the login of the commands for clusters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.broker.security.sasl.sasl_wire import NAME, PLAIN_MODULE
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
-    """A broker with a listener for each way to log in, and the user admin."""
+    """A broker with a listener for each kind of login, and the user admin."""
     config = BrokerConfig(
         listen=["SASL_PLAINTEXT://127.0.0.1:0", "OLD://127.0.0.1:0", "PLAINTEXT://127.0.0.1:0"],
         data_dir=tmp_path_factory.mktemp("data"),
@@ -54,7 +54,7 @@ def passwords(tmp_path: Path) -> Path:
 def run(
     broker: BlockingBroker, passwords: Path, user: str | None, *words: str, listener: int = 0, text: str = ""
 ) -> Result:
-    """Run a command that finds broker and login by the environment."""
+    """Run a command that finds the broker and the login through the environment."""
     environment = {BOOTSTRAP_VARIABLE: broker.bootstrap_servers.split(",")[listener]}
     if user is not None:
         environment["DIAMANT_USER"] = f"{user.partition(':')[0]}:{passwords / user.partition(':')[2]}"
@@ -62,7 +62,7 @@ def run(
 
 
 def test_a_user_from_the_first_login_to_the_last(broker: BlockingBroker, passwords: Path) -> None:
-    """Added, listed, let in, given another password, and removed."""
+    """A user is added, listed, logged in, given another password, and removed."""
     added = run(broker, passwords, "admin:admin", "user", "add", "al=i,ce", "--password-file", str(passwords / "new"))
     assert (added.exit_code, added.output) == (0, "")
     listed = run(broker, passwords, "admin:admin", "user", "list")
@@ -83,14 +83,14 @@ def test_a_user_from_the_first_login_to_the_last(broker: BlockingBroker, passwor
 
 
 def test_plain_is_used_where_there_is_nothing_else(broker: BlockingBroker, passwords: Path) -> None:
-    """The broker names its mechanisms when it refuses the first."""
+    """The client falls back to PLAIN: the broker lists its mechanisms when it refuses the first."""
     assert run(broker, passwords, "alice:old", "topic", "list", listener=1).exit_code == 0
     refused = run(broker, passwords, "alice:wrong", "topic", "list", listener=1)
     assert "Authentication failed: Invalid username or password" in refused.output
 
 
 def test_a_login_that_does_not_suit_the_listener_is_told(broker: BlockingBroker, passwords: Path) -> None:
-    """Without one the broker closes the connection; where there is no SASL it asks for none."""
+    """Errors name a missing login, and a login for a listener without SASL."""
     closed = run(broker, passwords, None, "topic", "list")
     assert (closed.exit_code, "does it require a login or TLS?" in closed.output) == (1, True)
     plain = run(broker, passwords, "admin:admin", "topic", "list", listener=2)
@@ -98,7 +98,7 @@ def test_a_login_that_does_not_suit_the_listener_is_told(broker: BlockingBroker,
 
 
 def test_commands_on_a_broker_find_http_with_a_login(broker: BlockingBroker, passwords: Path) -> None:
-    """The Kafka address is asked where HTTP is; without a login, or with a wrong one, the error is one line."""
+    """The HTTP address is queried with the login; a missing or wrong login is one line."""
     found = run(broker, passwords, "admin:admin", "status", "--json")
     assert found.exit_code == 0, found.output
     refused = run(broker, passwords, "admin:wrong", "status")
@@ -118,7 +118,7 @@ def test_commands_on_a_broker_find_http_with_a_login(broker: BlockingBroker, pas
     ],
 )
 def test_a_login_that_is_none_is_refused(passwords: Path, user: str, reason: str) -> None:
-    """By commands on clusters and by `start`, before anything is asked."""
+    """Cluster commands and `start` refuse an invalid login before any request."""
     name, _, file = user.partition(":")
     text = f"{name}:{passwords / file}"
     result = CliRunner().invoke(main, ["topic", "list", "-b", "127.0.0.1:1", "--user", text])
@@ -128,7 +128,7 @@ def test_a_login_that_is_none_is_refused(passwords: Path, user: str, reason: str
 
 
 def test_start_makes_the_first_users(passwords: Path) -> None:
-    """Addresses without a name are those of listeners that ask for a login then."""
+    """With users, addresses without a listener name require a login."""
     config = make_config(
         None, [], ["127.0.0.1:0"], str(passwords), [f"a:{passwords / 'new'}", f"b:{passwords / 'old'}"]
     )
@@ -139,7 +139,7 @@ def test_start_makes_the_first_users(passwords: Path) -> None:
 
 
 async def test_users_of_the_start_are_kept(tmp_path: Path) -> None:
-    """A restart without them lets them in; one with another password changes it."""
+    """A restart without --user keeps the users; one with another password changes it."""
     listen, passwords = "SASL_PLAINTEXT://127.0.0.1:0", ("one", "two")
     mechanisms = {"sasl.enabled.mechanisms": "SCRAM-SHA-256"}
     seen = []

@@ -40,7 +40,7 @@ def partition(tmp_path: Path) -> Path:
 
 
 def run(directory: Path, *options: str) -> Result:
-    """The command, in this process."""
+    """Run the command in this process."""
     return CliRunner().invoke(main, ["log", "clean", str(directory), "--now", "1700000000000", *options])
 
 
@@ -50,7 +50,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def test_it_cleans_in_place(partition: Path) -> None:
-    """One line of what was found, one of what was done, and the sizes."""
+    """The output has one line of findings, one of results, and the sizes."""
     result = run(partition, "--mode", "kafka")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "offsets 0 to 5, dirty from 0, cleanable up to 5" in result.output
@@ -62,7 +62,7 @@ def test_it_cleans_in_place(partition: Path) -> None:
 
 
 def test_a_dry_run_changes_nothing(partition: Path) -> None:
-    """It says the same, and every file stays."""
+    """The output is the same, and every file is unchanged."""
     before = contents(partition)
     result = run(partition, "--dry-run")
     assert result.exit_code == 0
@@ -71,7 +71,7 @@ def test_a_dry_run_changes_nothing(partition: Path) -> None:
 
 
 def test_every_engine_cleans(partition: Path) -> None:
-    """In this process or in a worker: the same words and the same files."""
+    """Each engine, in this process or a worker, prints the same text and writes the same files."""
     found = []
     for engine in ("inline", "compiled", "process"):
         directory = partition.parent / engine / partition.name
@@ -86,7 +86,7 @@ def test_every_engine_cleans(partition: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["inline", "process"])
 def test_every_engine_tells_of_corruption(partition: Path, engine: str) -> None:
-    """With the same words and status."""
+    """Each engine reports corruption with the same text and exit code."""
     path = partition / f"{0:020d}.log"
     content = bytearray(path.read_bytes())
     content[20] ^= 1
@@ -97,14 +97,12 @@ def test_every_engine_tells_of_corruption(partition: Path, engine: str) -> None:
 
 
 def nothing_was_synced(partition: Path) -> None:
-    """Have the recovery point of a partition be 0."""
+    """Set the recovery point of a partition to 0."""
     (partition.parent / names.RECOVERY_POINT_CHECKPOINT).write_text("0\n0\n")
 
 
 def test_a_dry_run_after_a_crash_recovers_only_the_copy(partition: Path) -> None:
-    """The torn tail that it tells of is still there, in the active segment and in others; without --dry-run it goes. Without
-    --unclean nothing is cut off at all.
-    """
+    """A dry run reports a torn tail and keeps it; without --dry-run it is cut off, and without --unclean nothing is."""
     logs = sorted(partition.glob("*.log"))
     nothing_was_synced(partition)
     for path in logs:
@@ -125,8 +123,8 @@ def test_a_dry_run_after_a_crash_recovers_only_the_copy(partition: Path) -> None
 
 
 def test_what_recovery_cuts_off_is_told(partition: Path) -> None:
-    """Which file, where, why and how many bytes, and the files behind it that go; as well in a dry run, which names the files
-    themselves and cuts nothing, and in JSON. The sizes before are those before the cut.
+    """The report has file, place, reason and bytes, and later files that are removed, also in a dry run and JSON. Sizes before
+    are those before the cut.
     """
     logs = sorted(partition.glob("*.log"))
     nothing_was_synced(partition)
@@ -153,9 +151,7 @@ def test_what_recovery_cuts_off_is_told(partition: Path) -> None:
 
 
 def test_a_directory_that_was_not_left_in_order_is_told(partition: Path) -> None:
-    """A warning that names --unclean; it is cleaned all the same, since a copy of a running broker's files is such a one. The
-    option says that it is known; after an orderly stop there is nothing to warn of.
-    """
+    """Without a clean shutdown a warning names --unclean, and the log is cleaned; the option silences the warning."""
     for options, is_warned in (((), False), (("--unclean",), False), (("--dry-run",), True), ((), True)):
         if is_warned:
             (partition.parent / names.CLEAN_SHUTDOWN).unlink(missing_ok=True)
@@ -166,7 +162,7 @@ def test_a_directory_that_was_not_left_in_order_is_told(partition: Path) -> None
 
 
 def test_json_has_everything(partition: Path) -> None:
-    """The whole report as one object."""
+    """The JSON object is the whole report."""
     report = json.loads(run(partition, "--json", "--set", "min.cleanable.dirty.ratio=1", "--force").output)
     assert report["partition"] == "topic-0"
     assert report["range"]["is_eligible"] is False
@@ -195,7 +191,7 @@ def test_a_directory_in_use_is_refused(partition: Path) -> None:
     ],
 )
 def test_wrong_settings_are_refused(partition: Path, options: list[str], message: str) -> None:
-    """One line on standard error, and nothing is touched."""
+    """One line on standard error, and no file changes."""
     before = contents(partition)
     result = run(partition, *options)
     assert result.exit_code == 2
@@ -204,14 +200,14 @@ def test_wrong_settings_are_refused(partition: Path, options: list[str], message
 
 
 def test_a_directory_of_another_kind_is_refused(tmp_path: Path) -> None:
-    """Its name must be that of a partition."""
+    """The directory's name must be a partition's."""
     result = run(tmp_path)
     assert result.exit_code == 1
     assert "expected topic-partition" in result.stderr
 
 
 def test_a_corrupt_segment_is_named(partition: Path) -> None:
-    """With file and position; it is not cleaned away."""
+    """The error has file and position, and the segment stays."""
     log = sorted(partition.glob("*.log"))[1]
     data = bytearray(log.read_bytes())
     data[16] = 9
@@ -223,7 +219,7 @@ def test_a_corrupt_segment_is_named(partition: Path) -> None:
 
 
 def test_settings_have_no_minimum() -> None:
-    """Tests of cleaners need tiny segments and maps; what is not set has Kafka's default."""
+    """Tiny segments and maps are accepted; other settings have Kafka's defaults."""
     settings = parse_settings(
         [
             "segment.bytes=100",
@@ -250,7 +246,7 @@ def test_every_broker_setting_is_one_of_kafkas() -> None:
 
 @pytest.mark.slow
 def test_start_imports_none_of_the_log_commands() -> None:
-    """Nor does the help of the groups import a command."""
+    """Neither `start` nor a group's help imports a log command."""
     code = (
         "import sys; from click.testing import CliRunner; from diamant.broker.cli import main\n"
         "for words in ([], ['log']):\n"
@@ -264,7 +260,7 @@ def test_start_imports_none_of_the_log_commands() -> None:
 
 
 def configure(partition: Path, **configs: str) -> None:
-    """Give the log directory a metadata log in which the topic has these configurations."""
+    """Write a metadata log in which the topic has these configurations."""
     metadata = open_metadata_log(
         RealEnv(), str(partition.parent), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)]
     )
@@ -281,7 +277,7 @@ def configure(partition: Path, **configs: str) -> None:
 def test_a_topic_that_is_not_compacted_is_refused(
     partition: Path, configs: dict[str, str], options: tuple[str, ...]
 ) -> None:
-    """By what the metadata of the directory say; nothing is changed, and the error says how to insist."""
+    """The metadata decide; nothing changes, and the error names the override."""
     configure(partition, **configs)
     before = contents(partition)
     result = run(partition, *options)
@@ -295,7 +291,7 @@ def test_a_topic_that_is_not_compacted_is_refused(
 
 
 def test_retention_alone_needs_no_compacted_topic(partition: Path) -> None:
-    """It removes what cleanup.policy=delete demands, and nothing is compacted."""
+    """--retention removes segments as cleanup.policy=delete does, and compacts nothing."""
     configure(partition, cleanup_policy="delete", retention_ms="1")
     result = run(partition, "--retention", "--now", "1800000000000")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -304,14 +300,14 @@ def test_retention_alone_needs_no_compacted_topic(partition: Path) -> None:
 
 
 def test_the_topics_configuration_counts(partition: Path) -> None:
-    """As the metadata of the directory have it; --set wins."""
+    """The directory's metadata apply; --set overrides them."""
     configure(partition, cleanup_policy="compact", min_cleanable_dirty_ratio="1")
     assert "not cleaned: it is not due" in run(partition).output
     assert "cleaned up to offset 5" in run(partition, "--set", "min.cleanable.dirty.ratio=0").output
 
 
 def test_metadata_that_cannot_be_read_demand_a_decision(partition: Path) -> None:
-    """Whether the topic is compacted is not guessed."""
+    """With unreadable metadata the policy must be given."""
     configure(partition, cleanup_policy="compact")
     for path in (partition.parent / "__cluster_metadata-0").glob("*.log"):
         data = bytearray(path.read_bytes())
@@ -324,7 +320,7 @@ def test_metadata_that_cannot_be_read_demand_a_decision(partition: Path) -> None
 
 
 def test_a_topic_that_the_metadata_do_not_have_is_taken_for_compacted(partition: Path) -> None:
-    """As without metadata: a partition of another broker was put there."""
+    """An unknown topic counts as compacted, as without metadata: its partition was copied from another broker."""
     configure(partition)
     directory = partition.parent / "elsewhere-0"
     partition.rename(directory)
@@ -332,7 +328,7 @@ def test_a_topic_that_the_metadata_do_not_have_is_taken_for_compacted(partition:
 
 
 def test_why_nothing_is_cleanable(partition: Path) -> None:
-    """Clean already, too young, or in the active segment."""
+    """The reasons are: already clean, too young, in the active segment."""
     young = run(partition, "--set", f"min.compaction.lag.ms={10**15}", "--force").output
     assert "nothing is cleanable: all of it is younger than min.compaction.lag.ms, or behind a younger segment" in young
     run(partition)

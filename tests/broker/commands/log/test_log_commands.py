@@ -1,4 +1,4 @@
-"""`diamant log dump`, `stats` and `find`: what they print, their exit codes, and that they leave the files alone."""
+"""`diamant log dump`, `stats` and `find`: their output and exit codes; they leave all files unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T0 = f"t-0/{0:020d}.log"
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A log directory with two partitions of one topic, which is left as it is."""
+    """A log directory with two partitions of one topic, never changed."""
     env = RealEnv()
     path = tmp_path / "data"
     first = History()
@@ -52,7 +52,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _files_stay(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever a test runs on `data`: afterwards every byte and every time is as before."""
+    """Check that a test leaves every byte and modification time of `data` unchanged."""
     if "data" not in request.fixturenames:
         yield
         return
@@ -63,7 +63,7 @@ def _files_stay(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def content(path: Path) -> dict[str, tuple[int, bytes]]:
-    """Modification time and bytes of everything below a directory, the directories as well."""
+    """Return modification times and bytes of everything below a directory."""
     found = {str(path): (path.stat().st_mtime_ns, b"")}
     for one in path.rglob("*"):
         found[str(one)] = (one.lstat().st_mtime_ns, one.read_bytes() if one.is_file() else b"")
@@ -84,7 +84,7 @@ def json_lines(result: Result) -> list[dict[str, Any]]:
 
 
 def test_dump_prints_batches_and_records(data: Path) -> None:
-    """A line for each segment, batch and record; markers by their names."""
+    """One line for each segment, batch and record; markers have names."""
     result = run("dump", data / "t-0", "--records")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -103,7 +103,7 @@ def test_dump_prints_batches_and_records(data: Path) -> None:
 
 
 def test_dump_as_json(data: Path) -> None:
-    """One object per line with its type; bytes that are no text in base64."""
+    """One object per line with its type; bytes that are not text are base64."""
     lines = json_lines(run("dump", data / "t-0", "--records", "--json"))
     assert [line["type"] for line in lines] == [
         "segment", "batch", "record", "record", "record", "batch", "record", "batch", "record", "segment", "batch", "record"
@@ -117,7 +117,7 @@ def test_dump_as_json(data: Path) -> None:
 
 
 def test_dump_of_one_file(data: Path) -> None:
-    """An index, a checkpoint; and a file of no kind that is known, in one line."""
+    """An index and a checkpoint are dumped; an unknown kind of file is one line."""
     assert "producer id 9, first offset 3, last offset 4" in run("dump", data / T0.replace(".log", ".txnindex")).stdout
     checkpoint = run("dump", data / "cleaner-offset-checkpoint", "--json")
     assert json_lines(checkpoint)[0]["offset"] == 5
@@ -127,7 +127,7 @@ def test_dump_of_one_file(data: Path) -> None:
 
 
 def test_dump_shows_damage_and_exits_with_1(data: Path, tmp_path: Path) -> None:
-    """The line says where and why; what follows is printed all the same."""
+    """The line has place and reason, and the dump continues."""
     damaged = tmp_path / "t-0"
     damaged.mkdir()
     (damaged / f"{0:020d}.log").write_bytes((data / T0).read_bytes()[:-1])
@@ -145,7 +145,7 @@ def test_dump_shows_damage_and_exits_with_1(data: Path, tmp_path: Path) -> None:
 
 
 def test_stats_as_a_table(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row for each partition; columns without anything in them are left out; shared keys are told."""
+    """One row per partition; columns of zeros are omitted; shared keys are reported."""
     monkeypatch.setenv("COLUMNS", "200")
     result = run("stats", data)
     assert result.exit_code == 0, result.output
@@ -161,7 +161,7 @@ def test_stats_as_a_table(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stats_as_json(data: Path) -> None:
-    """One document with everything that is counted."""
+    """One document with all counts."""
     document = json.loads(run("stats", data, "--json", "--memory", "1").stdout)
     [topic] = document["topics"]
     assert (topic["topic"], topic["distinct_keys"], topic["shared_keys"]) == ("t", 3, 1)
@@ -177,13 +177,13 @@ def test_stats_as_json(data: Path) -> None:
 
 
 def test_stats_of_one_partition(data: Path) -> None:
-    """Only that one is counted, with the checkpoints above it."""
+    """One partition is counted, with the checkpoints of its parent directory."""
     [topic] = json.loads(run("stats", data / "t-0", "--json").stdout)["topics"]
     assert [partition["first_dirty_offset"] for partition in topic["partitions"]] == [5]
 
 
 def test_stats_with_problems_exits_with_1(tmp_path: Path) -> None:
-    """They are on standard error, one a line."""
+    """Problems are on standard error, one per line."""
     history = History()
     history.batch("k=1")
     history.segments[0] += b"torn"
@@ -194,7 +194,7 @@ def test_stats_with_problems_exits_with_1(tmp_path: Path) -> None:
 
 
 def test_stats_after_a_broker_that_was_killed(tmp_path: Path) -> None:
-    """Indexes that it left missing are one line and no damage; after an orderly stop each is a problem."""
+    """Missing indexes are one line after a crash; after a clean shutdown each is a problem."""
     env = RealEnv()
     for partition in range(2):
         history = History(partition=partition)
@@ -212,7 +212,7 @@ def test_stats_after_a_broker_that_was_killed(tmp_path: Path) -> None:
 
 
 def test_stats_fold_empty_partitions_of_internal_topics(tmp_path: Path) -> None:
-    """They are one line, unless --all asks for them or one is named."""
+    """They are one line, unless --all is given or one is named."""
     env = RealEnv()
     history = History()
     history.batch("k=1")
@@ -229,7 +229,7 @@ def test_stats_fold_empty_partitions_of_internal_topics(tmp_path: Path) -> None:
 
 
 def test_stats_knows_policies_from_the_metadata_log(tmp_path: Path) -> None:
-    """A topic that is not compacted has no dirty ratio, as long as it was never cleaned."""
+    """A topic that is not compacted and was never cleaned has no dirty ratio."""
     env = RealEnv()
     metadata = open_metadata_log(env, str(tmp_path), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)])
     for topic in ("compacted", "plain"):
@@ -258,7 +258,7 @@ def test_stats_knows_policies_from_the_metadata_log(tmp_path: Path) -> None:
 
 
 def test_find_a_key(data: Path) -> None:
-    """Each place with its status, on every partition."""
+    """Each record is printed with its status, on every partition."""
     result = run("find", data, "--key", "user-2")
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
@@ -270,7 +270,7 @@ def test_find_a_key(data: Path) -> None:
 
 
 def test_find_a_key_in_hexadecimal(data: Path, tmp_path: Path) -> None:
-    """With and without 0x, in base64, and from a file; JSON has base64 for what is no text."""
+    """Hexadecimal with and without 0x, base64, and a file work; JSON has base64 for bytes that are not text."""
     (tmp_path / "key").write_bytes(b"\xff")
     given = [
         ("--key-hex", "ff"),
@@ -284,7 +284,7 @@ def test_find_a_key_in_hexadecimal(data: Path, tmp_path: Path) -> None:
 
 
 def test_find_a_pattern(data: Path) -> None:
-    """In keys, values and headers; superseded records are told."""
+    """The pattern matches keys, values and headers, also of superseded records."""
     matches = json_lines(run("find", data, "--pattern", "^alice|^user-1", "--json"))
     assert [(match["offset"], match["status"], match["places"]) for match in matches] == [
         (0, "superseded", ["key", "value"]),
@@ -294,7 +294,7 @@ def test_find_a_pattern(data: Path) -> None:
 
 
 def test_finding_nothing_has_an_exit_code(data: Path) -> None:
-    """It is said on standard error, so that standard output is empty."""
+    """The message is on standard error; standard output is empty."""
     result = run("find", data, "--key", "nobody")
     assert (result.exit_code, result.stdout) == (3, "")
     assert "nothing was found" in result.stderr
@@ -312,14 +312,14 @@ def test_finding_nothing_has_an_exit_code(data: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_question_is_a_usage_error(data: Path, arguments: tuple[str, ...], message: str) -> None:
-    """Exit code 2 and what was expected."""
+    """Exit code 2 and the expected form."""
     result = run("find", data, *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
 
 
 def test_find_in_damaged_files_exits_with_1(tmp_path: Path) -> None:
-    """What could be read is printed."""
+    """Records that can be read are printed."""
     history = History()
     history.batch("k=1")
     history.segments[0] += b"torn"
@@ -334,7 +334,7 @@ def test_find_in_damaged_files_exits_with_1(tmp_path: Path) -> None:
 
 
 def test_the_keys_with_the_most_bytes(data: Path) -> None:
-    """As many as are wanted, as text and in JSON; none without the wish."""
+    """--top lists the given number of keys, as text and in JSON."""
     found = run("stats", data, "--top", "2")
     assert "t: keys with the most bytes" in found.stdout
     assert '"user-2"' in found.stdout
@@ -349,7 +349,7 @@ def test_the_keys_with_the_most_bytes(data: Path) -> None:
 
 
 def test_a_long_key_widens_no_other_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes last in its line, for the terminal to wrap; all keys are in one table."""
+    """A long key ends its line, for the terminal to wrap; all keys are in one table."""
     monkeypatch.setenv("COLUMNS", "80")
     log = tmp_path / "t-0" / f"{0:020d}.log"
     log.parent.mkdir()
@@ -366,7 +366,7 @@ COMMANDS = (("dump",), ("stats",), ("find", "--key", "k"))
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_directory_of_a_running_broker_is_refused(command: tuple[str, ...], tmp_path: Path) -> None:
-    """One line that says what to do; the broker keeps its lock, and once it has stopped the command works."""
+    """One line with the remedy; the broker keeps its lock, and after its stop the command works."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
     with Broker(config):
         for _ in range(2):
@@ -388,7 +388,7 @@ def test_a_directory_that_is_not_there_is_a_usage_error(command: tuple[str, ...]
 
 
 def test_a_file_that_cannot_be_read_is_one_line(data: Path, tmp_path: Path) -> None:
-    """An error of the operating system names the file."""
+    """The operating system's error is printed with the file."""
     checkpoint = Path(shutil.copytree(data, tmp_path / "copy")) / "log-start-offset-checkpoint"
     checkpoint.mkdir()
     result = run("find", checkpoint.parent, "--key", "k")
@@ -396,7 +396,7 @@ def test_a_file_that_cannot_be_read_is_one_line(data: Path, tmp_path: Path) -> N
 
 
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Only on standard error, and only there; without a terminal there is none."""
+    """The progress bar is on standard error, and only on a terminal."""
     with reading.progress_bar(100) as bar:
         bar.advance(50)
     assert capsys.readouterr() == ("", "")
@@ -426,13 +426,13 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     ],
 )
 def test_bytes_as_text(data_: bytes | None, text: str, json_value: object) -> None:
-    """Text only if all of it can be printed: no terminal is given control characters."""
+    """Only printable bytes are text, so a terminal gets no control characters."""
     assert bytes_text(data_) == text
     assert bytes_json(data_) == json_value
 
 
 def test_times_and_sizes_as_text() -> None:
-    """UTC with milliseconds; a time that no calendar has stays a number."""
+    """Times are UTC with milliseconds; a time beyond the calendar stays a number."""
     assert time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
     assert time_text(-1) == time_text(None) == "-"
     assert time_text(1 << 62) == str(1 << 62)

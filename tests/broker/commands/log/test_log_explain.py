@@ -1,4 +1,4 @@
-"""`diamant log explain`: on files, by the broker's rules, and without a change to them."""
+"""`diamant log explain`: explains files by the broker's rules, without changing them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def partition(tmp_path: Path) -> Path:
-    """A compacted partition of which a key has a record in each of two closed segments and two in the active one."""
+    """A compacted partition with a key's records: one in each of two closed segments, two in the active one."""
     log = make_log(RealEnv(SettableClock(START_MS)), tmp_path, cleanup_policy=frozenset({"compact"}))
     for number in range(9):
         if number in (3, 6):
@@ -47,7 +47,7 @@ def run(*arguments: str | Path) -> Result:
 
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_records_of_a_key(partition: Path, is_whole: bool) -> None:
-    """Each with what keeps it: a round is due for what is closed, the active segment holds the rest back, and for how long."""
+    """A due round is the reason in closed segments, the active segment for the others, with its end."""
     before = content(partition)
     found = run(partition.parent if is_whole else partition, "-k", "customer-42", "--json", "-s", "segment.ms=7200000")
     assert found.exit_code == 0
@@ -65,7 +65,7 @@ def test_records_of_a_key(partition: Path, is_whole: bool) -> None:
 
 
 def test_a_partition_as_a_whole(partition: Path) -> None:
-    """What keeps it from being clean, under settings to be tried; no command for a broker is named."""
+    """The reasons apply the given settings; no command for a broker is printed."""
     found = run(partition, "--set", "min.compaction.lag.ms=7200000")
     assert found.exit_code == 0
     assert "min.compaction.lag.ms=7200000" in " ".join(found.stdout.split())
@@ -75,7 +75,7 @@ def test_a_partition_as_a_whole(partition: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["prompt", "kafka"])
 def test_what_expires_in_the_clean_part_has_its_round(tmp_path: Path, mode: str) -> None:
-    """As a broker in mode prompt has one for it when its horizon comes; the files get no facts of segments for that."""
+    """Mode prompt plans a round at the horizon; no facts of segments are written for it."""
     log = make_log(RealEnv(SettableClock(START_MS)), tmp_path, cleanup_policy=frozenset({"compact"}))
     horizon_ms = START_MS + 2 * HOUR_MS
     log.append_internal(build_batch([Record(0, START_MS, b"gone", None)], delete_horizon_ms=horizon_ms))
@@ -93,7 +93,7 @@ def test_what_expires_in_the_clean_part_has_its_round(tmp_path: Path, mode: str)
 
 
 def test_the_record_at_an_offset(partition: Path) -> None:
-    """And the others of its key."""
+    """The record and all others with its key are explained."""
     found = run(partition, "--offset", "3", "--json")
     (told,) = json.loads(found.stdout)["partitions"]
     assert [one["offset"] for one in told["records"]] == [0, 3, 6, 9]
@@ -110,13 +110,13 @@ def test_the_record_at_an_offset(partition: Path) -> None:
     ],
 )
 def test_what_is_not_there_or_not_possible(partition: Path, options: list[str], code: int, words: str) -> None:
-    """The exit code tells, and a usage error says what was expected."""
+    """The exit code tells the cases apart, and a usage error has the expected form."""
     found = run(partition, *options)
     assert (found.exit_code, words in found.stderr) == (code, True)
 
 
 def test_a_copy_of_a_running_broker(partition: Path) -> None:
-    """A torn end is told as a start would, on standard error; the file keeps it."""
+    """A torn tail is reported on standard error, as at a start, and stays in the file."""
     (partition.parent / names.CLEAN_SHUTDOWN).unlink()
     last = max(partition.glob("*.log"))
     last.write_bytes(last.read_bytes()[:-5])
@@ -129,7 +129,7 @@ def test_a_copy_of_a_running_broker(partition: Path) -> None:
 
 
 def test_a_forecast_for_a_torn_copy(partition: Path) -> None:
-    """`whatif` takes a torn end for an end, too, where no broker stopped in order; after an orderly stop it is a damage."""
+    """`whatif` also accepts a torn tail after a crash; after a clean shutdown it is damage."""
     last = max(partition.glob("*.log"))
     last.write_bytes(last.read_bytes()[:-5])
     for code in (1, 0):
@@ -140,7 +140,7 @@ def test_a_forecast_for_a_torn_copy(partition: Path) -> None:
 
 
 def test_a_damage_that_a_start_refuses(partition: Path) -> None:
-    """The others are explained; the exit code says that something is missing."""
+    """The other partitions are explained, and the exit code reports the gap."""
     first = min(partition.glob("*.log"))
     data = bytearray(first.read_bytes())
     data[-1] ^= 1
@@ -152,7 +152,7 @@ def test_a_damage_that_a_start_refuses(partition: Path) -> None:
 
 
 def test_empty_partitions_of_internal_topics_are_counted_only(partition: Path) -> None:
-    """A group makes 50 of them; with --all, and in JSON, each is told."""
+    """The 50 partitions of a group's topic are counted; --all and JSON list each."""
     for number in range(3):
         empty = partition.parent / f"__consumer_offsets-{number}"
         empty.mkdir()
@@ -166,7 +166,7 @@ def test_empty_partitions_of_internal_topics_are_counted_only(partition: Path) -
 
 
 def test_without_topics_that_can_be_read_defaults_count(partition: Path) -> None:
-    """What is wrong with the metadata log is told, and the exit code says so; the partitions are explained all the same."""
+    """An unreadable metadata log is reported, with its exit code; partitions are explained by the defaults."""
     configure(partition.parent, "t", cleanup_policy="compact")
     (path,) = (partition.parent / "__cluster_metadata-0").glob("*.log")
     data = bytearray(path.read_bytes())
@@ -178,7 +178,7 @@ def test_without_topics_that_can_be_read_defaults_count(partition: Path) -> None
 
 
 def test_a_topic_that_the_metadata_log_does_not_have(partition: Path) -> None:
-    """It counts as compacted, as for `log clean` and `log whatif`, although others have their configuration there."""
+    """It counts as compacted, as for `log clean` and `log whatif`, even if other topics are in the metadata log."""
     configure(partition.parent, "other", cleanup_policy="delete")
     found = run(partition, "-k", "customer-42", "--json")
     (told,) = json.loads(found.stdout)["partitions"]

@@ -1,4 +1,4 @@
-"""`diamant log whatif`: combinations, what it prints, what it refuses, and that it leaves the files alone."""
+"""`diamant log whatif`: combinations, output and refusals; it leaves all files unchanged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOW = ("--now", str(NOW_MS))
 
 @pytest.fixture
 def data(tmp_path: Path) -> Iterator[Path]:
-    """A log directory with two partitions, which is left as it is."""
+    """A log directory with two partitions, never changed."""
     env = RealEnv()
     path = tmp_path / "data"
     for partition in range(2):
@@ -67,7 +67,7 @@ def forecasts(*arguments: str | Path) -> list[dict[str, Any]]:
 
 
 def configure(path: Path, topic: str, **configs: str) -> None:
-    """Give the directory a metadata log in which the topic has these configurations."""
+    """Write a metadata log in which the topic has these configurations."""
     metadata = open_metadata_log(RealEnv(), str(path), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)])
     values = [
         ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic, name=name.replace("_", "."), value=value)
@@ -78,7 +78,7 @@ def configure(path: Path, topic: str, **configs: str) -> None:
 
 
 def test_every_combination_is_tried(data: Path) -> None:
-    """In the order in which the values were given; the last setting changes quickest."""
+    """Combinations follow the given order; the last setting varies fastest."""
     found = forecasts(data, *NOW, "--set", "min.cleanable.dirty.ratio=0.1,1", "-s", "delete.retention.ms=0,1000")
     assert [one["settings"] for one in found] == [
         {"min.cleanable.dirty.ratio": ratio, "delete.retention.ms": retention}
@@ -89,7 +89,7 @@ def test_every_combination_is_tried(data: Path) -> None:
 
 
 def test_the_document(data: Path) -> None:
-    """It has both partitions, and each of a forecast's fields."""
+    """The document has both partitions and all fields of a forecast."""
     result = run(data, *NOW, "--mode", "kafka", "--json")
     document = json.loads(result.stdout)
     assert (document["log_directory"], document["now_ms"], document["mode"]) == (str(data), NOW_MS, "kafka")
@@ -104,7 +104,7 @@ def test_the_document(data: Path) -> None:
 
 
 def test_the_table(data: Path) -> None:
-    """One combination is told with everything that happens; times count from now."""
+    """One combination is printed with all its events; times are relative to now."""
     result = run(data / "t-0", *NOW, "--mode", "kafka", "--set", "min.compaction.lag.ms=259200000")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
@@ -117,7 +117,7 @@ def test_the_table(data: Path) -> None:
 
 
 def test_the_totals(data: Path) -> None:
-    """How much each combination frees of all partitions, in a table at the end and in JSON; one partition has no total."""
+    """The freed bytes of each combination over all partitions, in a table and in JSON; one partition has no total."""
     settings = (*NOW, "--set", "min.cleanable.dirty.ratio=0.1,1", "--mode", "kafka", "--set", "delete.retention.ms=0")
     found = json.loads(run(data, *settings, "--json").stdout)
     sums = [
@@ -142,7 +142,7 @@ def test_the_totals(data: Path) -> None:
 
 
 def test_empty_partitions_of_internal_topics_are_not_told_of(data: Path, tmp_path: Path) -> None:
-    """As in `stats`: they are counted, and listed with --all; one that has records is told of."""
+    """They are counted, and listed with --all, as in `stats`; those with records are listed."""
     data = Path(shutil.copytree(data, tmp_path / "copy"))
     directories = [data / f"__transaction_state-{index}" for index in range(3)]
     for index, directory in enumerate(directories):
@@ -159,7 +159,7 @@ def test_empty_partitions_of_internal_topics_are_not_told_of(data: Path, tmp_pat
 
 
 def test_settings_of_the_topic_count(data: Path) -> None:
-    """What the metadata log says, unless a setting says otherwise; a topic that sets no policy has Kafka's."""
+    """The metadata log applies, with --set overriding it; a topic without a policy has Kafka's default."""
     configure(data, "t", min_cleanable_dirty_ratio="1.0", cleanup_policy="compact", segment_bytes="2000000")
     assert forecasts(data, *NOW, "--mode", "kafka")[0]["waits_for"] == ["ratio", "append"]
     assert forecasts(data, *NOW, "--set", "min.cleanable.dirty.ratio=0")[0]["cleaned_ms"] == NOW_MS
@@ -169,20 +169,20 @@ def test_settings_of_the_topic_count(data: Path) -> None:
 
 
 def test_a_topic_without_a_policy_is_not_compacted(data: Path) -> None:
-    """If there is a metadata log that has the topic."""
+    """That holds if the metadata log has the topic."""
     configure(data, "t")
     assert forecasts(data, *NOW, "--set", "retention.ms=-1")[0]["waits_for"] == ["policy"]
 
 
 def test_up_to_a_time(data: Path) -> None:
-    """What comes later is left out, and told to come."""
+    """Later events are left out, and announced."""
     arguments = (data, *NOW, "--set", "min.compaction.lag.ms=259200000", "--mode", "kafka")
     (one,) = forecasts(*arguments, "--until", str(NOW_MS + DAY_MS))
     assert (one["events"], one["waits_for"]) == ([], ["time", "append"])
 
 
 def test_damage_is_told(data: Path, tmp_path: Path) -> None:
-    """With exit code 1; the other partition is forecast all the same."""
+    """Exit code 1; the other partition still has its forecast."""
     broken = tmp_path / "broken"
     RealEnv().make_dirs(str(broken))
     for partition in range(2):
@@ -202,7 +202,7 @@ def test_damage_is_told(data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_listed", [True, False])
 def test_what_cannot_be_read_is_told(data: Path, tmp_path: Path, is_listed: bool) -> None:
-    """With exit code 1 and the file's name; the other partition is forecast all the same, in both forms."""
+    """Exit code 1 and the file's name; the other partition still has its forecast, in both formats."""
     broken = tmp_path / "broken"
     shutil.copytree(data, broken)
     log = broken / "t-0" / f"{0:020d}.log"
@@ -244,19 +244,19 @@ def test_only_some_topics(data: Path, tmp_path: Path) -> None:
     ],
 )
 def test_alternatives(settings: list[str], expected: list[dict[str, str]]) -> None:
-    """Commas part them, except in brackets, as Kafka's own tools have it for lists."""
+    """Commas separate alternatives, except in brackets, as in Kafka's own tools."""
     assert combine(settings) == expected
 
 
 @pytest.mark.parametrize("settings", [["a"], ["=1"], ["a=[1,2"]])
 def test_settings_that_are_none(settings: list[str]) -> None:
-    """They are told apart from those with a wrong value."""
+    """Unknown settings and invalid values have different errors."""
     with pytest.raises(ConfigError, match="--set"):
         combine(settings)
 
 
 def test_too_many_combinations(data: Path) -> None:
-    """The limit is told, and nothing is done."""
+    """The error has the limit, and nothing runs."""
     numbers = ",".join(map(str, range(9)))
     result = run(data, "--set", f"segment.ms={numbers}", "--set", f"delete.retention.ms={numbers}")
     assert result.exit_code == 2
@@ -272,7 +272,7 @@ def test_too_many_combinations(data: Path) -> None:
     ],
 )
 def test_wrong_settings(data: Path, arguments: list[str], message: str) -> None:
-    """One line that names them."""
+    """One line with their names."""
     result = run(data, *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
@@ -280,7 +280,7 @@ def test_wrong_settings(data: Path, arguments: list[str], message: str) -> None:
 
 
 def test_a_directory_of_a_running_broker_is_refused(tmp_path: Path) -> None:
-    """One line says so."""
+    """One line with the reason."""
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)):
         result = run(tmp_path)
         assert (result.exit_code, result.stdout) == (1, "")
@@ -300,10 +300,10 @@ def test_a_directory_of_a_running_broker_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_times_for_people(after_ms: int | None, expected: str) -> None:
-    """The two largest units."""
+    """Times are printed in their two largest units."""
     assert after_text(None if after_ms is None else NOW_MS + after_ms, NOW_MS) == expected
 
 
 def test_every_reason_is_explained() -> None:
-    """Those that a forecast may give."""
+    """Each reason of a forecast has a text."""
     assert set(WAITING) == {value for name, value in vars(forecast).items() if name.startswith("WAITS_FOR_")}

@@ -21,7 +21,7 @@ expect.set_options(timeout=TIMEOUT_MS)
 
 
 def find_chromium() -> str:
-    """The browser's path; where there is none the test is skipped, and fails if CI is set."""
+    """Return the browser's path. Without a browser the test is skipped, or fails if CI is set."""
     if os.environ.get("BROWSER") == "skip":
         pytest.skip("BROWSER=skip")
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -35,7 +35,7 @@ def find_chromium() -> str:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """A browser. One for each module: as long as there is one, no test of asyncio could run in this process."""
+    """A browser per module: while it runs, no asyncio test can run in this process."""
     path = find_chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
@@ -44,14 +44,14 @@ def chromium() -> Iterator[Browser]:
 
 
 class Watch(NamedTuple):
-    """What a page did that it should not do."""
+    """Misbehaviour of a page."""
 
     errors: list[str]
     elsewhere: list[str]
 
 
 def watched(context: BrowserContext, origin: str) -> tuple[Page, Watch]:
-    """A page of which errors on the console and requests to other origins are kept."""
+    """A page that records console errors and requests to other origins."""
     page = context.new_page()
     page.set_default_timeout(TIMEOUT_MS)
     watch = Watch([], [])
@@ -75,7 +75,7 @@ def watched(context: BrowserContext, origin: str) -> tuple[Page, Watch]:
 
 @pytest.fixture
 def broker() -> Iterator[BlockingBroker]:
-    """A broker with a compacted topic of some segments, and names and values that mean harm."""
+    """A broker with a compacted topic of several segments, and malicious names and values."""
     with Broker(diamant_http_listen="127.0.0.1:0", diamant_clock="manual") as running:
         running.create_topic("users", 2, compact=True, internal_segment_bytes=2000, min_cleanable_dirty_ratio=1)
         running.create_topic("large", compact=True)
@@ -95,7 +95,7 @@ HOSTILE = "<script>document.title='harmed'</script>\u202eevil\x00"
 
 @pytest.fixture
 def page(chromium: Browser, broker: BlockingBroker) -> Iterator[Page]:
-    """A page of that broker; at the end it has had no error, and asked nobody else."""
+    """A page of that broker; at the end it must have no errors and no foreign requests."""
     assert broker.http_url is not None
     with chromium.new_context(base_url=broker.http_url, viewport={"width": 1200, "height": 900}) as context:
         page, watch = watched(context, f"http://{urlsplit(broker.http_url).netloc}")

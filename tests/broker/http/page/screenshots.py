@@ -36,7 +36,7 @@ ROUND_BYTES_PER_S = 3_000_000
 
 
 def fill(broker: BlockingBroker) -> None:
-    """Topics of a shop, and a group that reads one."""
+    """Write a shop's topics, and a group that reads one."""
     rng = random.Random(42)
     settings = {"internal_segment_bytes": 12_000, "min_cleanable_dirty_ratio": 1}
     broker.create_topic("customers", 3, compact=True, **settings)
@@ -56,7 +56,7 @@ def fill(broker: BlockingBroker) -> None:
 
 
 def fill_large(broker: BlockingBroker) -> None:
-    """A topic of which a throttled round takes some seconds."""
+    """Write a topic whose throttled round takes a few seconds."""
     rng = random.Random(7)
     broker.create_topic("sessions", 1, compact=True, internal_segment_bytes=1_500_000, min_cleanable_dirty_ratio=1)
     for number in range(20_000):
@@ -64,12 +64,12 @@ def fill_large(broker: BlockingBroker) -> None:
 
 
 def picture(data: bytes) -> str:
-    """The picture as an address."""
+    """Return a picture as a data address."""
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
 def sheet(browser: Browser, frames: Sequence[tuple[str, bytes]], path: Path) -> None:
-    """Put frames with their captions into one picture, from top to bottom."""
+    """Join frames with captions into one picture, from top to bottom."""
     page = browser.new_page(viewport={"width": SIZE["width"] + 32, "height": 100})
     rows = "".join(f"<h2>{caption}</h2><img src='{picture(data)}'>" for caption, data in frames)
     style = (
@@ -82,7 +82,7 @@ def sheet(browser: Browser, frames: Sequence[tuple[str, bytes]], path: Path) -> 
 
 
 def strips(page: Page) -> bytes:
-    """The legend and the strips, as they are."""
+    """Return the legend and the strips."""
     page.evaluate("scrollTo(0, 0)")
     top, bottom = page.locator(".legend").bounding_box(), page.locator("#strips").bounding_box()
     assert top is not None
@@ -94,7 +94,7 @@ def strips(page: Page) -> bytes:
 
 
 def views(page: Page, target: Path) -> None:
-    """One picture of each."""
+    """Take one picture of each view."""
     for name, path, pressed in VIEWS:
         page.goto(path)
         if pressed is not None:
@@ -106,7 +106,7 @@ def views(page: Page, target: Path) -> None:
 
 
 def before_and_after(browser: Browser, page: Page, target: Path) -> None:
-    """A log before a compaction and after it."""
+    """Picture a log before and after a compaction."""
     page.goto("/topics/customers")
     before = strips(page)
     page.get_by_role("button", name="Compact now").click()
@@ -116,7 +116,7 @@ def before_and_after(browser: Browser, page: Page, target: Path) -> None:
 
 
 def erasure(browser: Browser, page: Page, target: Path) -> None:
-    """From the look to the certificate."""
+    """Picture an erasure from the preview to the certificate."""
     page.goto("/forget")
     page.get_by_label("Key", exact=True).fill("customer-42")
     page.get_by_role("button", name="Look").first.click()
@@ -140,7 +140,7 @@ def erasure(browser: Browser, page: Page, target: Path) -> None:
 
 
 def history(broker: BlockingBroker, page: Page) -> None:
-    """Some samples of traffic."""
+    """Picture the history after some traffic."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for number in range(30):
         for _ in range(400 * (1 + number * 7 % 5)):
@@ -151,7 +151,7 @@ def history(broker: BlockingBroker, page: Page) -> None:
 
 
 def compaction(browser: Browser, broker: BlockingBroker, page: Page, target: Path) -> None:
-    """A round as it goes."""
+    """Picture the progress of a round."""
     page.goto("/topics/sessions")
     frames = [("Before", strips(page))]
     at_work = Thread(target=broker.compact, args=("sessions",), kwargs={"engine": "inline"})
@@ -172,7 +172,7 @@ def compaction(browser: Browser, broker: BlockingBroker, page: Page, target: Pat
 
 
 def main(directory: str) -> None:
-    """Take them all."""
+    """Take all pictures."""
     target = Path(directory)
     target.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:

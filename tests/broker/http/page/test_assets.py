@@ -14,7 +14,7 @@ TEMPLATES = Path(package.__path__[0]) / "templates"
 
 
 def test_libraries_are_the_releases_that_are_named() -> None:
-    """Each has its version, licence and checksums, and no other file of others is there."""
+    """Each library has its version, licence and checksums, and there are no other files of third parties."""
     own = {"page.css", "page.js", "charts.js", "diamant.svg", "vendored.json"}
     named = {}
     for one in json.loads((STATIC / "vendored.json").read_text()):
@@ -27,7 +27,7 @@ def test_libraries_are_the_releases_that_are_named() -> None:
 
 
 def test_templates_have_no_inline_script_or_style() -> None:
-    """The policy of the pages would not let it run."""
+    """The pages' security policy would block them."""
     for path in TEMPLATES.iterdir():
         text = path.read_text()
         assert not re.search(r"\sstyle=|\son\w+=|<style|javascript:|\|safe|autoescape false", text), path.name

@@ -1,4 +1,4 @@
-"""The page in a real browser: views open, do what they offer, and stay readable and harmless."""
+"""The page in a real browser: views work, and stay accessible and safe."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 def test_each_view_can_be_read_by_all(
     page: Page, width: int, scheme: Literal["light", "dark"], options: dict[str, Any]
 ) -> None:
-    """No violation of WCAG 2.2 AA is found, nothing is wider than the window, and nothing of a record becomes markup."""
+    """WCAG 2.2 AA finds no violation, nothing exceeds the window, and no record becomes markup."""
     page.set_viewport_size({"width": width, "height": 800})
     page.emulate_media(color_scheme=scheme)
     for view in VIEWS:
@@ -45,7 +45,7 @@ def test_each_view_can_be_read_by_all(
 
 
 def test_a_compaction_is_seen(page: Page, broker: BlockingBroker) -> None:
-    """The button has its report, and the strip shrinks without a reload."""
+    """The button shows the report, and the strip shrinks without a reload."""
     page.goto("/topics/users")
     strip = page.locator("#p0")
     expect(strip).to_contain_text("90 superseded")
@@ -67,7 +67,7 @@ def test_each_action_is_shown_as_a_command(page: Page) -> None:
 
 
 def commands_of(place: Locator) -> tuple[str, str, str]:
-    """The commands for shell, Python and curl that are shown there."""
+    """Return the shell, Python and curl commands shown."""
     shell, python, curl = (
         place.locator(f"[data-as={name}]").first.text_content() for name in ("shell", "python", "curl")
     )
@@ -78,7 +78,7 @@ def commands_of(place: Locator) -> tuple[str, str, str]:
 
 
 def test_every_form_of_every_view_shows_its_commands(page: Page) -> None:
-    """For the shell, Python and curl: in itself, or in what its preview answers. A login and filters are no actions."""
+    """Each form, or its preview, shows the shell, Python and curl commands. The login and filters have none."""
     seen = set()
     for view in VIEWS:
         page.goto(view)
@@ -106,7 +106,7 @@ def test_every_form_of_every_view_shows_its_commands(page: Page) -> None:
 
 
 def test_the_commands_of_a_look_follow_what_is_typed(page: Page) -> None:
-    """One for each topic that is chosen; a search has the same."""
+    """There is one command per chosen topic; a search has the same."""
     page.goto("/forget")
     form = page.locator("form[data-path='/forget/key']")
     page.get_by_label("Key", exact=True).fill("k'3")
@@ -132,7 +132,7 @@ def test_the_commands_of_a_look_follow_what_is_typed(page: Page) -> None:
 
 
 def test_a_failed_action_says_why(page: Page, broker: BlockingBroker) -> None:
-    """In the broker's words, beside the button."""
+    """The broker's message appears beside the button."""
     page.goto("/topics/users")
     broker.create_topic("other", 1)
     page.evaluate("document.querySelector('form.action').dataset.fields = '{\"topic\": \"other\"}'")
@@ -141,7 +141,7 @@ def test_a_failed_action_says_why(page: Page, broker: BlockingBroker) -> None:
 
 
 def test_a_key_is_erased_after_a_look(page: Page, broker: BlockingBroker) -> None:
-    """The figures of the preview are repeated and confirmed; the certificate is a page and a file, and is listed and verified."""
+    """The preview's figures are confirmed; the certificate is a page and a file, listed and verified."""
     page.goto("/forget")
     page.get_by_label("Key", exact=True).fill("k3")
     page.get_by_role("button", name="Look").first.click()
@@ -172,7 +172,7 @@ def test_a_key_is_erased_after_a_look(page: Page, broker: BlockingBroker) -> Non
 
 
 def test_records_are_redacted_after_a_look(page: Page, broker: BlockingBroker) -> None:
-    """What matches and what stays is shown before."""
+    """A preview shows the records that match and those that stay."""
     broker.create_topic("orders", 1)
     for number in range(6):
         broker.produce("orders", f'{{"customer": {number % 3}}}')
@@ -204,7 +204,7 @@ def test_a_fault_is_added_seen_and_removed(page: Page, broker: BlockingBroker) -
 
 
 def test_charts_of_the_history(page: Page, broker: BlockingBroker) -> None:
-    """Each is drawn; a topic has its own."""
+    """Every chart is drawn; a topic has its own charts."""
     page.goto("/history")
     broker.produce("users", "more", key="k")
     broker.call(broker.services.history().sample())
@@ -217,7 +217,7 @@ def test_charts_of_the_history(page: Page, broker: BlockingBroker) -> None:
 
 
 def test_a_group_and_the_tombstones_before_it(page: Page) -> None:
-    """Its lag, and the deletions that it has not read."""
+    """The group has its lag and its unread deletions."""
     page.goto("/groups")
     page.get_by_role("link", name="readers/1").click()
     expect(page.locator("main")).to_contain_text("lag 2")
@@ -226,7 +226,7 @@ def test_a_group_and_the_tombstones_before_it(page: Page) -> None:
 
 
 def test_the_filter_and_the_keyboard(page: Page) -> None:
-    """Typing filters the list; a view is reached by Tab and Enter, and the address can be shared."""
+    """Typing filters the list; Tab and Enter open a view, and its address can be shared."""
     page.goto("/topics")
     page.get_by_label("Name contains").press_sequentially("use")
     expect(page.locator("tbody tr")).to_have_count(1)
@@ -240,14 +240,14 @@ def test_the_filter_and_the_keyboard(page: Page) -> None:
 
 
 def test_the_fate_of_a_record_beside_it(page: Page) -> None:
-    """It is fetched when it is asked for."""
+    """The explanation is fetched on demand."""
     page.goto("/topics/users/0?offset=3")
     page.get_by_text("Why is it here, until when?").first.click()
     expect(page.locator(".fate").first).to_contain_text("superseded by 13")
 
 
 def test_a_search_tells_what_it_finds(page: Page) -> None:
-    """By key and by text, in one partition or all; what is found is text, and no key is in the address."""
+    """By key and by text, in one partition or all; results are text, and no key is in the address."""
     page.goto("/topics/users/0")
     page.get_by_label("for", exact=True).fill("k3")
     page.get_by_role("button", name="Search").click()
@@ -264,7 +264,7 @@ def test_a_search_tells_what_it_finds(page: Page) -> None:
 
 
 def test_a_search_is_cancelled(page: Page) -> None:
-    """By a button, which is there as long as it goes."""
+    """The button is there while the search runs."""
     page.goto("/topics/users/0")
     page.route("**/v1/find", lambda _: None)  # which never answers
     page.get_by_label("for", exact=True).fill("k3")
@@ -276,7 +276,7 @@ def test_a_search_is_cancelled(page: Page) -> None:
 
 
 def test_what_actions_show_can_be_read_by_all(page: Page) -> None:
-    """No violation of WCAG 2.2 AA in what is added to a view: a search, a fate, a change of a setting, a preview, an answer."""
+    """WCAG 2.2 AA finds no violation in results added to a view."""
 
     def check() -> None:
         found = Axe().run(page, options=AXE_OPTIONS)
@@ -309,7 +309,7 @@ def test_what_actions_show_can_be_read_by_all(page: Page) -> None:
 
 
 def test_a_large_partition_is_looked_into(page: Page, broker: BlockingBroker) -> None:
-    """By a button, with progress and a way to cancel; its strip is drawn then."""
+    """A button counts it, with progress and a way to cancel; its strip is then drawn."""
     figures, counts = broker.services.segment_figures(), broker.services.background_counts()
     figures.unasked_bytes = 100
     counts._from_s = math.inf
@@ -328,7 +328,7 @@ def test_a_large_partition_is_looked_into(page: Page, broker: BlockingBroker) ->
 
 
 def test_a_setting_is_changed(page: Page, broker: BlockingBroker) -> None:
-    """Its change is explained, and made when it is confirmed; what is refused is told."""
+    """A preview explains the change, confirmation applies it, and a refusal is shown."""
     page.goto("/topics/users")
     page.get_by_role("link", name="See and change all settings").click()
     setting = page.get_by_label("retention.ms", exact=True)
@@ -359,7 +359,7 @@ def test_the_commands_of_a_form_follow_what_is_typed(page: Page) -> None:
 
 
 def test_a_whole_value_is_downloaded(page: Page) -> None:
-    """Of a large one the beginning is shown."""
+    """A long value is shown in part."""
     page.goto("/topics/large/0")
     with page.expect_download() as download:
         page.get_by_role("link", name="download all of it").click()
@@ -367,7 +367,7 @@ def test_a_whole_value_is_downloaded(page: Page) -> None:
 
 
 def test_a_topic_that_goes_while_it_is_looked_at(page: Page, broker: BlockingBroker) -> None:
-    """The page keeps what it had, and says so."""
+    """The page keeps its content and says so."""
     page.goto("/topics/users")
     expect(page.locator("#p0")).to_contain_text("90 superseded")
     broker.call(delete_topics(broker.node.topics, ["users"]))
@@ -376,7 +376,7 @@ def test_a_topic_that_goes_while_it_is_looked_at(page: Page, broker: BlockingBro
 
 
 def test_the_clock_is_moved(page: Page, broker: BlockingBroker) -> None:
-    """By a button, if it can be."""
+    """A manual clock has buttons."""
     page.goto("/")
     before_ms = broker.clock.now_ms()
     page.get_by_role("button", name="Advance by 1 day").click()
@@ -389,7 +389,7 @@ def test_the_clock_is_moved(page: Page, broker: BlockingBroker) -> None:
 
 
 def test_it_is_read_without_javascript(chromium: Browser, broker: BlockingBroker) -> None:
-    """All that is shown is in the page itself."""
+    """All content is in the page itself."""
     with chromium.new_context(base_url=broker.http_url, java_script_enabled=False) as context:
         page = context.new_page()
         broker.call(broker.services.segment_figures().count(broker.node.topics.by_name["users"].logs[0]))
@@ -400,7 +400,7 @@ def test_it_is_read_without_javascript(chromium: Browser, broker: BlockingBroker
 
 
 def test_it_survives_a_restart(chromium: Browser, broker: BlockingBroker) -> None:
-    """Each live view says that the broker is gone, keeps what it had, and follows it when it is back."""
+    """Live views report the outage, keep their content, and resume afterwards."""
     assert broker.http_url is not None
     address = urlsplit(broker.http_url).netloc
     broker.faults.add(api="Produce", error="NOT_LEADER_OR_FOLLOWER")

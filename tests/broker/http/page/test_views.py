@@ -1,4 +1,4 @@
-"""The views without a browser: what they say, what they escape, who may see them."""
+"""The views without a browser: content, escaping and access."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOKEN = "0123456789abcdef-secret"
 
 
 class Found(NamedTuple):
-    """An answer."""
+    """A response."""
 
     status: int
     headers: Any
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with a compacted topic of some segments."""
+    """A broker with a compacted topic of several segments."""
     settings: dict[str, Any] = {"diamant_http_listen": "127.0.0.1:0", "diamant_clock": "manual"}
     async with Broker(data_dir=str(tmp_path / "data"), listen="127.0.0.1:0", **settings) as running:
         await running.create_topic("users", 2, compact=True, internal_segment_bytes=1000, min_cleanable_dirty_ratio=1)
@@ -49,7 +49,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 async def get(broker: Broker, path: str, **options: Any) -> Found:
-    """Ask for a path."""
+    """Request a path."""
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
         async with session.get(f"{broker.http_url}{path}", **options) as answer:
             return Found(answer.status, answer.headers, await answer.text())
@@ -59,7 +59,7 @@ async def get(broker: Broker, path: str, **options: Any) -> Found:
     "path", ["/", "/topics", "/topics/users", "/topics/users/0", "/topics/users/0/59", "/topics/x"]
 )
 async def test_a_view_keeps_to_itself(broker: Broker, path: str) -> None:
-    """It is not kept, not framed, and loads nothing from elsewhere."""
+    """It is not cached, not framed, and loads nothing from other sites."""
     found = await get(broker, path)
     assert found.status == (404 if path == "/topics/x" else 200)
     assert found.headers["Content-Type"] == "text/html; charset=utf-8"
@@ -77,7 +77,7 @@ async def test_a_view_keeps_to_itself(broker: Broker, path: str) -> None:
 
 
 async def test_the_list_is_filtered_sorted_and_paged(broker: Broker) -> None:
-    """By the query; what is wrong there counts as left out."""
+    """The query decides; invalid values count as missing."""
     for number in range(120):
         await broker.create_topic(f"many-{number:03}")
     names = re.compile(r'<a href="/topics/([\w-]+)">')
@@ -90,7 +90,7 @@ async def test_the_list_is_filtered_sorted_and_paged(broker: Broker) -> None:
 
 
 async def test_the_superseded_share_of_each_topic_comes_by_itself(broker: Broker) -> None:
-    """The topics on the page are counted in the background, and the live part has the shares; no other topic is read."""
+    """Topics on the page are counted in the background, and the live part has the shares; others are not read."""
     await broker.create_topic("plain")
     await broker.produce("plain", "v", key="k")
     await broker.produce("users", "v", key="k", partition=1)
@@ -114,7 +114,7 @@ async def test_the_superseded_share_of_each_topic_comes_by_itself(broker: Broker
 
 
 async def test_a_large_partition_is_counted_in_the_background_or_on_request(broker: Broker) -> None:
-    """Its strip is grey, and says how far that is; a button has it done now."""
+    """Its strip is grey and shows the progress; a button counts it at once."""
     figures, counts = broker.services.segment_figures(), broker.services.background_counts()
     figures.unasked_bytes = 100
     counts._from_s = math.inf
@@ -131,7 +131,7 @@ async def test_a_large_partition_is_counted_in_the_background_or_on_request(brok
 
 
 async def test_what_comes_from_outside_is_text(broker: Broker) -> None:
-    """Keys, values, headers and names of topics that are not there."""
+    """Keys, values, headers and unknown topic names are escaped."""
     await broker.produce("users", HOSTILE, key=HOSTILE, partition=1, headers={"h": HOSTILE})
     found = await get(broker, "/topics/users/1")
     assert "<script>alert" not in found.text
@@ -141,7 +141,7 @@ async def test_what_comes_from_outside_is_text(broker: Broker) -> None:
 
 
 async def test_values_as_people_read_them(broker: Broker) -> None:
-    """JSON in lines, bytes in hexadecimal, of a large one the beginning and how much is left."""
+    """JSON is indented, bytes are hexadecimal, and long values are cut with their remaining size."""
     assert text_of(b'{"a":1}') == '{"a": 1}'
     assert text_of(b'{"a": "%s"}' % (b"x" * 200)).startswith('{\n  "a": "x')
     assert text_of(b"\xff\x00") == "ff 00"
@@ -160,7 +160,7 @@ async def test_values_as_people_read_them(broker: Broker) -> None:
 
 
 async def test_records_from_an_offset_and_a_time(broker: Broker) -> None:
-    """The first is the one at or after; beyond the end there are none."""
+    """The first record is at or after it; beyond the end there are none."""
     first = re.compile(r'id="o(\d+)"')
     assert first.findall((await get(broker, "/topics/users/0?offset=17")).text)[0] == "17"
     assert len(first.findall((await get(broker, "/topics/users/0")).text)) == 50
@@ -174,7 +174,7 @@ async def test_records_from_an_offset_and_a_time(broker: Broker) -> None:
 
 
 async def test_the_fate_of_a_record(broker: Broker) -> None:
-    """All of its key, with what holds each, in words."""
+    """All records of its key are listed, with the reasons in words."""
     found = await get(broker, "/topics/users/0/5")
     assert re.search(r"superseded</strong> by <a [^>]*>15</a>", found.text)
     assert (await get(broker, "/topics/users/0/99")).status == 404
@@ -183,7 +183,7 @@ async def test_the_fate_of_a_record(broker: Broker) -> None:
 
 
 async def test_strips_follow_what_happens(broker: Broker) -> None:
-    """A stream sends the strips, and again when they have changed; it ends with the topic."""
+    """A stream sends the strips at each change, and ends with the topic."""
     async with aiohttp.ClientSession() as session, asyncio.timeout(TIMEOUT_S):
         async with session.get(f"{broker.http_url}/live/topics/users?scale=100000") as answer:
             assert answer.headers["Content-Type"] == "text/event-stream"
@@ -206,7 +206,7 @@ async def test_strips_follow_what_happens(broker: Broker) -> None:
 
 
 async def test_a_setting_is_explained_before_it_is_changed(broker: Broker) -> None:
-    """With its documentation; the preview says what retention would remove, and what is refused is said in Kafka's words."""
+    """The preview says what retention would remove; a refusal has Kafka's words."""
     assert "How long a compacted topic keeps a tombstone" in (await get(broker, "/topics/users/settings")).text
     async with aiohttp.ClientSession() as session:
 
@@ -232,7 +232,7 @@ async def test_a_setting_is_explained_before_it_is_changed(broker: Broker) -> No
 
 
 async def test_the_history_has_the_last_rounds(broker: Broker) -> None:
-    """Each with what it removed, by reason; before any the page says that there is none."""
+    """Each round has its removals by reason; without rounds the page says so."""
     assert "None since the start of the broker" in (await get(broker, "/history")).text
     await broker.compact("users")
     await broker.services.history().sample()
@@ -242,7 +242,7 @@ async def test_the_history_has_the_last_rounds(broker: Broker) -> None:
 
 
 async def test_a_segment_in_quarantine_is_shown_as_such(broker: Broker) -> None:
-    """On the topic's page beside its strip, with file and position, and on the overview; the others are cleaned."""
+    """The strip and the overview have its file and position; other segments are cleaned."""
     log = broker.node.topics.by_name["users"].logs[0]
     file = log.env.open(log.segments[1].path)
     file.pwrite(b"\xff\xff", 70)
@@ -258,7 +258,7 @@ async def test_a_segment_in_quarantine_is_shown_as_such(broker: Broker) -> None:
 
 
 async def test_a_partition_in_trouble_says_so(broker: Broker) -> None:
-    """One that takes no writes, and one that could not be opened."""
+    """One takes no writes, another could not be opened."""
     broker.node.topics.by_name["users"].logs[0].write_failure = OSError("no space left")
     broker.node.directory.failures.append(LoadFailure("users", 7, CorruptLog("/data/users-7", 0, "a hole")))
     text = (await get(broker, "/topics/users")).text
@@ -267,7 +267,7 @@ async def test_a_partition_in_trouble_says_so(broker: Broker) -> None:
 
 
 async def test_streams_are_bounded_and_end_with_the_broker(broker: Broker) -> None:
-    """One more than there may be is told why it is not live; a stop waits for none."""
+    """Beyond the limit a notice gives the reason; a stop waits for no stream."""
     async with aiohttp.ClientSession() as session, asyncio.timeout(TIMEOUT_S), AsyncExitStack() as opened:
         answers = [
             await opened.enter_async_context(session.get(f"{broker.http_url}/live/overview"))
@@ -283,7 +283,7 @@ async def test_streams_are_bounded_and_end_with_the_broker(broker: Broker) -> No
 
 
 async def test_the_token_keeps_records_from_view(tmp_path: Path) -> None:
-    """A form asks for it; a cookie that no script and no other site gets hold of has it from then on."""
+    """A form takes the token; a cookie out of reach of scripts and other sites keeps it."""
     path = tmp_path / "token"
     path.write_text(TOKEN)
     path.chmod(0o600)
@@ -313,12 +313,12 @@ async def test_the_token_keeps_records_from_view(tmp_path: Path) -> None:
 
 
 async def test_other_names_get_no_page(broker: Broker) -> None:
-    """A site whose name was made to point here reads nothing."""
+    """DNS rebinding gets no page."""
     assert (await get(broker, "/", headers={"Host": "evil.example"})).status == 403
 
 
 async def test_a_strip_shows_the_round_in_progress(broker: Broker) -> None:
-    """Its segments are hatched and named, what it has written stands below them, and what a round has freed is a ghost."""
+    """Its segments are hatched, its outputs are drawn below, and freed space is outlined."""
     log = broker.node.directory.logs["users", 0]
     bases = [segment.base_offset for segment in log.segments]
     round_ = RoundStatus("users", 0, "process", "", log.size, 0, 0, 0, bases[1], bases[3])
