@@ -1,7 +1,7 @@
 """The deletion of topics: from the metadata log and from memory.
 
 `storage/directory/log_directory` renames the directories of partitions;
-`pending_deletions` removes them after `file.delete.delay.ms`.
+`removal_queue` removes them after `file.delete.delay.ms`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A log directory: its lock, clean-shutdown mark and checkpoints; its partitions, their deletion, and copies of it."""
+"""A log directory: its lock, clean-shutdown mark and checkpoints; opening, renaming and removing partitions; copies."""

@@ -17,7 +17,7 @@ from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.directory.checkpoint_files import CheckpointFiles, CheckpointState
-from diamant.storage.directory.pending_deletions import PendingDeletions
+from diamant.storage.directory.removal_queue import RemovalQueue
 from diamant.storage.env.env import Env, Lock
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.log.append_checks import Validation
@@ -64,7 +64,7 @@ class LogDirectory:
         self.on_index_damaged: Callable[[Log, Segment], object] | None = None
         self._producer_expiration_ms = producer_expiration_ms
         self._lock = lock
-        self.deletions = PendingDeletions(env)
+        self.deletions = RemovalQueue(env)
         self.checkpoint_files = CheckpointFiles(env, path)
         self._left: set[TopicPartition] = set()
         """Deleted partitions whose directories could not be renamed; new ones must not find them. Bound: one per directory."""

@@ -1,4 +1,4 @@
-"""Delayed removal of unused files and directories."""
+"""Queue of the files and directories that are removed after a delay; others have renamed them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_AT_ONCE = 1000
 """Number of queued paths removed at a time: about 1 ms."""
 
 
-class PendingDeletions:
+class RemovalQueue:
     """The queue of a log directory. The loop thread owns it; `remove` may run in any thread."""
 
     def __init__(self, env: Env) -> None:
