@@ -1,1 +1,1 @@
-"""Configuration: the tables of configurations, and `BrokerConfig`."""
+"""Configuration: tables of configurations, their values parsed and checked, and `BrokerConfig`."""
