@@ -62,7 +62,7 @@ def explained(error: Exception, bootstrap: str) -> str:
     if listed is None:
         return str(error)
     option = "" if bootstrap == default_bootstrap() else f" -b {shlex.quote(bootstrap)}"
-    return f"{error}. To list them: diamant {listed} list{option}"
+    return f"{error}. To list all {listed}s: diamant {listed} list{option}"
 
 
 def _login(user: str) -> Login:

@@ -9,8 +9,8 @@
         sys.exit(EXIT_DONE if ... else EXIT_NOT_SO)
 
 Exit codes: 0 done; 1 failed (no broker, an error in it, or a timeout); 2 usage, or an argument that the broker refuses; 3 the
-answer is no, or not yet; 4 nothing was found to remove; 130 Ctrl-C. Ctrl-C ends no job in the broker, so the command names the
-job that continues.
+requested state is not reached (yet); 4 nothing was found to remove; 130 Ctrl-C. Ctrl-C ends no job in the broker, so the command
+names the job that continues.
 
 Also prints the reasons why a certificate has no claim about partitions, each place once.
 """
@@ -204,7 +204,7 @@ class OutputFile(click.Path):
 
 
 def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None, problem: str = "") -> bool:
-    """Write the certificate of an answer to the requested files, as JSON and as a page.
+    """Write a response's certificate to the requested files, as JSON and as a page.
 
     `problem`: why the certificate fails its signature check; the page prints it.
     Returns False after a failure, with an error on standard error. The work itself is done, so other output still follows.

@@ -66,7 +66,7 @@ def segments_of(asked: Asked, topic: str, partition: int | None) -> Mapping[str,
 
 
 def of_fields(found: Mapping[str, Any]) -> list[DrawnPartition]:
-    """Return the partitions of an answer of POST /v1/segments."""
+    """Return the partitions in a response of POST /v1/segments."""
     return [
         DrawnPartition(
             str(one["partition"]), [DrawnSegment(segment["bytes"], segment["counts"]) for segment in one["segments"]]

@@ -27,7 +27,7 @@ async def count(call: Call) -> TopicRecords:
 
 
 async def segments(call: Call) -> Mapping[str, Any]:
-    """Count the records of each segment, for the first partitions of `UNASKED_BYTES` in total, or for all."""
+    """Count the records of each segment, for partitions of up to `UNASKED_BYTES` in total, or for all."""
     left = UNASKED_BYTES
     logs = call.services.explain().logs(call.fields["topic"], call.fields["partition"])
     counted = []

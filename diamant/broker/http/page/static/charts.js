@@ -1,4 +1,4 @@
-// The charts of the history, drawn by uPlot, and drawn again with every sample.
+// The charts of the history, drawn by uPlot and redrawn with every sample.
 "use strict";
 
 const charts = [];
@@ -46,7 +46,7 @@ function draw(figure, history) {
     ],
     axes: [{ ...axis, values: (_, times) => times.map((time) => clock(time, times[1] - times[0] < 60)) }, { ...axis, size: 70, values: (_, values) => values.map((value) => short(value, unit)) }],
     scales: { x: { range: (chart, first, last) => {
-      const end = chart.data[0].length > 1 ? last : first; // of a single point uPlot would make years
+      const end = chart.data[0].length > 1 ? last : first; // uPlot would stretch a single point to years
       return [Math.min(first, end - 120), end];
     } }, y: { range: (_, least, most) => [0, most > 0 ? most * 1.1 : 1] } },
   };

@@ -1,7 +1,7 @@
-// Live parts, and actions: each is a call of /v1 with JSON, so no other site can make one.
+// Live parts and actions. Each action is a call of /v1 with JSON, which no other site can make.
 "use strict";
 
-// An EventSource that rests while its tab is hidden (a browser has six connections to a broker in all), and comes again after errors.
+// An EventSource that pauses while its tab is hidden (a browser has six connections to a broker in total), and retries after errors.
 class TabSource {
   constructor(url) {
     this.url = url;
@@ -48,7 +48,7 @@ class TabSource {
     document.removeEventListener("visibilitychange", this.look);
   }
 
-  // A part has come: the broker is there, and the page is live.
+  // A part has arrived: the broker answers, and the page is live.
   listen(type, listener) {
     this.source.addEventListener(type, (event) => {
       this.notice = "";
@@ -77,7 +77,7 @@ document.documentElement.classList.add("js");
 
 htmx.createEventSource = (url) => new TabSource(url);
 
-// JSON as it is in a file: JavaScript would round its large integers, and a signature is over all digits.
+// JSON copied verbatim from a file: JavaScript would round large integers, and a signature covers all digits.
 class Verbatim {
   constructor(text) {
     JSON.parse(text);
@@ -122,7 +122,7 @@ async function carryOut(method, path, fields, tell) {
   return found;
 }
 
-// Ends a job that leaves nothing half-done.
+// Cancels a job, if it can be cancelled.
 function cancelButton(jobId) {
   const button = document.createElement("button");
   button.type = "button";
@@ -135,7 +135,7 @@ function cancelButton(jobId) {
   return button;
 }
 
-// What was typed into a form, as the API has it.
+// The values typed into a form, in the API's form.
 async function typedIn(form) {
   const found = {};
   for (const field of form.elements) {
@@ -157,7 +157,7 @@ async function typedIn(form) {
   return found;
 }
 
-// A part of the page that the broker has made: it has escaped what is in it.
+// Part of a page, made and escaped by the broker.
 async function html(path, fields) {
   const answer = await fetch(path, {
     method: "POST",
@@ -169,7 +169,7 @@ async function html(path, fields) {
   return answer.text();
 }
 
-// What an answer says, in a sentence or two.
+// A summary of a response, in a sentence or two.
 function summary(found) {
   if (found.outcome) return `Verified: ${found.outcome}.`;
   if (Array.isArray(found.rolled)) return `${found.rolled.length} closed.`;
@@ -203,7 +203,7 @@ document.addEventListener("submit", async (event) => {
   const form = event.target;
   if (!form.dataset.path) return;
   event.preventDefault();
-  // Beside it if the answer has forms, which a form cannot hold.
+  // Beside the form if the response has forms, since forms cannot be nested.
   const outcome = form.querySelector(".outcome") || form.nextElementSibling;
   const button = form.querySelector("button");
   const tell = (text, isFailed, jobId) => {
@@ -224,7 +224,7 @@ document.addEventListener("submit", async (event) => {
     if (form.classList.contains("login")) return location.reload();
     const shown = document.createElement("pre");
     shown.tabIndex = 0;
-    const { certificate, ...rest } = found; // it is linked; here its integers would be rounded
+    const { certificate, ...rest } = found; // the certificate is linked; its integers would be rounded here
     shown.textContent = JSON.stringify(rest, null, 2);
     const all = document.createElement("details");
     const name = document.createElement("summary");
@@ -251,14 +251,14 @@ document.addEventListener("click", async (event) => {
     button.textContent = "Copied";
     setTimeout(() => (button.textContent = "Copy"), 1500);
   } catch {
-    getSelection().selectAllChildren(shown); // by Ctrl-C then: the browser does not let pages of this address copy
+    getSelection().selectAllChildren(shown); // for Ctrl-C: the browser does not let pages of this address copy
   }
 });
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const inPython = (value) => (value === true ? "True" : JSON.stringify(value));
 
-// A form's commands follow what is typed into it.
+// A form's commands follow its typed values.
 async function showCommands(form) {
   const fields = await typedIn(form);
   const list = Object.entries(fields);
@@ -274,7 +274,7 @@ async function showCommands(form) {
   set("curl", `curl ${location.origin}${form.dataset.path} -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(fields))}`);
 }
 
-// Looks are made of the page's own paths; these calls of the API, one for each topic, tell the same.
+// Previews use the page's own paths. The shown calls of the API, one per topic, return the same.
 const LOOKS = {
   explain({ topics, key = { text: "KEY" } }) {
     const [form, text] = Object.entries(key)[0];
@@ -316,7 +316,7 @@ document.addEventListener("input", (event) => {
 
 // -- the search ---------------------------------------------------------------------------------------------------------
 
-// Text that shows what it is: no control characters, nothing that turns the direction of writing.
+// Text without control characters and without changes of the writing direction.
 const plain = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (one) => `\\u${one.codePointAt(0).toString(16).padStart(4, "0")}`);
 
 function textOf(data, size, shown) {
@@ -354,7 +354,7 @@ async function* linesOf(answer) {
 
 const MAX_ROWS = 1000;
 
-// What a search asks for.
+// The fields of a search.
 function searched(form) {
   const { topic, partition } = form.dataset;
   const what = form.elements.what.value || "TEXT";
