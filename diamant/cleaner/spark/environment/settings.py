@@ -14,7 +14,7 @@ START_S = 12.0
 CORE_BYTES_PER_S = 150e6
 """Rate of one executor core, for both passes and the shuffle: a third of the process runner's rate. Measurements gave two
 thirds with large records, and a quarter with tiny records that are all kept. Figures:
-docs/reference/measurements-cleaning.md."""
+docs/reference/measurements-spark.md."""
 PROCESS_BYTES_PER_S = 470e6
 """Rate of the process runner."""
 
