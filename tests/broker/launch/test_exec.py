@@ -115,7 +115,7 @@ def test_topics_and_seeds_are_there_when_the_child_begins(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("[]", "expected an object"),
         ('{"key": "k"}', "topic"),
         ('{"topic": "users", "kee": "k"}', "'kee'"),
