@@ -37,7 +37,7 @@ def find_special(
 ) -> tuple[int64_t, int64_t, cython.bint]:
     """Write the hashed rows that need individual examination to `found`.
 
-    Returns (their number, data records, True if there may be a tombstone without a horizon). These are batches that are not
+    Returns (their number, data records, True if there may be a tombstone without a horizon). The rows are batches that are not
     data, have no records, belong to a transaction, or may have a tombstone with a horizon.
     """
     special: int64_t = 0

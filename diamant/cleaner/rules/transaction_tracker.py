@@ -16,7 +16,7 @@ from diamant.storage.segments.txn_index import AbortedTxn
 
 
 class TransactionTracker:
-    """State by producer id. Memory grows with the number of producers that have transactions at the same offsets."""
+    """State by producer id. Memory grows with the number of producers whose transactions overlap."""
 
     __slots__ = ("_aborted", "_committed", "_pending", "_sequence", "has_met_any")
 

@@ -130,7 +130,7 @@ class ChildProcess:
             self._stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     async def receive(self, timeout_s: float | None = None) -> Message | None:
-        """Return the next message; None if the child closed its output. Raises TimeoutError; ValueError if it is not JSON."""
+        """Return the next message; None if the child closed its output. TimeoutError; ValueError if it is too long or no JSON."""
         line = await self._messages.line(timeout_s)
         if line is None:
             return None

@@ -115,7 +115,7 @@ class LeaderEpochs:
 
     Entries `(epoch, start offset)`, both ascending. Changes stay in memory until `sync` writes the file. Every flush calls
     `sync` before the recovery point advances, and so does the log's close. After a crash, lost epochs are rebuilt from the
-    batches above the recovery point. (Kafka writes at each change, which costs an fsync per partition and start.) Owned by
+    batches from the recovery point on. (Kafka writes at each change, which costs an fsync per partition and start.) Owned by
     one thread; only `sync` may run in another.
     """
 

@@ -210,7 +210,7 @@ class MetadataLog:
             if isinstance(record, BeginTransactionRecord | EndTransactionRecord):
                 # Within one batch they have no effect: the batch is atomic anyway.
                 if isinstance(record, BeginTransactionRecord) == is_in_transaction:
-                    raise InconsistentMetadata(f"{record!r}: transactions may not be nested, nor end twice")
+                    raise InconsistentMetadata(f"{record!r}: transactions must begin and end alternately")
                 is_in_transaction = not is_in_transaction
             elif isinstance(record, FeatureLevelRecord):
                 reason = unsupported_feature(record.name, record.feature_level)

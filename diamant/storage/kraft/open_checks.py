@@ -40,7 +40,7 @@ def check_topic_id(env: Env, directory: str) -> None:
 
 
 def check_writable(directory: str, loaded: LoadedMetadata, properties: MetaProperties) -> None:
-    """Raise StorageError, with the reasons, for a readable log that this node alone cannot continue."""
+    """Raise StorageError, with the first reason, for a readable log that this node alone cannot continue."""
     reason = next(_objections(loaded, properties), None)
     if reason is not None:
         raise StorageError(f"{directory}: {reason}")

@@ -11,7 +11,7 @@ The batch at an entry's `position` has the entry's `offset` as its LAST offset. 
 
 Memory: during appends the entries are in two arrays, 8 bytes per entry (2 MiB for a full 1 GiB segment at the default
 interval, `segment.index.bytes` at most). Other indexes keep a few numbers and search the file through `Env.view_file`.
-`flush` writes appended entries to the file; entries lost in an earlier crash are rebuilt by recovery.
+`flush` writes appended entries to the file; a crash before it loses them, and recovery rebuilds them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ to three of them nested; hexadecimal (also as 0x1a2b and \x1a\x2b), base64, base
 a number, one of 16 bytes as a UUID. Values are known by their digests only: they are recognised byte by byte, plain or encoded,
 from `needles.MIN_BYTES` bytes on.
 
-Runs in no thread and keeps nothing. A text has 1,000 letters at most.
+Starts no thread and keeps nothing. A text has 1,000 letters at most.
 """
 
 from __future__ import annotations
