@@ -11,7 +11,7 @@ Facts of larger segments are filed, and collected again if they do not belong to
         4   uint32   CRC-32C of the rest                      this and the rest only if the JSON has "keys"
         m            the filter of the segment's keys, see `key_filter`
 
-Integers are big-endian. If a file is lost or damaged, the segment's headers are read again, and the next round rewrites all of it.
+Integers are big-endian. A lost or damaged file costs a read of the segment's headers, and the next round rewrites the segment.
 """
 
 from __future__ import annotations

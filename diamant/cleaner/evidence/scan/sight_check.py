@@ -45,7 +45,9 @@ class SightCheck:
             reason = str(error.strerror or error)
             if error.filename:
                 reason += f": {os.fsdecode(error.filename).removeprefix(f'{self._directory}/')}"
-            self.blind = f"the known positives, which prove that the scan sees, could not be written, so nothing is certain: {reason}"
+            self.blind = (
+                f"known positives, which prove that the scan sees, could not be written; nothing is certain: {reason}"
+            )
             self._is_over = True
 
     def look(self, files: Iterable[FoundFile], reader: FileReader, engine: SearchEngine) -> None:
