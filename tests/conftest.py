@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,16 @@ LONGEST = (
     "test_bench.py", "test_docker_steps.py",
 )  # fmt: skip
 """Modules that take a processor for half a minute, the longest first."""
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A directory of the test's own: in memory, or on the disk where that matters (`files_in_memory`)."""
+    if effort.is_quick() or not files_in_memory.belongs_on_disk(request.path):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="diamant-test-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
 
 
 @pytest.fixture
@@ -121,5 +132,4 @@ def pytest_configure(config: pytest.Config) -> None:
     # A deadline for each example would fail by chance on a busy machine; tests/time_limits.py has one for each test.
     settings.register_profile("diamant", max_examples=effort.examples(100), deadline=None)
     settings.load_profile("diamant")
-    if is_quick:
-        files_in_memory.use()
+    files_in_memory.use()

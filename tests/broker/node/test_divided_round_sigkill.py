@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -138,9 +140,14 @@ async def clean(directory: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
-    """A log without any cleaning."""
-    place = tmp_path_factory.mktemp("filled")
+def filled() -> Iterator[Filled]:
+    """A log without any cleaning; on the disk, where copies of it are linked."""
+    with tempfile.TemporaryDirectory(prefix="diamant-test-") as directory:
+        yield filled_in(Path(directory))
+
+
+def filled_in(place: Path) -> Filled:
+    """See above."""
     asyncio.run(fill(place / "old"))
     old = content(place / "old")
     assert sum(map(len, old.values())) >= WORTH_BYTES
