@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cleaner.spark.cluster import JAVA_OPTIONS
+
 PROJECTS = Path(__file__).resolve().parents[2] / "examples" / "tests"
 COMMANDS = {
     "pytest": [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
@@ -64,6 +66,7 @@ def test_a_project_passes(name: str, tmp_path: Path) -> None:
     environment = os.environ | {
         "GOFLAGS": "-mod=readonly",
         "GOTOOLCHAIN": "local",
+        "JDK_JAVA_OPTIONS": JAVA_OPTIONS,
         "PYTHONPATH": str(PROJECTS.parents[1]),
     }
     if name in FETCHES:
