@@ -201,8 +201,8 @@ class Erasures:
         for log in logs:
             if not log.config.is_compacted:
                 raise NotPossible(
-                    f"{log.topic} is not compacted, so a tombstone removes nothing from it: set cleanup.policy=compact or "
-                    "compact,delete, wait for its retention, or redact the records"
+                    f"{log.topic} is not compacted, so a tombstone removes nothing from it: set cleanup.policy=compact "
+                    "(or compact,delete), wait for its retention, or redact the records"
                 )
         most = max((log.config.max_message_bytes for log in logs), default=len(key))
         if len(key) > most:
