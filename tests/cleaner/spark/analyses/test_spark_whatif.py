@@ -119,7 +119,7 @@ def test_it_has_the_options_of_the_local_command() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["s3://name:secret@bucket/logs"], "s3://bucket/logs: segments are opened in place"),
+        (["s3://name:secret@bucket/logs"], "s3://bucket/logs: the cleaner opens segments in place"),
         (["http://somewhere/logs"], "expected a path, file: or s3:, got the scheme http:"),
         (["{data}/nowhere"], "does not exist"),
         (["file://{data}", "--set", "segment.ms=soon"], "soon"),

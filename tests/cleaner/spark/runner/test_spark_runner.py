@@ -345,7 +345,7 @@ async def test_a_job_of_which_no_task_ends_is_given_up(log: Log, monkeypatch: py
     inline = InlineRunner(log.env)
     runner = SparkRunner(log.env, LOCAL, inline, program=FAKE)
     assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
-    assert "no task on local[2] has come to its end for 0.5 s (rewrite)" in str(runner.last_failure)
+    assert "no task on local[2] has ended for 0.5 s (rewrite)" in str(runner.last_failure)
     assert runner.driver_pid is None
     assert not leftovers(log)
     assert not directories(log)
