@@ -32,7 +32,7 @@ class Rows:
     data: memoryview
     """The reader's buffer."""
     rows: memoryview[int]
-    """int64[FIELDS, n], see `kernels.fields`; positions count from the start of `data`."""
+    """int64[FIELDS, n], see `kernels.constants.fields`; positions count from the start of `data`."""
     count: int
     """Rows in use, at least one."""
     together: int

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env
 
 OLD_FORMAT = 2
-"""STEP of rows of magic 0 and 1 that must be mapped, beside `offset_map.SKIP` and `MAP`; after conversion it is MAP."""
+"""STEP of rows of magic 0 and 1 that must be mapped, beside `tuples.SKIP` and `MAP`; after conversion it is MAP."""
 
 
 class RowRecords:

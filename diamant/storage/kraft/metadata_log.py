@@ -253,7 +253,7 @@ class MetadataLog:
         return True
 
     def prepare_snapshot(self) -> PreparedSnapshot:
-        """Encode a snapshot of the image; roll the segment if it is large, which blocks for the disk."""
+        """Take a snapshot of the image; roll the segment if it is large, which blocks for the disk."""
         self._files.check_usable()
         now_ms = self._env.clock.now_ms()
         voters = self._voters if self._kraft_version else None

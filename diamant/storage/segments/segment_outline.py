@@ -21,7 +21,7 @@ class IndexOutline(NamedTuple):
 
 
 class SegmentOutline(NamedTuple):
-    """Outline of a segment. It excludes the transaction index, which is read when needed."""
+    """Outline of a segment. It excludes the entries of the transaction index, which are read when needed."""
 
     size: int
     """Bytes of the `.log` file."""
