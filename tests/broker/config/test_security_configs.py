@@ -296,7 +296,7 @@ def test_a_text_that_holds_no_acls_is_refused(text: str) -> None:
 
 def test_an_acl_that_cannot_be_is_refused_at_once() -> None:
     """The error is raised before the start of the broker."""
-    with pytest.raises(ConfigError, match=r"diamant\.acls: 'LOOK' is no operation"):
+    with pytest.raises(ConfigError, match=r"diamant\.acls: 'LOOK' is not a known operation"):
         BrokerConfig(acls=["User:alice LOOK topic users"])
 
 

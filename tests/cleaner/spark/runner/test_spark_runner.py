@@ -229,20 +229,22 @@ async def test_a_driver_is_kept_for_the_next_round(log: Log, tmp_path: Path, tem
     turns = SparkTurns(settings)
     first = SparkRunner(log.env, settings, turns=turns, program=FAKE)
     second = SparkRunner(other.env, settings, turns=turns, program=FAKE)
-    pids = []
+    used = []
     for runner, one in ((first, log), (second, other), (first, log)):
-        round_ = asyncio.create_task(runner.run(plan_of(one), on_output=Swapper(one)))
-        await wait_until(lambda: runner.driver_pid is not None or round_.done(), WAIT_S)  # noqa: B023
-        pids.append(runner.driver_pid)
-        assert (await round_).runner == "spark"
+        pids = set()
+        # Asked all the time, also while a driver is at work.
+        result = await runner.run(plan_of(one), on_output=Swapper(one), check_done=lambda: pids.add(runner.driver_pid))  # noqa: B023
+        assert result.runner == "spark"
         assert not leftovers(one)
         assert not directories(one)
-    assert len(set(pids)) == 1
+        used.append(pids - {None})
+    (pid,) = used[0]
+    assert used == [{pid}] * 3
     assert len(os.listdir(temporary_files)) == 1
     await first.close()
     await second.close()
-    assert pids[0] is not None
-    assert not is_group_alive(pids[0])
+    assert pid is not None
+    assert not is_group_alive(pid)
     assert not os.listdir(temporary_files)
 
 
