@@ -182,17 +182,22 @@ async def test_a_megabyte_is_cleaned_inline_and_quickly(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_larger_log_is_cleaned_by_a_worker(tmp_path: Path) -> None:
-    """In a separate process, which ends with the broker."""
+    """In a separate process, which ends with the broker, and leaves the first processor to it."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", min_cleanable_dirty_ratio="1", retention_ms="-1")
         for batch in range(90):
             await produce(wire, "t", *(f"k{index}=" + f"{batch}" * 5000 for index in range(10)))
         await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
         broker.node.topics.log("t", 0).roll()
-        report = await (await broker.services.cleaning.service()).request(("t", 0))
+        cleaner = await broker.services.cleaning.service()
+        report = await cleaner.request(("t", 0))
         assert report.error is None
         assert report.result is not None
         assert report.result.runner == "process"
+        (pid,) = (runner.worker_pid for runner in cleaner.slots.process_runners)
+        assert pid is not None
+        allowed = sorted(os.sched_getaffinity(0))
+        assert sorted(os.sched_getaffinity(pid)) == (allowed[1:] or allowed)
         assert [(key, value[:2]) for _, key, value in await read(wire, "t")] == [
             (f"k{index}", "89") for index in range(10)
         ]
