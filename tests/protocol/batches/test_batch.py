@@ -13,7 +13,6 @@ from diamant.protocol.batches.batch import crc_is_valid, iter_headers, set_base_
 from diamant.protocol.batches.header import MAX_SEQUENCE, BatchHeader, add_to_sequence, parse_header
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
-from tests import naive
 from tests.builder import TIMESTAMP, make_batch, make_log, make_message, make_records, make_wrapper, with_header
 
 # A record null -> "hello", as Kafka's own classes write it.
@@ -104,13 +103,6 @@ def test_any_flipped_bit_past_the_crc_fails_it() -> None:
 def test_crc_of_an_impossible_size_is_invalid(size: int) -> None:
     """An impossible size, or one beyond the buffer, is False without a read."""
     assert not crc_is_valid(GOLDEN_PLAIN, 0, size)
-
-
-def test_crc_agrees_with_the_bitwise_one() -> None:
-    """The library's CRC-32C has the standard's check value."""
-    assert naive.crc32c(b"123456789") == 0xE3069283
-    batch = make_batch("a=1", "b=2", producer_id=5, producer_epoch=0, base_sequence=0)
-    assert naive.parse_batch(bytes(batch)).producer_id == 5
 
 
 def test_crc_of_old_magics() -> None:

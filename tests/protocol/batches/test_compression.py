@@ -153,11 +153,6 @@ def test_bytes_behind_the_end_are_ignored_or_refused(codec: int, rest: bytes) ->
     assert decompress(LZ4, with_checksum, ignores_rest=False) == b"hello"
 
 
-def test_gzip_is_read_by_others() -> None:
-    """One member is written, which Python's gzip reads."""
-    assert gzip.decompress(compress(GZIP, SAMPLE)) == SAMPLE
-
-
 # -- snappy
 
 

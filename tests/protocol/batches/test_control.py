@@ -10,7 +10,6 @@ from diamant.protocol.batches.control import (
     COMMIT,
     ControlType,
     EndTxnMarker,
-    build_marker,
     control_key,
     parse_control_type,
     parse_marker,
@@ -18,7 +17,7 @@ from diamant.protocol.batches.control import (
 from diamant.protocol.batches.header import parse_header
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
-from tests.builder import TIMESTAMP
+from tests.builder import TIMESTAMP, make_marker
 
 GOLDEN_COMMIT = bytes.fromhex(
     "0000000000000007000000420000000902c068e9930030000000000000018bcfe568090000018bcfe5680900000000000003e80003ffffffff"
@@ -26,24 +25,10 @@ GOLDEN_COMMIT = bytes.fromhex(
 )
 
 
-def test_golden_commit_marker_is_written() -> None:
-    """A commit marker is Kafka's, byte for byte."""
-    assert (
-        build_marker(
-            is_commit=True,
-            producer_id=1000,
-            producer_epoch=3,
-            coordinator_epoch=12,
-            base_offset=7,
-            leader_epoch=9,
-            timestamp=TIMESTAMP + 9,
-        )
-        == GOLDEN_COMMIT
-    )
-
-
-def test_golden_commit_marker_is_read() -> None:
-    """A commit marker of Kafka's is a transactional control batch of one record that says COMMIT, epoch 12."""
+def test_a_commit_marker() -> None:
+    """A commit marker is Kafka's, byte for byte: a transactional control batch of one record that says COMMIT, epoch 12."""
+    fields = {"producer_epoch": 3, "coordinator_epoch": 12, "base_offset": 7, "leader_epoch": 9}
+    assert make_marker(1000, is_commit=True, timestamp=TIMESTAMP + 9, **fields) == GOLDEN_COMMIT
     header = parse_header(GOLDEN_COMMIT)
     assert header.is_control
     assert header.is_transactional
@@ -55,18 +40,9 @@ def test_golden_commit_marker_is_read() -> None:
     assert (record.offset, record.timestamp) == (7, TIMESTAMP + 9)
 
 
-def test_abort_marker() -> None:
+def test_an_abort_marker() -> None:
     """An abort marker differs in its type alone."""
-    marker = build_marker(
-        is_commit=False,
-        producer_id=1,
-        producer_epoch=0,
-        coordinator_epoch=-1,
-        base_offset=0,
-        leader_epoch=0,
-        timestamp=5,
-    )
-    (record,) = iter_records(marker)
+    (record,) = iter_records(make_marker(1, is_commit=False, coordinator_epoch=-1))
     assert parse_control_type(record.key) is ABORT
     assert parse_marker(record.value) == EndTxnMarker(-1)
 

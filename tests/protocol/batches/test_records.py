@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
@@ -47,40 +49,26 @@ RECORDS = st.lists(
 )
 
 
-def test_golden_batches_are_read() -> None:
-    """Batches written by Kafka yield their records."""
-    assert list(iter_records(GOLDEN_PLAIN)) == [Record(0, TIMESTAMP, None, b"hello")]
-    assert list(iter_records(GOLDEN_TRANSACTIONAL)) == TRANSACTIONAL_RECORDS
-    assert list(iter_records(GOLDEN_EMPTY)) == []
+PRODUCER = {"leader_epoch": 9, "producer_id": 1000, "producer_epoch": 3, "base_sequence": 42, "is_transactional": True}
+EMPTY = {
+    **{"base_offset": 10, "leader_epoch": 0, "producer_id": 7, "producer_epoch": 1, "base_sequence": 3},
+    **{"last_offset_delta": 4, "max_timestamp": TIMESTAMP},
+}
 
 
-def test_golden_batches_are_written() -> None:
-    """The same records give the same bytes as Kafka's."""
-    assert build_batch([Record(0, TIMESTAMP, None, b"hello")], leader_epoch=0) == GOLDEN_PLAIN
-    assert (
-        build_batch(
-            TRANSACTIONAL_RECORDS,
-            leader_epoch=9,
-            producer_id=1000,
-            producer_epoch=3,
-            base_sequence=42,
-            is_transactional=True,
-        )
-        == GOLDEN_TRANSACTIONAL
-    )
-    assert (
-        build_batch(
-            [],
-            base_offset=10,
-            leader_epoch=0,
-            producer_id=7,
-            producer_epoch=1,
-            base_sequence=3,
-            last_offset_delta=4,
-            max_timestamp=TIMESTAMP,
-        )
-        == GOLDEN_EMPTY
-    )
+@pytest.mark.parametrize(
+    ("batch", "records", "fields"),
+    [
+        (GOLDEN_PLAIN, [Record(0, TIMESTAMP, None, b"hello")], {"leader_epoch": 0}),
+        (GOLDEN_TRANSACTIONAL, TRANSACTIONAL_RECORDS, PRODUCER),
+        (GOLDEN_EMPTY, [], EMPTY),
+    ],
+    ids=["plain", "transactional", "empty"],
+)
+def test_golden_batches(batch: bytes, records: list[Record], fields: dict[str, Any]) -> None:
+    """Batches written by Kafka yield their records, and the same records give the same bytes."""
+    assert list(iter_records(batch)) == records
+    assert build_batch(records, **fields) == batch
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -141,15 +129,6 @@ def test_sequences_follow_offsets_and_wrap() -> None:
     records = [record._replace(offset=index) for index, record in zip((0, 1, 4), make_records("abc"), strict=True)]
     batch = build_batch(records, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
     assert [record.sequence for record in iter_records(batch)] == [2**31 - 2, 2**31 - 1, 2]
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_emptied_batch_keeps_its_codec(codec: int) -> None:
-    """A batch without records has no payload to decompress."""
-    batch = build_batch([], base_offset=5, codec=codec, last_offset_delta=9)
-    assert len(batch) == HEADER_SIZE
-    assert parse_header(batch).codec == codec
-    assert list(iter_records(batch)) == []
 
 
 def test_header_keys_that_are_no_utf8_survive() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from io import BytesIO
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from diamant.protocol.internal_topics.consumer_protocol import (
     protocol_version,
     subscribed_topics,
 )
+from tests.protocol.random_messages import kio_bytes
 
 NAMES = st.text("abc.é", min_size=0, max_size=5)
 PARTITIONS = st.dictionaries(NAMES, st.lists(st.integers(0, 1 << 30), max_size=3).map(tuple), max_size=3)
@@ -35,42 +36,21 @@ SUBSCRIPTIONS = st.builds(
 )
 
 
-def kio_bytes(name: str, version: int, **fields: Any) -> bytes:
+def encoded(name: str, version: int, **fields: Any) -> bytes:
     """Encode a message of the consumer protocol with kio."""
-    from importlib import import_module
-
-    from kio.serial import entity_writer
-
     module = import_module(f"kio.schema.consumer_protocol_{name}.v{version}.data")
-    message = getattr(module, f"ConsumerProtocol{name.title()}")
-    if "owned_partitions" in fields:
-        fields["owned_partitions"] = tuple(
-            module.TopicPartition(topic=topic, partitions=numbers) for topic, numbers in fields["owned_partitions"]
+    for key in fields.keys() & {"owned_partitions", "assigned_partitions"}:
+        fields[key] = tuple(
+            module.TopicPartition(topic=topic, partitions=of_it) for topic, of_it in fields[key].items()
         )
-    if "assigned_partitions" in fields:
-        fields["assigned_partitions"] = tuple(
-            module.TopicPartition(topic=topic, partitions=numbers) for topic, numbers in fields["assigned_partitions"]
-        )
-    buffer = BytesIO()
-    entity_writer(message)(buffer, message(**fields))
-    return version.to_bytes(2, "big") + buffer.getvalue()
+    return version.to_bytes(2, "big") + kio_bytes(getattr(module, f"ConsumerProtocol{name.title()}")(**fields))
 
 
 @pytest.mark.parametrize("version", range(4))
 def test_subscription_as_others_write_it(version: int) -> None:
-    """A subscription of each version is read, and written, as kio writes it."""
-    given_fields: dict[str, Any] = {"topics": ("a", "b"), "user_data": b"u"}
-    expected = Subscription(("a", "b"), b"u")
-    if version >= 1:
-        given_fields["owned_partitions"] = [("a", (0, 2)), ("b", ())]
-        expected = expected._replace(owned_partitions={"a": (0, 2), "b": ()})
-    if version >= 2:
-        given_fields["generation_id"] = 7
-        expected = expected._replace(generation_id=7)
-    if version >= 3:
-        given_fields["rack_id"] = "r"
-        expected = expected._replace(rack_id="r")
-    data = kio_bytes("subscription", version, **given_fields)
+    """A subscription of each version is read, and written, as kio writes it: each version adds a field."""
+    expected = Subscription(*(("a", "b"), b"u", {"a": (0, 2), "b": ()}, 7, "r")[: 2 + version])
+    data = encoded("subscription", version, **dict([*expected._asdict().items()][: 2 + version]))
     assert parse_subscription(data) == expected
     assert encode_subscription(expected, version) == data
     assert subscribed_topics(data) == ["a", "b"]
@@ -80,9 +60,10 @@ def test_subscription_as_others_write_it(version: int) -> None:
 @pytest.mark.parametrize("version", range(4))
 def test_assignment_as_others_write_it(version: int) -> None:
     """An assignment of each version is read, and written, as kio writes it."""
-    data = kio_bytes("assignment", version, assigned_partitions=[("a", (1,)), ("b", (0, 2))], user_data=None)
-    assert parse_assignment(data) == Assignment({"a": (1,), "b": (0, 2)})
-    assert encode_assignment({"a": (1,), "b": (0, 2)}, version=version) == data
+    partitions = {"a": (1,), "b": (0, 2)}
+    data = encoded("assignment", version, assigned_partitions=partitions, user_data=None)
+    assert parse_assignment(data) == Assignment(partitions)
+    assert encode_assignment(partitions, version=version) == data
 
 
 def test_empty_assignment() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from uuid import UUID
 
 import pytest
@@ -69,23 +68,26 @@ def test_batches_are_compressed(codec: int) -> None:
     assert (len(batch) < 1000) == (codec != compression.NONE)
 
 
-@given(NAMES, st.lists(topic_offsets(), max_size=3), st.sampled_from((-1, TIMESTAMP + 5)))
-def test_offsets_are_those_of_single_records(group_id: str, topics: list[TopicOffsets], expire_timestamp: int) -> None:
-    """Offsets are encoded like single records, in order, for the first time and from the cache."""
-    records = [
+def single_records(
+    group_id: str, topics: list[TopicOffsets], expire_timestamp: int = -1
+) -> list[tuple[bytes, bytes | None]]:
+    """Encode each committed offset as a single record."""
+    return [
         (
             encode_offset_commit_key(group_id, topic.name, partition),
             encode_offset_commit_value(offset, epoch, text, TIMESTAMP, expire_timestamp, topic.topic_id),
         )
         for topic in topics
         for partition, offset, epoch, text in zip(
-            topic.partitions,
-            topic.offsets,
-            topic.leader_epochs,
-            [""] * len(topic.partitions) if topic.metadata is None else topic.metadata,
-            strict=True,
+            topic.partitions, topic.offsets, topic.leader_epochs, topic.metadata or [""] * len(topic.partitions), strict=True
         )
-    ]
+    ]  # fmt: skip
+
+
+@given(NAMES, st.lists(topic_offsets(), max_size=3), st.sampled_from((-1, TIMESTAMP + 5)))
+def test_offsets_are_those_of_single_records(group_id: str, topics: list[TopicOffsets], expire_timestamp: int) -> None:
+    """Offsets are encoded like single records, in order, for the first time and from the cache."""
+    records = single_records(group_id, topics, expire_timestamp)
     for _ in range(2):
         encoded = encode_offset_records(group_id, topics, TIMESTAMP, expire_timestamp)
         assert encoded.payload == encode_records(records)
@@ -96,11 +98,6 @@ def test_offsets_are_those_of_single_records(group_id: str, topics: list[TopicOf
 
 def test_what_is_known_depends_on_everything_in_it() -> None:
     """Cached records differ by group, topic, place in the batch and topic id."""
-
-    def encoded(group_id: str, *topics: TopicOffsets) -> list[Record]:
-        offsets = encode_offset_records(group_id, topics, TIMESTAMP)
-        return list(iter_records(build_coordinator_batch(offsets.payload, offsets.record_count, timestamp=TIMESTAMP)))
-
     plain = TopicOffsets("t", None, (0, 1), (5, 6), (-1, -1), None)
     other = plain._replace(name="u")
     named = plain._replace(topic_id=UUID(int=1))
@@ -114,18 +111,8 @@ def test_what_is_known_depends_on_everything_in_it() -> None:
         ("g", [plain._replace(partitions=(1, 0))]),
         ("g", [plain._replace(offsets=(8, 9))]),
     ):
-        numbers = count()
-        expected = [
-            Record(
-                next(numbers),
-                TIMESTAMP,
-                encode_offset_commit_key(group_id, topic.name, partition),
-                encode_offset_commit_value(offset, -1, "", TIMESTAMP, topic_id=topic.topic_id),
-            )
-            for topic in topics
-            for partition, offset in zip(topic.partitions, topic.offsets, strict=True)
-        ]
-        assert encoded(group_id, *topics) == expected
+        found = encode_offset_records(group_id, topics, TIMESTAMP)
+        assert found.payload == encode_records(single_records(group_id, topics))
 
 
 @pytest.mark.slow

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.broker.handlers.groups.consumer_group_heartbeat import decode
 from diamant.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeat,
     decode_unchanged,
 )
-from diamant.protocol.wire.schemas import decode_request, encode_request_fields
-from tests.protocol.messages.test_requests import consumer_group_heartbeat_values
+from diamant.protocol.wire.schemas import encode_request_fields
 
 KEY = 68
-VERSIONS = (0, 1)
 UNCHANGED: dict[str, object] = {
     "group_id": "group",
     "member_id": "member",
@@ -24,27 +21,25 @@ UNCHANGED: dict[str, object] = {
 }
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [0, 1])
 def test_what_is_as_before_is_read_by_hand(version: int) -> None:
     """A request with only ids and epoch, all other fields unchanged, is decoded by hand."""
-    body = memoryview(encode_request_fields(KEY, version, UNCHANGED))
-    assert decode_unchanged(version, body) == ConsumerGroupHeartbeat("group", "member", 7) == decode(version, body)
+    body = encode_request_fields(KEY, version, UNCHANGED)
+    assert decode_unchanged(version, memoryview(body)) == ConsumerGroupHeartbeat("group", "member", 7)
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("field", "value"),
     [
-        {"instance_id": "i"},
-        {"rack_id": "r"},
-        {"rebalance_timeout_ms": 0},
-        {"subscribed_topic_names": []},
-        {"subscribed_topic_regex": ""},
-        {"server_assignor": "uniform"},
-        {"topic_partitions": []},
+        ("instance_id", "i"),
+        ("rack_id", "r"),
+        ("rebalance_timeout_ms", 0),
+        ("subscribed_topic_names", []),
+        ("subscribed_topic_regex", ""),
+        ("server_assignor", "uniform"),
+        ("topic_partitions", []),
     ],
 )
-def test_what_says_more_is_left_to_the_schema(change: dict[str, object]) -> None:
-    """A request with any changed field is left to the schema, in the latest version."""
-    body = encode_request_fields(KEY, 1, UNCHANGED | change)
-    assert decode_unchanged(1, memoryview(body)) is None
-    assert decode(1, memoryview(body)) == consumer_group_heartbeat_values(decode_request(KEY, 1, body))
+def test_what_says_more_is_left_to_the_schema(field: str, value: object) -> None:
+    """A request with any changed field is not decoded by hand."""
+    assert decode_unchanged(1, memoryview(encode_request_fields(KEY, 1, UNCHANGED | {field: value}))) is None

@@ -33,13 +33,6 @@ def _request(version: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_records_are_empty_not_null(version: int) -> None:
-    """A partition without records has an empty records field: null makes librdkafka drop the whole response."""
-    body = b"".join(encode_fetch_response(version, [FetchTopicResult("t", TOPIC_ID, [FetchPartitionResult(0, 3)])]))
-    assert kio_read(response_class(FETCH, version), body).responses[0].partitions[0].records == b""
-
-
-@pytest.mark.parametrize("version", VERSIONS)
 def test_record_chunks_are_passed_through_in_order(version: int) -> None:
     """Chunks are not read: the list has the same objects, at their places between the buffers."""
     first, second, third = (SimpleNamespace(size=size) for size in (100, 200, 300))
@@ -63,11 +56,3 @@ def test_unknown_tags_are_skipped(version: int) -> None:
     request = decode_fetch_request(version, memoryview(tagged))
     assert request.replica_id == (9 if version >= 15 else -1)
     assert request._replace(replica_id=-1) == decode_fetch_request(version, memoryview(body))
-
-
-@pytest.mark.parametrize("version", [12, 14])
-def test_tag_1_means_nothing_before_version_15(version: int) -> None:
-    """A tagged field 1 too short for a replica's state is skipped where it is an unknown field."""
-    body = _request(version)
-    tagged = memoryview(body[:-1] + b"\x01\x01\x02ab")
-    assert decode_fetch_request(version, tagged) == decode_fetch_request(version, memoryview(body))

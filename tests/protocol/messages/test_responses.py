@@ -103,6 +103,7 @@ def fetch(version: int, rng: random.Random) -> Made:
             "high_watermark": one.high_watermark,
             "last_stable_offset": one.last_stable_offset,
             "log_start_offset": one.log_start_offset,
+            # Empty, not null: null makes librdkafka drop the whole response.
             "records": b"".join(one.records),
             "preferred_read_replica": -1,
             "aborted_transactions": one.aborted_transactions
