@@ -110,6 +110,11 @@ class Intent:
     refused: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Reasons why partitions take no tombstone; each attempt tries them again."""
 
+    def with_done(self, partitions: Iterable[TopicPartition], **changes: Any) -> Intent:
+        """Return the intent with changes to the actions in some partitions. Partitions without any action stay without."""
+        changed = {one: replace(self.done[one], **changes) for one in partitions if one in self.done}
+        return replace(self, done={**self.done, **changed})
+
     def closed(self, key_digest: bytes) -> Intent:
         """Return the intent for the last scan: without the key and without parts of values."""
         return replace(self, phase=CLOSING, key=b"", key_digest=key_digest.hex(), needles=())

@@ -27,6 +27,7 @@ from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
 from diamant.cleaner.prompt.key_filter import cannot_hold
 from diamant.cleaner.segments.strict_reader import read_chunks
+from diamant.cleaner.service.settings import HASH_KEY_FILE
 from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.protocol.batches.records import records_payload
 from diamant.protocol.errors import CorruptBatch
@@ -87,14 +88,14 @@ def locate_key(
     ends: Mapping[TopicPartition, LogEnd],
     partitions: Iterable[TopicPartition],
     *,
-    hash_key: bytes | None = None,
+    uses_filters: bool = False,
     threads: int = 2,
     advance: Advance | None = None,
     check: Callable[[], object] = bool,
 ) -> tuple[list[LocatedKey], ScanReport]:
     """Return the records of the key by partition, ascending; the subject then searches for its values, too. Blocks.
 
-    With `hash_key`, that of the directory's filters, segments are skipped if their filter excludes the key.
+    With `uses_filters`, segments are skipped if their filter excludes the key.
     """
     wanted = sorted(partitions)
     sample = take_sample(env, directory, wanted)
@@ -102,7 +103,7 @@ def locate_key(
     subject.needles.add(KEY, subject.key, sample)
     listed = max(1, min(MAX_OFFSETS, MAX_OFFSETS_IN_ALL // max(1, len(wanted))))
     collector = _Collector(subject.needles.secret, sample, listed, ends)
-    skip = filter_skip(env, subject.key, hash_key)
+    skip = filter_skip(env, directory, subject.key) if uses_filters else None
     report = scan_partitions(
         env,
         directory,
@@ -124,12 +125,13 @@ def locate_key(
     return [collector.found[key] for key in sorted(collector.found)], report
 
 
-def filter_skip(env: Env, key: bytes | None, hash_key: bytes | None) -> Callable[[Place], bool] | None:
-    """Return a function that tells whether a segment's filter excludes a key; None if there are no filters.
-
-    `hash_key`: that of the directory's filters.
-    """
-    if key is None or hash_key is None:
+def filter_skip(env: Env, directory: str, key: bytes | None) -> Callable[[Place], bool] | None:
+    """Return a function that tells whether a segment's filter excludes a key; None if the directory has no filters."""
+    if key is None:
+        return None
+    try:
+        hash_key: bytes = env.read_bytes(f"{directory}/{HASH_KEY_FILE}")
+    except OSError:
         return None
 
     def can_skip(place: Place) -> bool:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.erase import erase_steps
+from diamant.broker.erasure.erase import erase_values
 from tests.broker.erasure.cases import broker_at, commit
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An erasure checks again at once whether values are gone."""
-    monkeypatch.setattr(erase_steps, "LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr(erase_values, "LOOK_AGAIN_S", 0.001)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """One attempt at an erasure: its phases (`erasures.py`), each saved before the next removes anything.
 
-A step takes the intent and returns the updated one. The last returned intent is on disk, so the next attempt continues
-from it after any stop: a phase may run twice, but none is skipped.
+A phase (`erase_tombstones`, `erase_values`, `erase_key`) takes the intent and returns the updated one. The last returned intent
+is on disk, so the next attempt continues from it after any stop: a phase may run twice, but none is skipped.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import asyncio
 import logging
 from dataclasses import dataclass, replace
 
-from diamant.broker.client.errors import BadArgument
-from diamant.broker.erasure.erase.claims import claims_of
 from diamant.broker.erasure.erase.erase_certificates import EraseCertificates, Verdict
-from diamant.broker.erasure.erase.erase_result import EraseFailed, Erasure
-from diamant.broker.erasure.erase.erase_steps import EraseSteps
+from diamant.broker.erasure.erase.erase_key import EraseKey
+from diamant.broker.erasure.erase.erase_result import Erasure
 from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
+from diamant.broker.erasure.erase.erase_values import EraseValues
+from diamant.broker.erasure.erase.erasing import Erasing
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
-from diamant.broker.erasure.evidence.evidence import DIGEST_THREADS, Evidence
-from diamant.broker.erasure.jobs import texts
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.evidence.scope import claims_of
 from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import MAX_FAILURE_DOUBLINGS, RETRY_MS
@@ -48,7 +48,8 @@ class EraseTools:
     queue: JobQueue[Intent, Erasure]
     groups: GroupsBehind
     tombstones: EraseTombstones
-    steps: EraseSteps
+    values: EraseValues
+    key: EraseKey
     certificates: EraseCertificates
 
 
@@ -60,32 +61,40 @@ async def begin(tools: EraseTools, intent: Intent, key: SigningKey, progress: Pr
         # From here on the broker may stop at any point; the next start resumes this intent.
         progress.job_id = intent.id
         await tools.queue.table.save(intent, key)
-        return await EraseAttempt(tools, intent, key, progress).carry_out(is_patient=True, is_new=True)
+        return await EraseAttempt(tools, intent, key, progress, is_patient=True, is_new=True).carry_out()
 
 
 class EraseAttempt:
     """One attempt at an erasure. Belongs to the loop thread; `carry_out` needs the lock."""
 
-    def __init__(self, tools: EraseTools, intent: Intent, key: SigningKey, progress: Progress | None = None) -> None:
-        """`intent`: the one on disk."""
+    def __init__(
+        self,
+        tools: EraseTools,
+        intent: Intent,
+        key: SigningKey,
+        progress: Progress | None = None,
+        *,
+        is_patient: bool = False,
+        is_new: bool = False,
+    ) -> None:
+        """`intent`: the one on disk. The rest: see `Erasing`."""
         self._tools = tools
         self._evidence = tools.evidence
         is_manual = intent.is_manual_clock or not isinstance(tools.evidence.env.clock, SystemClock)
         # If the attempt fails, the retry pause decides, not the due time of this attempt.
         self._intent = replace(intent, is_manual_clock=is_manual, due_ms=None)
-        self._key = key
-        self._progress = progress or Progress()
         self._claims = claims_of(intent, tools.evidence.topics)
         needles, topics = Needles(key.secret, intent.needles), self._claims.present.topics
-        self._subject = (
+        subject = (
             Subject(None, topics, needles, bytes.fromhex(intent.key_digest))
             if intent.phase == CLOSING
             else Subject(intent.key, topics, needles)
         )
+        self._erasing = Erasing(key, subject, progress or Progress(), is_patient, is_new)
 
-    async def carry_out(self, *, is_patient: bool = False, is_new: bool = False) -> Erasure:
-        """Continue in the intent's phase. `is_patient`: a caller waits. `is_new`: the values are not known yet."""
-        intent, claims, steps = self._intent, self._claims, self._tools.steps
+    async def carry_out(self) -> Erasure:
+        """Continue in the intent's phase."""
+        intent, claims, tools = self._intent, self._claims, self._tools
         for one in claims.present.ended:
             logger.warning("erasure %s: topic %s was deleted and is no longer covered", intent.id, one.topic)
         if not claims.present.topics:
@@ -94,86 +103,28 @@ class EraseAttempt:
             # A partition that could not be opened before is open now.
             intent = replace(intent, phase=WRITING)
         if intent.phase == WRITING:
-            intent = await self._write_tombstones(intent, is_new=is_new, is_patient=is_patient)
+            intent = await tools.tombstones.write_and_remove(intent, claims, self._erasing)
         elif intent.phase == REMOVING:
-            intent = await steps.remove_values(intent, self._subject, self._progress, is_patient=is_patient)
+            intent = await tools.values.remove(intent, self._erasing)
         if intent.phase == REMOVING:
             intent, erasure = await self._certify_values(intent)
             if not intent.is_now or erasure.state != VALUES_GONE:
                 return erasure
         if intent.phase == WAITING:
-            intent = await self._remove_key(intent)
+            intent = await tools.key.remove(intent, self._erasing)
         return await self._certify_key(intent)
 
     async def _save(self, intent: Intent) -> Intent:
-        await self._tools.queue.table.save(intent, self._key, intent.due_ms)
-        return intent
-
-    async def _write_tombstones(self, intent: Intent, *, is_new: bool, is_patient: bool) -> Intent:
-        """Write tombstones, remove values. Digests are made in parallel; no segment is replaced before its digest is on disk."""
-        tombstones, steps = self._tools.tombstones, self._tools.steps
-        intent, location = await tombstones.locate(intent, self._claims, self._subject, self._progress)
-        await self._save(intent)
-        if is_new:
-            await self._check_values_unsaid(intent)
-        intent = await tombstones.write(intent, location)
-        holds = await steps.swap_holds()
-
-        async def digest() -> Intent:
-            with holds.held(location.partitions):
-                return await self._save(await tombstones.digest(intent, location))
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                digesting = group.create_task(digest())
-                if len(location.files) > DIGEST_THREADS:
-                    # Digests of many files take long, and rounds that wait for them would delay those of other logs.
-                    await digesting
-                removed = await steps.remove_values(intent, self._subject, self._progress, is_patient=is_patient)
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
-        return replace(removed, before=digesting.result().before)
-
-    async def _check_values_unsaid(self, intent: Intent) -> None:
-        """Refuse an erasure whose texts contain a value, and drop its intent. The values are known by now. BadArgument."""
-        said = [intent.reason, intent.reference]
-        try:
-            texts.check_unsaid("reason and reference", said, [intent.key], self._subject.needles)
-        except BadArgument:
-            await self._tools.queue.table.drop(intent.id)
-            raise
-
-    async def _remove_key(self, intent: Intent) -> Intent:
-        """Remove the tombstones; then the disk no longer holds the key, not even encrypted. EraseFailed if some are left."""
-        steps = self._tools.steps
-        intent = await steps.settle_horizon(intent, self._subject, self._progress)
-        if intent.is_now:
-            # Save before removing tombstones: after a stop, groups that missed one may have moved past its offset.
-            await self._save(intent)
-        intent, left = await steps.remove_key(intent, self._subject, self._progress)
-        if left:
-            await self._save(intent)
-            pause_s = max(0, (intent.due_ms or 0) - self._evidence.env.clock.now_ms()) // 1000
-            raise EraseFailed(f"erasure {intent.id}: {left} tombstones are left, the next attempt is in {pause_s} s")
-        await self._save(intent.closed(self._subject.key_digest))
+        await self._tools.queue.table.save(intent, self._erasing.key, intent.due_ms)
         return intent
 
     # -- certificates ----------------------------------------------------------------------------------------------------
 
-    async def _judge(self, intent: Intent) -> Verdict:
-        report = await self._evidence.scan(self._subject, self._progress)
-        return await self._tools.certificates.judge(intent, self._subject, report)
-
-    async def _issue(
-        self, intent: Intent, verdict: Verdict, due_ms: int | None = None, ended: Ended | None = None
-    ) -> Erasure:
-        return await self._tools.certificates.issue(intent, self._subject, self._key, verdict, due_ms, ended)
-
     async def _certify_values(self, intent: Intent) -> tuple[Intent, Erasure]:
-        verdict = await self._judge(intent)
+        verdict = await self._tools.certificates.judge(intent, self._erasing)
         if verdict.state == KEY_GONE:
             state = KEY_GONE if intent.found else NOTHING_MATCHED
-            return intent, await self._issue(intent, replace(verdict, state=state))
+            return intent, await self._tools.certificates.issue(intent, self._erasing, replace(verdict, state=state))
         if verdict.state != VALUES_GONE:
             return intent, await self._not_certified(intent, verdict)
         ends = verdict.claims.ends.items()
@@ -182,7 +133,7 @@ class EraseAttempt:
         now_ms = self._evidence.env.clock.now_ms()
         # A tombstone without a horizon gets one from the next round.
         due_ms = max([*known, *([now_ms + RETRY_MS] if None in horizons else [])], default=now_ms)
-        erasure = await self._issue(intent, verdict, due_ms)
+        erasure = await self._tools.certificates.issue(intent, self._erasing, verdict, due_ms)
         is_agreed = not erasure.groups_not_known and (intent.is_confirmed or not erasure.groups_behind)
         if intent.is_now and not is_agreed:
             intent, erasure = replace(intent, is_now=False), replace(erasure, is_now_refused=True)
@@ -196,32 +147,34 @@ class EraseAttempt:
         most = MAX_FAILURE_DOUBLINGS if intent.refused else intent.retries
         due_ms = self._tools.queue.table.retry_ms(min(intent.retries, most))
         intent = replace(intent, due_ms=due_ms, retries=intent.retries + 1)
-        if self._subject.key is not None:
+        if self._erasing.subject.key is not None:
             # These values may lack a tombstone: a filter hid them, or their tombstone was removed.
             missed = tuple(
                 place for place, end in verdict.claims.ends.items() if verdict.report.has_telling(place, end)
             )
             intent = replace(intent, missed=missed, phase=WRITING if missed else intent.phase)
-        erasure = await self._issue(intent, replace(verdict, state=NOT_CERTIFIED), due_ms)
+        erasure = await self._tools.certificates.issue(
+            intent, self._erasing, replace(verdict, state=NOT_CERTIFIED), due_ms
+        )
         await self._save(intent)
         return erasure
 
     async def _certify_key(self, intent: Intent) -> Erasure:
-        verdict = await self._judge(intent)
+        verdict = await self._tools.certificates.judge(intent, self._erasing)
         if verdict.state == KEY_GONE:
-            erasure = await self._issue(intent, verdict)
+            erasure = await self._tools.certificates.issue(intent, self._erasing, verdict)
             if intent.is_now:
                 await self._wake_others(intent)
             return erasure
-        if self._subject.key is not None:
+        if self._erasing.subject.key is not None:
             # A value came back or cannot be read. Removing it needs the key, so the intent holds the key again.
             intent = replace(intent, phase=REMOVING)
         return await self._not_certified(intent, verdict)
 
     async def _wake_others(self, intent: Intent) -> None:
         """Resume other erasures of the key: their intents still hold it, waiting for tombstones that are now removed."""
-        table, digest = self._tools.queue.table, self._subject.key_digest
-        for one in await asyncio.to_thread(waiting_for, table.files, [*table.due], self._key, intent, digest):
+        table, digest = self._tools.queue.table, self._erasing.subject.key_digest
+        for one in await asyncio.to_thread(waiting_for, table.files, [*table.due], self._erasing.key, intent, digest):
             if one in table.due:
                 table.schedule(one, self._evidence.env.clock.now_ms())
 
@@ -230,11 +183,13 @@ class EraseAttempt:
     async def _end(self) -> Erasure:
         """End an erasure whose topics are all gone. The scan reports where else the key was seen."""
         await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, self._intent.topics, []))
-        verdict = await self._judge(self._intent)
+        certificates = self._tools.certificates
+        verdict = await certificates.judge(self._intent, self._erasing)
         ended = Ended(TOPICS_DELETED, self._evidence.env.clock.now_ms())
-        return await self._issue(self._intent, verdict, ended=ended)
+        return await certificates.issue(self._intent, self._erasing, verdict, ended=ended)
 
     async def give_up(self, ended: Ended) -> Erasure:
         """End the erasure without changing anything else. `ended` is recorded in its certificate."""
-        verdict = self._tools.certificates.judged(self._intent, self._subject, ScanReport())
-        return await self._issue(self._intent, verdict, ended=ended)
+        certificates = self._tools.certificates
+        verdict = certificates.judged(self._intent, self._erasing.subject, ScanReport())
+        return await certificates.issue(self._intent, self._erasing, verdict, ended=ended)

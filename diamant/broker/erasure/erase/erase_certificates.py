@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from diamant.broker.erasure.erase.claims import Claims, claims_of
 from diamant.broker.erasure.erase.erase_result import Erasure
+from diamant.broker.erasure.erase.erasing import Erasing
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
-from diamant.broker.erasure.evidence.evidence import Evidence, seen_fields
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.evidence.scope import Claims, claims_of
 from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.cleaner.erasure.intent import Intent
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
 from diamant.cleaner.evidence.certificates.certificate import NOT_COVERED, TYPE, VERSION
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFIED
-from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
-from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.certificates.intent_parts import FileDigest
 from diamant.cleaner.evidence.scan.file_listing import is_of_log
 from diamant.cleaner.evidence.scan.report import (
     INCONCLUSIVE,
@@ -64,27 +64,28 @@ class Verdict:
     """The state of all claims together."""
 
 
+@dataclass(frozen=True, slots=True)
 class EraseCertificates:
     """Reads scans, writes certificates."""
 
-    def __init__(self, evidence: Evidence, groups: GroupsBehind, table: JobTable[Intent]) -> None:
-        """`table` counts the certificates."""
-        self._evidence = evidence
-        self._groups = groups
-        self._table = table
+    evidence: Evidence
+    groups: GroupsBehind
+    table: JobTable[Intent]
 
     # -- the verdict of a scan -------------------------------------------------------------------------------------------
 
-    async def judge(self, intent: Intent, subject: Subject, report: ScanReport) -> Verdict:
-        """Hash the affected segments, then return the verdict of the scan. Hashing may take long."""
-        files, ends = self._affected_files(intent), self._evidence.ends()
-        return self.judged(intent, subject, report, await asyncio.to_thread(self._evidence.digests, files, ends))
+    async def judge(self, intent: Intent, erasing: Erasing) -> Verdict:
+        """Scan everything, hash the affected segments, then return the verdict. Both may take long."""
+        report = await self.evidence.scan(erasing.subject, erasing.key, erasing.progress)
+        files, ends = self._affected_files(intent), self.evidence.ends()
+        after = await asyncio.to_thread(self.evidence.digests, files, ends)
+        return self.judged(intent, erasing.subject, report, after)
 
     def judged(
         self, intent: Intent, subject: Subject, report: ScanReport, after: tuple[FileDigest, ...] = ()
     ) -> Verdict:
         """Return the verdict of a scan. `after`: digests of the affected segments now."""
-        claims, digest = claims_of(intent, self._evidence.topics), subject.key_digest.hex()
+        claims, digest = claims_of(intent, self.evidence.topics), subject.key_digest.hex()
         present = claims.present
         report.disown(subject, present.topics, present.partitions, present.later)
         states = {place: report.state(place, end, digest) for place, end in claims.ends.items()}
@@ -96,8 +97,8 @@ class EraseCertificates:
     def _affected_files(self, intent: Intent) -> list[str]:
         """Return the segments that now cover the offsets where the key was found, and those of its tombstones."""
         found = set()
-        for partition in claims_of(intent, self._evidence.topics).affected:
-            log = self._evidence.logs.get(partition)
+        for partition in claims_of(intent, self.evidence.topics).affected:
+            log = self.evidence.logs.get(partition)
             if log is None:
                 continue
             directory = names.partition_dir_name(*partition)
@@ -113,22 +114,21 @@ class EraseCertificates:
     async def issue(
         self,
         intent: Intent,
-        subject: Subject,
-        key: SigningKey,
+        erasing: Erasing,
         verdict: Verdict,
         due_ms: int | None = None,
         ended: Ended | None = None,
     ) -> Erasure:
         """Sign and store the verdict. With a final state, or with `ended`, the intent is removed."""
         state = verdict.state if ended is None else NOT_CERTIFIED
-        fields = self._certificate_fields(intent, subject, verdict, state, due_ms, ended)
+        fields = self._certificate_fields(intent, erasing.subject, verdict, state, due_ms, ended)
         is_last = state in LAST_STATES or ended is not None
-        signed, path = await self._table.issue(fields, key, is_last=is_last)
-        self._table.count_certificate(state, has_ended=ended is not None)
+        signed, path = await self.table.issue(fields, erasing.key, is_last=is_last)
+        self.table.count_certificate(state, has_ended=ended is not None)
         logger.info("erasure %s: %s", intent.id, state)
-        unknown = await self._groups.not_known() if state == VALUES_GONE else []
-        behind = await self._groups.behind(intent, verdict.claims.affected) if state == VALUES_GONE else {}
-        return Erasure(intent.id, state, signed, path, key.public_pem, due_ms, behind, groups_not_known=unknown)
+        unknown = await self.groups.not_known() if state == VALUES_GONE else []
+        behind = await self.groups.behind(intent, verdict.claims.affected) if state == VALUES_GONE else {}
+        return Erasure(intent.id, state, signed, path, erasing.key.public_pem, due_ms, behind, groups_not_known=unknown)
 
     def _certificate_fields(
         self, intent: Intent, subject: Subject, verdict: Verdict, state: str, due_ms: int | None, ended: Ended | None
@@ -141,9 +141,8 @@ class EraseCertificates:
         return {
             "type": TYPE,
             "version": VERSION,
-            "id": intent.id,
             "state": state,
-            **self._evidence.origin(intent.requested_ms, is_manual_clock=intent.is_manual_clock),
+            **self.evidence.fields(intent, sorted(subject.topics), present, report, verdict.after),
             "request": {
                 "reason": intent.reason,
                 "reference": intent.reference,
@@ -153,18 +152,13 @@ class EraseCertificates:
                 "key_bytes": intent.key_bytes,
                 "hmac": "HMAC-SHA-256 with a secret that is not in the data directory",
             },
-            "found": rows(intent.found),
-            "done": rows(intent.done),
             "overrides": intent.override_rows(),
             "claims": claims,
             "not_certified": refused,
             "ended": None if ended is None else ended.to_fields(),
-            **present.to_fields(),
             **written_since_fields(since, unlisted),
             **tombstones_since_fields(report, ends),
             "lost_tombstones": self._lost_tombstones(intent, verdict),
-            **seen_fields(report, intent.before, verdict.after),
-            "configuration": {name: self._evidence.configuration(name) for name in sorted(subject.topics)},
             "coverage": {
                 **report.coverage(subject.topics),
                 "values_searched_for": sum(1 for one in subject.needles if one.kind == "value"),
@@ -185,10 +179,10 @@ class EraseCertificates:
         report, lost = verdict.report, []
         partitions = frozenset(verdict.claims.present.partitions) if report.rows else frozenset()
         for partition, step in intent.done.items():
-            log = self._evidence.logs.get(partition) if partition in partitions else None
+            log = self.evidence.logs.get(partition) if partition in partitions else None
             if log is None or step.tombstone_offset is None or step.removed_before_horizon:
                 continue
-            is_early = self._evidence.env.clock.now_ms() < intent.requested_ms + log.config.delete_retention_ms
+            is_early = self.evidence.env.clock.now_ms() < intent.requested_ms + log.config.delete_retention_ms
             is_read = not report.problems(partition)
             end = intent.claims.get(partition, 0)
             # A later write of the key supersedes the tombstone, so it is removed like any old record.

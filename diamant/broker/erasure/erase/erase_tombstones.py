@@ -1,4 +1,4 @@
-"""Locates a key and writes a tombstone after its values: the step of an erasure before the values are removed.
+"""Phase `writing` of an erasure: locates the key, and writes a tombstone after its values.
 
 A claim ends after the tombstone. If none was needed, it ends at the log end offset at the time the key was located. If the
 scan finds values below a claim, the key is located there again: the claim keeps its end unless another tombstone is
@@ -13,26 +13,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from diamant.broker.erasure.erase.claims import Claims, claims_of
-from diamant.broker.erasure.erase.tombstones import TombstoneRefused, write_tombstone
-from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import present_of
+from diamant.broker.client.errors import BadArgument
+from diamant.broker.erasure.erase.erase_result import EraseFailed
+from diamant.broker.erasure.erase.erase_values import EraseValues
+from diamant.broker.erasure.erase.erasing import Erasing
+from diamant.broker.erasure.evidence.evidence import DIGEST_THREADS, Evidence
+from diamant.broker.erasure.evidence.scope import Claims, claims_of, present_of
+from diamant.broker.erasure.jobs import texts
+from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.operations.calls.blocking import in_thread
-from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.intent import REMOVING, Erased, Intent
 from diamant.cleaner.erasure.locate import LocatedKey, locate_key
 from diamant.cleaner.evidence.scan.file_listing import place_named
 from diamant.cleaner.evidence.scan.file_names import shown_name
 from diamant.cleaner.evidence.scan.scan import LogEnd
-from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
+from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
+    from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)
 
 TOMBSTONES_PER_TURN = 32
+
+
+class TombstoneRefused(Exception):
+    """A partition takes no tombstone until an operator acts. The text states the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,38 +56,59 @@ class LocatedKeys:
     files: Mapping[str, str]
     """Segments that hold the key and have no digest yet: from file name to the name shown in certificates."""
 
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        """The partitions that hold the key."""
-        return [(one.topic, one.partition) for one in self.located]
 
-
+@dataclass(frozen=True, slots=True)
 class EraseTombstones:
-    """Locates keys and writes tombstones."""
+    """Locates keys and writes tombstones. `node`: the owner of the logs that take the tombstones."""
 
-    def __init__(self, node: Node, evidence: Evidence) -> None:
-        """`node`: the owner of the logs that take the tombstones."""
-        self._node = node
-        self._evidence = evidence
+    node: Node
+    evidence: Evidence
+    table: JobTable[Intent]
+    cleaning: NodeCleaner
+    values: EraseValues
 
-    async def locate(
-        self, intent: Intent, claims: Claims, subject: Subject, progress: Progress
-    ) -> tuple[Intent, LocatedKeys]:
+    async def write_and_remove(self, intent: Intent, claims: Claims, erasing: Erasing) -> Intent:
+        """Write tombstones, remove values. Digests are made in parallel; no segment is replaced before its digest is on disk."""
+        intent, location = await self.locate(intent, claims, erasing)
+        await self.table.save(intent, erasing.key, intent.due_ms)
+        if erasing.is_new:
+            await self._check_values_unsaid(intent, erasing)
+        intent = await self._write(intent, location)
+        holds = (await self.cleaning.service()).rounds.swap_holds
+
+        async def digest() -> Intent:
+            with holds.held([(one.topic, one.partition) for one in location.located]):
+                digested = await self._digest(intent, location)
+                await self.table.save(digested, erasing.key, digested.due_ms)
+                return digested
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                digesting = group.create_task(digest())
+                if len(location.files) > DIGEST_THREADS:
+                    # Digests of many files take long, and rounds that wait for them would delay those of other logs.
+                    await digesting
+                removed = await self.values.remove(intent, erasing)
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return replace(removed, before=digesting.result().before)
+
+    async def locate(self, intent: Intent, claims: Claims, erasing: Erasing) -> tuple[Intent, LocatedKeys]:
         """Find the key in partitions that have no claim yet, or that have values below it.
 
         Only the first attempt uses filters: a value left after it may be hidden by a wrong filter.
         """
+        subject, progress = erasing.subject, erasing.progress
         progress.begin("locating the key", unit="bytes")
-        ends, partitions = self._evidence.ends(), _to_locate(intent, claims)
-        filter_key = None if intent.retries else self._evidence.filter_key()
+        ends, partitions = self.evidence.ends(), _to_locate(intent, claims)
         located, _ = await in_thread(
             lambda check: locate_key(
-                self._evidence.env,
-                self._evidence.directory,
+                self.evidence.env,
+                self.evidence.directory,
                 subject,
                 ends,
                 partitions,
-                hash_key=filter_key,
+                uses_filters=not intent.retries,
                 advance=progress.move_to,
                 check=check,
             )
@@ -90,23 +122,32 @@ class EraseTombstones:
         files = {name: shown[name] for name in sorted(shown) if shown[name] in known}
         return replace(intent, needles=tuple(subject.needles), found=found), LocatedKeys(located, ends, files)
 
-    async def digest(self, intent: Intent, location: LocatedKeys) -> Intent:
+    async def _check_values_unsaid(self, intent: Intent, erasing: Erasing) -> None:
+        """Refuse an erasure whose texts contain a value, and drop its intent. The values are known by now. BadArgument."""
+        said = [intent.reason, intent.reference]
+        try:
+            texts.check_unsaid("reason and reference", said, [intent.key], erasing.subject.needles)
+        except BadArgument:
+            await self.table.drop(intent.id)
+            raise
+
+    async def _digest(self, intent: Intent, location: LocatedKeys) -> Intent:
         """Add the digests of the existing segments that hold the key."""
         files = location.files
-        digests = await asyncio.to_thread(self._evidence.digests, [*files], location.ends)
+        digests = await asyncio.to_thread(self.evidence.digests, [*files], location.ends)
         return replace(intent, before=(*intent.before, *(replace(one, file=files[one.file]) for one in digests)))
 
-    async def write(self, intent: Intent, location: LocatedKeys) -> Intent:
+    async def _write(self, intent: Intent, location: LocatedKeys) -> Intent:
         """Write a tombstone where one is needed, and record the claims. The values are removed next."""
         by_partition, ends = {(one.topic, one.partition): one for one in location.located}, location.ends
         refused, steps, claims = {}, {**intent.done}, {**intent.claims}
-        known = claims_of(intent, self._evidence.topics)
+        known = claims_of(intent, self.evidence.topics)
         there = frozenset(known.present.partitions)
         for count, partition in enumerate(_to_locate(intent, known), start=1):
             if count % TOMBSTONES_PER_TURN == 0:
                 await asyncio.sleep(0)
-                there = frozenset(present_of(self._evidence.topics, intent.topics, intent.scope).partitions)
-            log, end = self._evidence.logs.get(partition), ends.get(partition)
+                there = frozenset(present_of(self.evidence.topics, intent.topics, intent.scope).partitions)
+            log, end = self.evidence.logs.get(partition), ends.get(partition)
             if log is None or end is None or partition not in there:
                 continue
             one = by_partition.get(partition)
@@ -116,7 +157,7 @@ class EraseTombstones:
                 # A value written after the claim's end is not erased; it supersedes the values below as a tombstone would.
                 is_needed = one.needs_tombstone and one.last_said_offset < below
                 try:
-                    offset = write_tombstone(self._node, log, intent.key) if is_needed else None
+                    offset = write_tombstone(self.node, log, intent.key) if is_needed else None
                 except TombstoneRefused as refusal:
                     # Other partitions continue.
                     refused[partition] = str(refusal)
@@ -145,3 +186,35 @@ def _with_tombstone(step: Erased, one: LocatedKey, offset: int | None) -> Erased
         return replace(step, tombstone_offset=None, tombstone=reason, tombstone_found_at=there)
     reason = "none was needed: no value is the last thing that the log says of the key"
     return replace(step, tombstone_offset=None, tombstone=reason, tombstone_found_at=None)
+
+
+def write_tombstone(node: Node, log: Log, key: bytes) -> int:
+    """Append a tombstone and return its offset. On the loop thread. TombstoneRefused; EraseFailed, OSError (a full disk)."""
+    batch = build_batch([Record(0, node.env.clock.now_ms(), key, None)])
+    try:
+        appended = log.append_as_leader(memoryview(batch))
+    except KafkaError as error:
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR and log.write_failure is None:
+            raise EraseFailed(f"{log.topic}-{log.partition}: the tombstone cannot be written: {error}") from None
+        raise TombstoneRefused(_why_refused(log, len(batch), error)) from None
+    node.log_events.changed(log)
+    return appended.base_offset
+
+
+def _why_refused(log: Log, size: int, error: KafkaError) -> str:
+    if log.write_failure is not None:
+        return (
+            "no tombstone can be written: the partition refuses writes after a failed one. See the broker's log, repair the "
+            "disk, and restart the broker"
+        )
+    limits = {
+        ErrorCode.MESSAGE_TOO_LARGE: ("max.message.bytes", log.config.max_message_bytes),
+        ErrorCode.RECORD_LIST_TOO_LARGE: ("segment.bytes", log.config.segment_bytes),
+    }
+    if error.code not in limits:
+        return f"no tombstone can be written: {error}"
+    name, limit = limits[error.code]
+    return (
+        f"the tombstone would have {size} bytes, and {name} of the topic allows {limit}: raise it, and the erasure continues "
+        "automatically"
+    )

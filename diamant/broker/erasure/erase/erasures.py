@@ -33,16 +33,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
-from diamant.broker.erasure.erase.claims import claims_of
 from diamant.broker.erasure.erase.erase_attempt import EraseAttempt, EraseTools, begin
 from diamant.broker.erasure.erase.erase_certificates import EraseCertificates
+from diamant.broker.erasure.erase.erase_key import EraseKey
 from diamant.broker.erasure.erase.erase_result import EraseFailed, Erasure
-from diamant.broker.erasure.erase.erase_steps import EraseSteps
 from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
+from diamant.broker.erasure.erase.erase_values import EraseValues
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.evidence.certificates import Certificates
 from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import scope_of
+from diamant.broker.erasure.evidence.scope import claims_of, scope_of
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_queue import JobQueue
@@ -96,12 +96,14 @@ class Erasures:
         )
         self.queue: JobQueue[Intent, Erasure] = JobQueue(self, self.table, evidence.keys, node)
         self._groups = GroupsBehind(evidence.logs, groups, node.topics)
+        values = EraseValues(evidence, cleaning, compactions)
         self._tools = EraseTools(
             evidence,
             self.queue,
             self._groups,
-            EraseTombstones(node, evidence),
-            EraseSteps(evidence, cleaning, compactions, self._groups, self.table),
+            EraseTombstones(node, evidence, self.table, cleaning, values),
+            values,
+            EraseKey(evidence, cleaning, self._groups, self.table, values),
             EraseCertificates(evidence, self._groups, self.table),
         )
 
@@ -225,7 +227,7 @@ class Erasures:
                 intent = replace(intent, due_ms=self._evidence.env.clock.now_ms())
             # After any stop, the erasure resumes in its present phase.
             await self.table.save(intent, key, intent.due_ms)
-            return await EraseAttempt(self._tools, intent, key, progress).carry_out(is_patient=True)
+            return await EraseAttempt(self._tools, intent, key, progress, is_patient=True).carry_out()
 
     async def _now_refused(self, intent: Intent, behind: dict[str, list[str]]) -> Erasure:
         """Return the result of an erasure that keeps waiting because groups would miss its tombstones."""

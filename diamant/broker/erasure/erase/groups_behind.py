@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diamant.broker.client.errors import NotPossible
@@ -19,20 +20,20 @@ if TYPE_CHECKING:
     from diamant.broker.topics.topics import Topics
 
 
+@dataclass(frozen=True, slots=True)
 class GroupsBehind:
     """The groups whose committed offsets are not past tombstones, and whether all groups are known."""
 
-    def __init__(self, logs: Mapping[TopicPartition, Log], groups: Lazy[GroupCoordinator], topics: Topics) -> None:
-        """`topics`: all topics of the broker, including `__consumer_offsets`."""
-        self._logs = logs
-        self._groups = groups
-        self._topics = topics
+    logs: Mapping[TopicPartition, Log]
+    groups: Lazy[GroupCoordinator]
+    topics: Topics
+    """All topics of the broker, including `__consumer_offsets`."""
 
     async def not_known(self) -> list[str]:
         """Wait until the groups are loaded; return a text for each partition that cannot be."""
         from diamant.broker.groups.coordinator.committed_offsets import groups_not_known
 
-        return await groups_not_known(self._groups, self._topics)
+        return await groups_not_known(self.groups, self.topics)
 
     async def check_known(self, progress: Progress) -> None:
         """Refuse to override a horizon if it is unknown which groups would miss the tombstone. NotPossible."""
@@ -51,13 +52,13 @@ class GroupsBehind:
 
         found = {}
         for partition in affected:
-            log = self._logs.get(partition)
+            log = self.logs.get(partition)
             if log is None:
                 continue
             mark = intent.done.get(partition, Erased()).tombstone_at
             # Intents of earlier versions lack the offset of a tombstone that existed before; it is below the claim's end.
             end = intent.claims.get(partition, 0) if mark is None else mark + 1
-            behind = sorted(group for committed, group in await groups_of(self._groups, log) if committed < end)
+            behind = sorted(group for committed, group in await groups_of(self.groups, log) if committed < end)
             if behind:
                 found[names.partition_dir_name(log.topic, log.partition)] = behind[:MAX_LISTED]
         return found

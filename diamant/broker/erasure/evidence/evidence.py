@@ -1,4 +1,4 @@
-"""Access of erasures and redactions to the data directory, and the issuer fields of certificates.
+"""Access of erasures and redactions to the data directory, and the fields that their certificates share.
 
 Blocking work runs in threads, the rest on the loop thread.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -18,29 +18,32 @@ from diamant.broker.erasure.evidence.signing_keys import SigningKeys
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
+from diamant.cleaner.erasure.locate import filter_skip
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificates.certificate import file_digest, merkle_root
-from diamant.cleaner.evidence.certificates.intent_parts import FileDigest
+from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
-from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory
+from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory, scan_partitions
 from diamant.cleaner.evidence.search.file_census import Identity
 from diamant.cleaner.evidence.search.findings import MAX_LISTED, Unreadable
 from diamant.cleaner.evidence.search.offset_order import WHOLE_FILE, LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
-from diamant.cleaner.service.settings import HASH_KEY_FILE
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
-from diamant.storage.env.clock import SystemClock
 from diamant.storage.env.env import Env
 from diamant.storage.env.open_files import removed_but_open
 from diamant.storage.log.log import Log
 from diamant.version import __version__
 
 if TYPE_CHECKING:
+    from diamant.broker.erasure.evidence.scope import Present
     from diamant.broker.node.node import Node
     from diamant.broker.topics.topic import Topic
     from diamant.broker.topics.topics import Topics
+    from diamant.cleaner.erasure.intent import Intent
+    from diamant.cleaner.evidence.certificates.signing_key import SigningKey
     from diamant.cleaner.evidence.scan.staging_files import StagingPlace
+    from diamant.cleaner.redaction.intent import RedactionIntent
 
 DIGEST_THREADS = 2
 """With large files, each thread keeps a processor busy."""
@@ -96,14 +99,6 @@ class Evidence:
             raise NotPossible(f"{name} is internal: its records belong to the broker")
         return topic
 
-    def filter_key(self) -> bytes | None:
-        """Return the hash key of segment filters; None if there is none. Any thread."""
-        try:
-            found: bytes = self.env.read_bytes(f"{self.directory}/{HASH_KEY_FILE}")
-            return found
-        except OSError:
-            return None
-
     def remove_doomed(self, topics: Iterable[str], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Delete files of these partitions, and whole partitions of these topics, that await deletion; return file counts."""
         env, removed = self.env, {}
@@ -136,19 +131,39 @@ class Evidence:
         with ThreadPoolExecutor(DIGEST_THREADS, "digest") as pool:
             return tuple(one for one in pool.map(digest, files) if one is not None)
 
-    async def scan(self, subject: Subject, progress: Progress) -> ScanReport:
-        """Read everything, once no client reads removed files of the topics."""
-        still_read = await self._still_read(subject, progress)
-        report = await self._scan(subject, progress)
-        report.unaccounted += [Unreadable(None, None, name, None, STILL_READ) for name in still_read]
-        key = await self.keys.key()
+    async def look(self, subject: Subject, partitions: Iterable[TopicPartition]) -> ScanReport:
+        """Find records of a key in the segments that filters do not rule out. The certifying scan checks the filters."""
+        ends = self.ends()
 
-        def set_aside() -> None:
+        def work(check: Callable[[], object]) -> ScanReport:
+            skip = filter_skip(self.env, self.directory, subject.key)
+            return scan_partitions(self.env, self.directory, subject, ends, partitions, skip=skip, check=check)
+
+        return await in_thread(work)
+
+    async def scan(self, subject: Subject, key: SigningKey, progress: Progress) -> ScanReport:
+        """Read everything, once no client reads removed files of the topics. `key`: the broker's."""
+        still_read = await self._still_read(subject, progress)
+        progress.begin("scanning everything", unit="bytes")
+        ends = self.ends()
+
+        def work(check: Callable[[], object]) -> ScanReport:
+            report = scan_directory(
+                self.env,
+                self.directory,
+                subject,
+                ends,
+                advance=progress.move_to,
+                check=check,
+                staging=self.staging(ends),
+                partitions=self.partitions_there,
+            )
+            report.unaccounted += [Unreadable(None, None, name, None, STILL_READ) for name in still_read]
             set_own_aside(report, self.env, self.directory, key.public_bytes)
             set_names_aside(report, self.env, self.directory, subject.needles)
+            return report
 
-        await asyncio.to_thread(set_aside)
-        return report
+        return await in_thread(work)
 
     async def _still_read(self, subject: Subject, progress: Progress) -> list[str]:
         """Wait until no client reads removed files of the topics; return the files still read at the time limit.
@@ -168,22 +183,6 @@ class Evidence:
             await asyncio.sleep(LOOK_AGAIN_S)
             waited_s += LOOK_AGAIN_S
 
-    async def _scan(self, subject: Subject, progress: Progress) -> ScanReport:
-        progress.begin("scanning everything", unit="bytes")
-        ends = self.ends()
-        return await in_thread(
-            lambda check: scan_directory(
-                self.env,
-                self.directory,
-                subject,
-                ends,
-                advance=progress.move_to,
-                check=check,
-                staging=self.staging(ends),
-                partitions=self.partitions_there,
-            )
-        )
-
     def staging(self, partitions: Iterable[TopicPartition]) -> StagingPlace | None:
         """Return the present or former place where Spark jobs leave copies outside the data directory, or None. Any thread."""
         staging = self._node.config.diamant_cleaner_spark_staging
@@ -194,27 +193,46 @@ class Evidence:
 
         return staging_place(self.env, self._node.directory.path, staging, partitions)
 
-    # -- fields of every certificate -------------------------------------------------------------------------------------
+    # -- certificates ----------------------------------------------------------------------------------------------------
 
-    def origin(self, requested_ms: int, *, is_manual_clock: bool) -> dict[str, Any]:
-        """Return the issuer of a certificate and its clock, as fields."""
-        is_manual = is_manual_clock or not isinstance(self.env.clock, SystemClock)
+    def fields(
+        self,
+        intent: Intent | RedactionIntent,
+        topics: Iterable[str],
+        present: Present,
+        report: ScanReport,
+        after: Iterable[FileDigest],
+    ) -> dict[str, Any]:
+        """Return the fields that every certificate has: its issuer, the topics, and the findings about files.
+
+        `after`: the digests of the affected segments now.
+        """
+        was, now = [asdict(one) for one in intent.before], [asdict(one) for one in after]
         return {
-            "is_evidence": not is_manual,
+            "id": intent.id,
+            "is_evidence": not intent.is_manual_clock,
             "clock": {
-                "kind": "manual" if is_manual else "system",
-                "requested_ms": requested_ms,
+                "kind": "manual" if intent.is_manual_clock else "system",
+                "requested_ms": intent.requested_ms,
                 "issued_ms": self.env.clock.now_ms(),
-                "note": "A manual clock was in use: this is not evidence." if is_manual else "",
+                "note": "A manual clock was in use: this is not evidence." if intent.is_manual_clock else "",
             },
             "issuer": {
                 "software": f"Diamant {__version__}",
                 "cluster_id": self._node.cluster_id,
                 "node_id": self._node.config.node_id,
             },
+            "found": rows(intent.found),
+            "done": rows(intent.done),
+            "topics_ended": [asdict(one) for one in present.ended],
+            "partitions_added": [{"topic": topic, "partition": index} for topic, index in present.later],
+            "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
+            "elsewhere_not_listed": report.elsewhere_not_listed(MAX_LISTED),
+            "segments": {"before": was, "before_root": merkle_root(was), "after": now, "after_root": merkle_root(now)},
+            "configuration": {name: self._configuration(name) for name in topics},
         }
 
-    def configuration(self, name: str) -> dict[str, Any]:
+    def _configuration(self, name: str) -> dict[str, Any]:
         topic = self.topics.by_name.get(name)
         log = next(iter(topic.logs.values()), None) if topic is not None else None
         if log is None:
@@ -230,16 +248,6 @@ class Evidence:
             "file.delete.delay.ms": config.file_delete_delay_ms,
             "diamant.cleaner.mode": self._node.config.diamant_cleaner_mode,
         }
-
-
-def seen_fields(report: ScanReport, before: Iterable[FileDigest], after: Iterable[FileDigest]) -> dict[str, Any]:
-    """Return the certificate's fields for findings elsewhere, and for affected segments before and after."""
-    was, now = [asdict(one) for one in before], [asdict(one) for one in after]
-    return {
-        "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
-        "elsewhere_not_listed": report.elsewhere_not_listed(MAX_LISTED),
-        "segments": {"before": was, "before_root": merkle_root(was), "after": now, "after_root": merkle_root(now)},
-    }
 
 
 def _is_of(name: str, topics: Collection[str]) -> bool:

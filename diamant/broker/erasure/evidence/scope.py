@@ -1,4 +1,4 @@
-"""The scope of an erasure or redaction: the topics and partitions that existed at the time of the request.
+"""The scope of an erasure or redaction, the topics and partitions that existed at the time of the request; the claims in it.
 
 Topics are identified by id: a topic deleted and created again under the same name is out of scope. So is a partition added
 after the request: it held no records then.
@@ -9,9 +9,10 @@ Intents of earlier versions have no scope: their topics are identified by name, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
+from diamant.cleaner.erasure.intent import Intent
 from diamant.cleaner.evidence.certificates.intent_parts import TopicScope
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.uuid_text import uuid_to_text
@@ -47,12 +48,18 @@ class Present:
     later: tuple[TopicPartition, ...]
     """Partitions added to its topics after the request."""
 
-    def to_fields(self) -> dict[str, Any]:
-        """Return the fields of a certificate."""
-        return {
-            "topics_ended": [asdict(one) for one in self.ended],
-            "partitions_added": [{"topic": topic, "partition": index} for topic, index in self.later],
-        }
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The partitions of an erasure that still exist, in one turn of the loop."""
+
+    present: Present
+    ends: Mapping[TopicPartition, int]
+    """The end offset of each claim."""
+    unclaimed: tuple[TopicPartition, ...]
+    """The partitions without a claim: first all of them, later those that could not be opened."""
+    affected: tuple[TopicPartition, ...]
+    """The partitions in which the key was found."""
 
 
 def scope_of(topics: Topics, names: Iterable[str]) -> dict[str, TopicScope]:
@@ -79,3 +86,15 @@ def present_of(topics: Topics, names: Iterable[str], scope: Scope) -> Present:
             for index in sorted(image.partitions):
                 (partitions if known is None or index < known.partitions else later).append((name, index))
     return Present(frozenset(there), tuple(ended), tuple(partitions), tuple(later))
+
+
+def claims_of(intent: Intent, topics: Topics) -> Claims:
+    """Return the claims of an erasure that concern existing partitions of its topics."""
+    present = present_of(topics, intent.topics, intent.scope)
+    there = set(present.partitions)
+    return Claims(
+        present,
+        {one: end for one, end in intent.claims.items() if one in there},
+        tuple(one for one in present.partitions if one not in intent.claims),
+        tuple(one for one in present.partitions if one in intent.found),
+    )

@@ -133,7 +133,7 @@ class RedactAttempt:
         """End a redaction whose topic no longer exists. The scan reports where else the bytes were seen."""
         await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, [intent.topic], []))
         self._subject.topics = frozenset()
-        report = await self._evidence.scan(self._subject, self._progress)
+        report = await self._evidence.scan(self._subject, self._key, self._progress)
         return await self._tools.certificates.end(intent, self._subject, self._key, report, ended=ended)
 
     async def give_up(self, ended: Ended) -> Redaction:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from diamant.broker.erasure.evidence.evidence import Evidence, seen_fields
+from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import Present, present_of
 from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_table import JobTable
@@ -17,7 +17,7 @@ from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
 from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED, REDACTION_TYPE, VERSION
 from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
-from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
+from diamant.cleaner.evidence.certificates.intent_parts import FileDigest
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import RECORDS_GONE
 from diamant.cleaner.evidence.scan.report import ScanReport, written_since_fields
@@ -64,7 +64,7 @@ class RedactCertificates:
         progress: Progress,
     ) -> Redaction:
         """Scan, then sign and store the result. The intent is removed unless a retry is due."""
-        report = await self._evidence.scan(subject, progress)
+        report = await self._evidence.scan(subject, key, progress)
         if (ended := self.ended(intent)) is not None:
             return await self.end(intent, subject, key, report, ended=ended)
         claims, refused = self._claims(intent, subject, works, report)
@@ -194,9 +194,8 @@ class RedactCertificates:
         return {
             "type": REDACTION_TYPE,
             "version": VERSION,
-            "id": intent.id,
             "state": state,
-            **self._evidence.origin(intent.requested_ms, is_manual_clock=intent.is_manual_clock),
+            **self._evidence.fields(intent, [intent.topic], present, report, after),
             "request": {
                 "reason": intent.reason,
                 "reference": intent.reference,
@@ -204,19 +203,14 @@ class RedactCertificates:
                 **request_fields(subject.where, intent.topic, subject.needles.secret),
                 "all_records_agreed": intent.is_all_agreed,
             },
-            "found": rows(intent.found),
-            "done": rows(intent.done),
             "runs": intent.runs,
             "overrides": [*kept_undecided(report, claims), *kept_astray(report, subject.where)],
             "claims": claims,
             "not_certified": refused,
             "ended": None if ended is None else ended.to_fields(),
-            **present.to_fields(),
             **written_since_fields(since, unlisted),
             "unmatched": None if ended or intent.records_found else unmatched(report, subject),
             "lost_tombstones": [],
-            **seen_fields(report, intent.before, after),
-            "configuration": {intent.topic: self._evidence.configuration(intent.topic)},
             "coverage": {
                 **report.coverage(frozenset([intent.topic])),
                 "values_searched_for": sum(1 for one in subject.needles if one.kind == VALUE_NEEDLE),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.erase import erase_steps, erase_tombstones
+from diamant.broker.erasure.erase import erase_tombstones, erase_values
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.erasure import locate
@@ -298,7 +298,7 @@ async def test_a_cleaner_that_keeps_one_record_of_thirty_is_caught_by_the_scan(
 
         return fate
 
-    put_in(monkeypatch, Mutant(record_fate, "record_fate", with_one_kept), Mutant(erase_steps, "ROUNDS", lambda _: 1))
+    put_in(monkeypatch, Mutant(record_fate, "record_fate", with_one_kept), Mutant(erase_values, "ROUNDS", lambda _: 1))
     erasure = await erase(broker)
     assert len(kept) == 1, "the sabotage must show"
     values = [value for value in values_left(broker) if value is not None]

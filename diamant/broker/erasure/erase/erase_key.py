@@ -1,0 +1,182 @@
+"""Phase `waiting` of an erasure: removes the tombstones, at their horizon or before it on request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from diamant.broker.erasure.erase.erase_result import EraseFailed
+from diamant.broker.erasure.erase.erase_values import EraseValues
+from diamant.broker.erasure.erase.erasing import Erasing
+from diamant.broker.erasure.erase.groups_behind import GroupsBehind
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.evidence.scope import Claims, claims_of
+from diamant.broker.erasure.jobs.job_table import JobTable
+from diamant.broker.operations.calls.blocking import to_its_end
+from diamant.broker.operations.calls.progress import Progress
+from diamant.cleaner.erasure.intent import Erased, Intent
+from diamant.cleaner.evidence.scan.file_listing import is_in_use
+from diamant.cleaner.evidence.search.findings import MAX_LISTED, TOMBSTONE
+from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.cleaner.segments.record_removal import write_without
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
+from diamant.storage.log.log import Log
+from diamant.storage.log.segment_swap import Replacement
+from diamant.storage.segments.segment import Segment
+
+if TYPE_CHECKING:
+    from diamant.broker.node.cleaner import NodeCleaner
+
+
+@dataclass(frozen=True, slots=True)
+class EraseKey:
+    """Removes tombstones; then the disk no longer holds the key."""
+
+    evidence: Evidence
+    cleaning: NodeCleaner
+    groups: GroupsBehind
+    table: JobTable[Intent]
+    values: EraseValues
+
+    async def remove(self, intent: Intent, erasing: Erasing) -> Intent:
+        """Remove the tombstones, at their horizon or before it with `is_now`. EraseFailed if some are left.
+
+        The intent on disk then no longer holds the key, not even encrypted.
+        """
+        intent = await self._settle_horizon(intent, erasing)
+        if intent.is_now:
+            # Save before removing tombstones: after a stop, groups that missed one may have moved past its offset.
+            await self.table.save(intent, erasing.key, intent.due_ms)
+        intent, left = await self._remove_tombstones(intent, erasing)
+        if left:
+            await self.table.save(intent, erasing.key, intent.due_ms)
+            pause_s = max(0, (intent.due_ms or 0) - self.evidence.env.clock.now_ms()) // 1000
+            raise EraseFailed(f"erasure {intent.id}: {left} tombstones are left, the next attempt is in {pause_s} s")
+        await self.table.save(intent.closed(erasing.subject.key_digest), erasing.key, intent.due_ms)
+        return intent
+
+    async def _settle_horizon(self, intent: Intent, erasing: Erasing) -> Intent:
+        """Decide whether to remove the tombstones before their horizon. Record it, or withdraw overrides without effect."""
+        affected = claims_of(intent, self.evidence.topics).affected
+        erasing.progress.begin("removing tombstones", len(affected), "partitions")
+        # If some groups are no longer known, as after a restart, the horizon applies again.
+        is_now = intent.is_now and not await self.groups.not_known()
+        behind = await self.groups.behind(intent, affected) if is_now else {}
+        # In a later attempt, groups may be behind that were not at the time of the request.
+        if is_now and (intent.is_confirmed or not behind):
+            return _overridden(intent, [one for one in affected if one in self.evidence.logs], behind)
+        return await self._withdraw_overrides(replace(intent, is_now=False), erasing.subject)
+
+    async def _remove_tombstones(self, intent: Intent, erasing: Erasing) -> tuple[Intent, int]:
+        """Remove the tombstones; return the number left. If any are left, the returned intent has a later due time."""
+        claims, progress = claims_of(intent, self.evidence.topics), erasing.progress
+        failure = None
+        if intent.is_now:
+            failure = await self._remove_now(intent, claims, progress)
+        else:
+            intent = await self.values.compact(
+                intent, claims.affected, "tombstones-gone", "removing tombstones", progress
+            )
+        intent = await self.values.remove_files(intent, claims.affected)
+        if failure is not None:
+            raise failure
+        report = await self.evidence.look(erasing.subject, claims.affected)
+        ends = claims_of(intent, self.evidence.topics).ends
+        left = [one for place, end in ends.items() for one in report.tombstones(place, end)]
+        if left:
+            later = max((one.horizon_ms or 0 for one in left), default=0)
+            if later > self.evidence.env.clock.now_ms():
+                intent = replace(intent, due_ms=later)
+            else:
+                # Removable tombstones are held back, for an unknown time.
+                intent = replace(intent, due_ms=self.table.retry_ms(intent.retries), retries=intent.retries + 1)
+        return intent, len(left)
+
+    async def _remove_now(self, intent: Intent, claims: Claims, progress: Progress) -> StorageError | None:
+        """Remove tombstones before their horizon, skipping partitions that refuse writes; return the first such failure."""
+        failure: StorageError | None = None
+        for partition in claims.affected:
+            log, end = self.evidence.logs.get(partition), claims.ends.get(partition, 0)
+            try:
+                if log is not None:
+                    await remove_tombstones(self.evidence.env, self.cleaning, log, intent.key, end)
+            except StorageError as error:
+                if log is None or log.write_failure is None:
+                    raise
+                failure = failure or error
+            progress.advance()
+        return failure
+
+    async def _withdraw_overrides(self, intent: Intent, subject: Subject) -> Intent:
+        """Undo overrides that removed nothing: a remaining tombstone is removed at its horizon."""
+        if not intent.overrides:
+            return intent
+        report = await self.evidence.look(subject, intent.overrides)
+        there = {
+            (partition, one.offset)
+            for partition in intent.overrides
+            for one in report.of(partition)
+            if one.what == TOMBSTONE and is_in_use(one.file, *partition)
+        }
+        undone = {one for one in intent.overrides if (one, intent.done.get(one, Erased()).tombstone_at) in there}
+        overrides = {one: groups for one, groups in intent.overrides.items() if one not in undone}
+        return replace(intent.with_done(undone, removed_before_horizon=None), overrides=overrides)
+
+
+def _overridden(intent: Intent, partitions: Sequence[TopicPartition], behind: Mapping[str, list[str]]) -> Intent:
+    """Record that the horizon is overridden, and the groups that were behind in any attempt."""
+    overrides = {**intent.overrides}
+    for partition in partitions:
+        groups = {*overrides.get(partition, ()), *behind.get(names.partition_dir_name(*partition), ())}
+        overrides[partition] = tuple(sorted(groups)[:MAX_LISTED])
+    return replace(intent.with_done(partitions, removed_before_horizon=True), overrides=overrides)
+
+
+async def remove_tombstones(env: Env, cleaning: NodeCleaner, log: Log, key: bytes, end: int) -> None:
+    """Rewrite the segments that hold a tombstone of `key` below the offset `end`, without it. On the loop thread.
+
+    Cleaning of the partition is paused during the call. A segment once begun is finished even if the caller is cancelled.
+    """
+    service = await cleaning.service()
+    partition = (log.topic, log.partition)
+    await service.abort_and_pause(partition)
+    try:
+        if log.active.base_offset < end:
+            log.roll()
+        for segment in list(log.segments[:-1]):
+            if not segment.is_deleted and segment.base_offset < end:
+                await to_its_end(_rewrite(env, log, segment, key, end))
+    finally:
+        service.resume(partition)
+
+
+async def _rewrite(env: Env, log: Log, segment: Segment, key: bytes, end: int) -> None:
+    aborted = await asyncio.to_thread(segment.txn_index.all)
+    output = await asyncio.to_thread(
+        write_without,
+        env,
+        log.path,
+        segment.base_offset,
+        segment.size,
+        aborted,
+        lambda record: record.key == key and record.value is None and record.offset < end,
+        index_interval_bytes=log.config.index_interval_bytes,
+        segment_index_bytes=log.config.segment_index_bytes,
+    )
+    if output is None:
+        return
+    replacement = Replacement(
+        log, output.base_offset, (output.base_offset,), source_sizes=[segment.size], size=output.size
+    )
+    try:
+        await asyncio.to_thread(replacement.prepare)
+    except BaseException:
+        replacement.abandon()
+        raise
+    replacement.swap()
+    await asyncio.to_thread(replacement.finish)

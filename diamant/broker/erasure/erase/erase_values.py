@@ -1,0 +1,140 @@
+"""Phase `removing` of an erasure: compactions, until no value of the key is left.
+
+A wrong filter may hide a value. The certifying scan then finds it, and refuses the claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from diamant.broker.client.errors import VerbError
+from diamant.broker.erasure.erase.erasing import Erasing
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.evidence.scope import claims_of
+from diamant.broker.operations.calls.blocking import to_its_end
+from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.operations.compactions.compact import PARTITIONS_PER_TURN, BrokerStopping
+from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
+from diamant.cleaner.erasure.intent import Erased, Intent
+from diamant.cleaner.evidence.scan.report import VALUES_PRESENT
+from diamant.cleaner.on_demand.request import CompactRequest
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+
+if TYPE_CHECKING:
+    from diamant.broker.node.cleaner import NodeCleaner
+    from diamant.broker.operations.compactions.compact import Compactions
+
+logger = logging.getLogger(__name__)
+
+ROUNDS = 5
+"""The most compactions to remove the values; no limit while a caller waits and time may help."""
+LOOK_AGAIN_S = 0.05
+MAX_LOOK_AGAIN_S = 2.0
+"""The pause between two compactions doubles from `LOOK_AGAIN_S` to `MAX_LOOK_AGAIN_S`."""
+COMPACTIONS_AT_ONCE = 128
+
+
+@dataclass(frozen=True, slots=True)
+class EraseValues:
+    """Compacts partitions until no value of the key is left."""
+
+    evidence: Evidence
+    cleaning: NodeCleaner
+    compactions: Compactions
+
+    async def remove(self, intent: Intent, erasing: Erasing) -> Intent:
+        """Compact until no value is left below the claims, or until compaction cannot remove more.
+
+        While a caller waits, this continues as long as time may help.
+        """
+        left: Sequence[TopicPartition] = claims_of(intent, self.evidence.topics).affected
+        rounds, pause_s = 0, LOOK_AGAIN_S
+        while True:
+            rounds += 1
+            intent = await self.compact(intent, left, "clean", "compacting", erasing.progress)
+            intent = await self.remove_files(intent.with_done(left, compactions=rounds), left)
+            report, digest = await self.evidence.look(erasing.subject, left), erasing.subject.key_digest.hex()
+            # Clean partitions are not compacted again while others are held up.
+            left = [one for one in left if report.state(one, intent.claims.get(one, 0), digest) == VALUES_PRESENT]
+            is_held = erasing.is_patient and any(self._is_held(intent, one) for one in left)
+            if not left or (rounds >= ROUNDS and not is_held):
+                return intent
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, MAX_LOOK_AGAIN_S)
+
+    async def compact(
+        self, intent: Intent, partitions: Sequence[TopicPartition], until: str, stage: str, progress: Progress
+    ) -> Intent:
+        """Compact partitions, several at once, so that the cleaner never has to look for other work in between."""
+        steps, room = {**intent.done}, asyncio.Semaphore(COMPACTIONS_AT_ONCE)
+        # Load the compactor first: otherwise all tasks would wait for it and resume in the same turn.
+        await self.compactions.compactor()
+        present = {one: log for one in partitions if (log := self.evidence.logs.get(one)) is not None}
+        compacted = CompactedBytes(await self.cleaning.service(), present.values(), progress)
+        compacted.begin(stage)
+
+        async def compact(partition: TopicPartition) -> None:
+            step = steps.get(partition, Erased())
+            steps[partition] = await self._compact_one(intent, partition, until, step, compacted)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for count, partition in enumerate(present, start=1):
+                    await room.acquire()
+                    task = group.create_task(compact(partition))
+                    task.add_done_callback(lambda _: room.release())
+                    if count % PARTITIONS_PER_TURN == 0:
+                        await asyncio.sleep(0)
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        finally:
+            progress.end_measure()
+        return replace(intent, done={partition: steps[partition] for partition in intent.done})
+
+    async def _compact_one(
+        self, intent: Intent, partition: TopicPartition, until: str, step: Erased, compacted: CompactedBytes
+    ) -> Erased:
+        """Compact one partition; return its step with the runner or the reason of the failure."""
+        rounds = 0
+        try:
+            request = CompactRequest(
+                *partition,
+                until=until,
+                is_forced=intent.is_forced,
+                return_at_horizon=until != "clean",
+                engine=intent.engine,
+            )
+            report = (await self.compactions.compact(request)).partitions[0]
+            rounds = report.rounds
+            runners = tuple(dict.fromkeys([*(step.runners or ()), *report.runners]))
+            step = replace(step, runners=runners, not_compacted=None)
+        except BrokerStopping:
+            raise
+        except VerbError as error:
+            # Quarantined, uncleanable, no longer compacted, or deleted: the scan reports the values left there.
+            step = replace(step, not_compacted=str(error))
+            logger.warning("erasure %s: %s-%d cannot be compacted: %s", intent.id, *partition, error)
+        compacted.is_over(*partition, rounds=rounds)
+        return step
+
+    def _is_held(self, intent: Intent, partition: TopicPartition) -> bool:
+        """Return whether waiting may help: an open transaction below the claim's end, or `min.compaction.lag.ms`."""
+        log = self.evidence.logs.get(partition)
+        if log is None or not log.config.is_compacted:
+            return False
+        is_open = log.last_stable_offset < intent.claims.get(partition, 0)
+        return is_open or (log.config.min_compaction_lag_ms > 0 and not intent.is_forced)
+
+    async def remove_files(self, intent: Intent, partitions: Sequence[TopicPartition]) -> Intent:
+        """Delete the files of these partitions that await deletion. Once begun, this runs to its end."""
+        work = asyncio.to_thread(self.evidence.remove_doomed, intent.topics, partitions)
+        removed = await to_its_end(work)
+        steps = {
+            place: replace(step, files_removed_at_once=(step.files_removed_at_once or 0) + removed.get(place, 0))
+            for place, step in intent.done.items()
+        }
+        return replace(intent, done=steps)
