@@ -1,11 +1,14 @@
 """The package's own code as a .zip that Spark ships to its executors, and the check of their software.
 
 Python imports directly from a zip, except the kernels, which are unpacked (`diamant.kernels`). Spark would also accept a wheel,
-but silently not import it. The name contains a digest of the code, by which an executor identifies it:
+but silently not import it. The broker is left out, because no task imports it. The name contains a digest of the code, by which
+an executor identifies it:
 
     diamant-code-<16 hex>.zip/diamant/...
 
-The same code gives the same zip: files have no times and are sorted.
+Python keeps no byte code of what it imports from a zip, so every worker would compile its modules again. The zip therefore has
+the driver's byte code beside the sources, as far as Python has cached it. An executor with another version of Python uses the
+sources. The same code gives the same zip, but for its byte code: files have no times and are sorted.
 
 Cleaning promises the same bytes wherever it runs. So the versions of all packages that determine them must be equal in the
 driver and in executors: two versions of a codec may compress differently. Kernels are compiled for one CPU architecture.
@@ -14,6 +17,7 @@ driver and in executors: two versions of a codec may compress differently. Kerne
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import re
 import sys
@@ -22,6 +26,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
 from pathlib import Path
 
 from diamant.cleaner.spark.environment.errors import SparkUnavailable
@@ -30,16 +35,41 @@ PREFIX = "diamant-code-"
 _NAME = re.compile(rf"{PREFIX}([0-9a-f]{{16}})\.zip")
 _PACKAGE = Path(__file__).parents[3]
 """The package `diamant`; in an executor it is in the zip."""
+_SHIPPED = ("cleaner", "storage", "protocol", "kernels")
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
+_PYC_HEADER_BYTES = 16
+_UNCHECKED = 1
+"""The flags of byte code that is identified by a hash of its source, which Python does not compare."""
 
 
 def write_code_archive(directory: str | Path) -> Path:
-    """Write the zip into `directory` and return its path: about 1 MB in 0.1 s."""
+    """Write the zip into `directory` and return its path: about 2 MB in 0.1 s."""
     path = Path(directory) / f"{PREFIX}{code_digest()}.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w") as archive:
         for name, source in _sources():
-            archive.writestr(zipfile.ZipInfo(name, _EARLIEST), source.read_bytes(), zipfile.ZIP_DEFLATED)
+            content = source.read_bytes()
+            archive.writestr(zipfile.ZipInfo(name, _EARLIEST), content, zipfile.ZIP_DEFLATED, 1)
+            compiled = byte_code(source, content) if source.suffix == ".py" else None
+            if compiled is not None:
+                archive.writestr(zipfile.ZipInfo(f"{name}c", _EARLIEST), compiled, zipfile.ZIP_DEFLATED, 1)
     return path
+
+
+def byte_code(path: Path, source: bytes) -> bytes | None:
+    """Return Python's cached byte code of a source file, marked as unchecked (PEP 552); None if missing or outdated."""
+    try:
+        with open(cache_from_source(str(path)), "rb") as file:
+            cached = file.read()
+            magic, flags, stamp = cached[:4], int.from_bytes(cached[4:8], "little"), cached[8:_PYC_HEADER_BYTES]
+            digest = source_hash(source)
+            modified = (int(os.stat(path).st_mtime) & 0xFFFFFFFF).to_bytes(4, "little") + len(source).to_bytes(
+                4, "little"
+            )
+    except (OSError, NotImplementedError):
+        return None
+    if magic != MAGIC_NUMBER or stamp != (digest if flags else modified):
+        return None
+    return MAGIC_NUMBER + _UNCHECKED.to_bytes(4, "little") + digest + cached[_PYC_HEADER_BYTES:]
 
 
 @cache
@@ -58,7 +88,9 @@ def code_digest() -> str:
 
 def _sources() -> list[tuple[str, Path]]:
     """Return the names in the archive and the files, in order."""
-    found = [*_PACKAGE.rglob("*.py"), *_PACKAGE.glob("kernels/*.so")]
+    found = [*_PACKAGE.glob("*.py"), *_PACKAGE.glob("kernels/*.so")]
+    for package in _SHIPPED:
+        found += (_PACKAGE / package).rglob("*.py")
     return sorted((f"diamant/{path.relative_to(_PACKAGE).as_posix()}", path) for path in found)
 
 

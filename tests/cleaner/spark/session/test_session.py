@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pickle
+import py_compile
 import re
 import socket
 import subprocess
 import sys
 import zipfile
 from dataclasses import replace
+from importlib.util import module_from_spec
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import TYPE_CHECKING
+from zipimport import zipimporter
 
 import pytest
 
@@ -18,6 +22,7 @@ from diamant.cleaner.spark.environment.errors import SparkError, SparkUnavailabl
 from diamant.cleaner.spark.environment.java import JavaNotFound
 from diamant.cleaner.spark.environment.shipped_code import (
     Versions,
+    byte_code,
     code_digest,
     refuse_difference,
     report_versions,
@@ -33,14 +38,13 @@ if TYPE_CHECKING:
 
 @pytest.mark.slow
 def test_the_code_is_the_same_zip_wherever_it_comes_from(tmp_path: Path) -> None:
-    """Its name identifies the code, also for a process that imports from it; the same code gives the same bytes."""
+    """Its name identifies the code, also for a process that imports from it. The broker is left out."""
     path = write_code_archive(tmp_path)
     assert path.name == f"diamant-code-{code_digest()}.zip"
-    (tmp_path / "again").mkdir()
-    assert write_code_archive(tmp_path / "again").read_bytes() == path.read_bytes()
     with zipfile.ZipFile(path) as archive:
         assert {"diamant/__init__.py", "diamant/cleaner/spark/session/session.py"} <= set(archive.namelist())
-        assert {Path(name).suffix for name in archive.namelist()} <= {".py", ".so"}
+        assert {Path(name).suffix for name in archive.namelist()} <= {".py", ".pyc", ".so"}
+        assert not [name for name in archive.namelist() if name.startswith("diamant/broker")]
     program = (
         "from diamant.cleaner.spark.environment.shipped_code import Versions; import diamant; "
         "print(Versions.here().code, diamant.__file__)"
@@ -52,7 +56,31 @@ def test_the_code_is_the_same_zip_wherever_it_comes_from(tmp_path: Path) -> None
         check=True,
         cwd=tmp_path,
     )
-    assert done.stdout.split() == [code_digest(), f"{path}/diamant/__init__.py"]
+    digest, place = done.stdout.split()
+    assert (digest, place.removesuffix("c")) == (code_digest(), f"{path}/diamant/__init__.py")
+
+
+@pytest.mark.parametrize("mode", list(PycInvalidationMode), ids=lambda mode: mode.name)
+def test_byte_code_is_taken_from_python_s_cache(tmp_path: Path, mode: PycInvalidationMode) -> None:
+    """A module in a zip is imported from it, or from the source where Python's version differs. Outdated byte code is ignored."""
+    source = tmp_path / "one.py"
+    source.write_text("NUMBER = 1\n")
+    assert byte_code(source, source.read_bytes()) is None
+    py_compile.compile(str(source), doraise=True, invalidation_mode=mode)
+    compiled = byte_code(source, source.read_bytes())
+    assert compiled is not None
+    for magic, kind in ((compiled[:4], ".pyc"), (b"\0\0\r\n", ".py")):
+        with zipfile.ZipFile(tmp_path / f"{kind}.zip", "w") as archive:
+            archive.writestr("one.py", source.read_bytes())
+            archive.writestr("one.pyc", magic + compiled[4:])
+        importer = zipimporter(f"{tmp_path}/{kind}.zip")
+        spec = importer.find_spec("one")
+        assert spec is not None
+        module = module_from_spec(spec)
+        importer.exec_module(module)
+        assert (module.NUMBER, Path(str(module.__file__)).suffix) == (1, kind)
+    source.write_text("NUMBER = 22\n")
+    assert byte_code(source, source.read_bytes()) is None
 
 
 def test_kernels_are_unpacked_beside_the_zip(tmp_path: Path) -> None:
