@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from pyarrow.fs import LocalFileSystem
 
 from diamant.cleaner.rules.result import OutputSegment, never_done
@@ -17,7 +19,7 @@ from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.clean.in_session import session_engine
 from diamant.cleaner.spark.clean.job import CleanJob
 from diamant.cleaner.spark.clean.manifest import Manifest, StagedOutput
-from diamant.cleaner.spark.clean.staged_outputs import StagedFileWrong, check_manifest
+from diamant.cleaner.spark.clean.staged_outputs import StagedFileWrong, check_manifest, take_over
 from diamant.cleaner.spark.clean.staging import (
     Swept,
     new_place,
@@ -28,7 +30,7 @@ from diamant.cleaner.spark.clean.staging import (
     staging_root,
     sweep,
 )
-from diamant.cleaner.spark.clean.task_files import TaskFiles
+from diamant.cleaner.spark.clean.task_files import StagedFile, TaskFiles
 from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.runner import staging_sweep
@@ -289,6 +291,51 @@ def test_what_a_job_says_must_fit_the_plan(log: Log, place: Path) -> None:
         with pytest.raises(StagedFileWrong) as raised:
             check_manifest(plan, wrong)
         assert message in str(raised.value), (message, str(raised.value))
+
+
+def changed(staged: StagedOutput, place: Location, change: Callable[[bytearray], object]) -> StagedOutput:
+    """The output of a task that writes other bytes, and reports their size and CRC."""
+    [name] = [name for name in staged.files if name.endswith(".log.cleaned")]
+    path = Path(place.child(staged.directory).child(name).path)
+    content = bytearray(path.read_bytes())
+    change(content)
+    path.write_bytes(content)
+    file = StagedFile(len(content), crc32c(bytes(content)))
+    output = replace(staged.output, size=file.size, crc32c=file.crc32c)
+    return replace(staged, output=output, files={**staged.files, name: file})
+
+
+def first_batch_again(content: bytearray) -> None:
+    content[:0] = content[: 12 + int.from_bytes(content[8:12], "big")]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda _: None, None),
+        (lambda content: content.__delitem__(slice(-1, None)), "bytes of batches with"),
+        (lambda content: content.__setitem__(16, 7), "there is no batch"),
+        (lambda content: content.__setitem__(60, content[60] + 1), "records"),
+        (
+            lambda content: content.__setitem__(slice(0, 8), (1 << 40).to_bytes(8, "big")),
+            "has offsets 1099511627776 to",
+        ),
+        (first_batch_again, "has offsets"),
+    ],
+    ids=["whole", "torn", "magic", "records", "above", "twice"],
+)
+def test_batches_of_an_output_are_checked(
+    log: Log, place: Path, change: Callable[[bytearray], None], message: str | None
+) -> None:
+    """Also where size and CRC are as reported: whole batches, in the order of offsets, within the sources, and their records."""
+    plan, target = plan_of(log), Location(f"{place}/job")
+    [first, *_] = CleanJob(OneProcess(), plan, source=Location(log.path), target=target).run().outputs
+    staged = changed(first, target, change)
+    if message is None:
+        assert take_over(log.env, plan, staged, target, never_done) == staged.output
+    else:
+        with pytest.raises(StagedFileWrong, match=message):
+            take_over(log.env, plan, staged, target, never_done)
 
 
 @pytest.mark.slow
