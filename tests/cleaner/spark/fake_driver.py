@@ -1,4 +1,4 @@
-"""A driver without Spark: it runs the job in its own process, with the fault given by DIAMANT_TEST_DRIVER.
+"""A driver without Spark: it runs the job in its own process, divided, with the fault given by DIAMANT_TEST_DRIVER.
 
 mute      never begins a job
 unseen    finds no segments at their paths, as on another disk
@@ -32,7 +32,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from diamant.cleaner.spark.clean import job
+from diamant.cleaner.spark.clean import in_session, job
 from diamant.cleaner.spark.clean.manifest import Manifest
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.runner import driver
@@ -120,7 +120,8 @@ class Job(job.CleanJob):
 def main() -> int:
     """Run the driver."""
     session.spark_session = no_session  # type: ignore[assignment]
-    job.CleanJob = Job  # type: ignore[misc]
+    in_session.CleanJob = Job  # type: ignore[misc]
+    in_session.whole_bytes = lambda *_: -1
     return driver.main()
 
 

@@ -22,7 +22,7 @@ from diamant.broker.commands.settings.topic_settings import (
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.spark.running import running
 from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail, say
-from diamant.broker.commands.terminal.files import counted, one_line_errors
+from diamant.broker.commands.terminal.files import counted, one_line_errors, size_text
 from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.offline.spark_clean import PartitionSettings, total_removed
 from diamant.cleaner.rules.modes import MODES, PROMPT
@@ -34,6 +34,7 @@ from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from diamant.cleaner.offline.spark_clean import PartitionOutcome
+    from diamant.cleaner.spark.clean.progress import JobProgress
 
 
 @click.command()
@@ -89,7 +90,8 @@ def clean(
     outcomes: list[PartitionOutcome] = []
     with _told_if_interrupted(outcomes), one_line_errors(), _locked(env, directory):
         known = _Settings(env, directory, topics, overrides, mode)
-        with running("clean", master, spark_settings) as session:
+        jobs: list[JobProgress] = []
+        with running("clean", master, spark_settings, figure=lambda: _done_by(jobs)) as session:
             from diamant.cleaner.offline.spark_clean import MAX_AT_ONCE, clean_directory, partitions_by_size, topic_of
             from diamant.cleaner.spark.clean.in_session import session_engine, whole_bytes
 
@@ -98,7 +100,7 @@ def clean(
             cores = session.sparkContext.defaultParallelism
             at_once = max(1, min(cores, len(sizes), MAX_AT_ONCE))
             engine = session_engine(
-                session.sparkContext, staging, whole_bytes=whole_bytes(sizes, cores), at_once=at_once
+                session.sparkContext, staging, jobs.append, whole_bytes=whole_bytes(sizes, cores), at_once=at_once
             )
             for outcome in clean_directory(
                 env,
@@ -167,6 +169,10 @@ class _Settings:
         if not parsed.config.is_compacted:
             return None
         return PartitionSettings(parsed.config, parsed.cleaner, parsed.producer_expiration_ms)
+
+
+def _done_by(jobs: Sequence[JobProgress]) -> str:
+    return f"{size_text(sum(job.bytes for job in jobs))} read and written"
 
 
 def _print(outcome: PartitionOutcome, *, as_json: bool) -> None:

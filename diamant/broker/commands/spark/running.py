@@ -51,10 +51,13 @@ def running(
     paths: Sequence[str] = (),
     topics: Sequence[str] = (),
     parquet: str | None = None,
+    *,
+    figure: Callable[[], str] = lambda: "",
 ) -> Iterator[SparkSession]:
     """Run a session, with progress on a terminal. A Spark error becomes one line and exit code 1.
 
-    Local paths and topics are checked first, because a session takes ten seconds to start.
+    `figure` is shown beside the number of tasks; another thread calls it. Local paths and topics are checked first, because a
+    session takes ten seconds to start.
     """
     conf = parse_conf(settings)
     with one_line_errors(), no_traces():
@@ -67,7 +70,7 @@ def running(
             from pyspark.errors import PySparkException
 
             try:
-                with _progress(session):
+                with _progress(session, figure):
                     yield session
             except (Py4JError, PySparkException) as error:
                 raise SparkError(reason_of(session.sparkContext, error)) from error
@@ -141,8 +144,8 @@ def cell_json(value: Any) -> Any:
 
 
 @contextmanager
-def _progress(session: SparkSession) -> Iterator[None]:
-    """Show how many tasks of the running stages are done, if standard error is a terminal."""
+def _progress(session: SparkSession, figure: Callable[[], str]) -> Iterator[None]:
+    """Show how many tasks of the running stages are done, and the figure, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -151,9 +154,15 @@ def _progress(session: SparkSession) -> Iterator[None]:
 
     is_done = threading.Event()
     with Progress(
-        BarColumn(), MofNCompleteColumn(), "tasks", TimeElapsedColumn(), console=Console(stderr=True), transient=True
+        BarColumn(),
+        MofNCompleteColumn(),
+        "tasks",
+        "{task.description}",
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
     ) as progress:
-        thread = threading.Thread(target=_follow, args=(session, progress, is_done), daemon=True)
+        thread = threading.Thread(target=_follow, args=(session, progress, figure, is_done), daemon=True)
         thread.start()
         try:
             yield
@@ -162,7 +171,7 @@ def _progress(session: SparkSession) -> Iterator[None]:
             thread.join()
 
 
-def _follow(session: SparkSession, progress: Progress, is_done: threading.Event) -> None:
+def _follow(session: SparkSession, progress: Progress, figure: Callable[[], str], is_done: threading.Event) -> None:
     bar = progress.add_task("", total=None)
     tracker = session.sparkContext.statusTracker()
     while not is_done.wait(_LOOK_EVERY_S):
@@ -172,4 +181,5 @@ def _follow(session: SparkSession, progress: Progress, is_done: threading.Event)
                 bar,
                 total=sum(stage.numTasks for stage in stages),
                 completed=sum(stage.numCompletedTasks for stage in stages),
+                description=figure(),
             )

@@ -1,9 +1,9 @@
-"""Runs plans in a Spark session of this process, for whole directories, without a broker."""
+"""Rounds in a Spark session of this process: as one task or divided among cores; and an engine for whole directories."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult, OnOutput, never_done
@@ -21,6 +21,11 @@ from diamant.cleaner.spark.session.session import reason_of
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from diamant.cleaner.spark.environment.locations import Location
+
 WHOLE_BYTES = 512 * 1024 * 1024
 """Up to this size a single task takes about as long as the three steps of a divided round, on any number of cores."""
 
@@ -30,6 +35,30 @@ def whole_bytes(sizes: Sequence[int], cores: int) -> int:
     if cores * CORE_BYTES_PER_S < PROCESS_BYTES_PER_S:
         return max(sizes, default=0)
     return max(WHOLE_BYTES, largest_share(sizes, cores))
+
+
+def size_of(plan: CleanPlan) -> int:
+    """Return the bytes of a plan's segments."""
+    return sum(segment.size for segment in plan.segments)
+
+
+def new_round(
+    context: SparkContext,
+    plan: CleanPlan,
+    *,
+    source: Location,
+    target: Location,
+    whole_bytes: int,
+    env: Env | None = None,
+    at_once: int = 1,
+) -> CleanJob | WholeRound:
+    """Return a round (`CleanJob`); it is one task if the plan has at most `whole_bytes`.
+
+    `at_once`: number of concurrent rounds, which share the rate limit.
+    """
+    if size_of(plan) > whole_bytes:
+        return CleanJob(context, plan, source=source, target=target, env=env)
+    return WholeRound(context, plan, source=source, target=target, env=env, at_once=at_once)
 
 
 def session_engine(
@@ -53,11 +82,9 @@ def session_engine(
         try:
             remove_leftovers(env, plan, place)
             source = source_for(env, plan, place, never_done, throttle)
-            job: CleanJob | WholeRound
-            if sum(segment.size for segment in plan.segments) <= whole_bytes:
-                job = WholeRound(context, plan, source=source, target=place, env=env, at_once=at_once)
-            else:
-                job = CleanJob(context, plan, source=source, target=place, env=env)
+            job = new_round(
+                context, plan, source=source, target=place, whole_bytes=whole_bytes, env=env, at_once=at_once
+            )
             on_progress(job.progress)
             manifest = job.run()
             check_manifest(plan, manifest)

@@ -1,17 +1,34 @@
-"""The progress of a job, reported by its tasks when they end."""
+"""The progress of a job: reported by its tasks when they end, and by its only task before that.
+
+Spark delivers accumulators when a task ends, and its heartbeats have no figures of Python. So the only task of a job writes its
+number of bytes to a file at the job's place, which the driver reads. Only on local or shared file systems: in an object store
+each number would be a request. Attempts of the same task share the file.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from pyspark import SparkContext
+
+    from diamant.cleaner.rules.result import Throttle
+    from diamant.cleaner.spark.environment.locations import Location
 
 PATIENCE_S = 1800.0
 """A job fails if no task ends within this time plus that of the largest task at the slowest rate."""
 SLOWEST_BYTES_PER_S = 1e6
 """Slowest expected rate of a task, unless a lower one is set."""
+INTERVAL_S = 0.25
+"""Shortest time between two numbers of a task."""
+_NAME = "progress"
+_NUMBER_BYTES = 8
 
 
 class Done(NamedTuple):
@@ -28,15 +45,20 @@ class Done(NamedTuple):
 
 
 class JobProgress:
-    """The progress of a job. Another thread may read the numbers while the job runs."""
+    """The progress of a job. Another thread may read the numbers while the job runs.
 
-    def __init__(self, context: SparkContext) -> None:
+    `place` is that of a job with a single task, which tells its progress there.
+    """
+
+    def __init__(self, context: SparkContext, place: Location | None = None) -> None:
         self.step = "starting"
         """The current step, in a word."""
         self.patience_s = PATIENCE_S
         """If no task ends for this time, the job hangs."""
         self.done = Done(context.accumulator(0), context.accumulator(0))
         """Updated by tasks."""
+        self._place = place
+        self._told = 0
 
     def begin(self, step: str, task_bytes: int, bytes_per_second: float = math.inf) -> None:
         """Begin a step. Its largest task reads `task_bytes` bytes, and writes at most as many."""
@@ -45,12 +67,61 @@ class JobProgress:
 
     @property
     def bytes(self) -> int:
-        """Bytes read and written by tasks that have ended."""
-        count: int = self.done.bytes.value
-        return count
+        """Bytes read and written by tasks that have ended, or by the only task so far. Never falls."""
+        if self._place is not None and not self.tasks:
+            self._told = max(self._told, bytes_told(self._place))
+        ended: int = self.done.bytes.value
+        return max(self._told, ended)
 
     @property
     def tasks(self) -> int:
         """Number of tasks that have ended."""
         count: int = self.done.tasks.value
         return count
+
+
+class TaskProgress:
+    """Counts the bytes that a task reads and writes, in place of its throttle, which it calls. Use it as a context manager.
+
+    `place`: the job's place. A file that cannot be written is no error.
+    """
+
+    def __init__(self, place: Location, throttle: Throttle, *, interval_s: float = INTERVAL_S) -> None:
+        self.bytes = 0
+        self._throttle = throttle
+        self._interval_s = interval_s
+        self._next_s = time.monotonic()
+        self._file = -1
+        if place.is_local:
+            with suppress(OSError):
+                self._file = os.open(place.child(_NAME).path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def __enter__(self) -> TaskProgress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __call__(self, count: int) -> None:
+        """Count `count` bytes."""
+        self._throttle(count)
+        self.bytes += count
+        if self._file >= 0 and time.monotonic() >= self._next_s:
+            with suppress(OSError):
+                os.pwrite(self._file, self.bytes.to_bytes(_NUMBER_BYTES, "little"), 0)
+            self._next_s = time.monotonic() + self._interval_s
+
+
+def bytes_told(place: Location) -> int:
+    """Return the bytes that the task of a job has read and written so far; 0 if that is not known."""
+    if not place.is_local:
+        return 0
+    try:
+        with open(place.child(_NAME).path, "rb") as file:
+            return int.from_bytes(file.read(_NUMBER_BYTES), "little")
+    except OSError:
+        return 0

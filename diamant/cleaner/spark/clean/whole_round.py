@@ -27,7 +27,7 @@ from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.cleaner.spark.clean.group_rewrite import staged_outputs
 from diamant.cleaner.spark.clean.manifest import ErrorFields, Manifest, error_of, fields_of, is_final
-from diamant.cleaner.spark.clean.progress import Done, JobProgress
+from diamant.cleaner.spark.clean.progress import Done, JobProgress, TaskProgress
 from diamant.cleaner.spark.clean.task_files import TaskFiles
 from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
 from diamant.cleaner.spark.clean.tasks import Job, attempt, job_of
@@ -58,7 +58,7 @@ class WholeRound:
         new_throttle: Callable[[float], Throttle] = Throttle,
         at_once: int = 1,
     ) -> None:
-        self.progress = JobProgress(context)
+        self.progress = JobProgress(context, target)
         self._context = context
         self._plan = plan
         target.make_directory()
@@ -100,15 +100,15 @@ def whole_round(sent: Any, start: DirtyStart | None, done: Done) -> Callable[[in
         job = job_of(sent)
         directory = f"{0:08d}-{attempt()}"
         files = TaskFiles(job.plan, job.source, job.target.child(directory))
-        throttle = job.new_throttle(job.bytes_per_second)
-        work = RoundWork(files.env, job.plan, throttle=throttle, limits=job.limits.engine)
-        try:
-            manifest = _clean(work, files, directory, start)
-        except Exception as error:
-            if not is_final(error):
-                raise
-            return fields_of(error)
-        done.add(work.stats.map_bytes_read + work.stats.bytes_read + work.stats.bytes_written)
+        with TaskProgress(job.target, job.new_throttle(job.bytes_per_second)) as progress:
+            work = RoundWork(files.env, job.plan, throttle=progress, limits=job.limits.engine)
+            try:
+                manifest = _clean(work, files, directory, start)
+            except Exception as error:
+                if not is_final(error):
+                    raise
+                return fields_of(error)
+        done.add(progress.bytes)
         freeze_loaded()
         return manifest
 

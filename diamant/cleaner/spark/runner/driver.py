@@ -104,11 +104,12 @@ class DriverJob:
 
     def run(self, context: Any) -> bool:
         """Run the job and report its end; return True if it succeeded."""
-        from diamant.cleaner.spark.clean.job import CleanJob
+        from diamant.cleaner.spark.clean.in_session import new_round, size_of, whole_bytes
 
         self._send({"type": "progress", "step": "planning", "bytes": 0})
         try:
-            job = CleanJob(context, self.plan, source=self._source, target=self._target)
+            most = whole_bytes([size_of(self.plan)], context.defaultParallelism)
+            job = new_round(context, self.plan, source=self._source, target=self._target, whole_bytes=most)
             threading.Thread(target=self._tell_progress, args=(job.progress,), daemon=True).start()
             self._tell_end(*messages(job.run()))
         except Exception as error:

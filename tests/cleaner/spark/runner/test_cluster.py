@@ -71,12 +71,18 @@ def slow_plan(log: Log) -> CleanPlan:
     return replace(plan_of(log), io_max_bytes_per_second=200_000.0)
 
 
-IMPATIENT = DRIVER_PROGRAM.replace(
+DIVIDING = DRIVER_PROGRAM.replace(
+    "from diamant.cleaner.spark.runner.driver",
+    "from diamant.cleaner.spark.clean import in_session; in_session.whole_bytes = lambda *_: -1; "
+    "from diamant.cleaner.spark.runner.driver",
+)
+"""The program of drivers that divide every round."""
+IMPATIENT = DIVIDING.replace(
     "from diamant.cleaner.spark.runner.driver",
     "import diamant.cleaner.spark.session.session as session; watch = session.ExecutorWatch; "
     "session.ExecutorWatch = lambda context, _: watch(context, 3000); from diamant.cleaner.spark.runner.driver",
 )
-"""The program of drivers that wait as long as ever until executors have come, but 3 s when they are lost."""
+"""That of drivers which also wait as long as ever until executors have come, but 3 s when they are lost."""
 
 
 async def wait_for_step(runner: SparkRunner, step: str, round_: asyncio.Task[object]) -> None:
@@ -119,7 +125,8 @@ async def test_what_an_executor_that_hangs_was_at_is_done_again(cluster: Cluster
     log = make_log(tmp_path)
     staging = tmp_path / "staging"
     staging.mkdir()
-    runner = SparkRunner(log.env, SparkSettings(cluster.master, staging.as_uri(), conf=cluster.conf | SOON_SILENT))
+    settings = SparkSettings(cluster.master, staging.as_uri(), conf=cluster.conf | SOON_SILENT)
+    runner = SparkRunner(log.env, settings, program=DIVIDING)
     round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
     await wait_for_step(runner, "rewrite", round_)
     hung = cluster.executors()[:1]
