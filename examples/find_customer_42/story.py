@@ -106,8 +106,8 @@ class Story:
         partitions = Counter(topic for topic, _ in {(one.topic, one.partition) for one in self._found})
         say.claim(
             dict(partitions) == {name: 2 if name == CONSENTS else 1 for name in TOPICS},
-            f"they lie in {partitions.total()} of 36 partitions: in {CONSENTS} in two, for aiokafka and librdkafka hash keys "
-            "differently. Who asks one partitioner where the key is misses one of them",
+            f"they lie in {partitions.total()} of 36 partitions, in {CONSENTS} in two: aiokafka and librdkafka hash keys "
+            "differently, so that either partitioner alone names only one of the two",
             dict(partitions),
         )
         superseded = sum(one.status == "superseded" for one in self._found)

@@ -171,7 +171,9 @@ class Acceptor:
         self._server.slots.waiting.add(self)
         if monotonic() - self._full_told_s >= FULL_TOLD_S:
             self._full_told_s = monotonic()
-            logger.warning("listener %s has reached %s: further connections wait", self._listener, why)
+            logger.warning(
+                "listener %s accepts no more connections until one is closed: %s is reached", self._listener, why
+            )
         return True
 
     def resume(self) -> None:

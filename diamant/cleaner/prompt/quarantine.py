@@ -96,8 +96,10 @@ def _look(env: Env, segment: Segment) -> tuple[int, int | None] | str:
         size = env.file_size(segment.path)
         if size == segment.size:
             return _file_times(env, segment.path)
+    except FileNotFoundError:
+        return f"{segment.path} is missing: restore it"
     except OSError as error:
-        return f"its file is missing, restore it: {error}"
+        return f"its file cannot be looked at: {error}"
     return f"{segment.path} has {size} bytes, {segment.size} expected: restore one of that size, or restart the broker to take it"
 
 

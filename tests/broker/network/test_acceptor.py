@@ -42,7 +42,7 @@ async def test_connections_beyond_the_limit_wait(caplog: pytest.LogCaptureFixtur
                 assert len(server.connections) == 1
                 client.writer.close()
     told = [record.getMessage() for record in caplog.records]
-    assert told == ["listener PLAINTEXT has reached max.connections=1: further connections wait"]
+    assert told == ["listener PLAINTEXT accepts no more connections until one is closed: max.connections=1 is reached"]
 
 
 async def test_a_limit_that_is_raised_lets_in_who_waits() -> None:

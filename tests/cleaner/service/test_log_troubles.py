@@ -50,7 +50,7 @@ async def test_a_quarantined_file_may_be_moved_away(
         logs.clock.advance_ms(1000)
         await service.settled()
     assert logs.is_clean(other)
-    assert len(messages(caplog, path, "its file is missing")) == len(messages(caplog, path, "uncleanable")) == 1
+    assert len(messages(caplog, path, "is missing: restore it")) == len(messages(caplog, path, "uncleanable")) == 1
     assert not messages(caplog, "failed to look")
     assert service.quarantined(("bad", 0))
     logs.clock.advance_ms(2 * HOUR_MS)
