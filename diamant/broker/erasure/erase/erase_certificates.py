@@ -20,7 +20,7 @@ from diamant.cleaner.erasure.intent import Intent
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
 from diamant.cleaner.evidence.certificates.certificate import NOT_COVERED, TYPE, VERSION
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFIED
-from diamant.cleaner.evidence.certificates.intent_parts import FileDigest
+from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
 from diamant.cleaner.evidence.scan.file_listing import is_of_log
 from diamant.cleaner.evidence.scan.report import (
     INCONCLUSIVE,
@@ -135,14 +135,17 @@ class EraseCertificates:
     ) -> dict[str, Any]:
         report, present = verdict.report, verdict.claims.present
         claims, refused = _claims_and_refusals(intent, verdict, state, ended)
+        lost = self._lost_tombstones(intent, verdict)
+        shared = self.evidence.fields(intent, sorted(subject.topics), present, report, verdict.after)
         ends = [*verdict.claims.ends.items(), *((one, 0) for one in present.later)]
         since = [found for one in ends for found in report.written_since(*one)]
         unlisted = sum(report.unlisted_since(*one) for one in ends)
         return {
             "type": TYPE,
             "version": VERSION,
+            "id": intent.id,
             "state": state,
-            **self.evidence.fields(intent, sorted(subject.topics), present, report, verdict.after),
+            **shared.issuer,
             "request": {
                 "reason": intent.reason,
                 "reference": intent.reference,
@@ -152,13 +155,17 @@ class EraseCertificates:
                 "key_bytes": intent.key_bytes,
                 "hmac": "HMAC-SHA-256 with a secret that is not in the data directory",
             },
+            "found": rows(intent.found),
+            "done": rows(intent.done),
             "overrides": intent.override_rows(),
             "claims": claims,
             "not_certified": refused,
             "ended": None if ended is None else ended.to_fields(),
+            **shared.changes,
             **written_since_fields(since, unlisted),
             **tombstones_since_fields(report, ends),
-            "lost_tombstones": self._lost_tombstones(intent, verdict),
+            "lost_tombstones": lost,
+            **shared.files,
             "coverage": {
                 **report.coverage(subject.topics),
                 "values_searched_for": sum(1 for one in subject.needles if one.kind == "value"),

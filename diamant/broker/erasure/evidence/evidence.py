@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.client.errors import NotFound, NotPossible
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys
@@ -21,7 +21,7 @@ from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.erasure.locate import filter_skip
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificates.certificate import file_digest, merkle_root
-from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
+from diamant.cleaner.evidence.certificates.intent_parts import FileDigest
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
 from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory, scan_partitions
 from diamant.cleaner.evidence.search.file_census import Identity
@@ -51,6 +51,17 @@ READERS_WAIT_S = 10.0
 """The time that a scan waits for clients that read removed files. After it, this attempt certifies nothing."""
 LOOK_AGAIN_S = 0.05
 STILL_READ = "it was removed, but is still being read, and until that ends its bytes are on the disk"
+
+
+class SharedFields(NamedTuple):
+    """Fields of a certificate in three groups, so that others may stand between them."""
+
+    issuer: Mapping[str, object]
+    """The issuer and its clock."""
+    changes: Mapping[str, object]
+    """Changes of the topics since the request."""
+    files: Mapping[str, object]
+    """Findings elsewhere, affected segments, and the configuration of the topics."""
 
 
 class Evidence:
@@ -202,14 +213,10 @@ class Evidence:
         present: Present,
         report: ScanReport,
         after: Iterable[FileDigest],
-    ) -> dict[str, Any]:
-        """Return the fields that every certificate has: its issuer, the topics, and the findings about files.
-
-        `after`: the digests of the affected segments now.
-        """
+    ) -> SharedFields:
+        """Return the fields that every certificate has. `after`: the digests of the affected segments now."""
         was, now = [asdict(one) for one in intent.before], [asdict(one) for one in after]
-        return {
-            "id": intent.id,
+        issuer = {
             "is_evidence": not intent.is_manual_clock,
             "clock": {
                 "kind": "manual" if intent.is_manual_clock else "system",
@@ -222,15 +229,18 @@ class Evidence:
                 "cluster_id": self._node.cluster_id,
                 "node_id": self._node.config.node_id,
             },
-            "found": rows(intent.found),
-            "done": rows(intent.done),
+        }
+        changes = {
             "topics_ended": [asdict(one) for one in present.ended],
             "partitions_added": [{"topic": topic, "partition": index} for topic, index in present.later],
+        }
+        files = {
             "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
             "elsewhere_not_listed": report.elsewhere_not_listed(MAX_LISTED),
             "segments": {"before": was, "before_root": merkle_root(was), "after": now, "after_root": merkle_root(now)},
             "configuration": {name: self._configuration(name) for name in topics},
         }
+        return SharedFields(issuer, changes, files)
 
     def _configuration(self, name: str) -> dict[str, Any]:
         topic = self.topics.by_name.get(name)

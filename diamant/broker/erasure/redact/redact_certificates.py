@@ -17,7 +17,7 @@ from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
 from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED, REDACTION_TYPE, VERSION
 from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
-from diamant.cleaner.evidence.certificates.intent_parts import FileDigest
+from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import RECORDS_GONE
 from diamant.cleaner.evidence.scan.report import ScanReport, written_since_fields
@@ -188,14 +188,16 @@ class RedactCertificates:
         ended: Ended | None,
     ) -> dict[str, Any]:
         present = self.present(intent)
+        shared = self._evidence.fields(intent, [intent.topic], present, report, after)
         ends = [*((_partition(claim), claim["below_offset"]) for claim in claims), *((one, 0) for one in present.later)]
         since = [found for one in ends for found in matching_from(report, *one)]
         unlisted = sum(report.unlisted_since(*one, MEANT) for one in ends)
         return {
             "type": REDACTION_TYPE,
             "version": VERSION,
+            "id": intent.id,
             "state": state,
-            **self._evidence.fields(intent, [intent.topic], present, report, after),
+            **shared.issuer,
             "request": {
                 "reason": intent.reason,
                 "reference": intent.reference,
@@ -203,14 +205,18 @@ class RedactCertificates:
                 **request_fields(subject.where, intent.topic, subject.needles.secret),
                 "all_records_agreed": intent.is_all_agreed,
             },
+            "found": rows(intent.found),
+            "done": rows(intent.done),
             "runs": intent.runs,
             "overrides": [*kept_undecided(report, claims), *kept_astray(report, subject.where)],
             "claims": claims,
             "not_certified": refused,
             "ended": None if ended is None else ended.to_fields(),
+            **shared.changes,
             **written_since_fields(since, unlisted),
             "unmatched": None if ended or intent.records_found else unmatched(report, subject),
             "lost_tombstones": [],
+            **shared.files,
             "coverage": {
                 **report.coverage(frozenset([intent.topic])),
                 "values_searched_for": sum(1 for one in subject.needles if one.kind == VALUE_NEEDLE),
