@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
-import signal
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -162,24 +159,6 @@ async def test_only_the_last_values_remain(tmp_path: Path) -> None:
         assert (await read(wire, "t"))[-1][0] == 109
 
 
-async def test_a_megabyte_is_cleaned_inline_and_quickly(tmp_path: Path) -> None:
-    """Without a worker process; the time is printed, about 50 ms on an idle machine."""
-    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
-        await wire.create("t", cleanup_policy="compact", min_cleanable_dirty_ratio="1")
-        for batch in range(64):
-            await produce(wire, "t", *(f"k{(batch * 16 + index) % 100}=" + "v" * 950 for index in range(16)))
-        broker.node.topics.log("t", 0).roll()
-        start_s = time.perf_counter()
-        report = await (await broker.services.cleaning.service()).request(("t", 0))
-        elapsed_ms = (time.perf_counter() - start_s) * 1000
-        assert report.result is not None
-        stats = report.result.stats
-        print(f"{stats.bytes_read} bytes, {stats.messages_read} records in {elapsed_ms:.1f} ms")
-        assert report.result.runner == "inline"
-        assert stats.messages_read == 1024
-        assert len(await read(wire, "t")) == 100
-
-
 @pytest.mark.slow
 async def test_a_larger_log_is_cleaned_by_a_worker(tmp_path: Path) -> None:
     """In a separate process, which ends with the broker, and leaves the first processor to it."""
@@ -204,31 +183,6 @@ async def test_a_larger_log_is_cleaned_by_a_worker(tmp_path: Path) -> None:
     assert not files(tmp_path, ".cleaned")
 
 
-@pytest.mark.slow
-async def test_a_worker_killed_in_the_middle_of_a_round(tmp_path: Path) -> None:
-    """Another one repeats the round; nothing is lost."""
-    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
-        await wire.create("t", min_cleanable_dirty_ratio="1", retention_ms="-1")
-        for batch in range(100):
-            await produce(wire, "t", *(f"k{index}=" + f"{batch:02}" * 10_000 for index in range(10)))
-        await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
-        cleaner = await broker.services.cleaning.service()
-        await cleaner.slots.warm_up()
-        (pid,) = (runner.worker_pid for runner in cleaner.slots.process_runners)
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)  # so that it cannot be done before it is killed
-        broker.node.topics.log("t", 0).roll()
-        request = cleaner.request(("t", 0))
-        await wait_until(lambda: bool(broker.services.cleaning.status().in_progress))
-        os.kill(pid, signal.SIGKILL)
-        report = await request
-        assert "killed by signal 9" in str(report.error)
-        report = await (await broker.services.cleaning.service()).request(("t", 0))
-        assert report.is_cleaned
-        found = await read(wire, "t")
-        assert [(key, value[:2]) for _, key, value in found] == [(f"k{index}", "99") for index in range(10)]
-
-
 async def test_internal_topics_are_cleaned_and_the_metadata_log_is_not(tmp_path: Path) -> None:
     """Internal topics do not grow beyond their live records."""
     async with Broker(config(tmp_path)) as broker:
@@ -248,28 +202,6 @@ async def test_internal_topics_are_cleaned_and_the_metadata_log_is_not(tmp_path:
         assert broker.services.cleaning.status().partitions[0].records_removed["superseded"] > 80
         assert sorted((tmp_path / "__cluster_metadata-0").iterdir()) == metadata
         assert list(checkpoint(tmp_path)) == [("__consumer_offsets", 0)]
-
-
-async def test_compact_and_delete(tmp_path: Path) -> None:
-    """The cleaner compacts such a log and deletes old segments; old files are removed after their delay."""
-    clock = SettableClock()  # begins now: a segment that was emptied is as old as its file
-    async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
-        policies = SMALL | {
-            "cleanup_policy": "compact,delete",
-            "retention_ms": str(HOUR_MS),
-            "file_delete_delay_ms": "5000",
-        }
-        await wire.create("t", **policies)
-        last = await fill(wire, "t", 100, timestamp=clock.now_ms())
-        await (await broker.services.cleaning.service()).settled()
-        assert {key: value for _, key, value in await read(wire, "t")} == last
-        assert files(tmp_path, ".deleted")
-        clock.advance_ms(2 * HOUR_MS)
-        await (await broker.services.cleaning.service()).settled()
-        log = broker.node.topics.log("t", 0)
-        assert log.log_start_offset == log.log_end_offset == 100
-        clock.advance_ms(5001)
-        await wait_until(lambda: not files(tmp_path, ".deleted"))
 
 
 async def test_promise_without_traffic_and_across_restarts(tmp_path: Path) -> None:
@@ -347,45 +279,6 @@ async def test_a_policy_switched_while_the_log_is_cleaned(tmp_path: Path, gate: 
         assert len(await read(wire, "t")) < 30
 
 
-async def test_a_stop_while_a_log_is_cleaned(tmp_path: Path, gate: Gate) -> None:
-    """It does not wait for the round, loses nothing, and the next start cleans."""
-    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
-        await wire.create("t", **SMALL)
-        last = await fill(wire, "t", 100)
-        before = await read(wire, "t")
-        request = (await broker.services.cleaning.service()).request(("t", 0))
-        await wait_until(gate.begun.is_set)
-        # The round is held for good: a stop that waited for it would not end.
-        async with asyncio.timeout(60):
-            await broker.stop()
-    assert request.done()
-    assert checkpoint(tmp_path) == {}
-    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
-        assert await read(wire, "t") == before
-        gate.opened.set()
-        await (await broker.services.cleaning.service()).settled()
-        found = await read(wire, "t")
-        assert len(found) < 30
-        assert {key: value for _, key, value in found} == last
-
-
-async def test_a_restart_goes_on_at_the_checkpoint(tmp_path: Path) -> None:
-    """The clean part stays clean."""
-    env = RealEnv(SettableClock(START_MS))
-    async with Broker(config(tmp_path), env=env) as broker, WireClient(broker.bootstrap_servers) as wire:
-        await wire.create("t", **SMALL)
-        await fill(wire, "t", 100)
-        await (await broker.services.cleaning.service()).settled()
-        end = checkpoint(tmp_path)["t", 0]
-        assert end == broker.node.topics.log("t", 0).active.base_offset
-    async with Broker(config(tmp_path), env=env) as broker, WireClient(broker.bootstrap_servers) as wire:
-        await (await broker.services.cleaning.service()).settled()
-        assert broker.services.cleaning.status().partitions[0].rounds == {}
-        await fill(wire, "t", 40, start=100)
-        await (await broker.services.cleaning.service()).settled()
-        assert checkpoint(tmp_path)["t", 0] > end
-
-
 # -- configuration -----------------------------------------------------------------------------------------------------
 
 
@@ -414,28 +307,21 @@ async def test_the_cleaner_is_reconfigured_over_the_wire(tmp_path: Path) -> None
         assert (settings.threads, settings.backoff_ms, settings.io_max_bytes_per_second) == (2, 7, 1000.0)
 
 
-async def test_without_the_cleaner(tmp_path: Path) -> None:
-    """log.cleaner.enable=false: nothing is cleaned until requested."""
-    properties = {"log.cleaner.enable": "false"}
-    async with Broker(config(tmp_path, properties=properties)) as broker, WireClient(broker.bootstrap_servers) as wire:
-        await wire.create("t", **SMALL)
-        await fill(wire, "t", 50)
-        await (await broker.services.cleaning.service()).settled()
-        assert len(await read(wire, "t")) == 50
-        assert (await (await broker.services.cleaning.service()).request(("t", 0))).is_cleaned
-        assert len(await read(wire, "t")) < 30
-
-
-def test_a_start_without_threads_for_the_cleaner_is_refused(tmp_path: Path) -> None:
-    """The error has the name, the value and the limit; Kafka fails with a division by zero."""
-    with pytest.raises(ValueError, match=r"0 for configuration log\.cleaner\.threads: Value must be at least 1"):
-        config(tmp_path, properties={"log.cleaner.threads": "0"})
-
-
-def test_too_little_memory_for_the_threads_is_refused(tmp_path: Path) -> None:
-    """The start fails with the names and the required amount."""
-    with pytest.raises(ValueError, match=r"log\.cleaner\.dedupe\.buffer\.size is 2097152 for 2 log\.cleaner\.threads"):
-        config(tmp_path, properties={"log.cleaner.threads": "2", "log.cleaner.dedupe.buffer.size": "2097152"})
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"log.cleaner.threads": "0"}, r"0 for configuration log\.cleaner\.threads: Value must be at least 1"),
+        (
+            {"log.cleaner.threads": "2", "log.cleaner.dedupe.buffer.size": "2097152"},
+            r"log\.cleaner\.dedupe\.buffer\.size is 2097152 for 2 log\.cleaner\.threads",
+        ),
+    ],
+    ids=["no threads", "too little memory"],
+)
+def test_a_start_is_refused(tmp_path: Path, properties: dict[str, str], message: str) -> None:
+    """The error has the names and the limit; without threads Kafka fails with a division by zero."""
+    with pytest.raises(ValueError, match=message):
+        config(tmp_path, properties=properties)
 
 
 async def test_the_cleaner_is_loaded_with_the_first_compacted_topic(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -168,37 +168,61 @@ async def handled(broker: Broker, api: str, request: Coroutine[Any, Any, Any]) -
 
 
 async def begun(broker: Broker, wire: WireClient, second: WireClient) -> tuple[TxnProducer, TxnProducer, Log]:
-    """A transactional producer on two connections, and the log of its state, which is synced before each answer."""
+    """A producer in a transaction, on two connections, and the log of its state, which is synced before each answer."""
     txn, again = TxnProducer(wire, "id"), TxnProducer(second, "id")
     await txn.wait_for_coordinator()
-    await wire.create("t", 1, flush_messages="1")
+    await wire.create("t", 2, flush_messages="1")
     state = broker.node.topics.log("__transaction_state", broker.services.transactions().store.topic.partition_of("id"))
     state.update_config(dataclasses.replace(state.config, flush_messages=1))
     assert await txn.init() == "NONE"
     again.producer_id, again.epoch = txn.producer_id, txn.epoch
+    assert await txn.add(("t", 0)) == ["NONE"]
+    assert await txn.produce("t", 0) == "NONE"
     await broker.node.flusher.settled()
     return txn, again, state
 
 
-@pytest.mark.parametrize("slow", ["__transaction_state", "t"])
-async def test_an_end_of_a_transaction_asked_for_again_while_the_first_one_is_synced(
-    slow: str, broker: Broker, wire: WireClient, env: MemoryEnv
+async def ended(txn: TxnProducer) -> str:
+    """End the transaction."""
+    return await txn.end(commit=True)
+
+
+async def grown(txn: TxnProducer) -> str:
+    """Add a partition to the transaction."""
+    (code,) = await txn.add(("t", 1))
+    return code
+
+
+@pytest.mark.parametrize(
+    ("api", "ask", "slow"),
+    [
+        ("EndTxn", ended, "__transaction_state"),
+        ("EndTxn", ended, "t"),
+        ("AddPartitionsToTxn", grown, "__transaction_state"),
+    ],
+)
+async def test_what_is_asked_again_while_the_first_request_is_synced(
+    api: str,
+    ask: Callable[[TxnProducer], Coroutine[Any, Any, str]],
+    slow: str,
+    broker: Broker,
+    wire: WireClient,
+    env: MemoryEnv,
 ) -> None:
     """It is answered once all is on disk, whether state or marker is delayed."""
     async with WireClient(broker.bootstrap_servers) as second:
         txn, again, state = await begun(broker, wire, second)
-        assert await txn.add(("t", 0)) == ["NONE"]
-        assert await txn.produce("t", 0) == "NONE"
-        log = broker.node.topics.log(slow, 0 if slow == "t" else state.partition)
-        other = state if slow == "t" else broker.node.topics.log("t", 0)
+        log, other = state, broker.node.topics.log("t", 0)
+        if slow == "t":
+            log, other = other, log
         with held_disk([log, other], env) as disk:
             disk.go_on(other)
-            ends = [await handled(broker, "EndTxn", txn.end(commit=True))]
+            answers = [await handled(broker, api, ask(txn))]
             await wait_until(disk.begun[log].is_set)
-            ends.append(await handled(broker, "EndTxn", again.end(commit=True)))
-            assert not any(end.done() for end in ends)
+            answers.append(await handled(broker, api, ask(again)))
+            assert not any(answer.done() for answer in answers)
             disk.go_on(log)
-            assert [await end for end in ends] == ["NONE", "NONE"]
+            assert [await answer for answer in answers] == ["NONE", "NONE"]
         assert log.recovery_point == log.log_end_offset
 
 
@@ -209,27 +233,10 @@ async def test_an_end_of_a_transaction_that_could_not_be_synced(
     """A retry is not acknowledged either, whether state or marker is not on disk."""
     async with WireClient(broker.bootstrap_servers) as second:
         txn, again, state = await begun(broker, wire, second)
-        assert await txn.add(("t", 0)) == ["NONE"]
-        assert await txn.produce("t", 0) == "NONE"
         fail_flushes_of(state if failing != "t" else broker.node.topics.log("t", 0), ERRORS[0], env)
         for one in (txn, again):
             with pytest.raises(asyncio.IncompleteReadError):
                 await one.end(commit=True)
-
-
-async def test_partitions_added_again_while_the_first_request_is_synced(
-    broker: Broker, wire: WireClient, env: MemoryEnv
-) -> None:
-    """It is answered once the state of the transaction is on disk."""
-    async with WireClient(broker.bootstrap_servers) as second:
-        txn, again, state = await begun(broker, wire, second)
-        with held_disk([state], env) as disk:
-            added = [await handled(broker, "AddPartitionsToTxn", txn.add(("t", 0)))]
-            await wait_until(disk.begun[state].is_set)
-            added.append(await handled(broker, "AddPartitionsToTxn", again.add(("t", 0))))
-            assert not any(one.done() for one in added)
-            disk.go_on(state)
-            assert [await one for one in added] == [["NONE"], ["NONE"]]
 
 
 async def test_what_timers_have_appended_holds_up_no_request(broker: Broker, wire: WireClient, env: MemoryEnv) -> None:

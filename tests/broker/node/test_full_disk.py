@@ -27,7 +27,7 @@ from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
 from diamant.storage.directory.log_directory import LogDirectory
 from diamant.storage.env.clock import SettableClock
-from diamant.storage.env.injected_faults import InjectedFault
+from diamant.storage.env.injected_faults import InjectedFault, Operation
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.broker_process import broker_process
 from tests.broker.node.test_sigkill import read_all
@@ -115,27 +115,6 @@ async def test_what_cannot_be_cut_off_closes_the_partition_to_writes() -> None:
         assert broker.node.directory.logs["t", 1].log_end_offset == 1
     stored(env, f"/data/t-0{LOG_00}")
     assert env.exists("/data/.kafka_cleanshutdown")
-
-
-async def test_a_failed_fsync_closes_the_partition_to_writes() -> None:
-    """After a failed fsync the content of the disk is unknown: the record is not acknowledged, later ones are refused until
-    the next start, and other partitions are not affected.
-    """
-    env = MemoryEnv()
-    async with running(env) as (_, client):
-        await client.create("t", 2, flush_messages="1")
-        assert (await client.produce("t", [b"a"])).error_code == ErrorCode.NONE
-        env.fail("sync", f"/data/t-0{LOG_00}", errno.EIO, times=1)
-        for _ in range(2):
-            assert (await client.produce("t", [b"unsure"])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert (await client.produce("t", [b"other"], partition=1)).error_code == ErrorCode.NONE
-        assert (await read_all(client, "t"))[0] == b"a"
-    assert not env.exists("/data/.kafka_cleanshutdown")
-    env.crash()
-    async with running(env) as (broker, client):
-        assert await read_all(client, "t") == [b"a"]
-        assert broker.node.directory.logs["t", 1].log_end_offset == 1
-        assert (await client.produce("t", [b"b"])).base_offset == 1
 
 
 async def test_everything_on_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
@@ -232,7 +211,21 @@ async def pass_time_until(clock: SettableClock, condition: Callable[[], bool]) -
     await wait_until(has_passed)
 
 
-async def test_checkpoints_that_the_disk_refused() -> None:
+def no_thread() -> None:
+    """Fail like `asyncio.to_thread`."""
+    raise RuntimeError("can't start new thread")
+
+
+Refuse = Callable[[MemoryEnv, Operation, str], InjectedFault]
+REFUSALS: list[Refuse] = [
+    lambda env, operation, path: env.fail(operation, path, errno.ENOSPC, times=2),
+    lambda env, operation, path: env.before(operation, path, no_thread, times=2),
+]
+"""A disk without space, and a lack of threads or memory: each twice."""
+
+
+@pytest.mark.parametrize("refuse", REFUSALS, ids=["disk", "thread"])
+async def test_checkpoints_that_were_refused(refuse: Refuse) -> None:
     """They are retried without other events: deleted records do not reappear after a kill."""
     clock = SettableClock(START_MS)
     env = MemoryEnv(clock)
@@ -241,51 +234,23 @@ async def test_checkpoints_that_the_disk_refused() -> None:
         for _ in range(2):
             log.append_as_leader(batch(b"a"))
         await pass_time_until(clock, lambda: not house.has_changes)
-        fault = env.fail("rename", "/data/log-start-offset-checkpoint", errno.ENOSPC, times=2)
+        path = "/data/log-start-offset-checkpoint"
+        fault = refuse(env, "rename", path)
         log.delete_records(1)
         node.log_events.changed(log)
-        path = "/data/log-start-offset-checkpoint"
         await pass_time_until(clock, lambda: read_offset_checkpoint(env, path) == {("t", 0): 1})
         assert fault.hits == 2
 
 
-async def test_files_that_the_disk_did_not_remove() -> None:
-    """They are retried, and do not block others."""
+@pytest.mark.parametrize("refuse", REFUSALS, ids=["disk", "thread"])
+async def test_files_that_were_not_removed(refuse: Refuse) -> None:
+    """Their removal is retried, and does not block others."""
     env = MemoryEnv(SettableClock(START_MS))
     async with kept_house(env) as (node, _):
-        fault = env.fail("remove", "/data/t-?.*-delete*", errno.EIO, times=1)
+        fault = refuse(env, "remove", "/data/t-?.*-delete*")
         await delete_topics(node.topics, ["t"])
         node.scheduler.poke()
-        await wait_for_hits(fault, 1)
-        await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])
-
-
-def no_thread() -> None:
-    """Fail like `asyncio.to_thread`."""
-    raise RuntimeError("can't start new thread")
-
-
-async def test_no_thread_for_checkpoints() -> None:
-    """They are written later: a lack of threads or memory loses nothing."""
-    clock = SettableClock(START_MS)
-    env = MemoryEnv(clock)
-    async with kept_house(env) as (node, _):
-        fault = env.before("rename", "/data/replication-offset-checkpoint", no_thread)
-        log = node.topics.log("t", 0)
-        log.append_as_leader(batch(b"a"))
-        path = "/data/replication-offset-checkpoint"
-        await pass_time_until(clock, lambda: read_offset_checkpoint(env, path).get(("t", 0)) == 1)
-        assert fault.hits == 1
-
-
-async def test_no_thread_for_files_to_be_removed() -> None:
-    """They are removed later."""
-    env = MemoryEnv(SettableClock(START_MS))
-    async with kept_house(env) as (node, _):
-        fault = env.before("remove", "/data/t-?.*-delete*", no_thread)
-        await delete_topics(node.topics, ["t"])
-        node.scheduler.poke()
-        await wait_for_hits(fault, 1)
+        await wait_until(lambda: fault.hits >= 2)
         await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])
 
 
@@ -304,12 +269,6 @@ async def test_a_topic_made_anew_whose_directory_could_not_be_taken_away() -> No
         assert await read_all(client, "t") == [b"new"]
 
 
-async def wait_for_hits(fault: InjectedFault, count: int) -> None:
-    """Return when this many calls have failed."""
-    while fault.hits < count:
-        await asyncio.sleep(0.001)
-
-
 async def test_an_idempotent_client_outlasts_a_full_disk() -> None:
     """A real producer that retries delivers everything once and in order once the disk has space again."""
     from aiokafka import AIOKafkaProducer
@@ -324,7 +283,7 @@ async def test_an_idempotent_client_outlasts_a_full_disk() -> None:
         ) as producer:
             sent = [await producer.send("t", value) for value in values[:100]]
             async with asyncio.timeout(TIMEOUT_S):
-                await wait_for_hits(fault, 2)
+                await wait_until(lambda: fault.hits >= 2)
                 assert not sent[-1].done()
                 fault.clear()
                 sent += [await producer.send("t", value) for value in values[100:]]

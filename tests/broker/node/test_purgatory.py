@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
@@ -14,6 +12,7 @@ from diamant.broker.network.api import Answer
 from diamant.broker.network.pending_answer import PendingAnswer
 from diamant.broker.node.purgatory import Purgatory
 from diamant.storage.log.log import Log
+from tests.broker.settable_loop import SettableLoop
 
 
 class CountingWaiter:
@@ -88,48 +87,17 @@ async def test_time_completes_a_waiter() -> None:
         assert await waiter.future == 0
 
 
-@dataclass
-class CountedTimer:
-    """A timer of `CountingLoop`, which drops it when cancelled."""
-
-    loop: CountingLoop
-    when_s: float
-    call: Callable[[], object]
-
-    def cancel(self) -> None:
-        self.loop.timers.remove(self)
-
-
-class CountingLoop:
-    """The running loop with frozen time, and a list of the requested timers."""
-
-    def __init__(self) -> None:
-        self.timers: list[CountedTimer] = []
-        self.now_s = 1000.0
-
-    def time(self) -> float:
-        return self.now_s
-
-    def call_at(self, when_s: float, call: Any, *arguments: Any) -> CountedTimer:
-        self.timers.append(CountedTimer(self, when_s, partial(call, *arguments)))
-        return self.timers[-1]
-
-    def call_soon(self, call: Any, *arguments: Any) -> None:
-        asyncio.get_running_loop().call_soon(call, *arguments)
-
-
 async def test_waits_that_end_together_share_a_timer() -> None:
     """Deadlines are rounded up by a 25th of the wait at most, never down."""
-    loop = CountingLoop()
+    loop = SettableLoop()
     purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
     waiters = [CountingWaiter() for _ in range(10)]
     for waiter in waiters:
         loop.now_s += 0.0004
         waiter.expect(purgatory.wait(waiter, logs(1), 500))
-    assert len(loop.timers) <= 2
-    assert all(loop.now_s - 0.004 + 0.5 <= timer.when_s <= loop.now_s + 0.5 + 0.5 / 25 for timer in loop.timers)
-    for timer in loop.timers:
-        timer.call()
+    assert len(loop.pending) <= 2
+    assert all(loop.now_s - 0.004 + 0.5 <= timer.when_s <= loop.now_s + 0.5 + 0.5 / 25 for timer in loop.pending)
+    loop.pass_s(1)
     assert all(waiter.future.done() for waiter in waiters)
 
 
@@ -138,17 +106,17 @@ async def test_waits_that_end_together_share_a_timer() -> None:
 )
 async def test_a_wait_is_little_longer_than_it_was_asked_for(wait_ms: int, at_most_later_s: float) -> None:
     """By a millisecond for short waits, by 20 ms for long ones."""
-    loop = CountingLoop()
+    loop = SettableLoop()
     loop.now_s += 0.0123
     waiter = CountingWaiter()
     waiter.expect(Purgatory(cast(asyncio.AbstractEventLoop, loop)).wait(waiter, logs(1), wait_ms))
-    (timer,) = loop.timers
+    (timer,) = loop.pending
     assert -1e-6 <= timer.when_s - loop.now_s - wait_ms / 1000 <= at_most_later_s + 1e-6
 
 
 async def test_a_watch_that_waits_again_is_not_ended_by_its_last_wait() -> None:
     """Its deadline counts from the last wait's beginning."""
-    loop = CountingLoop()
+    loop = SettableLoop()
     purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
     watch = purgatory.watch()
     first, second = CountingWaiter(), CountingWaiter()
@@ -156,22 +124,22 @@ async def test_a_watch_that_waits_again_is_not_ended_by_its_last_wait() -> None:
     watch.complete()
     loop.now_s += 0.25
     second.expect(watch.wait(second, 500))
-    (timer,) = loop.timers
+    (timer,) = loop.pending
     assert timer.when_s >= loop.now_s + 0.5
-    timer.call()
+    timer.run()
     assert second.future.done()
 
 
 async def test_waits_that_end_early_leave_no_timer() -> None:
     """A client may request waits of weeks, each with another length, and disconnect at once."""
-    loop = CountingLoop()
+    loop = SettableLoop()
     purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
     for number in range(100):
         waiter = CountingWaiter()
         waiter.expect(purgatory.wait(waiter, logs(1), 2**31 - 1 - number * 50_000_000))
         assert waiter.answer is not None
         waiter.answer.cancel()
-    assert not loop.timers
+    assert not loop.pending
     assert len(purgatory) == 0
 
 
@@ -183,7 +151,7 @@ async def test_a_fetch_that_cannot_be_answered_keeps_no_other_from_its_answer() 
             raise ValueError("no answer")
 
     for is_woken in (False, True):
-        loop = CountingLoop()
+        loop = SettableLoop()
         purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
         (log,) = logs(1)
         waiters = [Broken(), CountingWaiter(), Broken()]
@@ -192,7 +160,7 @@ async def test_a_fetch_that_cannot_be_answered_keeps_no_other_from_its_answer() 
         if is_woken:
             purgatory.wake(log)
         else:
-            loop.timers[0].call()
+            loop.pending[0].run()
         answers = await asyncio.gather(*(waiter.future for waiter in waiters), return_exceptions=True)
         assert [type(answer) for answer in answers] == [ValueError, int, ValueError]
 

@@ -36,28 +36,6 @@ async def test_a_periodic_job_follows_the_clock() -> None:
     assert runs == [1_030_000, 1_630_000]
 
 
-async def test_a_job_that_fails_does_not_stop_the_others() -> None:
-    """The failure is logged, the other jobs continue."""
-    clock = SettableClock(0)
-    scheduler = Scheduler(clock)
-    runs: list[str] = []
-
-    async def fail() -> None:
-        runs.append("fail")
-        raise OSError("disk")
-
-    async def work() -> None:
-        runs.append("work")
-
-    scheduler.every("fails", 10, fail)
-    scheduler.every("works", 10, work)
-    scheduler.start()
-    clock.advance_ms(10)
-    await wait_until(lambda: len(runs) == 2)
-    await scheduler.stop()
-    assert runs == ["fail", "work"]
-
-
 async def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """Until the job succeeds: a full disk is one line, not one per retry. Only errors other than OSError have a traceback."""
     clock = SettableClock(0)

@@ -3,55 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from diamant.broker.groups.membership.timers import Timers
-
-
-class SettableLoop:
-    """A loop with a manual clock."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-        self.pending: list[Handle] = []
-        self.made = 0
-
-    def time(self) -> float:
-        return self.now_s
-
-    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
-        self.made += 1
-        handle = Handle(when, callback, args)
-        self.pending.append(handle)
-        return cast(asyncio.TimerHandle, handle)
-
-    def pass_s(self, duration_s: float) -> None:
-        end_s = self.now_s + duration_s
-        while due := [handle for handle in self.pending if not handle.is_cancelled and handle.time_s <= end_s]:
-            handle = min(due, key=lambda each: each.time_s)
-            self.pending.remove(handle)
-            self.now_s = max(self.now_s, handle.time_s)
-            handle.callback(*handle.args)
-        self.now_s = end_s
-
-
-class Handle:
-    def __init__(self, time_s: float, callback: Callable[..., object], args: tuple[object, ...]) -> None:
-        self.time_s = time_s
-        self.callback = callback
-        self.args = args
-        self.is_cancelled = False
-
-    def when(self) -> float:
-        return self.time_s
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
+from tests.broker.settable_loop import SettableLoop
 
 
 def make() -> tuple[SettableLoop, Timers, list[Any]]:
-    loop = SettableLoop()
+    loop = SettableLoop(now_s=100.0)
     return loop, Timers(loop), []
 
 
@@ -108,7 +67,7 @@ def test_cancel_and_close() -> None:
     timers.close()
     loop.pass_s(10)
     assert fired == []
-    assert all(handle.is_cancelled for handle in loop.pending)
+    assert loop.pending == []
 
 
 def test_set_again_while_firing() -> None:
