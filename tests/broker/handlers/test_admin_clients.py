@@ -54,30 +54,6 @@ def code_of(future: Any) -> Any:
     return caught.value.args[0].code()
 
 
-def test_confluent_topics(librdkafka: Any) -> None:
-    """Create, grow, describe, alter, delete; and the errors for existing and invalid topics."""
-    from confluent_kafka import KafkaError, TopicCollection
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
-
-    done(librdkafka.create_topics([NewTopic("ct", 2, 1, config={"retention.ms": "1000"})]))
-    assert code_of(librdkafka.create_topics([NewTopic("ct", 2, 1)])["ct"]) == KafkaError.TOPIC_ALREADY_EXISTS
-    assert code_of(librdkafka.create_topics([NewTopic("c3", 1, 3)])["c3"]) == KafkaError.INVALID_REPLICATION_FACTOR
-    assert code_of(librdkafka.create_topics([NewTopic("a b", 1, 1)])["a b"]) == KafkaError.TOPIC_EXCEPTION
-    done(librdkafka.create_partitions([NewPartitions("ct", 3)]))
-    (described,) = done(librdkafka.describe_topics(TopicCollection(["ct"])))
-    assert len(described.partitions) == 3
-    resource = ConfigResource(ConfigResource.Type.TOPIC, "ct")
-    resource.incremental_configs = [
-        ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.APPEND)
-    ]
-    done(librdkafka.incremental_alter_configs([resource]))
-    (configs,) = done(librdkafka.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "ct")]))
-    assert configs["cleanup.policy"].value == "delete,compact"
-    assert configs["retention.ms"].value == "1000"
-    done(librdkafka.delete_topics(["ct"]))
-    assert code_of(librdkafka.delete_topics(["ct"])["ct"]) == KafkaError.UNKNOWN_TOPIC_OR_PART
-
-
 def test_confluent_broker_and_group_configs(librdkafka: Any) -> None:
     """Dynamic broker configurations are set, read-only ones are refused; advertised.listeners is listed."""
     from confluent_kafka import KafkaError
@@ -168,26 +144,12 @@ def test_kafka_python_topics(kafka_python: Any) -> None:
 
 
 def test_kafka_python_cluster(admin_broker: BlockingBroker, kafka_python: Any) -> None:
-    """Cluster, quorum and features are described."""
+    """Cluster, quorum and features are described, and what has configurations is listed."""
     assert kafka_python.describe_cluster()["cluster_id"] == admin_broker.cluster_id
     quorum = kafka_python.describe_metadata_quorum()
     assert "__cluster_metadata" in str(quorum)
     assert "metadata.version" in str(kafka_python.describe_features())
-
-
-def test_kafka_python_configs(kafka_python: Any) -> None:
-    """Configurations are changed and described; resources with configurations are listed."""
-    from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
-
-    kafka_python.create_topics([NewTopic("kc", 1, 1)])
-    topic = ConfigResource(ConfigResourceType.TOPIC, "kc", {"retention.ms": "5000"})
-    kafka_python.alter_configs([topic])
-    described = kafka_python.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "kc")])
-    assert "5000" in str(described)
-    assert "advertised.listeners" in str(
-        kafka_python.describe_configs([ConfigResource(ConfigResourceType.BROKER, "1")], config_filter="all")
-    )
-    assert "kc" in str(kafka_python.list_config_resources())
+    assert "'1'" in str(kafka_python.list_config_resources())
 
 
 @pytest.mark.slow

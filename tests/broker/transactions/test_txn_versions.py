@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
@@ -11,7 +12,8 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.records import iter_records
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.kraft.format import format_directory
-from tests.broker.transactions.conftest import running
+from tests.broker.real_clients import TIMEOUT_S, ConfluentKafka
+from tests.broker.transactions.conftest import running, started
 from tests.broker.transactions.txn_cases import CASES, run_case
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
 from tests.broker.wire import API_VERSIONS, WireClient
@@ -38,10 +40,7 @@ async def test_transactions_at_every_level(level: int) -> None:
     env = directory(level)
     async with running(env) as (broker, wire):
         assert (await finalized(wire)).get("transaction.version", 0) == level
-        txn = TxnProducer(wire, "id")
-        await txn.wait_for_coordinator()
-        await wire.create("t")
-        await txn.wait_for_init()
+        txn = await started(wire)
         assert await txn.add(("t", 0)) == ["NONE"]
         assert await txn.produce("t", 0, values=(b"tv1",)) == "NONE"
         assert await txn.end(commit=True) == "NONE"
@@ -68,10 +67,7 @@ async def test_transactions_at_every_level(level: int) -> None:
 async def test_a_fenced_producer_that_comes_back(level: int, code: str) -> None:
     """After an abort by another producer: from level 2 on it may use its old epoch, as in Kafka."""
     async with running(directory(level)) as (_, wire):
-        txn = TxnProducer(wire, "id")
-        await txn.wait_for_coordinator()
-        await wire.create("t")
-        await txn.wait_for_init()
+        txn = await started(wire)
         assert await txn.add(("t", 0)) == ["NONE"]
         assert await txn.init() == "CONCURRENT_TRANSACTIONS"
         assert (await txn.describe()).producer_epoch == 1
@@ -92,3 +88,24 @@ async def test_case(diamant_broker: Broker, name: str) -> None:
     """Every step gets Kafka's error code, and every transaction Kafka's state and epoch."""
     run_name = f"{name}-{uuid.uuid4().hex[:8]}"
     assert await run_case(diamant_broker.bootstrap_servers, name, run_name=run_name) == []
+
+
+@pytest.mark.slow
+async def test_a_tv1_client_takes_over_from_a_tv2_client(diamant_broker: Broker, diamant_topic: str) -> None:
+    """One id is used by a TV2 client, then by librdkafka with TV1, then by TV2 again."""
+    from confluent_kafka import Producer
+
+    servers = diamant_broker.bootstrap_servers
+    async with WireClient(servers) as wire:
+        txn = await started(wire, topic=diamant_topic, transactional_id=diamant_topic)
+        for value in (b"tv2", b"tv2 again"):
+            await txn.wait_for_init()
+            assert await txn.produce(diamant_topic, 0, version=12, values=(value,)) == "NONE"
+            assert await txn.end(commit=True, version=5) == "NONE"
+            producer = Producer({"bootstrap.servers": servers, "transactional.id": diamant_topic})
+            await asyncio.to_thread(producer.init_transactions, TIMEOUT_S)
+            producer.begin_transaction()
+            producer.produce(diamant_topic, value + b", then tv1", partition=0)
+            await asyncio.to_thread(producer.commit_transaction, TIMEOUT_S)
+    read = await asyncio.to_thread(ConfluentKafka().consume, servers, diamant_topic)
+    assert [one.value for one in read] == [b"tv2", b"tv2, then tv1", b"tv2 again", b"tv2 again, then tv1"]

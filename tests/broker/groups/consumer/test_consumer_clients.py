@@ -85,25 +85,6 @@ def share(*consumers: Any) -> bool:
     return all(len(part) == size for part in parts) and set().union(*parts) == ALL
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_share_and_take_over(group_broker: BlockingBroker, topic: str, assignor: str) -> None:
-    """One has all, two share, and the remaining one continues from the other's committed offsets."""
-    first, second = (new_consumer(group_broker, topic, **{"group.remote.assignor": assignor}) for _ in range(2))
-    first.subscribe([topic])
-    wait_until(lambda: partitions(first) == ALL, first)
-    second.subscribe([topic])
-    wait_until(lambda: share(first, second), first, second)
-    for consumer in (first, second):
-        consumer.commit(asynchronous=False, offsets=_ends(topic, partitions(consumer)))
-    first.close()
-    wait_until(lambda: partitions(second) == ALL, second)
-    assert {place.partition: place.offset for place in second.committed(_ends(topic, ALL), TIMEOUT_S)} == dict.fromkeys(
-        ALL, 1
-    )
-    second.close()
-
-
 def test_admin_sees_the_group(group_broker: BlockingBroker, topic: str) -> None:
     """The admin client lists and describes it as a consumer group, with its members and their partitions."""
     from confluent_kafka import ConsumerGroupState, ConsumerGroupType
@@ -132,32 +113,6 @@ def test_regular_expressions(group_broker: BlockingBroker, topic: str) -> None:
 
 
 @pytest.mark.slow
-def test_static_member_comes_back(group_broker: BlockingBroker, topic: str) -> None:
-    """A restarted static member keeps its partitions, and the other is not disturbed."""
-    first = new_consumer(group_broker, topic, **{"group.instance.id": "one"})
-    second = new_consumer(group_broker, topic, **{"group.instance.id": "two"})
-    changes: list[str] = []
-    for consumer in (first, second):
-        consumer.subscribe(
-            [topic],
-            on_assign=lambda consumer, places: changes.append("assigned"),
-            on_revoke=lambda consumer, places: changes.append("revoked"),
-        )
-    wait_until(lambda: share(first, second), first, second)
-    kept = partitions(second)
-    before = partitions(first)
-    first.close()
-    changes.clear()
-    first = new_consumer(group_broker, topic, **{"group.instance.id": "one"})
-    first.subscribe([topic])
-    wait_until(lambda: partitions(first) == before, first, second)
-    assert partitions(second) == kept
-    assert changes == []
-    first.close()
-    second.close()
-
-
-@pytest.mark.slow
 def test_from_classic_to_consumer_and_back(group_broker: BlockingBroker, topic: str) -> None:
     """A group of classic members admits one with the consumer protocol, and becomes classic again without it."""
     strategy = {"partition.assignment.strategy": "range"}
@@ -174,9 +129,3 @@ def test_from_classic_to_consumer_and_back(group_broker: BlockingBroker, topic: 
     wait_until(lambda: partitions(classic) == ALL, classic)
     assert group.classic is not None
     classic.close()
-
-
-def _ends(topic: str, some: set[int]) -> list[Any]:
-    from confluent_kafka import TopicPartition
-
-    return [TopicPartition(topic, partition, 1) for partition in sorted(some)]
