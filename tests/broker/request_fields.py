@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -60,12 +61,12 @@ def join_group(group_id: str, metadata: bytes = b"", **fields: Any) -> dict[str,
 
 def offset_commit(
     group_id: str,
-    *topics: tuple[str, Sequence[tuple[int, int, str | None]]],
+    *topics: tuple[str | UUID, Sequence[tuple[int, int, str | None]]],
     member_id: str = "",
     epoch: int = -1,
     leader_epoch: int = -1,
 ) -> dict[str, Any]:
-    """An OffsetCommit request by names; rows of a topic as partition, offset and metadata."""
+    """An OffsetCommit request by names or ids; rows of a topic as partition, offset and metadata."""
     return {
         "group_id": group_id,
         "generation_id_or_member_epoch": epoch,
@@ -73,7 +74,7 @@ def offset_commit(
         "group_instance_id": None,
         "topics": [
             {
-                "name": name,
+                "topic_id" if isinstance(name, UUID) else "name": name,
                 "partitions": [
                     {
                         "partition_index": index,
@@ -87,3 +88,12 @@ def offset_commit(
             for name, rows in topics
         ],
     }
+
+
+def list_offsets(
+    topic: str, partition: int = 0, timestamp: int = -1, *, isolation_level: int = 0, leader_epoch: int = -1
+) -> dict[str, Any]:
+    """A ListOffsets request for one partition, by default for its end."""
+    entry = {"partition_index": partition, "current_leader_epoch": leader_epoch, "timestamp": timestamp}
+    topics = [{"name": topic, "partitions": [entry]}]
+    return {"replica_id": -1, "isolation_level": isolation_level, "topics": topics}

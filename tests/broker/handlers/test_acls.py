@@ -14,7 +14,7 @@ from diamant.protocol.errors import ErrorCode
 from tests.broker.request_fields import acl, acl_filter
 from tests.broker.wire import WireClient
 
-DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_QUORUM = 29, 30, 31, 55
+DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS = 29, 30, 31
 ANY_FILTER = acl_filter()
 READ_USERS = acl(2, "users", "User:alice", 3)
 DENY_ALL = acl(4, "kafka-cluster", "User:*", 8, permission_type=2)

@@ -19,14 +19,11 @@ from diamant.protocol.wire.apis import ADVERTISED, SERVED
 from diamant.protocol.wire.schemas import request_class
 from diamant.storage.env.env import RealEnv
 from diamant.storage.kraft.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from tests.broker.request_fields import APPEND, DELETE, SET, SUBTRACT, alteration
+from tests.broker.request_fields import DELETE, SET, alteration
 from tests.broker.wire import (
-    ALTER_CONFIGS,
     API_VERSIONS,
-    CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
-    DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
     DESCRIBE_LOG_DIRS,
     FIND_COORDINATOR,
@@ -122,18 +119,6 @@ async def test_of_a_request_only_what_may_be_is_created(wire: WireClient, broker
     assert list(broker.node.topics.by_name) == ["good"]
 
 
-async def test_create_topics_by_assignment_and_by_default(tmp_path: Path) -> None:
-    """An assignment sets the number of partitions; -1 uses num.partitions."""
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=4)
-    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
-        assignments = [{"partition_index": index, "broker_ids": [1]} for index in range(2)]
-        by_assignment = new_topic("a", num_partitions=-1, replication_factor=-1, assignments=assignments)
-        by_default = new_topic("b", num_partitions=-1, replication_factor=-1)
-        fields = {"topics": [by_assignment, by_default], "timeout_ms": 1000}
-        topics = (await wire.call(CREATE_TOPICS, 7, fields)).topics
-        assert [topic.num_partitions for topic in topics] == [2, 4]
-
-
 async def test_create_topics_can_only_validate(wire: WireClient) -> None:
     """validate_only answers normally, but creates nothing."""
     fields = {"topics": [new_topic("t")], "timeout_ms": 1000, "validate_only": True}
@@ -184,16 +169,6 @@ async def test_deletion_can_be_disabled(tmp_path: Path) -> None:
             assert response.responses[0].error_code == code
 
 
-async def test_create_partitions(wire: WireClient) -> None:
-    """A topic grows, by a number and by an assignment; the new partitions take records."""
-    await wire.create("t")
-    for count, assignments in ((3, None), (4, [{"broker_ids": [1]}])):
-        topic = {"name": "t", "count": count, "assignments": assignments}
-        response = await wire.call(CREATE_PARTITIONS, 3, {"topics": [topic], "timeout_ms": 1000})
-        assert response.results[0].error_code == ErrorCode.NONE
-        assert (await wire.produce("t", [b"x"], partition=count - 1)).error_code == ErrorCode.NONE
-
-
 async def describe(wire: WireClient, resource_type: int, name: str, keys: list[str] | None = None) -> Any:
     """Return DescribeConfigs of one resource."""
     resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
@@ -232,47 +207,6 @@ async def test_a_changed_configuration_is_in_effect_at_once(wire: WireClient) ->
     assert (await wire.produce("t", [bytes(1000)])).error_code == ErrorCode.NONE
 
 
-async def test_incremental_operations(wire: WireClient) -> None:
-    """Lists are appended to and subtracted from; an invalid change leaves the whole resource unchanged."""
-    await wire.create("t")
-
-    async def policy() -> str:
-        return str((await describe(wire, TOPIC, "t", ["cleanup.policy"])).configs[0].value)
-
-    assert (await alter(wire, TOPIC, "t", ("cleanup.policy", APPEND, "compact"))).error_code == ErrorCode.NONE
-    assert await policy() == "delete,compact"
-    assert (await alter(wire, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))).error_code == ErrorCode.NONE
-    assert await policy() == "compact"
-    for changes, code in (
-        ((("cleanup.policy", SET, "delete"), ("no.such", SET, "1")), ErrorCode.INVALID_CONFIG),
-        ((("cleanup.policy", SET, "delete"), ("cleanup.policy", DELETE, None)), ErrorCode.INVALID_REQUEST),
-        ((("cleanup.policy", SET, None),), ErrorCode.INVALID_REQUEST),
-        ((("retention.ms", APPEND, "1"),), ErrorCode.INVALID_CONFIG),
-        ((("retention.ms", 9, "1"),), ErrorCode.INVALID_REQUEST),
-    ):
-        assert (await alter(wire, TOPIC, "t", *changes)).error_code == code
-    assert (
-        await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "delete"), validate_only=True)
-    ).error_code == ErrorCode.NONE
-    assert await policy() == "compact"
-    assert (
-        await alter(wire, TOPIC, "absent", ("cleanup.policy", SET, "delete"))
-    ).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-async def test_alter_configs_replaces_the_set(wire: WireClient) -> None:
-    """The old API: omitted configurations return to their defaults."""
-    await wire.create("t", retention_ms="1", segment_ms="2")
-    resource = {"resource_type": TOPIC, "resource_name": "t", "configs": [{"name": "retention.ms", "value": "3"}]}
-    response = await wire.call(ALTER_CONFIGS, 2, {"resources": [resource], "validate_only": False})
-    assert response.responses[0].error_code == ErrorCode.NONE
-    found = (await describe(wire, TOPIC, "t", ["retention.ms", "segment.ms"])).configs
-    assert {config.name: (config.value, config.config_source) for config in found} == {
-        "retention.ms": ("3", 1),
-        "segment.ms": ("604800000", 5),
-    }
-
-
 async def test_eligible_leader_replicas_keep_the_minimum_for_the_cluster(wire: WireClient, broker: Broker) -> None:
     """With that feature, min.insync.replicas can neither be set for one broker nor removed for all."""
     name = "min.insync.replicas"
@@ -307,19 +241,6 @@ async def test_broker_configurations_change_topics_that_do_not_set_them(wire: Wi
     assert (await alter(wire, BROKER, "1", ("node.id", SET, "5"))).error_code == ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.parametrize("version", range(3))
-async def test_describe_cluster(wire: WireClient, broker: Broker, version: int) -> None:
-    """This broker and its cluster id; a request for controllers is refused."""
-    response = await wire.call(DESCRIBE_CLUSTER, version, {"include_cluster_authorized_operations": True})
-    (node,) = response.brokers
-    assert (node.broker_id, f"{node.host}:{node.port}") == (1, broker.bootstrap_servers)
-    assert (response.cluster_id, response.controller_id) == (broker.cluster_id, 1)
-    assert response.cluster_authorized_operations > 0
-    if version >= 1:
-        for endpoint_type, code in ((2, 114), (9, 115)):
-            assert (await wire.call(DESCRIBE_CLUSTER, version, {"endpoint_type": endpoint_type})).error_code == code
-
-
 @pytest.mark.parametrize("version", range(1, 6))
 async def test_describe_log_dirs(wire: WireClient, version: int) -> None:
     """Sizes of all partitions for null, otherwise of the requested ones; the disk's totals from 4 on."""
@@ -333,6 +254,15 @@ async def test_describe_log_dirs(wire: WireClient, version: int) -> None:
             assert max(partition.partition_size for partition in partitions) > 1000
         if version >= 4:
             assert result.total_bytes > result.usable_bytes > 0
+
+
+async def test_the_directory_is_named_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client cannot resolve a relative path, so DescribeLogDirs has the absolute one, as in Kafka."""
+    monkeypatch.chdir(tmp_path)
+    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir="data")) as broker:
+        async with WireClient(broker.bootstrap_servers) as client:
+            response = await client.call(DESCRIBE_LOG_DIRS, 4, {"topics": None})
+    assert [result.log_dir for result in response.results] == [str(tmp_path / "data")]
 
 
 @pytest.mark.parametrize("version", range(7))

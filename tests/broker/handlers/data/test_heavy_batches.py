@@ -18,6 +18,7 @@ from diamant.protocol.batches.validation import WalkOutcome, walk_records
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.log.append_checks import LIGHT_DECOMPRESSED_BYTES, LIGHT_RECORDS
 from tests.broker.handlers.data.test_produce_errors import altered
+from tests.broker.request_fields import list_offsets
 from tests.broker.wire import (
     DELETE_TOPICS,
     FETCH,
@@ -146,15 +147,7 @@ async def test_a_large_batch_is_searched_for_a_time_in_a_thread(wire: WireClient
     assert response.responses[0].partition_responses[0].error_code == 0
 
     async def offset_at(timestamp: int) -> tuple[Any, Any, Any]:
-        response = await wire.call(
-            LIST_OFFSETS,
-            7,
-            {
-                "replica_id": -1,
-                "isolation_level": 0,
-                "topics": [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": timestamp}]}],
-            },
-        )
+        response = await wire.call(LIST_OFFSETS, 7, list_offsets("t", 0, timestamp))
         found = response.topics[0].partitions[0]
         return int(found.error_code), found.offset, int(found.timestamp)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -12,6 +11,7 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import SERVED
+from tests.broker.request_fields import list_offsets
 from tests.broker.wire import (
     CREATE_TOPICS,
     DELETE_RECORDS,
@@ -73,61 +73,41 @@ async def test_every_fetch_version_reads(wire: WireClient, version: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("topic", "partition", "records", "acks", "expected"),
+    ("topic", "partition", "records", "expected"),
     [
-        ("absent", 0, batch_of([b"a"]), -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ("t", 7, batch_of([b"a"]), -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ("t", 0, None, -1, ErrorCode.INVALID_RECORD),
-        ("t", 0, b"", -1, ErrorCode.INVALID_RECORD),
-        ("t", 0, batch_of([b"a"]), 2, ErrorCode.INVALID_REQUIRED_ACKS),
-        ("t", 0, batch_of([b"a"])[:-1] + b"!", -1, ErrorCode.CORRUPT_MESSAGE),
-        ("t", 0, batch_of([b"a"]) + batch_of([b"b"]), -1, ErrorCode.INVALID_RECORD),
-        ("t", 0, batch_of([bytes(2_000_000)]), -1, ErrorCode.MESSAGE_TOO_LARGE),
-        ("compacted", 0, batch_of([b"no key"]), -1, ErrorCode.INVALID_RECORD),
-        ("strict", 0, batch_of([b"a"]), -1, ErrorCode.NOT_ENOUGH_REPLICAS),
+        ("absent", 0, batch_of([b"a"]), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("t", 7, batch_of([b"a"]), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("t", 0, None, ErrorCode.INVALID_RECORD),
+        ("t", 0, b"", ErrorCode.INVALID_RECORD),
+        ("t", 0, batch_of([b"a"]) + batch_of([b"b"]), ErrorCode.INVALID_RECORD),
+        ("strict", 0, batch_of([b"a"]), ErrorCode.NOT_ENOUGH_REPLICAS),
         (
             "t",
             0,
             batch_of([b"a"], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True),
-            -1,
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ),
     ],
     ids=[
         "no such topic",
         "no such partition",
-        "null records",
+        "null",
         "no records",
-        "acks 2",
-        "wrong crc",
         "two batches",
-        "too large",
-        "compacted without key",
         "too few replicas",
         "transactional",
     ],
 )
 async def test_produce_refuses(
-    wire: WireClient, topic: str, partition: int, records: bytes | None, acks: int, expected: ErrorCode
+    wire: WireClient, topic: str, partition: int, records: bytes | None, expected: ErrorCode
 ) -> None:
     """A refused batch gets its code and offset -1; nothing is stored."""
     await wire.create("t")
-    await wire.create("compacted", cleanup_policy="compact")
     await wire.create("strict", min_insync_replicas="2")
-    response = await wire.call(PRODUCE, 12, produce_fields(topic, partition, records, acks=acks))
+    response = await wire.call(PRODUCE, 12, produce_fields(topic, partition, records))
     result = response.responses[0].partition_responses[0]
     assert (result.error_code, result.base_offset) == (expected, -1)
-    if topic == "compacted":
-        assert [error.batch_index for error in result.record_errors] == [0]
     assert (await fetch(wire, "t", 0)).high_watermark == 0
-
-
-async def test_produce_by_an_unknown_topic_id_is_refused(wire: WireClient) -> None:
-    """Version 13 names topics by id: a wrong one is UNKNOWN_TOPIC_ID."""
-    fields = produce_fields("", 0, batch_of([b"a"]))
-    fields["topic_data"][0]["topic_id"] = uuid4()
-    response = await wire.call(PRODUCE, 13, fields)
-    assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 async def test_acks_0_has_no_answer_and_failure_closes(wire: WireClient, broker: Broker) -> None:
@@ -184,27 +164,6 @@ async def test_producer_ids_are_unique(wire: WireClient) -> None:
         wire.send(INIT_PRODUCER_ID, 4, fields)
     ids = [(await wire.receive(INIT_PRODUCER_ID, 4, first + number)).producer_id for number in range(1501)]
     assert len(set(ids)) == 1501
-
-
-async def test_flush_messages_answers_when_synced(wire: WireClient, broker: Broker) -> None:
-    """With flush.messages=1, every answered record is below the recovery point."""
-    await wire.create("t", flush_messages="1")
-    for count in (1, 2, 3):
-        result = await wire.produce("t", [b"a"])
-        assert result.error_code == ErrorCode.NONE
-        assert broker.node.topics.log("t", 0).recovery_point == count
-
-
-async def test_a_fetch_waits_for_records(wire: WireClient, broker: Broker) -> None:
-    """A long poll is answered when a record arrives, long before its timeout."""
-    await wire.create("t")
-    correlation_id = wire.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=60_000))
-    await wait_until(lambda: len(broker.node.purgatory) > 0)
-    async with WireClient(broker.bootstrap_servers) as producer:
-        await producer.produce("t", [b"a"])
-    partition = partition_of(await wire.receive(FETCH, 12, correlation_id))
-    assert values_of(partition.records) == [b"a"]
-    assert partition.high_watermark == 1
 
 
 async def test_a_fetch_waits_for_min_bytes(wire: WireClient, broker: Broker) -> None:
@@ -304,12 +263,6 @@ async def test_large_answers_cross_segments_and_the_socket(wire: WireClient) -> 
     assert found == payloads
 
 
-def list_fields(timestamp: int, *, topic: str = "t", leader_epoch: int = -1) -> dict[str, Any]:
-    """Return a ListOffsets request for one partition."""
-    partition = {"partition_index": 0, "current_leader_epoch": leader_epoch, "timestamp": timestamp}
-    return {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": [partition]}]}
-
-
 @pytest.mark.parametrize("version", range(SERVED[LIST_OFFSETS].min, SERVED[LIST_OFFSETS].max + 1))
 async def test_offsets_by_time(wire: WireClient, version: int) -> None:
     """Every special timestamp of a version, and times before, between and after the records."""
@@ -322,7 +275,7 @@ async def test_offsets_by_time(wire: WireClient, version: int) -> None:
     expected |= {-5: (-1, -1)} if version >= 9 else {}
     expected |= {-6: (-1, -1)} if version >= 11 else {}
     for timestamp, found in expected.items():
-        response = await wire.call(LIST_OFFSETS, version, list_fields(timestamp))
+        response = await wire.call(LIST_OFFSETS, version, list_offsets("t", 0, timestamp))
         partition = response.topics[0].partitions[0]
         assert (partition.error_code, partition.timestamp, partition.offset) == (ErrorCode.NONE, *found), timestamp
 
@@ -331,10 +284,10 @@ async def test_list_offsets_errors(wire: WireClient) -> None:
     """Unknown topics, meaningless timestamps and fenced epochs get their codes."""
     await wire.create("t")
     for fields, version, code in (
-        (list_fields(-1, topic="absent"), 7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (list_fields(-3), 6, ErrorCode.UNSUPPORTED_VERSION),
-        (list_fields(-99), 11, ErrorCode.UNSUPPORTED_VERSION),
-        (list_fields(-1, leader_epoch=9), 7, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (list_offsets("absent"), 7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (list_offsets("t", 0, -3), 6, ErrorCode.UNSUPPORTED_VERSION),
+        (list_offsets("t", 0, -99), 11, ErrorCode.UNSUPPORTED_VERSION),
+        (list_offsets("t", leader_epoch=9), 7, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ):
         response = await wire.call(LIST_OFFSETS, version, fields)
         assert response.topics[0].partitions[0].error_code == code
@@ -398,19 +351,6 @@ async def test_metadata_creates_nothing_unless_allowed(wire: WireClient) -> None
         response = await wire.call(METADATA, 12, {"topics": [{"name": name}], "allow_auto_topic_creation": allowed})
         assert response.topics[0].error_code == code
     assert (await wire.call(METADATA, 12, {"topics": None})).topics == ()
-
-
-async def test_metadata_by_id(wire: WireClient) -> None:
-    """Version 12 finds topics by id; an unknown id has no name."""
-    topic_id = (await wire.create("t")).topic_id
-    unknown = uuid4()
-    response = await wire.call(
-        METADATA, 12, {"topics": [{"name": None, "topic_id": topic_id}, {"name": None, "topic_id": unknown}]}
-    )
-    assert [(topic.name, topic.topic_id, topic.error_code) for topic in response.topics] == [
-        ("t", topic_id, ErrorCode.NONE),
-        (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID),
-    ]
 
 
 async def test_a_metadata_answer_is_never_stale(wire: WireClient) -> None:
