@@ -238,18 +238,6 @@ async def test_checkpoints_are_written_after_changes_only(tmp_path: Path) -> Non
         assert {job.name: job.due_ms() for job in jobs}["checkpoints"] is None
 
 
-async def test_flush_ms_syncs_in_time(tmp_path: Path) -> None:
-    """A topic with flush.ms is synced when that time is over, by the clock."""
-    clock = SettableClock(1_700_000_000_000)
-    async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
-        await wire.create("t", flush_ms="1000")
-        await wire.produce("t", [b"a"], timestamp=clock.now_ms())
-        log = broker.node.topics.log("t", 0)
-        assert log.recovery_point == 0
-        clock.advance_ms(1000)
-        await wait_until(lambda: log.recovery_point > 0)
-
-
 async def test_flush_ms_syncs_what_comes_while_a_checkpoint_waits(tmp_path: Path) -> None:
     """Each record is synced in time, not only the first one since the last checkpoint; also with a log that is in no hurry."""
     clock = SettableClock(1_700_000_000_000)

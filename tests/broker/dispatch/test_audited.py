@@ -36,7 +36,7 @@ from tests.broker.wire import (
 CHANGES = {Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS}
 CREATES_BY_ASKING = 3
 """Metadata, which leaves a line when it has created a topic."""
-DELETE_GROUPS, OFFSET_DELETE, ALTER_SCRAM, ALTER_QUOTAS, CREATE_ACLS, DELETE_ACLS = 42, 47, 51, 49, 30, 31
+DELETE_GROUPS, OFFSET_DELETE, ALTER_SCRAM, ALTER_QUOTAS = 42, 47, 51, 49
 AUDITED = sorted(key for key, row in TABLE.items() if row.is_audited)
 
 

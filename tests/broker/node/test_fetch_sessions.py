@@ -301,18 +301,6 @@ async def test_a_second_request_of_a_session_ends_the_wait_of_the_first(broker: 
     assert told(await client.wire.receive(FETCH, 12)) == {}
 
 
-async def test_a_stop_answers_a_session_that_waits(tmp_path: Path) -> None:
-    """A stop answers a waiting fetch of a session before its timeout."""
-    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
-        async with WireClient(broker.bootstrap_servers) as wire:
-            await wire.create("a")
-            client = SessionClient(wire)
-            await client.fetch({("a", 0): 0})
-            await client.park(broker)
-            await broker.stop()
-            assert told(await wire.receive(FETCH, 12)) == {}
-
-
 async def test_read_committed_sessions_follow_the_last_stable_offset(client: SessionClient) -> None:
     """A change of the isolation level reads every partition again."""
     await client.wire.produce("a", [b"x"])

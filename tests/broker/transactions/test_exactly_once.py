@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
+from tests.broker.request_fields import list_offsets
 from tests.broker.restarted_broker import RestartedBroker
 from tests.broker.transactions.read_process_write import (
     OUTPUT_PARTITIONS,
@@ -161,12 +162,7 @@ async def ends(wire: WireClient, topic: str, partition: int) -> bool:
     """Whether a partition's last stable offset is its end."""
     found = []
     for isolation_level in (0, 1):
-        entry = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": -1}
-        request = {
-            "replica_id": -1,
-            "isolation_level": isolation_level,
-            "topics": [{"name": topic, "partitions": [entry]}],
-        }
+        request = list_offsets(topic, partition, isolation_level=isolation_level)
         answer = (await wire.call(LIST_OFFSETS, 6, request)).topics[0].partitions[0]
         assert not answer.error_code
         found.append(answer.offset)

@@ -20,21 +20,13 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.internal_topics.transaction_records import encode_key
 from diamant.storage.env.injected_faults import InjectedFault
 from diamant.storage.env.memory import MemoryEnv
-from tests.broker.transactions.conftest import running
+from tests.broker.request_fields import list_offsets
+from tests.broker.transactions.conftest import running, started
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
 from tests.broker.wire import CREATE_PARTITIONS, DELETE_TOPICS, LIST_OFFSETS, WireClient
 from tests.waiting import wait_until
 
 STATE_LOG = "/data/__transaction_state-0/*.log"
-
-
-async def started(wire: WireClient, *, partitions: int = 2, transactional_id: str = "id") -> TxnProducer:
-    """An initialized producer, and a topic "t"."""
-    txn = TxnProducer(wire, transactional_id)
-    await txn.wait_for_coordinator("g")
-    await wire.create("t", partitions)
-    await txn.wait_for_init()
-    return txn
 
 
 async def test_a_state_that_cannot_be_written_does_not_count() -> None:
@@ -184,10 +176,7 @@ async def test_the_last_stable_offset_for_clients() -> None:
 
 async def latest(wire: WireClient, *, isolation_level: int) -> int:
     """The end of t-0."""
-    entry = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
-    topics = [{"name": "t", "partitions": [entry]}]
-    request = {"replica_id": -1, "isolation_level": isolation_level, "topics": topics}
-    response = await wire.call(LIST_OFFSETS, 5, request)
+    response = await wire.call(LIST_OFFSETS, 5, list_offsets("t", isolation_level=isolation_level))
     return int(response.topics[0].partitions[0].offset)
 
 

@@ -12,7 +12,7 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.records import iter_records
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
-from tests.broker.transactions.conftest import running
+from tests.broker.transactions.conftest import running, started
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed, wait_for_committed_offset
 from tests.broker.wire import FETCH, WireClient, fetch_fields
 from tests.waiting import wait_until
@@ -35,10 +35,7 @@ async def wait_for(broker: Broker, state: str, transactional_id: str = "id") -> 
 async def test_a_transaction_left_open_is_aborted(clock: SettableClock, version: int) -> None:
     """At the check after its timeout: readers continue, offsets are dropped, and its producer is fenced everywhere."""
     async with running(MemoryEnv(clock)) as (broker, wire):
-        txn = TxnProducer(wire, "id")
-        await txn.wait_for_coordinator("g")
-        await wire.create("t")
-        await txn.wait_for_init(timeout_ms=30_000)
+        txn = await started(wire, timeout_ms=30_000)
         if version == 9:
             assert await txn.add(("t", 0)) == ["NONE"]
             assert await txn.add_offsets("g") == "NONE"
@@ -66,10 +63,7 @@ async def test_a_transaction_left_open_is_aborted(clock: SettableClock, version:
 async def test_a_timeout_wakes_waiting_readers(clock: SettableClock) -> None:
     """A read_committed fetch that waits for an open transaction is answered when it is aborted."""
     async with running(MemoryEnv(clock)) as (_, wire):
-        txn = TxnProducer(wire, "id")
-        await txn.wait_for_coordinator()
-        await wire.create("t")
-        await txn.wait_for_init(timeout_ms=1000)
+        txn = await started(wire, timeout_ms=1000)
         assert await txn.produce("t", 0, version=12) == "NONE"
         await wire.produce("t", [b"after"])
         async with WireClient(f"{wire._host}:{wire._port}") as reader:
@@ -90,10 +84,7 @@ async def test_a_timeout_counts_over_a_restart(clock: SettableClock) -> None:
     """A transaction open at a kill is aborted after its timeout, without a request."""
     env = MemoryEnv(clock)
     async with running(env) as (_, wire):
-        txn = TxnProducer(wire, "id")
-        await txn.wait_for_coordinator()
-        await wire.create("t")
-        await txn.wait_for_init(timeout_ms=1000)
+        txn = await started(wire, timeout_ms=1000)
         assert await txn.produce("t", 0, version=12) == "NONE"
         killed = env.copy(clock)
     async with running(killed) as (broker, wire):
@@ -109,10 +100,7 @@ async def test_a_timeout_counts_over_a_restart(clock: SettableClock) -> None:
 async def test_a_timeout_at_the_last_epoch(clock: SettableClock, server_version: int) -> None:
     """The reserved epoch ends the transaction; the producer continues with another id."""
     async with running(MemoryEnv(clock)) as (broker, wire):
-        txn = TxnProducer(wire, "id")
-        await txn.wait_for_coordinator()
-        await wire.create("t")
-        await txn.wait_for_init(timeout_ms=1000)
+        txn = await started(wire, timeout_ms=1000)
         broker.node.metadata.image.features["transaction.version"] = server_version
         store = broker.services.transactions().store
         store.put(store.transactions["id"]._replace(producer_epoch=LAST_CLIENT_EPOCH))

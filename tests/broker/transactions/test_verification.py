@@ -12,19 +12,10 @@ from diamant.broker.transactions.verification import Support, Write
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.append_checks import LIGHT_RECORDS
-from tests.broker.transactions.conftest import running
+from tests.broker.transactions.conftest import running, started
 from tests.broker.transactions.txn_wire import TxnProducer, name_of, read_committed
 from tests.broker.wire import PRODUCE, WireClient, batch_of
 from tests.waiting import wait_until
-
-
-async def started(wire: WireClient) -> TxnProducer:
-    """An initialized producer, and a topic "t" of three partitions."""
-    txn = TxnProducer(wire, "id")
-    await txn.wait_for_coordinator()
-    await wire.create("t", 3)
-    await txn.wait_for_init()
-    return txn
 
 
 async def produce(
@@ -120,28 +111,6 @@ async def test_without_verification() -> None:
         assert (await txn.describe()).partitions == [("t", 1)]
         assert await txn.end(commit=True, version=5) == "NONE"
         assert (await read_committed(wire, "t", 0), await read_committed(wire, "t", 1)) == ([], [b"value"])
-
-
-async def test_a_refused_batch_blocks_those_behind_it() -> None:
-    """After any refusal, no later batch of the producer, of either kind, is appended before the refused one."""
-    async with running(MemoryEnv()) as (broker, wire):
-        txn = await started(wire)
-        assert await txn.produce("t", 0, version=9) == "INVALID_TXN_STATE"
-        assert await txn.produce("t", 1, version=9, is_transactional=False) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
-        assert await txn.add(("t", 0)) == ["NONE"]
-        assert await txn.produce("t", 1, version=9) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
-        assert broker.node.topics.log("t", 0).log_end_offset == 0
-        assert await txn.produce("t", 0, version=9) == "NONE"
-        assert await txn.produce("t", 1, version=9) == "NONE"
-
-
-async def test_a_refused_batch_of_one_version_and_a_batch_of_the_other() -> None:
-    """The first request's version decides: after TV1, a TV2 batch may begin above 0, otherwise not."""
-    async with running(MemoryEnv()) as (_, wire):
-        txn = await started(wire)
-        assert await txn.produce("t", 5, version=9) == "INVALID_TXN_STATE"
-        assert await txn.produce("t", 3, version=12) == "NONE"
-        assert await txn.produce("t", 3, partition=1, version=12) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 
 async def test_a_batch_of_an_old_epoch_is_refused_by_its_partition() -> None:

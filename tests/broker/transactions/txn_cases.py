@@ -16,11 +16,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tests.broker.request_fields import list_offsets
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import LIST_OFFSETS, METADATA, WireClient
 
 TV2_PRODUCE, TV2_END, TV2_COMMIT_OFFSET = 12, 5, 5
-OLD_PRODUCE, OLD_END = 9, 3
+OLD_END = 3
 
 Step = Callable[["CaseRun"], Awaitable[str]]
 
@@ -49,9 +50,7 @@ class CaseRun:
                 await asyncio.sleep(0.05)
 
     async def _list_offset(self, partition: int) -> Any:
-        entry = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": -1}
-        topics = [{"name": self.topic, "partitions": [entry]}]
-        response = await self.wire.call(LIST_OFFSETS, 5, {"replica_id": -1, "isolation_level": 0, "topics": topics})
+        response = await self.wire.call(LIST_OFFSETS, 5, list_offsets(self.topic, partition))
         return response.topics[0].partitions[0].error_code
 
 

@@ -18,7 +18,7 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment, encode_subscription
 from tests.broker.wire import WireClient
 
-FIND_COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC, LIST_GROUPS = 10, 11, 12, 13, 14, 16
+FIND_COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC = 10, 11, 12, 13, 14
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
 SHORT_MS = 1_000
@@ -90,7 +90,7 @@ class Drop(NamedTuple):
 
 Step = Send | Expect | Ask | Until | Drop | Differs
 
-# ---- requests --------------------------------------------------------------------------------------------------------
+# ---- requests, of the story's own group unless `group_id` is given ---------------------------------------------------
 
 
 def join(
@@ -103,7 +103,7 @@ def join(
     protocol_type: str = "consumer",
     session_ms: int = SESSION_MS,
     rebalance_ms: int = REBALANCE_MS,
-    group_id: str | None = None,
+    **group: str,
 ) -> Send:
     fields = {
         "session_timeout_ms": session_ms,
@@ -114,7 +114,7 @@ def join(
         "protocols": [{"name": name, "metadata": metadata} for name, metadata in protocols],
         "reason": "",
     }
-    return Send(connection, JOIN, version, fields if group_id is None else {"group_id": group_id, **fields})
+    return Send(connection, JOIN, version, {**fields, **group})
 
 
 def sync(
@@ -127,7 +127,7 @@ def sync(
     instance_id: str | None = None,
     protocol_type: str | None = "consumer",
     protocol_name: str | None = "range",
-    group_id: str | None = None,
+    **group: str,
 ) -> Send:
     fields = {
         "generation_id": generation_id,
@@ -137,7 +137,7 @@ def sync(
         "protocol_name": protocol_name,
         "assignments": [{"member_id": each, "assignment": assignment} for each, assignment in assignments],
     }
-    return Send(connection, SYNC, version, fields if group_id is None else {"group_id": group_id, **fields})
+    return Send(connection, SYNC, version, {**fields, **group})
 
 
 def heartbeat(
@@ -147,20 +147,18 @@ def heartbeat(
     version: int = 4,
     *,
     instance_id: str | None = None,
-    group_id: str | None = None,
+    **group: str,
 ) -> Send:
     fields = {"generation_id": generation_id, "member_id": member_id, "group_instance_id": instance_id}
-    return Send(connection, HEARTBEAT, version, fields if group_id is None else {"group_id": group_id, **fields})
+    return Send(connection, HEARTBEAT, version, {**fields, **group})
 
 
-def leave(
-    connection: str, *members: tuple[str | Ref, str | None], version: int = 5, group_id: str | None = None
-) -> Send:
+def leave(connection: str, *members: tuple[str | Ref, str | None], version: int = 5, **group: str) -> Send:
     if version < 3:
         fields: dict[str, Any] = {"member_id": members[0][0]}
     else:
         fields = {"members": [{"member_id": each, "group_instance_id": instance} for each, instance in members]}
-    return Send(connection, LEAVE, version, fields if group_id is None else {"group_id": group_id, **fields})
+    return Send(connection, LEAVE, version, {**fields, **group})
 
 
 def ask(send: Send, answer: Expect) -> Ask:

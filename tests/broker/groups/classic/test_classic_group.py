@@ -74,18 +74,6 @@ def test_nobody_new_nothing_to_wait_for() -> None:
     assert machine.group.state is GroupState.COMPLETING_REBALANCE
 
 
-def test_the_leader_is_answered_last() -> None:
-    """At the end of the join phase, and after the leader's sync: the others' next requests get a head start."""
-    machine = Machine()
-    leader, *others = machine.form(3)
-    machine.answers.clear()
-    tickets = [start_rebalance(machine, leader), *map(machine.join, others)]
-    assert list(machine.answers) == [*tickets[1:], tickets[0]]
-    machine.answers.clear()
-    tickets = [machine.sync(member_id) for member_id in [*others, leader]]
-    assert list(machine.answers) == tickets
-
-
 def test_the_delay_is_for_empty_groups_only() -> None:
     """A group with members rebalances as soon as all have joined."""
     machine = Machine(delay_ms=3000)
@@ -156,52 +144,6 @@ def test_a_new_member_may_wait_five_minutes() -> None:
     answer = machine.joined(ticket)
     assert (answer.error, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
     assert len(machine.group.members) == 2
-
-
-def test_an_id_that_does_not_come_back() -> None:
-    """It delays the join phase for its session timeout, and is then dropped."""
-    machine = Machine()
-    (leader,) = machine.form(1)
-    pending = machine.give_id(session_ms=SESSION_MS)
-    ticket = start_rebalance(machine, leader)
-    machine.pass_ms(SESSION_MS - 1)
-    assert ticket not in machine.answers
-    machine.pass_ms(1)
-    assert machine.joined(ticket).generation_id == 2
-    assert machine.joined(machine.join(pending)).error is ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_who_does_not_join_in_time_is_left_behind() -> None:
-    """Dynamic members that do not rejoin within the rebalance timeout are removed; a removed leader is replaced."""
-    machine = Machine()
-    leader, follower, third = machine.form(3, session_ms=30 * 60_000)
-    ticket = machine.join(follower, protocols=protocols("range", "news"))
-    machine.pass_ms(REBALANCE_MS - 1)
-    assert ticket not in machine.answers
-    machine.pass_ms(1)
-    answer = machine.joined(ticket)
-    assert (answer.leader, answer.generation_id) == (follower, 2)
-    assert [member.member_id for member in answer.members] == [follower]
-    assert machine.heartbeat(leader, 1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert machine.joined(machine.join(third)).error is ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_who_does_not_sync_in_time_is_out() -> None:
-    """Without the leader's sync, the followers have to rejoin after the rebalance timeout."""
-    machine = Machine()
-    leader, follower = machine.form(2, session_ms=30 * 60_000)
-    machine.join_all([leader, follower])
-    ticket = machine.sync(follower)
-    machine.pass_ms(SESSION_MS - 1)
-    machine.heartbeat(leader)
-    for _ in range(5):
-        machine.pass_ms(SESSION_MS - 1)
-        machine.heartbeat(leader)
-    assert ticket not in machine.answers
-    machine.pass_ms(REBALANCE_MS - 6 * (SESSION_MS - 1))
-    assert machine.synced(ticket).error is ErrorCode.REBALANCE_IN_PROGRESS
-    assert list(machine.group.members) == [follower]
-    assert machine.joined(machine.join(follower)).leader == follower
 
 
 def test_a_join_phase_that_no_static_member_comes_to() -> None:
@@ -291,16 +233,6 @@ def test_leaving_with_parked_requests() -> None:
     assert machine.synced(sync).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_draw_is_decided_as_in_kafka() -> None:
-    """A tie of votes is decided by the order of Java's hash map, not by the order of joins."""
-    for one, two in ((("range", "roundrobin"), ("roundrobin", "range")), (("cooperative-sticky", "range"),) * 2):
-        machine = Machine()
-        machine.join(version=3, protocols=protocols(*one))
-        ticket = machine.join(version=3, protocols=protocols(*reversed(two)))
-        machine.pass_ms(0)
-        assert machine.joined(ticket).protocol_name == "range"
-
-
 # ---- bounds ----------------------------------------------------------------------------------------------------------
 
 
@@ -312,20 +244,6 @@ def test_ids_given_out_are_bounded() -> None:
     assert machine.joined(machine.join()).error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert machine.leave(Leaver("x1")) == [LeaveResult("x1", None, ErrorCode.NONE)]
     assert machine.joined(machine.join()).error is ErrorCode.MEMBER_ID_REQUIRED
-
-
-def test_a_lowered_maximum() -> None:
-    """The last members to rejoin are refused, and the phase ends without them."""
-    machine = Machine()
-    leader, second, third = machine.form(3)
-    machine.limits = machine.limits._replace(max_size=2)
-    tickets = [machine.join(each) for each in (leader, second, third)]
-    assert [machine.joined(ticket).error for ticket in tickets] == [
-        ErrorCode.NONE,
-        ErrorCode.NONE,
-        ErrorCode.GROUP_MAX_SIZE_REACHED,
-    ]
-    assert machine.group.state is GroupState.COMPLETING_REBALANCE
 
 
 # ---- the record ------------------------------------------------------------------------------------------------------

@@ -31,9 +31,9 @@ class Topics:
         for name, count in counts.items():
             self.create(name, count)
 
-    def create(self, name: str, count: int) -> UUID:
+    def create(self, name: str, count: int, topic_id: UUID | None = None) -> UUID:
         self._created += 1
-        topic_id = UUID(int=(0x9E3779B97F4A7C15F39CC0605CEDC835 * self._created) % (1 << 128))
+        topic_id = topic_id or UUID(int=(0x9E3779B97F4A7C15F39CC0605CEDC835 * self._created) % (1 << 128))
         self.image.apply(TopicRecord(name=name, topic_id=topic_id))
         self.grow(name, count)
         return topic_id

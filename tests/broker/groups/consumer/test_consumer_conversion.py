@@ -26,6 +26,7 @@ from diamant.protocol.internal_topics.consumer_protocol import (
 )
 from diamant.protocol.internal_topics.group_records import ConsumerGroupMetadataKey, parse_key
 from tests.broker.groups.consumer.consumer_wire import PROPERTIES, T1, T2, A, B, C, Members, prepare
+from tests.broker.request_fields import join_group
 from tests.broker.wire import WireClient
 
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS = 11, 12, 13, 14, 15
@@ -52,19 +53,16 @@ class ClassicMembers(Members):
     ) -> Any:
         if metadata is None:
             metadata = encode_subscription(Subscription(tuple(names), None, owned or {}))
-        return await self.wire.call(
-            JOIN_GROUP,
-            version,
-            {
-                "group_id": group,
-                "session_timeout_ms": 10_000,
-                "rebalance_timeout_ms": 5_000,
-                "member_id": member,
-                "group_instance_id": instance_id,
-                "protocol_type": protocol_type,
-                "protocols": [{"name": name, "metadata": metadata} for name in protocols],
-            },
+        fields = join_group(
+            group,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=5_000,
+            member_id=member,
+            group_instance_id=instance_id,
+            protocol_type=protocol_type,
+            protocols=[{"name": name, "metadata": metadata} for name in protocols],
         )
+        return await self.wire.call(JOIN_GROUP, version, fields)
 
     async def join_twice(self, group: str, **fields: Any) -> Any:
         """Join a dynamic member, the second time with its assigned id."""
@@ -263,13 +261,8 @@ async def test_a_refused_join_removes_an_empty_consumer_group(members: ClassicMe
     assert await members.error("g", A, -1) is ErrorCode.GROUP_ID_NOT_FOUND
     assert (await members.describe("g")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert members.broker.services.groups().group("g") is None
-    data = (
-        members.broker.services.groups()
-        .log.log_of("g")
-        .read(0, 1 << 20, isolation_level=0, min_one_message=True)
-        .slices[0]
-        .read()
-    )
+    log = members.broker.services.groups().log.log_of("g")
+    data = log.read(0, 1 << 20, isolation_level=0, min_one_message=True).slices[0].read()
     records = [record for position, _ in iter_headers(data) for record in iter_records(data, position)]
     *_, last = [record.value for record in records if parse_key(record.key or b"") == ConsumerGroupMetadataKey("g")]
     assert last is None

@@ -86,14 +86,6 @@ async def test_describe(members: Members) -> None:
     assert members.named(second.target_assignment) == {"t1": [0, 1], "t2": [0, 1]}
 
 
-async def test_describe_what_is_no_consumer_group(members: Members) -> None:
-    """Unknown and simple groups are not found, so clients send DescribeGroups."""
-    assert await commit(members, "simple", "", -1) is ErrorCode.NONE
-    for group, reason in (("unknown", "Group unknown not found."), ("simple", "Group simple is not a consumer group.")):
-        described = await members.describe(group)
-        assert (described.error_code, described.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, reason)
-
-
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
@@ -264,18 +256,6 @@ async def test_assignment_interval(tmp_path: Path) -> None:
         configure(broker, "g", "consumer.assignment.interval.ms", "0")
         assert await members.beat("g", B, 2) == (3, None)
         assert await members.beat("g", A, 2) == (2, {"t1": [0, 1]})
-
-
-async def test_protocol_that_is_switched_off(tmp_path: Path) -> None:
-    """Without `consumer` among the broker's protocols, its requests are unsupported."""
-    config = BrokerConfig(
-        listen="127.0.0.1:0", data_dir=tmp_path, properties={"group.coordinator.rebalance.protocols": "classic"}
-    )
-    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
-        members = Members(wire, broker)
-        answer = await members.heartbeat("g", A, 0, names=["t1"])
-        assert (answer.error_code, answer.error_message) == (ErrorCode.UNSUPPORTED_VERSION, None)
-        assert (await members.describe("g")).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 async def test_groups_survive_a_restart(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from diamant.broker.groups.decisions import target_assignment
 from diamant.broker.groups.decisions.reconciliation import Owned, next_step
 from diamant.broker.groups.decisions.target_assignment import TargetTask
 from diamant.protocol.errors import ErrorCode
-from tests.broker.groups.consumer.consumer_wire import DELETE_GROUPS, PROPERTIES, T1, A, B, Members, prepare
+from tests.broker.groups.consumer.consumer_wire import DELETE_GROUPS, PROPERTIES, T1, A, Members, prepare
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 
@@ -165,38 +165,6 @@ async def test_members_are_told_a_heartbeat_later(members: Members, thread: Thre
     assert await members.state("g") == ("Stable", 2, 2)
     assert len(thread.names) == 1
     assert thread.names[0] != threading.current_thread().name
-
-
-async def test_a_member_that_joins_meanwhile(members: Members, thread: Thread) -> None:
-    """The result belongs to the epoch of its task; the next heartbeat handles the new member."""
-    thread.may_go_on.clear()
-    await members.beat("g", A, 0, names=["t1"])
-    assert await members.beat("g", B, 0, names=["t1"]) == (1, {})
-    assert await members.state("g") == ("Assigning", 3, 1)
-    thread.may_go_on.set()
-    await wait_until_assigned(members, 2)
-    assert await members.beat("g", A, 1) == (2, T1)
-    await wait_until_assigned(members, 3)
-    assert await members.beat("g", A, 2) == (2, {"t1": [0, 1]})
-    assert await members.beat("g", A, 2, owned={"t1": [0, 1]}) == (3, None)
-    assert await members.beat("g", B, 1) == (3, {"t1": [2, 3]})
-    assert await members.state("g") == ("Stable", 3, 3)
-    assert len(thread.names) == 2
-
-
-async def test_a_member_that_leaves_meanwhile(members: Members, thread: Thread) -> None:
-    """It gets nothing, and its share goes to the others."""
-    await members.beat("g", A, 0, names=["t1"])
-    await wait_until_assigned(members, 2)
-    thread.may_go_on.clear()
-    await members.beat("g", B, 0, names=["t1"])
-    await members.beat("g", B, -1)
-    thread.may_go_on.set()
-    await wait_until_assigned(members, 3)
-    assert [found.member_id for found in (await members.describe("g")).members] == [A]
-    assert await members.beat("g", A, 1) == (3, {"t1": [0, 1]})
-    await wait_until_assigned(members, 4)
-    assert await members.beat("g", A, 3) == (4, T1)
 
 
 async def test_a_group_that_is_deleted_meanwhile(members: Members, thread: Thread) -> None:

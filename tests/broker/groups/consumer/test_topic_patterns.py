@@ -11,8 +11,8 @@ from xxhash import xxh3_64_intdigest
 from diamant.broker.groups.consumer.metadata_hash import SPARE_HASHES, metadata_hash
 from diamant.broker.groups.decisions.topic_patterns import MAX_PATTERN_LENGTH, TopicPattern, matching_topics
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.kraft.records import PartitionRecord, TopicRecord
 from diamant.storage.kraft.image import BrokerImage, MetadataImage
+from tests.broker.groups.consumer.consumer_cases import Topics
 
 NAMES = ["a", "aa", "ab", "AB", "a.b", "a-b", "a_b", "x1", "12", "orders", "orders-dlq", "k", "{"]
 
@@ -141,22 +141,10 @@ def test_xxh3(size: int) -> None:
 
 
 def image_of(*topics: tuple[str, str, int]) -> MetadataImage:
-    image = MetadataImage()
+    cluster = Topics()
     for name, topic_id, count in topics:
-        image.apply(TopicRecord(name=name, topic_id=UUID(topic_id)))
-        for partition in range(count):
-            image.apply(
-                PartitionRecord(
-                    partition_id=partition,
-                    topic_id=UUID(topic_id),
-                    replicas=(1,),
-                    isr=(1,),
-                    leader=1,
-                    leader_epoch=0,
-                    partition_epoch=0,
-                )
-            )
-    return image
+        cluster.create(name, count, UUID(topic_id))
+    return cluster.image
 
 
 def test_same_as_kafka() -> None:

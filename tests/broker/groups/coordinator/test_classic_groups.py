@@ -180,25 +180,6 @@ async def test_members_survive(tmp_path: Path, is_crash: bool) -> None:
             assert (await wire.call(SYNC, 3, fields)).assignment == b"kept"
 
 
-@pytest.mark.slow
-async def test_silent_members_are_gone_after_a_restart(tmp_path: Path) -> None:
-    """A restored member that stays silent is removed after its session; the generation has grown."""
-    short_sessions = config(tmp_path, group_min_session_timeout_ms="1")
-    async with Broker(short_sessions) as broker:
-        await wait_for_coordinator(broker.bootstrap_servers)
-        direct = Direct(broker)
-        await direct.join("g", "a", join_request(fresh_id="a", session_timeout_ms=300))  # type: ignore[misc]
-        direct.sync("g", "a", 1)
-    async with Broker(short_sessions) as broker:
-        await broker.services.groups().loaded()
-        group = broker.services.groups().group("g")
-        assert group is not None
-        assert group.classic is not None
-        classic = group.classic
-        await wait_until(lambda: classic.is_empty)
-        assert group.classic.generation_id == 2
-
-
 async def test_a_maximum_lowered_by_a_restart(tmp_path: Path) -> None:
     """A restored group above group.max.size rebalances, so that consumers can commit before some are removed."""
     async with Broker(config(tmp_path)) as broker:
@@ -335,52 +316,3 @@ async def test_while_loading(direct: Direct, monkeypatch: pytest.MonkeyPatch) ->
 
 
 # ---- large ones ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-async def test_a_group_of_a_thousand(direct: Direct) -> None:
-    """A thousand members join, sync, send heartbeats and leave; each has one timer."""
-    member_ids = [f"m{number}" for number in range(1000)]
-    await asyncio.gather(*(direct.join("g", name, join_request(fresh_id=name)) for name in member_ids))  # type: ignore[arg-type]
-    assert {answer.generation_id for answer in direct.joins.values()} == {1}
-    assert len(direct.joins["m0"].members) == 1000
-    parked = [direct.sync("g", name, 1) for name in member_ids[1:]]
-    direct.sync("g", "m0", 1, [(name, name.encode()) for name in member_ids])
-    await asyncio.gather(*parked)  # type: ignore[arg-type]
-    assert {name: answer.assignment for name, answer in direct.syncs.items()} == {
-        name: name.encode() for name in member_ids
-    }
-    assert {direct.groups.heartbeat("g", name, None, 1) for name in member_ids} == {ErrorCode.NONE}
-    assert len(direct.groups.timers) == 1000
-    results = direct.groups.leave("g", [Leaver(name) for name in member_ids])
-    assert {result.error for result in results} == {ErrorCode.NONE}
-    assert direct.groups.count_by_state() == {GroupState.EMPTY: 1}
-    assert len(direct.groups.timers) == 0
-
-
-@pytest.mark.parametrize(
-    "count", [pytest.param(1_000, marks=pytest.mark.slow), pytest.param(10_000, marks=pytest.mark.long)]
-)
-async def test_many_groups(direct: Direct, count: int) -> None:
-    """Thousands of groups, each with its own member."""
-    group_ids = [f"g{number}" for number in range(count)]
-    await asyncio.gather(*(direct.join(name, name, join_request(fresh_id=name)) for name in group_ids))  # type: ignore[arg-type]
-    for name in group_ids:
-        direct.sync(name, name, 1)
-    assert direct.groups.count_by_state() == {GroupState.STABLE: count}
-    assert {direct.groups.heartbeat(name, name, None, 1) for name in group_ids} == {ErrorCode.NONE}
-    assert len(direct.groups.timers) == count
-
-
-async def test_megabytes_of_metadata(direct: Direct) -> None:
-    """Metadata of 1 MB per member reaches the leader; only the written record is bounded."""
-    metadata = bytes(1 << 20)
-    parked = [direct.join("g", name, join_request(fresh_id=name, metadata=metadata)) for name in "abc"]
-    await asyncio.gather(*parked)  # type: ignore[arg-type]
-    assert [len(member.metadata) for member in direct.joins["a"].members] == [1 << 20] * 3
-    waits = direct.sync("g", "b", 1)
-    direct.sync("g", "a", 1)
-    assert direct.syncs["a"].error is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert await waits == b"answered"  # type: ignore[misc]
-    assert direct.syncs["b"].error is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert direct.groups.heartbeat("g", "b", None, 1) is ErrorCode.REBALANCE_IN_PROGRESS

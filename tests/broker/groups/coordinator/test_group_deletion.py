@@ -119,10 +119,18 @@ async def test_a_group_that_expires_goes_in_one_batch(groups_broker: Broker, cli
 
 
 @asynccontextmanager
-async def running(env: MemoryEnv) -> AsyncIterator[tuple[Broker, WireClient]]:
-    """A broker with topics "t" and "u", and a group with commits for both."""
+async def restarted(env: MemoryEnv) -> AsyncIterator[tuple[Broker, WireClient]]:
+    """A broker with all groups loaded."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=Path("/data"), offsets_topic_num_partitions=1)
     async with Broker(config, env=env) as broker, WireClient(broker.bootstrap_servers) as client:
+        await wait_until_loaded(broker)
+        yield broker, client
+
+
+@asynccontextmanager
+async def running(env: MemoryEnv) -> AsyncIterator[tuple[Broker, WireClient]]:
+    """A new broker with topics "t" and "u", and a group with commits for both."""
+    async with restarted(env) as (broker, client):
         await client.create("t", 2)
         await client.create("u", 1)
         await find_coordinator(client)
@@ -183,15 +191,6 @@ async def test_a_broker_killed_before_groups_were_told(monkeypatch: pytest.Monke
         assert await fetch(client, "g") == {("t", 1): 7}
     async with restarted(killed_later) as (_, client):
         assert await fetch(client, "g") == {("t", 1): 7}
-
-
-@asynccontextmanager
-async def restarted(env: MemoryEnv) -> AsyncIterator[tuple[Broker, WireClient]]:
-    """A broker on the directory of a killed one, with all groups loaded."""
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=Path("/data"), offsets_topic_num_partitions=1)
-    async with Broker(config, env=env) as broker, WireClient(broker.bootstrap_servers) as client:
-        await wait_until_loaded(broker)
-        yield broker, client
 
 
 def test_which_offsets_are_pending() -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 from diamant.broker.broker import Broker
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment, encode_subscription
-from tests.broker.request_fields import join_group
+from tests.broker.request_fields import join_group, offset_commit
 from tests.broker.wire import FIND_COORDINATOR, WireClient
 
 OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP = 8, 9, 11, 13, 14
@@ -50,28 +50,13 @@ async def commit(
     **fields: Any,
 ) -> list[ErrorCode]:
     """Commit offsets by (topic or its id, partition); return their codes, in that order."""
-    topics: dict[str | UUID, list[dict[str, Any]]] = {}
+    topics: dict[str | UUID, list[tuple[int, int, str | None]]] = {}
     for (topic, partition), offset in offsets.items():
-        topics.setdefault(topic, []).append(
-            {
-                "partition_index": partition,
-                "committed_offset": offset,
-                "committed_leader_epoch": 3,
-                "committed_metadata": metadata,
-            }
-        )
-    if member is not None:
-        fields = {"generation_id_or_member_epoch": member.generation, "member_id": member.member_id, **fields}
+        topics.setdefault(topic, []).append((partition, offset, metadata))
+    identity: dict[str, Any] = {} if member is None else {"member_id": member.member_id, "epoch": member.generation}
     request = {
-        "group_id": group_id,
-        "generation_id_or_member_epoch": -1,
-        "member_id": "",
-        "group_instance_id": None,
+        **offset_commit(group_id, *topics.items(), leader_epoch=3, **identity),
         "retention_time_ms": -1,
-        "topics": [
-            {"topic_id" if isinstance(topic, UUID) else "name": topic, "partitions": partitions}
-            for topic, partitions in topics.items()
-        ],
         **fields,
     }
     answer = await client.call(OFFSET_COMMIT, version, request)

@@ -22,7 +22,6 @@ from diamant.protocol.internal_topics.group_records import (
     encode_record,
     parse_key,
 )
-from diamant.protocol.messages.offset_columns import TopicOffsets
 from diamant.storage.env.clock import SettableClock
 from tests.broker.groups.offsets.offset_requests import commit, fetch, join, leave, list_groups, wait_until_loaded
 from tests.broker.wire import WireClient
@@ -30,7 +29,6 @@ from tests.waiting import wait_until
 
 DAY_MS = 24 * 3600 * 1000
 RETENTION_MS = 7 * DAY_MS
-START_MS = 1_700_000_000_000
 
 
 def stored(commit_timestamp_ms: int, expire_timestamp_ms: int = -1) -> tuple[bytes, int]:
@@ -114,7 +112,7 @@ async def test_offsets_and_then_the_group_expire(
     clock.advance_ms(DAY_MS)
     await wait_until(lambda: not groups_broker.services.groups().groups)
     assert await list_groups(client) == {}
-    log = groups_broker.services.groups().log.topic.log(groups_broker.services.groups().log.topic.partition_of("g"))
+    log = groups_broker.services.groups().log.log_of("g")
     records = [
         record
         for offset in range(log.log_start_offset, log.log_end_offset)
@@ -153,22 +151,6 @@ async def test_groups_with_members_stay(client: WireClient, groups_broker: Broke
     assert await list_groups(client) == {}
     codes = await commit(client, "g", {("t", 0): 1}, member=member)
     assert codes == [ErrorCode.GROUP_ID_NOT_FOUND]
-
-
-async def test_thousands_of_offsets_expire_in_batches(
-    client: WireClient, groups_broker: Broker, clock: SettableClock
-) -> None:
-    """Several batches hold the tombstones that do not fit into one."""
-    for start in range(0, 2500, 500):
-        topic = TopicOffsets("t", None, range(start, start + 500), [1] * 500, [-1] * 500, None)
-        groups_broker.services.groups().commits.commit(
-            "g", [topic], member_id="", instance_id=None, generation=-1, version=9
-        )
-    log = groups_broker.services.groups().log.topic.log(groups_broker.services.groups().log.topic.partition_of("g"))
-    before = log.log_end_offset
-    clock.advance_ms(RETENTION_MS)
-    await wait_until(lambda: not groups_broker.services.groups().groups)
-    assert log.log_end_offset - before == 2501
 
 
 async def test_empty_consumer_groups_go_with_all_their_records(

@@ -31,7 +31,7 @@ async def test_a_commit_is_on_disk_when_it_is_answered(make_broker: Callable[...
         assert await find_coordinator(client) is ErrorCode.NONE
         await wait_until_loaded(broker)
         await commit(client, "g", {("t", 0): 7})
-        log = broker.services.groups().log.topic.log(broker.services.groups().log.topic.partition_of("g"))
+        log = broker.services.groups().log.log_of("g")
         assert log.log_end_offset > 0
         assert log.recovery_point == log.log_end_offset
 
@@ -41,7 +41,7 @@ async def test_a_commit_that_cannot_be_synced_is_not_answered(make_broker: Calla
     async with make_broker(log_flush_interval_messages=1) as broker, WireClient(broker.bootstrap_servers) as client:
         await client.create("t", 1)
         await find_coordinator(client)
-        log = broker.services.groups().log.topic.log(broker.services.groups().log.topic.partition_of("g"))
+        log = broker.services.groups().log.log_of("g")
         broker.node.flusher.flushed = lambda logs: _failing(log)  # type: ignore[method-assign,misc]
         client.send(8, 8, offset_commit("g", ("t", [(0, 1, "")])))
         assert await client.is_closed()

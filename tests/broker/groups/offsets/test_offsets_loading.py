@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -24,7 +23,6 @@ from diamant.broker.groups.coordinator.partition_scan import PartitionScan
 from diamant.broker.transactions.markers import write_marker
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.offset_columns import TopicOffsets
-from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.offsets.offset_requests import (
     commit,
@@ -75,7 +73,7 @@ def commit_pending(
 
 def end_transaction(broker: Broker, group_id: str, producer_id: int, *, is_commit: bool) -> None:
     """Write the marker as the transaction coordinator does."""
-    log = broker.services.groups().log.topic.log(broker.services.groups().log.topic.partition_of(group_id))
+    log = broker.services.groups().log.log_of(group_id)
     write_marker(
         broker.node,
         broker.services.groups,
@@ -261,31 +259,6 @@ async def test_stopping_while_loading(make_broker: MakeBroker, groups_env: Memor
         await wait_until(lambda: bool(held.names))
     assert held.is_holding
     held.go_on()
-
-
-async def test_records_of_share_groups_are_left_alone(
-    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Records of unknown group types, written by Kafka, are ignored."""
-    async with started(make_broker) as (broker, client):
-        await commit(client, "g", {("t", 0): 1})
-        broker.services.groups().log.topic.append(0, [(b"\x00\x0b\x00\x05share", b"\x00\x00\x00\x00\x00\x01\x00")])
-    caplog.clear()
-    with caplog.at_level(logging.WARNING):
-        async with started(make_broker) as (broker, client):
-            await wait_until_loaded(broker)
-            assert await fetch(client, "g") == {("t", 0): 1}
-    assert "1 records of unknown types" in caplog.text
-
-
-async def test_the_time_of_a_commit_is_the_clocks(make_broker: MakeBroker, clock: SettableClock) -> None:
-    """Record and value have the same time."""
-    async with started(make_broker) as (broker, client):
-        clock.advance_ms(12_345)
-        await commit(client, "g", {("t", 0): 1})
-        stored = broker.services.groups().groups["g"].offsets.get("t", 0)
-        assert stored is not None
-        assert stored[0][15:23] == clock.now_ms().to_bytes(8, "big")
 
 
 @pytest.mark.slow

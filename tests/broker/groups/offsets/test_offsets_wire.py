@@ -158,15 +158,6 @@ async def test_several_groups_in_one_fetch(client: WireClient) -> None:
     assert found == [("g", [("t", 1)]), ("h", [("u", 2)]), ("none", [])]
 
 
-async def test_commits_for_what_does_not_exist(client: WireClient) -> None:
-    """Unknown topics and partitions are refused individually, the rest is committed."""
-    codes = await commit(client, "g", {("t", 0): 5, ("t", 9): 5, ("t", -1): 5, ("nope", 0): 5})
-    assert codes == [NONE, UNKNOWN_TOPIC, UNKNOWN_TOPIC, UNKNOWN_TOPIC]
-    assert await fetch(client, "g") == {("t", 0): 5}
-    assert await commit(client, "other", {("nope", 0): 5}) == [UNKNOWN_TOPIC]
-    assert set(await list_groups(client)) == {"g"}
-
-
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
@@ -184,11 +175,15 @@ async def test_metadata_has_a_limit(client: WireClient, metadata: str, expected:
 
 
 async def test_each_row_of_a_mixed_request_has_its_own_result(client: WireClient, groups_broker: Broker) -> None:
-    """Several topics with refused rows, for three reasons; the other rows are in the log, one by one."""
+    """Several topics with refused rows, for three reasons; the other rows are in the log, one by one. Without any other row
+    there is no group.
+    """
+    assert await commit(client, "other", {("nope", 0): 5}) == [UNKNOWN_TOPIC]
+    assert await list_groups(client) == {}
     long = "m" * 5000
     topics: list[tuple[str, list[tuple[int, int, str | None]]]] = [
         ("nope", [(0, 1, "")]),
-        ("t", [(9, 1, ""), (0, 2, long), (1, 3, "kept"), (2, 4, None)]),
+        ("t", [(9, 1, ""), (-1, 1, ""), (0, 2, long), (1, 3, "kept"), (2, 4, None)]),
         ("u", [(0, 5, long)]),
         ("t", [(2, 6, ""), (7, 7, ""), (2, 8, "")]),
     ]
@@ -196,13 +191,18 @@ async def test_each_row_of_a_mixed_request_has_its_own_result(client: WireClient
     too_long = ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert [[(row.partition_index, row.error_code) for row in topic.partitions] for topic in answer.topics] == [
         [(0, UNKNOWN_TOPIC)],
-        [(9, UNKNOWN_TOPIC), (0, too_long), (1, NONE), (2, NONE)],
+        [(9, UNKNOWN_TOPIC), (-1, UNKNOWN_TOPIC), (0, too_long), (1, NONE), (2, NONE)],
         [(0, too_long)],
         [(2, NONE), (7, UNKNOWN_TOPIC), (2, NONE)],
     ]
     assert await fetch(client, "g") == {("t", 1): 3, ("t", 2): 8}
-    log = groups_broker.services.groups().log.topic.log(groups_broker.services.groups().log.topic.partition_of("g"))
-    data = log.read(0, 1 << 20, isolation_level=0, min_one_message=True).slices[0].read()
+    data = (
+        groups_broker.services.groups()
+        .log.log_of("g")
+        .read(0, 1 << 20, isolation_level=0, min_one_message=True)
+        .slices[0]
+        .read()
+    )
     written = [
         (parse_key(record.key or b""), parse_offset_commit_value(record.value or b"")) for record in iter_records(data)
     ]
@@ -267,12 +267,6 @@ async def test_only_members_of_the_generation_commit(client: WireClient) -> None
     assert await commit(client, "g", {("t", 0): 3}) == [NONE]
 
 
-async def test_no_commits_before_the_assignment(client: WireClient) -> None:
-    """Between JoinGroup and SyncGroup a member gets REBALANCE_IN_PROGRESS."""
-    member = await join(client, "g", "t", sync=False)
-    assert await commit(client, "g", {("t", 0): 1}, member=member) == [ErrorCode.REBALANCE_IN_PROGRESS]
-
-
 async def test_a_retention_time_of_any_size(client: WireClient, groups_broker: Broker, clock: SettableClock) -> None:
     """Versions 2 to 4 may send one; the record then has the expiry time."""
     for retention_ms in (100_000, 0, 2**62, 2**63 - 1, -(2**63)):
@@ -298,22 +292,6 @@ async def test_groups_are_listed_by_state_and_type(client: WireClient) -> None:
     assert await list_groups(client, types=["consumer"]) == {}
     assert await list_groups(client, types=["nonsense"]) == {}
     assert await list_groups(client, states=["nonsense"]) == {}
-
-
-async def test_a_simple_group_is_described(client: WireClient) -> None:
-    """Empty, without a protocol. Operations are included on request."""
-    await commit(client, "g", {("t", 0): 1})
-    for wants_operations in (False, True):
-        request = {"groups": ["g", "none"], "include_authorized_operations": wants_operations}
-        described = (await client.call(DESCRIBE_GROUPS, 6, request)).groups
-        known, unknown = sorted(described, key=lambda group: group.group_id)
-        assert (known.error_code, known.group_state, known.protocol_type, known.members) == (NONE, "Empty", "", ())
-        assert known.authorized_operations == (3400 if wants_operations else -(2**31))
-        assert unknown.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert unknown.error_message == "Group none not found."
-        assert unknown.group_state == "Dead"
-    old = (await client.call(DESCRIBE_GROUPS, 5, {"groups": ["none"]})).groups[0]
-    assert (old.error_code, old.group_state) == (NONE, "Dead")
 
 
 async def test_a_stable_group_is_described_with_its_members(client: WireClient) -> None:
