@@ -6,6 +6,7 @@ import asyncio
 import logging
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -157,12 +158,22 @@ def test_users_that_cannot_be_are_refused(text: str, reason: str) -> None:
     assert "secret" not in str(caught.value).replace('{"alice": "secret"}', "")
 
 
-def test_with_users_addresses_are_those_of_sasl_listeners() -> None:
-    """Named listeners are unchanged, and passwords are never shown."""
-    users = {"alice": "hush"}
-    assert [str(one) for one in BrokerConfig(users=users).listeners] == ["SASL_PLAINTEXT://127.0.0.1:9092"]
-    config = BrokerConfig(["127.0.0.1:0", "PLAINTEXT://:1"], users=users)
-    assert [str(one) for one in config.listeners] == ["SASL_PLAINTEXT://127.0.0.1:0", "PLAINTEXT://:1"]
+@pytest.mark.parametrize(
+    ("settings", "listeners"),
+    [
+        ({"listen": "127.0.0.1:1", "tls": True}, ["SSL://127.0.0.1:1"]),
+        ({"tls": True}, ["SSL://127.0.0.1:9092"]),
+        ({"users": {"alice": "hush"}}, ["SASL_PLAINTEXT://127.0.0.1:9092"]),
+        (
+            {"listen": ["127.0.0.1:1", "PLAINTEXT://127.0.0.1:2"], "users": {"alice": "hush"}, "tls": True},
+            ["SASL_SSL://127.0.0.1:1", "PLAINTEXT://127.0.0.1:2"],
+        ),
+    ],
+)
+def test_addresses_are_those_of_secured_listeners(settings: dict[str, Any], listeners: list[str]) -> None:
+    """With TLS, users or both; named listeners are unchanged, and passwords are never shown."""
+    config = BrokerConfig(**settings)
+    assert [str(one) for one in config.listeners] == listeners
     assert "hush" not in f"{config}{config.describe()}"
 
 

@@ -28,27 +28,15 @@ ADMIN = "admin"
 Connect: TypeAlias = Callable[[Client], Awaitable[WireClient]]
 """A connection of a user from an address."""
 
-_MASKED = frozenset(
-    {
-        *(
-            "throttle_time",
-            "error_message",
-            "cluster_id",
-            "host",
-            "port",
-            "node_id",
-            "topic_id",
-            "member_id",
-            "log_dir",
-        ),
-        *("rack", "is_fenced", "log_append_time", "producer_id", "records", "partition_size", "total_bytes"),
-        *("usable_bytes", "controller_id", "broker_id", "api_keys", "finalized_features", "supported_features"),
-        *("finalized_features_epoch", "base_offset", "high_watermark", "last_stable_offset", "end_offset"),
-        *("brokers", "log_start_offset", "current_leader", "node_endpoints", "nodes", "leader_epoch", "is_cordoned"),
-        *("configs", "config_resources", "last_timestamp", "active_producers", "low_watermark", "coordinator_epoch"),
-        *("eligible_leader_replicas", "last_known_elr", "controllers", "voters", "observers"),
-    }
-)
+_MASKED = frozenset({
+    "throttle_time", "error_message", "cluster_id", "host", "port", "node_id", "topic_id", "member_id", "log_dir", "rack",
+    "is_fenced", "log_append_time", "producer_id", "records", "partition_size", "total_bytes", "usable_bytes", "brokers",
+    "controller_id", "broker_id", "api_keys", "finalized_features", "supported_features", "finalized_features_epoch",
+    "base_offset", "high_watermark", "last_stable_offset", "end_offset", "log_start_offset", "current_leader",
+    "node_endpoints", "nodes", "leader_epoch", "is_cordoned", "configs", "config_resources", "last_timestamp",
+    "active_producers", "low_watermark", "coordinator_epoch", "eligible_leader_replicas", "last_known_elr", "controllers",
+    "voters", "observers",
+})  # fmt: skip
 ANY_FILTER = acl_filter()
 
 

@@ -18,7 +18,7 @@ from diamant.broker.client.acl import (
     Permission,
     ResourceType,
 )
-from tests.broker.request_fields import acl_filter
+from tests.broker.request_fields import acl, acl_filter
 from tests.broker.wire import batch_of, fetch_fields
 
 Fields: TypeAlias = dict[str, Any]
@@ -88,8 +88,9 @@ def _fetch(version: int, name: str, *topics: str, replica_id: int = -1) -> Quest
     return Question(name, 1, version, fields)
 
 
-def _named(*topics: str, key: str = "name", **partition: Any) -> list[Fields]:
-    return [{key: topic, "partitions": [partition]} for topic in topics]
+def _both(key: str = "name", **fields: Any) -> list[Fields]:
+    """Topics `users` and `missing`, each with these fields."""
+    return [{key: name, **fields} for name in ("users", "missing")]
 
 
 def _metadata(version: int, name: str, *topics: str | None, creates: bool = False) -> Question:
@@ -109,33 +110,48 @@ def _by_id(name: str, key: int, version: int, make: Callable[[UUID], Fields]) ->
     return Question(name, key, version, lambda ids: make(ids["users"]))
 
 
-_NEW_TOPIC = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
 _ACL_FILTER = acl_filter(2, "no such name", pattern=3, operation=3, permission_type=3)
-_JOIN = {
-    "group_id": "g2",
-    "session_timeout_ms": 10000,
-    "rebalance_timeout_ms": 10000,
-    "member_id": "",
-    "group_instance_id": None,
-    "protocol_type": "consumer",
-    "protocols": [{"name": "range", "metadata": b""}],
-    "reason": None,
-}
-_MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
+_NEW_ACL = acl(2, "", "User:z", 3)
+_SOME_MS = {"timeout_ms": 1000}
+_CHECKED = {**_SOME_MS, "validate_only": True}
+_CONSUMER = {"replica_id": -1, "isolation_level": 0}
+_STATIC = {"group_instance_id": None}
+_ASKED_AS = {"include_authorized_operations": True}
+_FIRST = [{"partition_index": 0}]
+_PARTITION_0 = {"partition_indexes": [0]}
+_PAGE = {"response_partition_limit": 10, "cursor": None}
+_PRODUCER = {"producer_id": 7, "producer_epoch": 0}
+_NEW_PRODUCER = {"producer_id": -1, "producer_epoch": -1}
+_SESSION = {"session_timeout_ms": 10000, "rebalance_timeout_ms": 10000}
+_JOIN = {**_SESSION, "member_id": "", "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]}
+_MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m", **_STATIC}
+_NO_MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", **_STATIC}
+_LEAVING = [{"member_id": "m", "group_instance_id": None, "reason": None}]
 _CONFIG = {"name": "retention.ms", "value": "1000"}
 _RESOURCES = ((2, "users"), (2, "missing"), (4, "1"), (8, "1"), (16, "m"), (32, "g"))
-_OFFSET = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": None}
+_OFFSETS = [{"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": None}]
 _HEARTBEAT = {
-    "group_id": "kip848",
-    "member_id": "wAAAAAAAAAAAAAAAAAAAAA",
-    "member_epoch": 5,
-    "instance_id": None,
-    "rack_id": None,
-    "rebalance_timeout_ms": -1,
-    "subscribed_topic_regex": None,
-    "server_assignor": None,
-    "topic_partitions": None,
+    **{"group_id": "kip848", "member_id": "wAAAAAAAAAAAAAAAAAAAAA", "member_epoch": 5, "instance_id": None},
+    **{"rack_id": None, "rebalance_timeout_ms": -1, "subscribed_topic_regex": None},
+    **{"server_assignor": None, "topic_partitions": None},
 }
+_MARKER = {"transaction_result": False, "coordinator_epoch": 0, "topics": [{"name": "missing", **_PARTITION_0}]}
+_VERIFIED = {"transactional_id": "ty", "verify_only": True, "topics": [{"name": "users", "partitions": [0]}]}
+_IN_TRANSACTION = {f"v3_and_below_{name}": value for name, value in {"transactional_id": "ty", **_PRODUCER}.items()}
+_OFFSETS_IN_TRANSACTION = {"transactional_id": "ty", "group_id": "g", "generation_id": -1, "member_id": "", **_STATIC}
+_QUOTA = {"key": "producer_byte_rate", "value": 1.0, "remove": False}
+_FEATURE = {"feature": "no.such.feature", "max_version_level": 1, "upgrade_type": 1}
+
+
+def _new(*names: str) -> list[Fields]:
+    return [
+        {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []} for name in names
+    ]
+
+
+def _resources(count: int = len(_RESOURCES), **fields: Any) -> list[Fields]:
+    return [{"resource_type": kind, "resource_name": name, **fields} for kind, name in _RESOURCES[:count]]
+
 
 _DATA = (
     _produce(9, "produce", "users"),
@@ -146,25 +162,18 @@ _DATA = (
     _fetch(12, "fetch", "users", "missing"),
     _fetch(16, "fetch: by id", "users", "missing"),
     _ask(
-        "list offsets",
-        2,
-        7,
-        replica_id=-1,
-        isolation_level=0,
-        topics=_named("users", "missing", partition_index=0, current_leader_epoch=-1, timestamp=-2),
+        "list offsets", 2, 7, **_CONSUMER,
+        topics=_both(partitions=[{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -2}]),
     ),
-    _ask("delete records", 21, 2, topics=_named("users", "missing", partition_index=0, offset=0), timeout_ms=1000),
+    _ask("delete records", 21, 2, topics=_both(partitions=[{"partition_index": 0, "offset": 0}]), **_SOME_MS),
     _ask(
-        "offset for leader epoch",
-        23,
-        4,
-        replica_id=-1,
-        topics=_named("users", "missing", key="topic", partition=0, current_leader_epoch=-1, leader_epoch=0),
+        "offset for leader epoch", 23, 4, replica_id=-1,
+        topics=_both("topic", partitions=[{"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}]),
     ),
-    _ask("describe producers", 61, 0, topics=[{"name": n, "partition_indexes": [0]} for n in ("users", "missing")]),
+    _ask("describe producers", 61, 0, topics=_both(**_PARTITION_0)),
     _ask("alter replica log dirs", 34, 2, dirs=[{"path": "/no", "topics": [{"name": "users", "partitions": [0]}]}]),
     *(_ask(f"describe log dirs: version {v}", 35, v, topics=[{"topic": "users", "partitions": [0]}]) for v in (1, 4)),
-)
+)  # fmt: skip
 _TOPICS = (
     _metadata(12, "metadata: all", None),
     _metadata(9, "metadata: named", "users", "missing"),
@@ -172,264 +181,100 @@ _TOPICS = (
     _metadata(9, "metadata: bad name", "sp ace"),
     _metadata(9, "metadata: creating an internal topic", "__cluster_metadata", creates=True),
     _by_id(
-        "metadata: by id",
-        3,
-        12,
+        "metadata: by id", 3, 12,
         lambda topic_id: {"topics": [{"name": None, "topic_id": topic_id}], "allow_auto_topic_creation": False},
     ),
+    _ask("create topics", 19, 7, topics=_new("users", "fresh"), **_CHECKED),
+    _ask("create topics: one named twice", 19, 7, topics=_new("twice", "twice", "fresh"), **_CHECKED),
+    _ask("delete topics: missing", 20, 6, topics=[{"name": "missing", "topic_id": None}], **_SOME_MS),
+    _ask("delete topics: version 4", 20, 4, topic_names=["missing"], **_SOME_MS),
+    _ask("delete topics: unknown id", 20, 6, topics=[{"name": None, "topic_id": UUID(int=5 << 64)}], **_SOME_MS),
+    _ask("create partitions", 37, 3, topics=_both(count=1, assignments=None), **_CHECKED),
     _ask(
-        "create topics",
-        19,
-        7,
-        topics=[{"name": name, **_NEW_TOPIC} for name in ("users", "fresh")],
-        timeout_ms=1000,
-        validate_only=True,
+        "elect leaders", 43, 2, election_type=0, topic_partitions=[{"topic": "users", "partitions": [0]}], timeout_ms=9000
     ),
     _ask(
-        "create topics: one named twice",
-        19,
-        7,
-        topics=[{"name": name, **_NEW_TOPIC} for name in ("twice", "twice", "fresh")],
-        timeout_ms=1000,
-        validate_only=True,
-    ),
-    _ask("delete topics: missing", 20, 6, topics=[{"name": "missing", "topic_id": None}], timeout_ms=1000),
-    _ask("delete topics: version 4", 20, 4, topic_names=["missing"], timeout_ms=1000),
-    _ask("delete topics: unknown id", 20, 6, topics=[{"name": None, "topic_id": UUID(int=5 << 64)}], timeout_ms=1000),
-    _ask(
-        "create partitions",
-        37,
-        3,
-        topics=[{"name": name, "count": 1, "assignments": None} for name in ("users", "missing")],
-        timeout_ms=1000,
-        validate_only=True,
-    ),
-    _ask(
-        "elect leaders",
-        43,
-        2,
-        election_type=0,
-        topic_partitions=[{"topic": "users", "partitions": [0]}],
-        timeout_ms=9000,
-    ),
-    _ask(
-        "alter reassignments",
-        45,
-        0,
-        timeout_ms=1000,
+        "alter reassignments", 45, 0, **_SOME_MS,
         topics=[{"name": "users", "partitions": [{"partition_index": 0, "replicas": None}]}],
     ),
-    _ask("list reassignments", 46, 0, timeout_ms=1000, topics=None),
-    _ask("describe topic partitions: all", 75, 0, topics=[], response_partition_limit=10, cursor=None),
-    _ask(
-        "describe topic partitions",
-        75,
-        0,
-        topics=[{"name": name} for name in ("users", "missing")],
-        response_partition_limit=10,
-        cursor=None,
-    ),
-)
+    _ask("list reassignments", 46, 0, **_SOME_MS, topics=None),
+    _ask("describe topic partitions: all", 75, 0, topics=[], **_PAGE),
+    _ask("describe topic partitions", 75, 0, topics=_both(), **_PAGE),
+)  # fmt: skip
 _GROUPS = (
     *(
-        _ask(
-            f"offset commit: version {version}",
-            8,
-            version,
-            group_id="g",
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            group_instance_id=None,
-            topics=[{"name": name, "partitions": [_OFFSET]} for name in ("users", "missing")],
-        )
-        for version in (2, 8)
+        _ask(f"offset commit: version {v}", 8, v, group_id="g", **_NO_MEMBER, topics=_both(partitions=_OFFSETS))
+        for v in (2, 8)
     ),
     *(
-        _ask(
-            f"offset fetch: version {version}",
-            9,
-            version,
-            group_id="g",
-            require_stable=False,
-            topics=[{"name": name, "partition_indexes": [0]} for name in ("users", "missing")],
-        )
-        for version in (1, 5)
+        _ask(f"offset fetch: version {v}", 9, v, group_id="g", require_stable=False, topics=_both(**_PARTITION_0))
+        for v in (1, 5)
     ),
     _ask(
-        "offset fetch: groups",
-        9,
-        8,
-        require_stable=False,
-        groups=[
-            {"group_id": "g", "topics": [{"name": name, "partition_indexes": [0]} for name in ("users", "missing")]},
-            {"group_id": "h", "topics": None},
-        ],
+        "offset fetch: groups", 9, 8, require_stable=False,
+        groups=[{"group_id": "g", "topics": _both(**_PARTITION_0)}, {"group_id": "h", "topics": None}],
     ),
     _ask("offset fetch: all topics", 9, 8, require_stable=False, groups=[{"group_id": "g", "topics": None}]),
     _ask("find coordinator", 10, 3, key="g", key_type=0),
     _ask("find coordinator: several", 10, 4, coordinator_keys=["g", "h"], key_type=0),
     _ask("find coordinator: transaction", 10, 4, coordinator_keys=["tx", "ty"], key_type=1),
-    _ask("join group", 11, 7, **_JOIN),
+    _ask("join group", 11, 7, group_id="g2", **_JOIN, **_STATIC, reason=None),
     _ask("heartbeat", 12, 4, **_MEMBER),
-    _ask("leave group", 13, 4, group_id="g", members=[{"member_id": "m", "group_instance_id": None, "reason": None}]),
+    _ask("leave group", 13, 4, group_id="g", members=_LEAVING),
     _ask("leave group: version 1", 13, 1, group_id="g", member_id="m"),
     _ask("sync group", 14, 5, **_MEMBER, protocol_type="consumer", protocol_name="range", assignments=[]),
-    _ask("describe groups", 15, 5, groups=["g", "h"], include_authorized_operations=True),
+    _ask("describe groups", 15, 5, groups=["g", "h"], **_ASKED_AS),
     _ask("list groups", 16, 4, states_filter=[]),
     _ask("delete groups", 42, 2, groups_names=["h", "i"]),
-    _ask("offset delete", 47, 0, group_id="g", topics=_named("missing", partition_index=0)),
-    _ask("offset delete: another group", 47, 0, group_id="h", topics=_named("users", "missing", partition_index=0)),
+    _ask("offset delete", 47, 0, group_id="g", topics=[{"name": "missing", "partitions": _FIRST}]),
+    _ask("offset delete: another group", 47, 0, group_id="h", topics=_both(partitions=_FIRST)),
     _ask("consumer group heartbeat", 68, 1, **_HEARTBEAT, subscribed_topic_names=None),
     _ask("consumer group heartbeat: topics", 68, 1, **_HEARTBEAT, subscribed_topic_names=["users", "missing"]),
-    _ask("consumer group describe", 69, 1, group_ids=["g", "h"], include_authorized_operations=True),
-)
+    _ask("consumer group describe", 69, 1, group_ids=["g", "h"], **_ASKED_AS),
+)  # fmt: skip
 _TRANSACTIONS = (
-    _ask("init producer id", 22, 4, transactional_id=None, transaction_timeout_ms=1, producer_id=-1, producer_epoch=-1),
+    _ask("init producer id", 22, 4, transactional_id=None, transaction_timeout_ms=1, **_NEW_PRODUCER),
+    _ask("init producer id: transactional", 22, 4, transactional_id="ty", transaction_timeout_ms=0, **_NEW_PRODUCER),
     _ask(
-        "init producer id: transactional",
-        22,
-        4,
-        transactional_id="ty",
-        transaction_timeout_ms=0,
-        producer_id=-1,
-        producer_epoch=-1,
-    ),
-    _ask(
-        "add partitions to txn",
-        24,
-        3,
-        v3_and_below_transactional_id="ty",
-        v3_and_below_producer_id=7,
-        v3_and_below_producer_epoch=0,
+        "add partitions to txn", 24, 3, **_IN_TRANSACTION,
         v3_and_below_topics=[{"name": name, "partitions": [0]} for name in ("users", "orders")],
     ),
-    _ask(
-        "add partitions to txn: of brokers",
-        24,
-        5,
-        transactions=[
-            {
-                "transactional_id": "ty",
-                "producer_id": 7,
-                "producer_epoch": 0,
-                "verify_only": True,
-                "topics": [{"name": "users", "partitions": [0]}],
-            }
-        ],
-    ),
-    _ask("add offsets to txn", 25, 3, transactional_id="ty", producer_id=7, producer_epoch=0, group_id="g"),
-    _ask("end txn", 26, 3, transactional_id="ty", producer_id=7, producer_epoch=0, committed=True),
+    _ask("add partitions to txn: of brokers", 24, 5, transactions=[{**_VERIFIED, **_PRODUCER}]),
+    _ask("add offsets to txn", 25, 3, transactional_id="ty", **_PRODUCER, group_id="g"),
+    _ask("end txn", 26, 3, transactional_id="ty", **_PRODUCER, committed=True),
     _ask("write txn markers", 27, 1, markers=[]),
-    _ask(
-        "write txn markers: one",
-        27,
-        1,
-        markers=[
-            {
-                "producer_id": 7,
-                "producer_epoch": 0,
-                "transaction_result": False,
-                "coordinator_epoch": 0,
-                "topics": [{"name": "missing", "partition_indexes": [0]}],
-            }
-        ],
-    ),
-    _ask(
-        "txn offset commit",
-        28,
-        3,
-        transactional_id="ty",
-        group_id="g",
-        producer_id=7,
-        producer_epoch=0,
-        generation_id=-1,
-        member_id="",
-        group_instance_id=None,
-        topics=[{"name": name, "partitions": [_OFFSET]} for name in ("users", "missing")],
-    ),
+    _ask("write txn markers: one", 27, 1, markers=[{**_PRODUCER, **_MARKER}]),
+    _ask("txn offset commit", 28, 3, **_OFFSETS_IN_TRANSACTION, **_PRODUCER, topics=_both(partitions=_OFFSETS)),
     _ask("describe transactions", 65, 0, transactional_ids=["tx", "ty"]),
     _ask("list transactions", 66, 0, state_filters=[], producer_id_filters=[]),
-)
+)  # fmt: skip
 _CLUSTER = (
     _ask("api versions", 18, 3, client_software_name="x", client_software_version="1"),
     _ask("describe acls", 29, 3, **_ACL_FILTER),
-    _ask(
-        "create acls",
-        30,
-        3,
-        creations=[
-            {
-                **{"resource_type": 2, "resource_name": ""},
-                "resource_pattern_type": 3,
-                "principal": "User:z",
-                "host": "*",
-                "operation": 3,
-                "permission_type": 3,
-            }
-        ],
-    ),
+    _ask("create acls", 30, 3, creations=[_NEW_ACL]),
     _ask("delete acls", 31, 3, filters=[_ACL_FILTER]),
     _ask(
-        "describe configs",
-        32,
-        4,
-        resources=[
-            {"resource_type": kind, "resource_name": name, "configuration_keys": ["no.such.key"]}
-            for kind, name in _RESOURCES
-        ],
-        include_synonyms=False,
-        include_documentation=False,
+        "describe configs", 32, 4, resources=_resources(configuration_keys=["no.such.key"]),
+        include_synonyms=False, include_documentation=False,
     ),
+    _ask("alter configs", 33, 2, resources=_resources(2, configs=[_CONFIG]), validate_only=True),
+    _ask("incremental alter configs", 44, 1, resources=_resources(configs=[]), validate_only=True),
     _ask(
-        "alter configs",
-        33,
-        2,
-        resources=[
-            {"resource_type": kind, "resource_name": name, "configs": [_CONFIG]} for kind, name in _RESOURCES[:2]
-        ],
-        validate_only=True,
-    ),
-    _ask(
-        "incremental alter configs",
-        44,
-        1,
-        resources=[{"resource_type": kind, "resource_name": name, "configs": []} for kind, name in _RESOURCES],
-        validate_only=True,
-    ),
-    _ask(
-        "describe client quotas",
-        48,
-        1,
+        "describe client quotas", 48, 1, strict=False,
         components=[{"entity_type": "user", "match_type": 0, "match": "zz"}],
-        strict=False,
     ),
     _ask(
-        "alter client quotas",
-        49,
-        1,
-        entries=[
-            {
-                "entity": [{"entity_type": "user", "entity_name": "zz"}],
-                "ops": [{"key": "producer_byte_rate", "value": 1.0, "remove": False}],
-            }
-        ],
-        validate_only=True,
+        "alter client quotas", 49, 1, validate_only=True,
+        entries=[{"entity": [{"entity_type": "user", "entity_name": "zz"}], "ops": [_QUOTA]}],
     ),
     _ask("describe scram", 50, 0, users=[{"name": "zz"}]),
     _ask("alter scram", 51, 0, deletions=[{"name": "zz", "mechanism": 1}], upsertions=[]),
     _ask("describe quorum", 55, 0, topics=[{"topic_name": "no such topic", "partitions": [{"partition_index": 7}]}]),
-    _ask(
-        "update features",
-        57,
-        1,
-        feature_updates=[{"feature": "no.such.feature", "max_version_level": 1, "upgrade_type": 1}],
-        validate_only=True,
-        timeout_ms=1000,
-    ),
+    _ask("update features", 57, 1, feature_updates=[_FEATURE], **_CHECKED),
     _ask("describe cluster", 60, 0, include_cluster_authorized_operations=True),
     _ask("unregister broker", 64, 0, broker_id=77),
     _ask("list config resources", 74, 1, resource_types=[2, 32]),
-)
+)  # fmt: skip
 
 _EVERYWHERE_ASKED = (*_DATA, *_TOPICS, *_GROUPS, *_TRANSACTIONS, *_CLUSTER)
 _WHERE_DENIED = (
@@ -438,13 +283,11 @@ _WHERE_DENIED = (
     _ask("denied: delete topics", 20, 6, topics=[{"name": "users", "topic_id": None}], timeout_ms=1000),
     _ask("denied: delete topics, version 4", 20, 4, topic_names=["users"], timeout_ms=1000),
     _by_id(
-        "denied: delete topics by id",
-        20,
-        6,
+        "denied: delete topics by id", 20, 6,
         lambda topic_id: {"topics": [{"name": None, "topic_id": topic_id}], "timeout_ms": 1000},
     ),
     _ask("denied: delete groups", 42, 2, groups_names=["g"]),
-)
+)  # fmt: skip
 """Asked only where they have no effect, as they are denied."""
 
 QUESTIONS: dict[str, Question] = {question.name: question for question in (*_EVERYWHERE_ASKED, *_WHERE_DENIED)}
@@ -475,22 +318,10 @@ def deny(operation: Operation, kind: ResourceType = TOPIC, name: str = "users", 
 
 _EVERYWHERE = ((TOPIC, "users"), (GROUP, "g"), (TRANSACTION, "ty"), (CLUSTER, CLUSTER_NAME))
 _FOR_PATTERNS = (
-    "produce",
-    "fetch",
-    "fetch: by id",
-    "list offsets",
-    "metadata: all",
-    "metadata: named",
-    "offset fetch: groups",
-    "find coordinator: several",
-    "describe groups",
-    "list groups",
-    "init producer id",
-    "describe configs",
-    "delete topics: missing",
-    "describe transactions",
-    "describe cluster",
-)
+    "produce", "fetch", "fetch: by id", "list offsets", "metadata: all", "metadata: named", "offset fetch: groups",
+    "find coordinator: several", "describe groups", "list groups", "init producer id", "describe configs",
+    "delete topics: missing", "describe transactions", "describe cluster",
+)  # fmt: skip
 _READ, _WRITE, _ALL, _DESCRIBE = Operation.READ, Operation.WRITE, Operation.ALL, Operation.DESCRIBE
 _CLIENTS = (Client(), Client(BOB), Client(ALICE, ELSEWHERE))
 

@@ -8,6 +8,7 @@ from diamant.broker.dispatch.table import TABLE
 from diamant.broker.reference.access import access_page
 from diamant.broker.security.authorization.api_needs import API_NEEDS
 from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
+from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import API_NAMES
 
 
@@ -32,3 +33,13 @@ def test_the_reference_page_is_of_these_tables() -> None:
 def test_what_own_verbs_need_has_a_code() -> None:
     """The denial of each need of a verb has an error code."""
     assert all(need.denial for needs in VERB_NEEDS.values() for need in needs)
+
+
+def test_denials_have_codes_of_their_own() -> None:
+    """The error code of each need names the resource type."""
+    assert {need.denial for row in API_NEEDS.values() for need in row.needs} <= {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }

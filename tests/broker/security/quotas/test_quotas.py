@@ -113,16 +113,6 @@ def test_others_and_what_brokers_ask_do_not_wait() -> None:
     assert made.answer("alice", request(WRITE_TXN_MARKERS, 1), b"body", 9.0) == (b"body", 0)
 
 
-def test_the_rate_falls_when_time_goes_by() -> None:
-    """After the throttle time, the client can use its limit again without waiting."""
-    time = Time()
-    made = quotas(time, producer_byte_rate=1000)
-    made.answer("alice", request(PRODUCE, 9, 20_000), produce_answer(9), 0.0)
-    time.now_s += 11
-    _, waits_ms = made.answer("alice", request(PRODUCE, 9, 900), produce_answer(9), 0.0)
-    assert waits_ms == 0
-
-
 def test_a_fetch_may_read_what_the_windows_hold_and_no_more() -> None:
     """A larger fetch could never be answered with records."""
     fetch = quotas(Time(), consumer_byte_rate=1000).throttle("alice", "app")

@@ -29,12 +29,6 @@ ALL = ["OAUTHBEARER", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM, SASL_AUTHENTICATION_FAILED = 34, 33, 58
 ALREADY = "SaslAuthenticate request received after successful authentication"
 WRONG = "Authentication failed: Invalid username or password"
-AUTHZID = "Authentication failed: Client requested an authorization id that is different from username"
-
-
-def invalid_credentials(mechanism: str) -> str:
-    """Kafka's general text."""
-    return f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
 
 
 @pytest.fixture(scope="module")
@@ -64,33 +58,11 @@ async def test_after_the_handshake_and_the_token_everything_is_served(client: Sa
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-@pytest.mark.parametrize(
-    ("token", "message"),
-    [
-        (b"\0alice\0x", WRONG),
-        (b"\0zoe\0secret", WRONG),
-        (b"\0\xff\xfe\0secret", WRONG),
-        (b"bob\0alice\0secret", AUTHZID),
-        (b"\0\0secret", "Authentication failed: username not specified"),
-        (b"\0alice\0", "Authentication failed: password not specified"),
-        (b"alice\0secret", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
-        (b"\0alice\0secret\0x", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
-        (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
-    ],
-)
-async def test_a_bad_plain_token_is_told_in_kafka_s_words(
-    client: SaslClient, version: int, token: bytes, message: str
-) -> None:
-    """The connection is closed. The error for an unknown user equals that for a wrong password."""
+async def test_a_bad_plain_token_is_told_in_kafka_s_words(client: SaslClient, version: int) -> None:
+    """The connection is closed."""
     await client.handshake()
-    assert await client.authenticate(token, version) == (SASL_AUTHENTICATION_FAILED, message, b"", 0)
+    assert await client.authenticate(b"\0alice\0x", version) == (SASL_AUTHENTICATION_FAILED, WRONG, b"", 0)
     assert await client.wire.is_closed()
-
-
-async def test_the_authorization_id_may_be_the_user(client: SaslClient) -> None:
-    """As in Kafka."""
-    await client.handshake()
-    assert await client.authenticate(b"alice\0alice\0secret") == (0, "", b"", 0)
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -200,8 +172,10 @@ async def test_the_two_are_refused_on_a_listener_without_sasl(addresses: list[st
         assert await client.is_served()
 
 
-@pytest.mark.parametrize(("mechanism", "hash_name"), [("SCRAM-SHA-256", "sha256"), ("SCRAM-SHA-512", "sha512")])
-@pytest.mark.parametrize(("name", "header"), [("carol", "n,,"), ("carol", "n,a=carol,"), ("o=2Cx=3D", "n,,")])
+@pytest.mark.parametrize(
+    ("mechanism", "hash_name", "name", "header"),
+    [("SCRAM-SHA-256", "sha256", "carol", "n,a=carol,"), ("SCRAM-SHA-512", "sha512", "o=2Cx=3D", "n,,")],
+)
 async def test_scram_proves_both_sides(
     client: SaslClient, mechanism: str, hash_name: str, name: str, header: str
 ) -> None:
@@ -214,18 +188,6 @@ async def test_scram_proves_both_sides(
     code, message, token, _ = await client.authenticate(final)
     assert (code, message, token[:2]) == (0, "", b"v=")
     assert await client.is_served()
-
-
-@pytest.mark.parametrize("name", ["carol", "zoe"])
-async def test_a_wrong_password_and_an_unknown_user_look_alike_to_scram_clients(client: SaslClient, name: str) -> None:
-    """Kafka reveals the difference, since it fails at once for an unknown user."""
-    await client.handshake("SCRAM-SHA-256")
-    first = f"n={name},r=abc"
-    code, _, answer, _ = await client.authenticate(f"n,,{first}".encode())
-    assert (code, answer[:5], answer[-7:]) == (0, b"r=abc", b",i=4096")
-    failure = await client.authenticate(scram_final(first, answer.decode(), "no"))
-    assert failure == (SASL_AUTHENTICATION_FAILED, invalid_credentials("SCRAM-SHA-256"), b"", 0)
-    assert await client.wire.is_closed()
 
 
 async def test_an_unsigned_token_lets_in_where_that_is_configured(client: SaslClient) -> None:

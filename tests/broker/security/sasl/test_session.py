@@ -74,7 +74,8 @@ def test_requests_are_admitted_by_the_state() -> None:
     assert admitted() == list(asked)
     session = session_of(Clock())
     session.handshake(1, "NOPE")
-    assert admitted() == []
+    session.fail("the connection is lost, too")
+    assert (admitted(), session._counts.failed) == ([], 1)
     assert "Metadata before authentication" in session.refusal(METADATA)
 
 

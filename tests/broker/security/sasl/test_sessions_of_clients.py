@@ -1,15 +1,11 @@
-"""Sessions at a running broker: expiry by its clock, tokens of real clients, and users that are added and removed."""
+"""Sessions at a running broker: tokens of real clients, and users that are added and removed."""
 
 from __future__ import annotations
 
 import json
 import time
-from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import AsyncIterator
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import jwt
@@ -20,37 +16,17 @@ from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.security.sasl.scram_keys import SCRAM_MECHANISMS, make_credential
 from diamant.protocol.kraft.records import RemoveUserScramCredentialRecord
-from tests.broker.security.sasl.sasl_wire import ALICE, SaslClient, scram_final
-from tests.broker.wire import METADATA, WireClient
+from tests.broker.security.sasl.sasl_wire import SaslClient, scram_final
+from tests.broker.wire import WireClient
 
 LISTEN = "SASL_PLAINTEXT://127.0.0.1:0"
 
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with sessions of a minute and a frozen clock."""
-    config = BrokerConfig(
-        LISTEN, tmp_path, users={"alice": "secret"}, connections_max_reauth_ms=60_000, diamant_clock="manual"
-    )
-    async with Broker(config) as running:
-        await running.clock.freeze()
+    """A broker with one user."""
+    async with Broker(BrokerConfig(LISTEN, tmp_path, users={"alice": "secret"})) as running:
         yield running
-
-
-async def test_a_session_ends_by_the_broker_s_clock(broker: Broker) -> None:
-    """A client that re-authenticates in time stays connected. Otherwise its next request closes the connection."""
-    async with WireClient(broker.bootstrap_servers) as first, WireClient(broker.bootstrap_servers) as second:
-        late, in_time = SaslClient(first), SaslClient(second)
-        for client in (late, in_time):
-            await client.handshake()
-            assert await client.authenticate(ALICE) == (0, "", b"", 60_000)
-        await broker.clock.advance("50s")
-        assert (await in_time.handshake())[0] == 0
-        assert await in_time.authenticate(ALICE) == (0, "", b"", 60_000)
-        await broker.clock.advance("50s")
-        assert await in_time.is_served()
-        first.send(METADATA, 1, {"topics": []})
-        assert await first.is_closed()
 
 
 async def test_a_user_that_is_removed_keeps_a_session_and_gets_no_other(broker: Broker) -> None:
@@ -143,65 +119,6 @@ def test_confluent_kafka_comes_in_with_a_token(with_tokens: BlockingBroker, issu
         refused.poll(0.1)
     assert errors[0].code() == KafkaError._AUTHENTICATION
     assert "invalid_token" in errors[0].str()
-
-
-@contextmanager
-def token_server(issue: Callable[[str], str]) -> Iterator[str]:
-    """The URL of a server that returns the token `issue(path)` to the client id `alice` with the secret `secret`."""
-
-    class Tokens(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked = self.rfile.read(int(self.headers["Content-Length"]))
-            is_known = self.headers["Authorization"] == f"Basic {b64encode(b'alice:secret').decode()}"
-            is_right = is_known and b"grant_type=client_credentials" in asked
-            answer = {"access_token": issue(self.path), "token_type": "bearer", "expires_in": 300}
-            self.send_response(200 if is_right else 401)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(json.dumps(answer if is_right else {"error": "invalid_client"}).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Tokens) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-@pytest.mark.slow
-def test_librdkafka_fetches_its_token_by_oidc(with_tokens: BlockingBroker, issuer: Any) -> None:
-    """It uses the client credentials of a token server. A token for another audience is refused."""
-    from confluent_kafka import KafkaError, Producer
-
-    def config(url: str) -> dict[str, Any]:
-        return {
-            "bootstrap.servers": with_tokens.bootstrap_servers,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.oauthbearer.method": "oidc",
-            "sasl.oauthbearer.client.id": "alice",
-            "sasl.oauthbearer.client.secret": "secret",
-            "sasl.oauthbearer.token.endpoint.url": url,
-            "log_level": 0,
-        }
-
-    def error_of(refused: dict[str, Any]) -> KafkaError:
-        errors: list[KafkaError] = []
-        producer = Producer({**refused, "error_cb": errors.append})
-        while not errors:
-            producer.poll(0.1)
-        return errors[0]
-
-    with token_server(lambda path: token_of(issuer[0], "alice", aud=path[1:])) as url:
-        producer = Producer(config(f"{url}/kafka"))
-        producer.produce("by-oidc", b"value")
-        assert producer.flush(60) == 0
-        assert error_of(config(f"{url}/other")).code() == KafkaError._AUTHENTICATION
 
 
 @pytest.mark.slow

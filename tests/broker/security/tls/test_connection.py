@@ -8,12 +8,14 @@ import logging
 import os
 import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from diamant.broker.network.api import ConnectionInfo
 from diamant.broker.security.identity.principal import ANONYMOUS, Principal
+from diamant.broker.security.tls.throw_away import ThrowAwayCa
 from diamant.protocol.wire.connection import Request
 from diamant.storage.env.env import RealEnv
 from diamant.storage.segments.segment import FileSlice
@@ -60,11 +62,34 @@ async def test_the_listener_and_the_client_are_known(tmp_path: Path) -> None:
     assert [info.principal for info in seen] == [ANONYMOUS, Principal("User", "ALICE")]
 
 
-async def refusals(caplog: pytest.LogCaptureFixture, address: str, context: ssl.SSLContext) -> list[str]:
-    """The log lines about refused clients."""
-    assert await asyncio.to_thread(_received, address, context) == b""
-    await wait_until(lambda: caplog.records != [])
-    return [record.getMessage().partition(": connection closed: ")[2] for record in caplog.records]
+REFUSED = {
+    "no certificate": (
+        {"ssl.client.auth": "required"},
+        lambda path: client_context(path),
+        "the client has sent no certificate, and ssl.client.auth=required",
+    ),
+    "a certificate of another CA": (
+        {"ssl.client.auth": "required"},
+        lambda path: client_context(path, ThrowAwayCa().issue("alice")),
+        "the client's certificate is refused: ",
+    ),
+    "a name that no rule fits": (
+        {"ssl.client.auth": "required", "ssl.principal.mapping.rules": "RULE:^CN=bob$/bob/"},
+        lambda path: client_context(path, of_client()),
+        "no rule applies to CN=alice",
+    ),
+    "a client without the broker's CA": (
+        {},
+        lambda path: ssl.create_default_context(),
+        "the client does not trust the broker's certificate",
+    ),
+    # OpenSSL negotiates a suite of TLS 1.3 of its own; the connection is then closed.
+    "a suite that is not allowed": (
+        {"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"},
+        lambda path: client_context(path),
+        "TLS_AES_256_GCM_SHA384 is not among ssl.cipher.suites",
+    ),
+}
 
 
 def _received(address: str, context: ssl.SSLContext) -> bytes:
@@ -76,38 +101,21 @@ def _received(address: str, context: ssl.SSLContext) -> bytes:
         return b""
 
 
-async def test_a_client_without_the_certificate_that_is_required_is_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("settings", "make_context", "said"), REFUSED.values(), ids=REFUSED)
+async def test_a_client_that_is_refused_is_told_of(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    settings: dict[str, str],
+    make_context: Callable[[Path], ssl.SSLContext],
+    said: str,
 ) -> None:
-    """The log names the missing certificate."""
-    async with serving_tls(echo, {"ssl.client.auth": "required"}) as (server, address, _tls):
-        (said,) = await refusals(caplog, address, client_context(tmp_path))
-        assert "the client has sent no certificate, and ssl.client.auth=required" in said
-        assert not server.connections
-
-
-async def test_a_client_that_no_rule_names_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As in Kafka, a name without a matching rule gives no principal."""
-    rules = {"ssl.client.auth": "required", "ssl.principal.mapping.rules": "RULE:^CN=bob$/bob/"}
-    async with serving_tls(echo, rules) as (_, address, _tls):
-        (said,) = await refusals(caplog, address, client_context(tmp_path, of_client()))
-        assert "no rule applies to CN=alice" in said
-
-
-async def test_a_client_that_does_not_trust_the_broker_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    """The log line has the remedy."""
-    async with serving_tls(echo) as (_, address, _tls):
-        (said,) = await refusals(caplog, address, ssl.create_default_context())
-        assert "the client does not trust the broker's certificate" in said
-
-
-async def test_suites_of_tls_1_3_that_are_not_allowed_are_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """OpenSSL negotiates a suite of its own, and the connection is then closed."""
-    async with serving_tls(echo, {"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}) as (_, address, _tls):
-        (said,) = await refusals(caplog, address, client_context(tmp_path))
-        assert "TLS_AES_256_GCM_SHA384 is not among ssl.cipher.suites" in said
+    """It gets nothing, and one log line has the reason."""
+    async with serving_tls(echo, settings) as (server, address, _tls):
+        assert await asyncio.to_thread(_received, address, make_context(tmp_path)) == b""
+        await wait_until(lambda: caplog.records != [])
+        await wait_until(lambda: not server.connections)
+    (record,) = caplog.records
+    assert said in record.getMessage().partition(": connection closed: ")[2]
 
 
 @pytest.mark.parametrize(

@@ -217,28 +217,3 @@ async def test_renegotiation_is_refused() -> None:
         )
         assert b"no renegotiation" in client.stderr or b"RENEGOTIATING" in client.stdout
         assert client.stdout.count(b"Cipher is ECDHE") <= 1
-
-
-@pytest.mark.slow
-async def test_thousands_of_half_open_handshakes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Those beyond the limit are evicted with one log line, and a client connects among them."""
-    hello = client_hello(client_context(tmp_path))
-    async with serving_tls(echo, max_connections=10_000) as (_, address, tls):
-        tls.handshakes = handshakes = Handshakes(most=100)
-        writers = []
-        for _ in range(2000):
-            _, writer = await asyncio.open_connection(*address.split(":"))
-            writer.write(hello)
-            writers.append(writer)
-            assert len(handshakes) <= 100
-            if len(writers) > 200:
-                writers.pop(0).close()
-        async with WireClient(address, client_context(tmp_path)) as client:
-            client.writer.write(client.frame(KEY, VERSION, b"through"))
-            assert await client.receive_frame() == (1, b"through")
-        for writer in writers:
-            writer.close()
-        await wait_until(lambda: len(handshakes) == 0)
-        handshakes.close()
-    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 2
-    assert "was evicted" in caplog.text or "too many TLS handshakes" in caplog.text

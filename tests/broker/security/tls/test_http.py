@@ -96,10 +96,10 @@ async def test_a_key_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None
 
 
 async def test_a_broker_with_tls_on_both_ports(tmp_path: Path) -> None:
-    """The HTTP address is looked up over TLS; both ports trust the same CA."""
-    ca_file = tmp_path / "ca.pem"
+    """A command looks the HTTP address up over TLS; both ports trust the CA of a file. A wrong file is an error of one line."""
+    ca_file, none, pem = tmp_path / "ca.pem", tmp_path / "none", str(written(tmp_path, of_broker()))
     ca_file.write_text(authority().certificate)
-    pem = str(written(tmp_path, of_broker()))
+    (tmp_path / "password").write_text("secret\n")
     config = BrokerConfig(
         listen="SSL://127.0.0.1:0",
         data_dir=tmp_path / "data",
@@ -108,8 +108,11 @@ async def test_a_broker_with_tls_on_both_ports(tmp_path: Path) -> None:
         ssl_keystore_location=pem,
     )
     async with Broker(config) as broker:
-        asked = ["status", "-b", broker.bootstrap_servers, "--json", "--ca"]
-        result = await asyncio.to_thread(CliRunner().invoke, main, [*asked, str(ca_file)])
-        assert result.exit_code == 0, result.output
-        result = await asyncio.to_thread(CliRunner().invoke, main, [*asked, str(tmp_path / "none")])
-        assert (result.exit_code, "No such file or directory" in result.stderr) == (2, True)
+        for file, code, said in (
+            (ca_file, 0, ""),
+            (none, 2, "No such file or directory"),
+            (tmp_path / "password", 2, "expected certificates in PEM"),
+        ):
+            asked = ["status", "-b", broker.bootstrap_servers, "--json", "--ca", str(file)]
+            result = await asyncio.to_thread(CliRunner().invoke, main, asked)
+            assert (result.exit_code, said in result.stderr) == (code, True), result.output

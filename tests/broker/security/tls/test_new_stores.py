@@ -50,15 +50,26 @@ async def alter(broker: Broker, name: str, value: str) -> None:
     await asyncio.to_thread(client.incremental_alter_configs([resource])[resource].result, 60)
 
 
-async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> None:
-    """Setting the location, to the same or another file, reloads the file and holds after a restart."""
-    file, other = tmp_path / "key.pem", tmp_path / "other.pem"
-    first = write(file, authority().issue("broker", hosts=HOSTS))
-    config = BrokerConfig(
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file with a key and a certificate."""
+    write(tmp_path / "key.pem", authority().issue("broker", hosts=HOSTS))
+    return tmp_path / "key.pem"
+
+
+@pytest.fixture
+def config(tmp_path: Path, file: Path) -> BrokerConfig:
+    """A broker with TLS, by that file."""
+    return BrokerConfig(
         listen="SSL://127.0.0.1:0", data_dir=tmp_path / "data", properties={"ssl.keystore.location": str(file)}
     )
+
+
+async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path, file: Path, config: BrokerConfig) -> None:
+    """Setting the location, to the same or another file, reloads the file and holds after a restart."""
+    other = tmp_path / "other.pem"
     async with Broker(config) as broker:
-        assert await shown(broker) == first
+        first = await shown(broker)
         second = write(file, authority().issue("broker", hosts=[*HOSTS, "more"]))
         assert await shown(broker) == first
         await alter(broker, LOCATION, str(file))
@@ -70,18 +81,14 @@ async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> Non
         assert await shown(broker) == third
 
 
-async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path) -> None:
+async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path, config: BrokerConfig) -> None:
     """It is refused as in Kafka: INVALID_REQUEST with the reason."""
-    file, bad = tmp_path / "key.pem", tmp_path / "bad.pem"
-    first = write(file, authority().issue("broker", hosts=HOSTS))
+    bad, stranger, fewer = tmp_path / "bad.pem", tmp_path / "stranger.pem", tmp_path / "fewer.pem"
     bad.write_text("no PEM")
-    stranger, fewer = tmp_path / "stranger.pem", tmp_path / "fewer.pem"
     write(stranger, authority().issue("mallory", hosts=HOSTS))
     write(fewer, authority().issue("broker", hosts=HOSTS[:1]))
-    config = BrokerConfig(
-        listen="SSL://127.0.0.1:0", data_dir=tmp_path / "data", properties={"ssl.keystore.location": str(file)}
-    )
     async with Broker(config) as broker:
+        first = await shown(broker)
         for location, reason in (
             (tmp_path / "none.pem", "No such file"),
             (bad, "cannot be opened as PKCS12"),
@@ -96,15 +103,11 @@ async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path) -> No
 
 
 async def test_other_settings_of_an_open_listener_wait_for_the_next_start(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, config: BrokerConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They are stored, as in Kafka 4.3.1, and logged. A new trust store, and values that prevent a start, are refused."""
-    file, ca = tmp_path / "key.pem", tmp_path / "ca.pem"
-    first = write(file, authority().issue("broker", hosts=HOSTS))
+    ca = tmp_path / "ca.pem"
     ca.write_text(authority().certificate)
-    config = BrokerConfig(
-        listen="SSL://127.0.0.1:0", data_dir=tmp_path / "data", properties={"ssl.keystore.location": str(file)}
-    )
     async with Broker(config) as broker:
         for name, value, reason in (
             ("listener.name.ssl.ssl.truststore.location", str(ca), "Cannot add SSL truststore to an existing listener"),
@@ -118,13 +121,10 @@ async def test_other_settings_of_an_open_listener_wait_for_the_next_start(
         assert "listener.name.ssl.ssl.enabled.protocols: from the next start on" in caplog.text
     async with Broker(config) as broker:
         assert await agreed(broker) == "TLSv1.2"
-        assert await shown(broker) == first
 
 
-async def test_the_certificate_of_http_is_renewed_the_same_way(tmp_path: Path) -> None:
+async def test_the_certificate_of_http_is_renewed_the_same_way(tmp_path: Path, file: Path) -> None:
     """Its own settings renew it; an unusable file changes nothing."""
-    file = tmp_path / "key.pem"
-    first = write(file, authority().issue("broker", hosts=HOSTS))
     config = BrokerConfig(
         listen="127.0.0.1:0",
         data_dir=tmp_path / "data",
@@ -135,7 +135,7 @@ async def test_the_certificate_of_http_is_renewed_the_same_way(tmp_path: Path) -
     async with Broker(config) as broker:
         assert broker.addresses.http is not None
         http = f"127.0.0.1:{broker.addresses.http.port}"
-        assert await shown(broker, http) == first
+        first = await shown(broker, http)
         second = write(file, authority().issue("broker", hosts=[*HOSTS, "more"]))
         with pytest.raises(KafkaException, match="No such file"):
             await alter(broker, name, str(tmp_path / "none.pem"))
