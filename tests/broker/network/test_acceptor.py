@@ -182,22 +182,10 @@ async def test_an_address_with_too_many_connections_is_closed_at_once() -> None:
     async with serving(echo) as (server, address):
         limit(server, NewConnectionLimits(at_once_of_any=1))
         async with WireClient(address) as first:
-            first.writer.write(first.frame(KEY, VERSION, b"x"))
-            assert await first.receive_frame() == (1, b"x")
+            await is_answered(first)
             assert not await is_served(address)
-        while server.connections:
-            await asyncio.sleep(0)
+        await wait_until(lambda: not server.connections)
         assert await is_served(address)
-
-
-async def test_limits_count_what_was_there_before() -> None:
-    """A connection accepted without limits counts for its address."""
-    async with serving(echo) as (server, address), WireClient(address) as first:
-        first.writer.write(first.frame(KEY, VERSION, b"x"))
-        assert await first.receive_frame() == (1, b"x")
-        limit(server, NewConnectionLimits(at_once_of_any=1))
-        assert not await is_served(address)
-    assert not server.counts
 
 
 async def test_a_handshake_that_is_not_done_counts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -215,8 +203,7 @@ async def test_a_handshake_that_is_not_done_counts(tmp_path: Path, caplog: pytes
         context = client_context(tmp_path)
         async with WireClient(address, context) as first, WireClient(address, context) as second:
             for client in (first, second):
-                client.writer.write(client.frame(KEY, VERSION, b"x"))
-                assert await client.receive_frame() == (1, b"x")
+                await is_answered(client)
             assert server.counts == {"127.0.0.1": 3}
             reader, writer = await asyncio.open_connection(*address.split(":"))
             assert await reader.read() == b""
@@ -228,19 +215,12 @@ async def test_a_handshake_that_is_not_done_counts(tmp_path: Path, caplog: pytes
     assert "58 more connections closed" in told[1]
 
 
-async def test_a_stop_closes_what_is_held() -> None:
+@pytest.mark.parametrize("limits", [NewConnectionLimits(per_second_of_any=1), NewConnectionLimits(per_second=1)])
+async def test_a_stop_closes_what_is_held(limits: NewConnectionLimits) -> None:
     """Refused and held-back sockets are closed with the server."""
     async with serving(echo) as (server, address):
-        limit(server, NewConnectionLimits(per_second_of_any=1))
-        async with WireClient(address) as first, WireClient(address) as refused:
-            first.writer.write(first.frame(KEY, VERSION, b"x"))
-            assert await first.receive_frame() == (1, b"x")
+        limit(server, limits)
+        async with WireClient(address) as first, WireClient(address) as held:
+            await is_answered(first)
             await server.close(5)
-            assert await refused.is_closed()
-    async with serving(echo) as (server, address):
-        limit(server, NewConnectionLimits(per_second=1))
-        async with WireClient(address) as first, WireClient(address) as waiting:
-            first.writer.write(first.frame(KEY, VERSION, b"x"))
-            assert await first.receive_frame() == (1, b"x")
-            await server.close(5)
-            assert await waiting.is_closed()
+            assert await held.is_closed()

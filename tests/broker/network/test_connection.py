@@ -210,34 +210,6 @@ async def test_a_peer_that_leaves_in_the_middle_of_a_file_is_forgotten(tmp_path:
     file.close()
 
 
-async def test_memory_for_requests_is_limited_over_all_connections() -> None:
-    """A large frame is not read while other requests use all memory. It is read after their responses."""
-    futures: list[asyncio.Future[bytes]] = []
-
-    def dispatch(_: ConnectionInfo, request: Request) -> Any:
-        if request.body[:4] == b"hold":
-            futures.append(asyncio.get_running_loop().create_future())
-            return futures[-1]
-        return bytes(request.body[:4])
-
-    big = b"big!" + bytes(900_000)
-    async with (
-        serving(dispatch, max_request_memory_bytes=100_000) as (server, address),
-        WireClient(address) as holder,
-        WireClient(address) as other,
-    ):
-        assert server.memory is not None
-        holder.writer.write(holder.frame(KEY, VERSION, b"hold" + bytes(200_000)))
-        await wait_until(lambda: futures != [])
-        assert server.memory.available_bytes < 0
-        other.writer.write(other.frame(KEY, VERSION, big))
-        await wait_until(lambda: any(connection.is_reading_paused for connection in server.connections))
-        futures[0].set_result(b"done")
-        assert await holder.receive_frame() == (1, b"done")
-        assert await other.receive_frame() == (1, b"big!")
-        assert server.memory.available_bytes == 100_000
-
-
 def held_bytes(server: Server) -> list[int]:
     """The bytes that each connection holds for an incomplete request, in ascending order."""
     return sorted(len(connection.frames._frame or b"") for connection in server.connections)

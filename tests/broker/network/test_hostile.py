@@ -15,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -24,14 +23,9 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import SERVED
 from diamant.protocol.wire.schemas import encode_request_fields
 from tests.broker.broker_process import BrokerProcess, broker_process
-from tests.broker.request_fields import SET, alteration
 from tests.broker.wire import (
     API_VERSIONS,
-    CREATE_TOPICS,
-    DELETE_RECORDS,
     FETCH,
-    INCREMENTAL_ALTER_CONFIGS,
-    LIST_OFFSETS,
     METADATA,
     PRODUCE,
     WireClient,
@@ -132,121 +126,47 @@ async def send_all_and_leave(address: str, attacks: Iterable[bytes]) -> None:
     await asyncio.gather(*[one(data) for data in attacks])
 
 
-def new_client(address: str = ":0") -> WireClient:
-    """A client that only encodes frames."""
-    return WireClient(address)
+REQUESTS: list[tuple[int, int, dict[str, Any]]] = [
+    (PRODUCE, 7, produce_fields("t", 0, batch_of([b"a", b"b"]))),
+    (FETCH, 12, fetch_fields("t", 0)),
+]
+"""With every kind of length field in them: classic and flexible, nested arrays, strings, bytes."""
 
 
-def good_requests() -> list[tuple[int, int, dict[str, Any]]]:
-    """Requests with every kind of length field in them: classic and flexible, nested arrays, strings, bytes."""
-    records = batch_of([b"a", b"b"])
-    create = {
-        "topics": [
-            {
-                "name": "new",
-                "num_partitions": 1,
-                "replication_factor": 1,
-                "assignments": [],
-                "configs": [{"name": "retention.ms", "value": "1"}],
-            }
-        ],
-        "timeout_ms": 1000,
-        "validate_only": True,
-    }
-    listed = {
-        "replica_id": -1,
-        "isolation_level": 0,
-        "topics": [{"name": "t", "partitions": [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]}],
-        "timeout_ms": 1000,
-    }
-    metadata = {"topics": [{"topic_id": None, "name": "t"}], "allow_auto_topic_creation": False}
-    altered = alteration(2, "t", ("retention.ms", SET, "1"), validate_only=True)
-    deleted = {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 0}]}], "timeout_ms": 1000}
-    return [
-        (PRODUCE, 7, produce_fields("t", 0, records)),
-        (PRODUCE, 12, produce_fields("t", 0, records)),
-        (FETCH, 4, fetch_fields("t", 0)),
-        (FETCH, 12, fetch_fields("t", 0)),
-        (LIST_OFFSETS, 1, listed),
-        (LIST_OFFSETS, 7, listed),
-        (METADATA, 4, metadata),
-        (METADATA, 12, metadata),
-        (API_VERSIONS, 3, {"client_software_name": "x", "client_software_version": "1"}),
-        (CREATE_TOPICS, 4, create),
-        (CREATE_TOPICS, 7, create),
-        (DELETE_RECORDS, 0, deleted),
-        (INCREMENTAL_ALTER_CONFIGS, 1, altered),
+async def test_what_is_not_served_closes_the_connection(target: Target) -> None:
+    """Unknown APIs, those between brokers, and versions out of range. Only ApiVersions responds (KIP-511)."""
+    out_of_range = [
+        (key, version) for key in (PRODUCE, METADATA) for version in (SERVED[key].max + 1, -(2**15), 2**15 - 1)
     ]
-
-
-REQUESTS = [pytest.param(*request, id=f"{request[0]}-v{request[1]}") for request in good_requests()]
-
-
-@pytest.mark.parametrize("size", [0, 1, 9, -1, -(2**31), 2**31 - 1, MAX_FRAME_BYTES + 1])
-async def test_impossible_frame_sizes_close_the_connection(target: Target, size: int) -> None:
-    """Negative sizes, sizes below a header or above socket.request.max.bytes close the connection at once."""
-    async with attack(target), WireClient(target.address) as client:
-        client.writer.write(struct.pack(">i", size))
-        assert await client.is_closed()
-
-
-@pytest.mark.parametrize("length", [-2, -(2**15), 2**15 - 1, 20])
-async def test_impossible_client_ids_close_the_connection(target: Target, length: int) -> None:
-    """A client id with a negative length (-1 is null), or beyond its frame, is invalid."""
-    async with attack(target), WireClient(target.address) as client:
-        header = struct.pack(">hhih", METADATA, 1, 1, length)
-        client.writer.write(struct.pack(">i", len(header) + 8) + header + bytes(8))
-        assert await client.is_closed()
-
-
-@pytest.mark.parametrize("api_key", [-(2**15), -1, 4, 52, 99, 999, 2**15 - 1])
-async def test_unknown_apis_close_the_connection(target: Target, api_key: int) -> None:
-    """This holds for unknown API keys and for those between brokers."""
-    async with attack(target), WireClient(target.address) as client:
-        client.writer.write(client.frame(api_key, 0, bytes(20)))
-        assert await client.is_closed()
-
-
-@pytest.mark.slow
-async def test_versions_out_of_range_close_the_connection(target: Target) -> None:
-    """Covers, for every API, the versions next to its range and the extremes. Only ApiVersions responds (KIP-511)."""
     async with attack(target):
-        for api_key, (first, last) in SERVED.items():
-            for version in {first - 1, last + 1, -(2**15), 2**15 - 1}:
-                async with WireClient(target.address) as client:
-                    client.writer.write(client.frame(api_key, version, bytes(20)))
-                    if api_key == API_VERSIONS:
-                        _, body = await client.receive_frame()
-                        assert body[:2] == struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION), version
-                    else:
-                        assert await client.is_closed(), (api_key, version)
+        for api_key, version in [*((key, 0) for key in (-(2**15), -1, 4, 52, 999, 2**15 - 1)), *out_of_range]:
+            async with WireClient(target.address) as client:
+                client.writer.write(client.frame(api_key, version, bytes(20)))
+                assert await client.is_closed(), (api_key, version)
+        async with WireClient(target.address) as client:
+            client.writer.write(client.frame(API_VERSIONS, SERVED[API_VERSIONS].max + 1, bytes(20)))
+            assert (await client.receive_frame())[1][:2] == struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION)
 
 
 @pytest.mark.parametrize(("api_key", "version", "fields"), REQUESTS)
-async def test_every_length_at_its_extremes(target: Target, api_key: int, version: int, fields: dict[str, Any]) -> None:
-    """Whatever lies at any position of a request is replaced by the greatest, the least and negative lengths, as int32,
-    int16 and varint.
+async def test_damaged_requests(target: Target, api_key: int, version: int, fields: dict[str, Any]) -> None:
+    """Whatever lies at any position of a request is replaced by the greatest, the least and negative lengths, as int32, int16 and
+    varint. An incomplete frame is dropped with its connection; a truncated request with an adapted size is refused.
+
+    tests/protocol/wire/test_guard.py has the same for requests of every API, without a broker.
     """
-    frame = new_client().frame(api_key, version, encode_request_fields(api_key, version, fields))
-    attacks = []
-    for position in range(4, len(frame)):
-        for extreme in INT32_EXTREMES + INT16_EXTREMES + VARINT_EXTREMES:
-            attacks.append(frame[:position] + extreme + frame[position + len(extreme) :])
+    frame = WireClient(":0").frame(api_key, version, encode_request_fields(api_key, version, fields))
     # Overwriting the end may make the frame longer than it says: that is the begin of another one, which never comes.
+    attacks = [
+        frame[:position] + extreme + frame[position + len(extreme) :]
+        for position in range(4, len(frame))
+        for extreme in INT32_EXTREMES + INT16_EXTREMES + VARINT_EXTREMES
+    ]
+    attacks += [frame[:end] for end in range(len(frame))]
+    attacks += [struct.pack(">i", end - 4) + frame[4:end] for end in range(4, len(frame))]
     async with attack(target):
         await send_all_and_leave(target.address, attacks)
-
-
-@pytest.mark.parametrize(("api_key", "version", "fields"), REQUESTS)
-async def test_truncated_requests(target: Target, api_key: int, version: int, fields: dict[str, Any]) -> None:
-    """An incomplete frame is dropped with its connection. A truncated request with an adapted size is refused."""
-    frame = new_client().frame(api_key, version, encode_request_fields(api_key, version, fields))
-    async with attack(target):
-        cut = [frame[:end] for end in range(len(frame))]
-        adapted = [struct.pack(">i", end - 4) + frame[4:end] for end in range(4, len(frame))]
-        await send_all_and_leave(target.address, cut + adapted)
         assert await send_and_leave(target.address, frame[:-1]) == b""
-        assert await send_and_leave(target.address, adapted[-1]) == b""
 
 
 async def test_random_bytes(target: Target) -> None:
@@ -266,7 +186,7 @@ async def test_garbage_after_a_valid_header(target: Target) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    frames = new_client()
+    frames = WireClient(":0")
     attacks = []
     for api_key, (first, last) in SERVED.items():
         for version in range(first, last + 1):
@@ -274,16 +194,6 @@ async def test_garbage_after_a_valid_header(target: Target) -> None:
             attacks += [frames.frame(api_key, version, body) for body in bodies]
     async with attack(target):
         await send_all_and_leave(target.address, attacks)
-
-
-async def test_garbage_after_a_good_request(target: Target) -> None:
-    """The valid request is answered, then the connection is closed."""
-    async with attack(target), WireClient(target.address) as client:
-        good = client.frame(METADATA, 12, encode_request_fields(METADATA, 12, {"topics": None}))
-        client.writer.write(good)
-        assert (await client.receive(METADATA, 12)).brokers
-        client.writer.write(b"\xff" * 100)
-        assert await client.is_closed()
 
 
 async def test_huge_frames_announced_cost_little(target: Target) -> None:
@@ -299,38 +209,6 @@ async def test_huge_frames_announced_cost_little(target: Target) -> None:
         target.check_memory()
         for client in clients:
             await client.__aexit__(None, None, None)
-
-
-@pytest.mark.slow
-async def test_memory_of_a_large_frame_comes_back(target: Target) -> None:
-    """An incomplete frame of 64 MiB out of 100 is released with its connection."""
-    async with attack(target):
-        await send_and_leave(target.address, struct.pack(">i", MAX_FRAME_BYTES) + bytes(64 * 1024 * 1024))
-
-
-@pytest.mark.slow
-async def test_counts_without_content_cost_little(target: Target) -> None:
-    """A request of a megabyte announces as many array elements as possible."""
-    filler = bytes(1 << 20)
-    async with attack(target):
-        for version, body in (
-            (4, struct.pack(">i", 500_000) + filler),
-            (4, struct.pack(">i", 2**31 - 1) + filler),
-            (12, b"\xff\xff\xff\xff\x07" + filler),
-            (12, b"\x01\x00\x00\xff\xff\xff\xff\x0f" + filler),
-        ):
-            await send_and_leave(target.address, new_client().frame(METADATA, version, body))
-
-
-async def test_a_client_that_sends_single_bytes_holds_up_nobody(target: Target) -> None:
-    """Other clients are answered between its bytes, and it is answered, too."""
-    async with attack(target), WireClient(target.address) as slow, WireClient(target.address) as other:
-        frame = slow.frame(METADATA, 12, encode_request_fields(METADATA, 12, {"topics": None}))
-        for byte in frame:
-            slow.writer.write(bytes([byte]))
-            await slow.writer.drain()
-            assert (await other.call(API_VERSIONS, 2, {})).error_code == ErrorCode.NONE
-        assert (await slow.receive(METADATA, 12)).brokers
 
 
 CROWD = """
@@ -383,11 +261,3 @@ async def test_many_connections_that_send_one_byte(target: Target, count: int) -
             if crowd.returncode is None:
                 crowd.kill()
                 await crowd.wait()
-
-
-def test_the_limit_of_open_files_is_raised(target: Target) -> None:
-    """The broker raises its soft limit to the hard limit."""
-    limits = Path(f"/proc/{target.process.pid}/limits").read_text()
-    (line,) = (line for line in limits.splitlines() if line.startswith("Max open files"))
-    soft, hard = line.split()[3:5]
-    assert soft == hard

@@ -14,11 +14,9 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.metrics import coordinators as coordinator_metrics
-from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS, MAX_ANSWERS_ASIDE, RequestMetrics
 from diamant.broker.transactions.coordinator import TransactionCoordinator
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire import apis
 from diamant.protocol.wire.error_codes import MAX_CODES, error_code_finder
 from diamant.protocol.wire.message_fields import decode_response_fields
 from diamant.protocol.wire.schema_fields import message_class
@@ -26,7 +24,7 @@ from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.env.clock import Clock, SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.broker.faults.test_faults import KEYS, codes_in, sample, versions_of
-from tests.broker.metrics.test_metrics import Samples, parse, value
+from tests.broker.metrics.test_metrics import scrape, value
 from tests.broker.request_fields import offset_commit
 from tests.broker.wire import FETCH, METADATA, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
 from tests.waiting import wait_until
@@ -36,11 +34,6 @@ REQUESTS = "kafka_network_requestmetrics_"
 LAG = "kafka_consumergroup_lag"
 GROUPS = "kafka_coordinator_group_groupmetadatamanager_num"
 OFFSET_COMMIT, FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN = 8, 10, 22, 24
-
-
-async def scrape(broker: Broker) -> Samples:
-    """All samples of a broker."""
-    return parse(metrics.render(await metrics.take(broker.services)))
 
 
 # -- error codes in answers --------------------------------------------------------------------------------------------
@@ -281,8 +274,3 @@ def test_of_open_transactions_the_oldest_are_shown() -> None:
     assert figures is not None
     assert [(one.transactional_id, one.age_ms) for one in figures.open] == [(f"x{n}", 2_000 - n) for n in range(1_000)]
     assert (figures.open_count, figures.states) == (1_010, (("Ongoing", 1_010),))
-
-
-def test_the_names_of_requests_are_kafkas() -> None:
-    """The names are those of the protocol's APIs, as in RequestMetrics."""
-    assert {apis.API_NAMES[key] for key in (0, 1, 11, 26)} == {"Produce", "Fetch", "JoinGroup", "EndTxn"}
