@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.admin import Admin, AdminError
+from diamant.broker.client.admin import Admin
 from diamant.broker.commands.admin.cancel import cancel
 from diamant.broker.metrics import prometheus as metrics
 from diamant.protocol.batches.header import Record
@@ -48,23 +48,6 @@ def held(broker: Broker) -> str:
     found = Admin(broker.bootstrap_servers).redact("orders", WHERE, reason="GDPR Art. 17")
     assert found["state"] == "not-certified"
     return str(found["id"])
-
-
-def test_the_client_cancels(broker: Broker) -> None:
-    """The client gets the last certificate, which is also stored. A finished job cannot be cancelled again."""
-    admin = Admin(broker.bootstrap_servers)
-    undertaking = held(broker)
-    unfinished = admin.call("GET", "/v1/certificates")["unfinished"]
-    assert [(one["id"], one["kind"]) for one in unfinished] == [(undertaking, "redaction")]
-    found = admin.cancel(undertaking, reason="asked in vain")
-    assert (found["state"], found["next_due_ms"]) == ("not-certified", None)
-    assert found["certificate"]["ended"]["reason"] == "asked in vain"
-    assert admin.call("GET", f"/v1/certificates/{undertaking}") == found["certificate"]
-    assert admin.call("GET", "/v1/certificates")["unfinished"] == []
-    for undertaking_id, reason, code in ((undertaking, "r", "not-found"), ("", "r", "not-found")):
-        with pytest.raises(AdminError) as error:
-            admin.cancel(undertaking_id, reason=reason)
-        assert error.value.code == code
 
 
 def test_the_command_lists_and_cancels(broker: Broker) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +15,6 @@ from diamant.broker.client.duration import duration_text, parse_duration_ms
 from diamant.broker.commands.admin.clock import time
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.storage.directory.log_directory import LoadFailure
-from tests.broker.broker_process import BrokerProcess
 from tests.broker.commands.running import run
 from tests.broker.settling import run_when_settling
 from tests.broker.wire import WireClient
@@ -155,29 +152,6 @@ def test_status_of_a_broker_in_trouble(broker: BlockingBroker) -> None:
     result = run(broker, "status")
     assert result.exit_code == 3
     assert "offline: lost[red]-3" in result.output
-
-
-@pytest.mark.slow
-def test_the_whole_way_with_processes(tmp_path: Path) -> None:
-    """After `clock advance`, SIGKILL and a new start with a manual clock, time has not gone back."""
-    settings = ("diamant.clock=manual", "diamant.http.listen=127.0.0.1:0")
-    data = tmp_path / "data"
-    shown = []
-    for run_number in range(2):
-        process = BrokerProcess(data, tmp_path / f"run{run_number}", settings=settings)
-        try:
-            address = process.wait_for_address()
-            words = ["clock", "advance", "8d"] if run_number == 0 else ["clock", "show"]
-            command = [sys.executable, "-m", "diamant.broker.cli", *words, "--json", "-b", address]
-            result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-            assert result.returncode == 0, result.stderr
-            found = json.loads(result.stdout)
-            shown.append(found.get("clock", found))
-        finally:
-            process.kill()
-    assert shown[0]["ahead_ms"] >= 8 * DAY_MS - 60_000
-    assert shown[1]["now_ms"] >= shown[0]["now_ms"]
-    assert shown[1]["ahead_ms"] >= 8 * DAY_MS - 60_000
 
 
 def test_start_takes_the_flag() -> None:

@@ -37,23 +37,6 @@ async def prepare(broker: Broker) -> None:
     broker.node.topics.log("orders", 1).append_as_leader(memoryview(build_batch(records, codec=2)))
 
 
-def test_the_client_redacts_and_verifies(broker: Broker) -> None:
-    """`Admin` gets progress and the certificate, and verifies it with a pinned public key."""
-    admin = Admin(broker.bootstrap_servers)
-    seen: list[Any] = []
-    found = admin.redact("orders", WHERE, reason="GDPR Art. 17", reference="ticket 7", on_progress=seen.append)
-    assert (found["state"], found["removed"], found["next_due_ms"]) == ("records-gone", 2, None)
-    assert all({"stage", "done", "total", "unit"} <= one.keys() for one in seen)
-    certificate = found["certificate"]
-    public_key = certificate["signature"]["public_key"]
-    assert admin.verify(certificate, public_key=public_key, where=WHERE)["is_valid"]
-    assert admin.verify(certificate, where=WHERE)["signature"] == "untrusted signer"
-    listed = admin.call("GET", "/v1/certificates")
-    assert [(one["id"], one["state"]) for one in listed["certificates"]] == [(found["id"], "records-gone")]
-    assert listed["unfinished"] == []
-    assert admin.call("GET", f"/v1/certificates/{found['id']}") == certificate
-
-
 @pytest.mark.slow
 def test_jobs_and_errors_tell_nothing_of_what_was_looked_for(broker: Broker) -> None:
     """No response has the searched text: 400 for a wrong condition, 404 for a topic, 409 for all records."""
@@ -124,20 +107,20 @@ def test_mistakes_are_one_line(broker: Broker) -> None:
         assert (result.exit_code, result.output.count("\n"), EMAIL in result.output) == (2, 1, False), result.output
 
 
+def append(broker: Broker, value: bytes, **batch: Any) -> None:
+    """Append a record to a partition that has none."""
+
+    async def write() -> None:
+        records = [Record(0, 1000, None, value)]
+        broker.node.topics.log("orders", 0).append_as_leader(memoryview(build_batch(records, **batch)))
+
+    broker.call(write())
+
+
 def test_what_is_left_is_told(broker: Broker) -> None:
     """An open transaction gives exit code 3."""
-    batch = build_batch(
-        [Record(0, 1000, None, b'{"email": "ada@example.com"}')],
-        producer_id=5,
-        producer_epoch=0,
-        base_sequence=0,
-        is_transactional=True,
-    )
-
-    async def append() -> None:
-        broker.node.topics.log("orders", 0).append_as_leader(memoryview(batch))
-
-    broker.call(append())
+    in_transaction = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    append(broker, b'{"email": "ada@example.com"}', **in_transaction)
     result = run(redact, "orders", "--where", WHERE, "--reason", "r", *on(broker))
     assert result.exit_code == 3, result.output
     assert "1 of them match" in result.output
@@ -164,31 +147,15 @@ def test_a_path_that_is_wrong_does_not_look_like_success(broker: Broker, tmp_pat
     assert (result.exit_code, "Other places were not searched" in result.output) == (4, True), result.output
 
 
-def test_what_is_not_certified_is_not_printed_as_certified(broker: Broker) -> None:
-    """An inconclusive state has no certified offset beside it."""
-
-    async def append() -> None:
-        batch = build_batch([Record(0, 1000, None, b'{"email": "ada@example.com"} and more')])
-        broker.node.topics.log("orders", 0).append_as_leader(memoryview(batch))
-
-    broker.call(append())
-    result = run(redact, "orders", "--where", WHERE, "--reason", "r", *on(broker))
-    rows = {line.split()[0]: line.split()[1:] for line in result.output.splitlines() if line.startswith(" orders-")}
-    assert rows["orders-0"] == ["0", "0", "-", "inconclusive"]
-    assert rows["orders-1"] == ["2", "0", "3", "records-gone"]
-
-
 def test_undecided_records_are_told_with_what_to_do(broker: Broker) -> None:
-    """Undecided records give exit code 3 and hints; --undecided remove removes them."""
-
-    async def append() -> None:
-        batch = build_batch([Record(0, 1000, None, b'{"email": "ada@example.com"} and more')])
-        broker.node.topics.log("orders", 0).append_as_leader(memoryview(batch))
-
-    broker.call(append())
+    """They give exit code 3, hints, and no certified offset; --undecided remove removes them."""
+    append(broker, b'{"email": "ada@example.com"} and more')
     arguments = ["orders", "--where", WHERE, "--reason", "r", *on(broker)]
     result = run(redact, *arguments)
     assert (result.exit_code, "repeat the command with" in " ".join(result.output.split())) == (3, True), result.output
     assert "orders-0/00000000000000000000.log, offset 0: it cannot be decided" in result.output
+    rows = {line.split()[0]: line.split()[1:] for line in result.output.splitlines() if line.startswith(" orders-")}
+    assert rows["orders-0"] == ["0", "0", "-", "inconclusive"]
+    assert rows["orders-1"] == ["2", "0", "3", "records-gone"]
     result = run(redact, *arguments, "--undecided", "remove")
     assert (result.exit_code, "records-gone" in result.output) == (0, True), result.output

@@ -15,8 +15,8 @@ from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
+from tests.broker.commands.log.metadata import write_metadata
 from tests.broker.commands.log.test_log_commands import content
-from tests.broker.commands.log.test_log_whatif import configure
 from tests.storage.conftest import START_MS
 from tests.storage.log.test_log import batch, make_log
 
@@ -167,7 +167,7 @@ def test_empty_partitions_of_internal_topics_are_counted_only(partition: Path) -
 
 def test_without_topics_that_can_be_read_defaults_count(partition: Path) -> None:
     """An unreadable metadata log is reported, with its exit code; partitions are explained by the defaults."""
-    configure(partition.parent, "t", cleanup_policy="compact")
+    write_metadata(partition.parent, {"t": {"cleanup_policy": "compact"}})
     (path,) = (partition.parent / "__cluster_metadata-0").glob("*.log")
     data = bytearray(path.read_bytes())
     data[70] ^= 1
@@ -179,7 +179,7 @@ def test_without_topics_that_can_be_read_defaults_count(partition: Path) -> None
 
 def test_a_topic_that_the_metadata_log_does_not_have(partition: Path) -> None:
     """It counts as compacted, as for `log clean` and `log whatif`, even if other topics are in the metadata log."""
-    configure(partition.parent, "other", cleanup_policy="delete")
+    write_metadata(partition.parent, {"other": {"cleanup_policy": "delete"}})
     found = run(partition, "-k", "customer-42", "--json")
     (told,) = json.loads(found.stdout)["partitions"]
     assert [one["status"] for one in told["records"]] == ["superseded", "superseded", "superseded", "tombstone"]

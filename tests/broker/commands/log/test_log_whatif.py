@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.commands.log.whatif import WAITING, after_text, combine
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.forecast import forecast
-from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
 from diamant.storage.env.env import RealEnv
-from diamant.storage.kraft.opening import open_metadata_log
-from diamant.storage.uuid_text import random_id
+from tests.broker.commands.log.metadata import write_metadata
 from tests.broker.commands.log.test_log_commands import content
 from tests.builder import TIMESTAMP
 from tests.cleaner.log_history import History
@@ -64,17 +60,6 @@ def forecasts(*arguments: str | Path) -> list[dict[str, Any]]:
     assert result.exit_code == 0, result.output
     found: list[dict[str, Any]] = json.loads(result.stdout)["partitions"][0]["forecasts"]
     return found
-
-
-def configure(path: Path, topic: str, **configs: str) -> None:
-    """Write a metadata log in which the topic has these configurations."""
-    metadata = open_metadata_log(RealEnv(), str(path), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)])
-    values = [
-        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic, name=name.replace("_", "."), value=value)
-        for name, value in configs.items()
-    ]
-    metadata.append([TopicRecord(name=topic, topic_id=random_id()), *values])
-    metadata.close()
 
 
 def test_every_combination_is_tried(data: Path) -> None:
@@ -160,7 +145,8 @@ def test_empty_partitions_of_internal_topics_are_not_told_of(data: Path, tmp_pat
 
 def test_settings_of_the_topic_count(data: Path) -> None:
     """The metadata log applies, with --set overriding it; a topic without a policy has Kafka's default."""
-    configure(data, "t", min_cleanable_dirty_ratio="1.0", cleanup_policy="compact", segment_bytes="2000000")
+    configs = {"min_cleanable_dirty_ratio": "1.0", "cleanup_policy": "compact", "segment_bytes": "2000000"}
+    write_metadata(data, {"t": configs})
     assert forecasts(data, *NOW, "--mode", "kafka")[0]["waits_for"] == ["ratio", "append"]
     assert forecasts(data, *NOW, "--set", "min.cleanable.dirty.ratio=0")[0]["cleaned_ms"] == NOW_MS
     cut = forecasts(data, *NOW, "--mode", "kafka", "--set", "segment.bytes=150", "--set", "cleanup.policy=delete")
@@ -170,7 +156,7 @@ def test_settings_of_the_topic_count(data: Path) -> None:
 
 def test_a_topic_without_a_policy_is_not_compacted(data: Path) -> None:
     """That holds if the metadata log has the topic."""
-    configure(data, "t")
+    write_metadata(data, {"t": {}})
     assert forecasts(data, *NOW, "--set", "retention.ms=-1")[0]["waits_for"] == ["policy"]
 
 
@@ -181,44 +167,28 @@ def test_up_to_a_time(data: Path) -> None:
     assert (one["events"], one["waits_for"]) == ([], ["time", "append"])
 
 
-def test_damage_is_told(data: Path, tmp_path: Path) -> None:
-    """Exit code 1; the other partition still has its forecast."""
-    broken = tmp_path / "broken"
-    RealEnv().make_dirs(str(broken))
-    for partition in range(2):
-        source = data / f"t-{partition}"
-        target = broken / source.name
-        target.mkdir()
-        for file in source.iterdir():
-            (target / file.name).write_bytes(file.read_bytes())
-    log = broken / "t-0" / f"{0:020d}.log"
-    log.write_bytes(log.read_bytes()[:70] + b"\xff" + log.read_bytes()[71:])
-    result = run(broken, *NOW)
-    assert result.exit_code == 1
-    assert "FAILED" in result.stdout
-    assert "t-1 at" in result.stdout
-    assert f"diamant: {log} at 0" in result.stderr
-
-
-@pytest.mark.parametrize("is_listed", [True, False])
-def test_what_cannot_be_read_is_told(data: Path, tmp_path: Path, is_listed: bool) -> None:
+@pytest.mark.parametrize(
+    ("harm", "said", "is_forecast"),
+    [
+        (lambda log: log.write_bytes(log.read_bytes()[:70] + b"\xff" + log.read_bytes()[71:]), " at 0", True),
+        (lambda log: (log.unlink(), os.mkfifo(log)), ": cannot be read: expected a regular file", False),
+        (lambda log: (log.unlink(), log.symlink_to("nowhere")), ": cannot be read: No such file or directory", False),
+    ],
+)
+def test_what_cannot_be_read_is_told(
+    data: Path, tmp_path: Path, harm: Callable[[Path], object], said: str, is_forecast: bool
+) -> None:
     """Exit code 1 and the file's name; the other partition still has its forecast, in both formats."""
-    broken = tmp_path / "broken"
-    shutil.copytree(data, broken)
+    broken = Path(shutil.copytree(data, tmp_path / "broken"))
     log = broken / "t-0" / f"{0:020d}.log"
-    log.unlink()
-    if is_listed:
-        os.mkfifo(log)
-    else:
-        log.symlink_to("nowhere")
+    harm(log)
     result = run(broken, *NOW)
-    assert result.exit_code == 1
-    assert "t-1 at" in result.stdout
-    reason = "expected a regular file" if is_listed else "No such file or directory"
-    assert result.stderr.splitlines() == [f"diamant: {log}: cannot be read: {reason}"]
-    document = json.loads(run(broken, *NOW, "--json").stdout)
-    assert [(one["topic"], one["partition"]) for one in document["partitions"]] == [("t", 1)]
-    assert [one["file"] for one in document["problems"]] == [str(log)]
+    assert (result.exit_code, "t-1 at" in result.stdout, "FAILED" in result.stdout) == (1, True, is_forecast)
+    assert result.stderr.startswith(f"diamant: {log}{said}")
+    if not is_forecast:
+        document = json.loads(run(broken, *NOW, "--json").stdout)
+        assert [(one["topic"], one["partition"]) for one in document["partitions"]] == [("t", 1)]
+        assert [one["file"] for one in document["problems"]] == [str(log)]
 
 
 def test_only_some_topics(data: Path, tmp_path: Path) -> None:
@@ -277,14 +247,6 @@ def test_wrong_settings(data: Path, arguments: list[str], message: str) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
-
-
-def test_a_directory_of_a_running_broker_is_refused(tmp_path: Path) -> None:
-    """One line with the reason."""
-    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)):
-        result = run(tmp_path)
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert "in use" in result.stderr
 
 
 @pytest.mark.parametrize(
