@@ -89,15 +89,6 @@ def test_what_is_no_address(address: str) -> None:
         Admin(address).status()
 
 
-def test_nobody_answers() -> None:
-    """The error has each address with its reason."""
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
-        with pytest.raises(AdminError, match=f"127.0.0.1:{port}: .*refused"):
-            Admin(f"127.0.0.1:{port}").status()
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -172,19 +163,6 @@ def test_a_refusal_is_an_error_with_its_status(admin: Admin) -> None:
     assert (caught.value.status, caught.value.code) == (404, "not-found")
 
 
-def test_the_clock_is_moved(broker: BlockingBroker, admin: Admin) -> None:
-    """The clock is moved by durations and to times, frozen and resumed; each response has its state."""
-    frozen = admin.clock.freeze()
-    assert frozen["is_frozen"]
-    moved = admin.clock.advance("1d")
-    assert (moved["from_ms"], moved["to_ms"]) == (frozen["now_ms"], frozen["now_ms"] + DAY_MS)
-    assert admin.clock.set(moved["to_ms"] + 5)["to_ms"] == broker.clock.now_ms()
-    assert admin.clock.advance(7, sessions=True)["to_ms"] == broker.clock.now_ms()
-    assert not admin.clock.resume()["is_frozen"]
-    with pytest.raises(ValueError, match="not a duration"):
-        admin.clock.advance("8 parsecs")
-
-
 def test_a_long_call_is_waited_for(broker: BlockingBroker, admin: Admin) -> None:
     """It runs as a job with progress; the caller gets only the result."""
     opened = threading.Event()
@@ -228,35 +206,15 @@ def hold(broker: BlockingBroker, opened: threading.Event) -> None:
 
 
 def test_the_token_is_sent(tmp_path: Path) -> None:
-    """The token is given as text or as a file; without it the error says what is missing."""
+    """It is given as text or as a file. tests/broker/commands/test_command_errors.py has a missing one."""
     file = tmp_path / "token"
     file.write_text("0123456789abcdef\n")
     file.chmod(0o600)
-    settings: Any = {
-        "diamant_http_listen": "127.0.0.1:0",
-        "diamant_http_token_file": str(file),
-        "diamant_clock": "manual",
-    }
-    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", **settings)) as broker:
-        address = broker.bootstrap_servers
-        with pytest.raises(AdminError, match="needs the broker's token") as caught:
-            Admin(address).clock.advance(1)
-        assert (caught.value.status, caught.value.code) == (401, "unauthorized")
-        assert Admin(address).clock.get()["kind"] == "manual"
-        assert Admin(address, token="0123456789abcdef").clock.advance(1)["stops"] == 1
-        assert Admin(address, token_file=str(file)).clock.advance(1)["stops"] == 1
-
-
-def test_the_status_of_a_broker(broker: BlockingBroker, admin: Admin) -> None:
-    """The status has identity, listeners, clock and cleaner."""
-    found = admin.status()
-    assert found["listeners"] == [broker.bootstrap_servers]
-    assert found["http_address"] == broker.http_url.removeprefix("http://") if broker.http_url else False
-    assert found["clock"]["kind"] == "manual"
-    assert found["cleaner"]["mode"] == "prompt"
-    assert not found["is_stopping"]
-    assert found["offline"] == []
-    assert found["uptime_s"] >= 0
+    settings: Any = {"diamant_http_listen": "127.0.0.1:0", "diamant_http_token_file": str(file)}
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", diamant_clock="manual", **settings)
+    with Broker(config) as broker:
+        for token in ({"token": "0123456789abcdef"}, {"token_file": str(file)}):
+            assert Admin(broker.bootstrap_servers, **token).clock.advance(1)["stops"] == 1
 
 
 @pytest.mark.slow

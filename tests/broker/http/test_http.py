@@ -162,7 +162,7 @@ async def test_a_bug_is_answered_and_logged(
         patch.setattr(metrics, "take", fail)
         answer = await get(broker, "/metrics")
     assert answer.status == 500
-    assert "a bug" not in answer.body.decode()
+    assert (answer.json["code"], "a bug" in answer.body.decode()) == ("internal", False)
     assert any(record.exc_info and "GET /metrics failed" in record.getMessage() for record in caplog.records)
     assert (await get(broker, "/metrics")).status == 200
 

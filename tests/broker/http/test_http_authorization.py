@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from diamant.broker.broker import Broker
 from diamant.broker.client.acl import Acl, Operation, PatternType, Permission, ResourceType
 from diamant.broker.config.broker_config import BrokerConfig
@@ -194,9 +192,8 @@ async def test_a_token_without_a_name_may_everything(tmp_path: Path) -> None:
         assert (await call(broker, None, "GET", "/v1/status")).status == 401
 
 
-@pytest.mark.parametrize("token", [None, ALICE])
-async def test_without_an_authorizer_tokens_are_all_alike(tmp_path: Path, token: str | None) -> None:
-    """Any token may change data; reading needs none."""
+async def test_without_an_authorizer_tokens_are_all_alike(tmp_path: Path) -> None:
+    """Any token, one with a name, too, may change data."""
     (tmp_path / "tokens").write_text(f"alice:{ALICE}\n")
     config = BrokerConfig(
         listen="127.0.0.1:0",
@@ -206,9 +203,7 @@ async def test_without_an_authorizer_tokens_are_all_alike(tmp_path: Path, token:
     )
     async with Broker(config) as broker:
         await broker.create_topic("users", **{"cleanup.policy": "compact"})
-        assert (await call(broker, token, "GET", "/v1/status")).status == 200
-        status = (await call(broker, token, "POST", "/v1/compact", {"topic": "users"})).status
-        assert status == (401 if token is None else 200)
+        assert (await call(broker, ALICE, "POST", "/v1/compact", {"topic": "users"})).status == 200
 
 
 async def test_every_path_has_a_verb_and_every_verb_its_needs(broker: Broker) -> None:

@@ -59,6 +59,9 @@ def test_one_token_without_a_name_may_everything(tmp_path: Path) -> None:
         (f"alice:{A}\nbob:{A}\n", "a token occurs twice"),
         (f"alice:{A[:-1]} b\n", "the token of line 1 has characters other than visible ASCII ones"),
         ("", "the token has 0 bytes"),
+        ("x" * 5000, "diamant.http.token.file"),
+        ("with a space in the middle", "the token has characters other than visible ASCII ones"),
+        ("ümläut-ümläut-ümläut", "the token has characters other than visible ASCII ones"),
     ],
 )
 def test_a_faulty_file_lets_nobody_in(tmp_path: Path, text: str, problem: str) -> None:

@@ -312,11 +312,6 @@ async def test_the_token_keeps_records_from_view(tmp_path: Path) -> None:
                 assert answer.status == 200
 
 
-async def test_other_names_get_no_page(broker: Broker) -> None:
-    """DNS rebinding gets no page."""
-    assert (await get(broker, "/", headers={"Host": "evil.example"})).status == 403
-
-
 async def test_a_strip_shows_the_round_in_progress(broker: Broker) -> None:
     """Its segments are hatched, its outputs are drawn below, and freed space is outlined."""
     log = broker.node.directory.logs["users", 0]
