@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
-from typing import Any
+import sys
+import threading
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 import aiokafka
 import steps
@@ -16,9 +18,20 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import IllegalStateError, KafkaError, ProducerFenced
 
 POLL_MS = 50
+Result = TypeVar("Result")
+LIBRARY: Any = sys.modules[__name__]
 
 
-async def new_topic(bootstrap: str, name: str) -> str:
+LOOP = asyncio.new_event_loop()
+threading.Thread(target=LOOP.run_forever, daemon=True).start()
+
+
+def call(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine on the loop of the members."""
+    return asyncio.run_coroutine_threadsafe(coroutine, LOOP).result(steps.TIMEOUT_S)
+
+
+async def make_topic(bootstrap: str, name: str) -> str:
     """A topic with four partitions."""
     topic = steps.unique(name)
     client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
@@ -30,34 +43,31 @@ async def new_topic(bootstrap: str, name: str) -> str:
     return topic
 
 
-async def send(bootstrap: str, topic: str, records: list[tuple[bytes, bytes]], **config: Any) -> list[tuple[int, int]]:
+def new_topic(bootstrap: str, name: str) -> str:
+    return call(make_topic(bootstrap, name))
+
+
+async def write(bootstrap: str, topic: str, records: list[tuple[bytes, bytes]], **config: Any) -> list[tuple[int, int]]:
     """Send to a topic and return where the records are: partition and offset."""
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, **config) as producer:
         sent = [await producer.send(topic, value, key, headers=[("header", key)]) for key, value in records]
         return [(place.partition, place.offset) for place in await asyncio.gather(*sent)]
 
 
-class Partitions(ConsumerRebalanceListener):
-    """What a member was given and what was taken from it."""
-
-    def __init__(self) -> None:
-        self.taken: list[int] = []
-
-    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        self.taken += [partition.partition for partition in revoked]
-
-    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        pass
+def send(bootstrap: str, topic: str, records: list[tuple[bytes, bytes]]) -> object:
+    return call(write(bootstrap, topic, records))
 
 
-class Member:
-    """A consumer of a group that remembers what it read."""
+class Member(ConsumerRebalanceListener):
+    """A consumer of a group that remembers what it read, on the loop of the members."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, **config: Any) -> None:
         self.read: list[tuple[bytes, bytes]] = []
+        self.taken: list[int] = []
         self._positions: dict[TopicPartition, int] = {}
-        self.listener = Partitions()
-        self.topic = topic
+        call(self._start(bootstrap, topic, group, config))
+
+    async def _start(self, bootstrap: str, topic: str, group: str, config: dict[str, Any]) -> None:
         self.consumer = AIOKafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,
@@ -67,11 +77,14 @@ class Member:
             session_timeout_ms=steps.SESSION_TIMEOUT_MS,
             **config,
         )
-
-    async def start(self) -> Member:
         await self.consumer.start()
-        self.consumer.subscribe([self.topic], listener=self.listener)
-        return self
+        self.consumer.subscribe([topic], listener=self)
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self.taken += [partition.partition for partition in revoked]
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        pass
 
     @property
     def partitions(self) -> set[int]:
@@ -79,10 +92,12 @@ class Member:
 
     @property
     def progress(self) -> int:
-        """How many records lie before its positions; none if it has other partitions now than when it was polled."""
         return sum(self._positions.values()) if self._positions.keys() == self.consumer.assignment() else 0
 
-    async def poll(self) -> None:
+    def poll(self) -> None:
+        call(self._poll())
+
+    async def _poll(self) -> None:
         for messages in (await self.consumer.getmany(timeout_ms=POLL_MS)).values():
             self.read += [(message.key, message.value) for message in messages]
         try:
@@ -92,35 +107,24 @@ class Member:
         except IllegalStateError:
             self._positions = {}  # A rebalance came while it waited for the position in what it had.
 
+    def commit(self) -> None:
+        call(self.consumer.commit())
 
-async def wait_until(is_reached: Callable[[], bool], members: list[Member], what: str) -> None:
-    """Poll with the members until the condition holds."""
-    async with asyncio.timeout(steps.TIMEOUT_S):
-        while not is_reached():
-            await asyncio.gather(*(member.poll() for member in members))
-    assert is_reached(), what
-
-
-async def wait_for_a_split(first: Member, second: Member) -> None:
-    everything = set(range(steps.PARTITIONS))
-    await wait_until(
-        lambda: first.partitions | second.partitions == everything and len(first.partitions) == len(second.partitions),
-        [first, second],
-        "two members share four partitions",
-    )
+    def close(self) -> None:
+        call(self.consumer.stop())
 
 
 async def produce(bootstrap: str) -> None:
-    topic = await new_topic(bootstrap, "produce")
+    topic = await make_topic(bootstrap, "produce")
     for codec in (None, "gzip", "snappy", "lz4", "zstd"):
-        places = await send(bootstrap, topic, steps.payloads(), compression_type=codec, enable_idempotence=True)
+        places = await write(bootstrap, topic, steps.payloads(), compression_type=codec, enable_idempotence=True)
         assert len(set(places)) == steps.RECORDS
-    await send(bootstrap, topic, steps.payloads(), acks=1)
+    await write(bootstrap, topic, steps.payloads(), acks=1)
 
 
 async def consume(bootstrap: str) -> None:
-    topic = await new_topic(bootstrap, "consume")
-    await send(bootstrap, topic, steps.payloads(), compression_type="zstd")
+    topic = await make_topic(bootstrap, "consume")
+    await write(bootstrap, topic, steps.payloads(), compression_type="zstd")
     async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer:
         consumer.assign([TopicPartition(topic, number) for number in range(steps.PARTITIONS)])
         await consumer.seek_to_beginning()
@@ -133,58 +137,26 @@ async def consume(bootstrap: str) -> None:
     assert sorted(read) == sorted(steps.payloads())
 
 
-async def classic(bootstrap: str) -> None:
-    topic, group = await new_topic(bootstrap, "group"), steps.unique("group")
-    await send(bootstrap, topic, steps.payloads())
-    strategy = {"partition_assignment_strategy": [RangePartitionAssignor]}
-    first = await Member(bootstrap, topic, group, **strategy).start()
-    await wait_until(lambda: len(first.partitions) == steps.PARTITIONS, [first], "one member has all partitions")
-    second = await Member(bootstrap, topic, group, **strategy).start()
-    await wait_for_a_split(first, second)
-    # What the first member had read before the second came is read again: it had not committed.
-    await wait_until(
-        lambda: first.progress + second.progress == steps.RECORDS, [first, second], "both have read everything"
-    )
-    assert {*first.read, *second.read} == {*steps.payloads()}
-    await first.consumer.commit()
-    await second.consumer.commit()
-    committed = [await first.consumer.committed(TopicPartition(topic, number)) for number in range(steps.PARTITIONS)]
-    assert sum(offset or 0 for offset in committed) == steps.RECORDS
-    await first.consumer.stop()
-    await second.consumer.stop()
-    await send(bootstrap, topic, [(b"late", b"late")])
-    third = await Member(bootstrap, topic, group, **strategy).start()
-    await wait_until(lambda: bool(third.read), [third], "a third member reads what came later")
-    assert third.read == [(b"late", b"late")]
-    await third.consumer.stop()
+def classic(bootstrap: str) -> None:
+    steps.share_and_go_on(LIBRARY, bootstrap, partition_assignment_strategy=[RangePartitionAssignor])
 
 
-async def cooperative(bootstrap: str) -> None:
+def cooperative(bootstrap: str) -> None:
     raise steps.Unsupported("aiokafka speaks the eager protocol only")
 
 
-async def static(bootstrap: str) -> None:
-    topic, group = await new_topic(bootstrap, "static"), steps.unique("static")
-    other = await Member(bootstrap, topic, group, group_instance_id="other").start()
-    gone = await Member(bootstrap, topic, group, group_instance_id="back").start()
-    await wait_for_a_split(other, gone)
-    before, revocations = gone.partitions, len(other.listener.taken)
-    # A static member does not leave its group when it is closed.
-    await gone.consumer.stop()
-    back = await Member(bootstrap, topic, group, group_instance_id="back").start()
-    await wait_until(lambda: bool(back.partitions), [back, other], "the static member is back")
-    assert back.partitions == before
-    assert len(other.listener.taken) == revocations, "the other member sees no rebalance"
-    await back.consumer.stop()
-    await other.consumer.stop()
+def static(bootstrap: str) -> None:
+    back, other, _ = steps.come_back(LIBRARY, bootstrap, "group_instance_id")
+    back.close()
+    other.close()
 
 
-async def consumer_protocol(bootstrap: str) -> None:
+def consumer_protocol(bootstrap: str) -> None:
     raise steps.Unsupported("aiokafka has no KIP-848")
 
 
 async def transactions(bootstrap: str) -> None:
-    topic, group, transactional_id = await new_topic(bootstrap, "txn"), steps.unique("txn"), steps.unique("txn")
+    topic, group, transactional_id = await make_topic(bootstrap, "txn"), steps.unique("txn"), steps.unique("txn")
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
     await producer.start()
     for number, is_commit in enumerate((True, False, True)):
@@ -230,7 +202,7 @@ async def topic_config(client: AIOKafkaAdminClient, topic: str) -> dict[str, str
 async def admin(bootstrap: str) -> None:
     client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await client.start()
-    topic = await new_topic(bootstrap, "admin")
+    topic = await make_topic(bootstrap, "admin")
     await client.create_partitions({topic: NewPartitions(6)})
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs={"segment.bytes": "1048576"})
     await client.alter_configs([resource])
@@ -242,21 +214,21 @@ async def admin(bootstrap: str) -> None:
             await asyncio.sleep(0)
     cluster = await client.describe_cluster()
     assert len(cluster["brokers"]) == 1
-    await send(bootstrap, topic, steps.payloads())
+    await write(bootstrap, topic, steps.payloads())
     # aiokafka has no look-up of offsets in its admin client.
     low = await client.delete_records({TopicPartition(topic, 0): RecordsToDelete(1)})
     assert list(low.values()) == [1]
 
     group = steps.unique("admin")
-    member = await Member(bootstrap, topic, group).start()
-    await wait_until(lambda: bool(member.read), [member], "a member reads")
-    await member.consumer.commit()
+    member = await asyncio.to_thread(Member, bootstrap, topic, group)
+    await asyncio.to_thread(steps.wait_until, lambda: bool(member.read), member.poll, "a member reads")
+    await asyncio.to_thread(member.commit)
     (of_group,) = await client.describe_consumer_groups([group])
     assert of_group.groups[0][2] == "Stable"
     assert group in [one[0] for one in await client.list_consumer_groups()]
     offsets = await client.list_consumer_group_offsets(group)
     assert sum(offset.offset for offset in offsets.values()) > 0
-    await member.consumer.stop()
+    await asyncio.to_thread(member.close)
     # aiokafka cannot delete groups.
     await client.delete_topics([topic])
     async with asyncio.timeout(steps.TIMEOUT_S):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import steps
@@ -30,6 +31,7 @@ from confluent_kafka.admin import (
 )
 
 POLL_S = 0.05
+LIBRARY: Any = sys.modules[__name__]
 
 
 def admin_client(bootstrap: str) -> AdminClient:
@@ -111,18 +113,11 @@ class Member:
         else:
             self.read.append((message.key(), message.value()))
 
+    def commit(self) -> None:
+        self.consumer.commit(asynchronous=False)
+
     def close(self) -> None:
         self.consumer.close()
-
-
-def wait_for_a_split(first: Member, second: Member) -> None:
-    """Until two members have two partitions each."""
-    everything = set(range(steps.PARTITIONS))
-    steps.wait_until(
-        lambda: first.partitions | second.partitions == everything and len(first.partitions) == len(second.partitions),
-        lambda: (first.poll(), second.poll()),
-        "two members share four partitions",
-    )
 
 
 def produce(bootstrap: str) -> None:
@@ -149,81 +144,30 @@ def consume(bootstrap: str) -> None:
     assert sorted(read) == sorted(steps.payloads())
 
 
-def share_and_go_on(bootstrap: str, **config: Any) -> None:
-    """Two members share a topic, read it all and commit; a third finds only what came later."""
-    topic, group = new_topic(bootstrap, "group"), steps.unique("group")
-    send(bootstrap, topic, steps.payloads())
-    first = Member(bootstrap, topic, group, **config)
-    steps.wait_until(lambda: len(first.partitions) == steps.PARTITIONS, first.poll, "one member has all partitions")
-    second = Member(bootstrap, topic, group, **config)
-    wait_for_a_split(first, second)
-    # What the first member had read before the second came is read again: it had not committed.
-    steps.wait_until(
-        lambda: first.progress + second.progress == steps.RECORDS,
-        lambda: (first.poll(), second.poll()),
-        "both have read everything",
-    )
-    assert {*first.read, *second.read} == {*steps.payloads()}
-    first.consumer.commit(asynchronous=False)
-    second.consumer.commit(asynchronous=False)
-    committed = first.consumer.committed(
-        [TopicPartition(topic, number) for number in range(steps.PARTITIONS)], steps.TIMEOUT_S
-    )
-    assert sum(partition.offset for partition in committed if partition.offset > 0) == steps.RECORDS
-    first.close()
-    second.close()
-    send(bootstrap, topic, [(b"late", b"late")])
-    third = Member(bootstrap, topic, group, **config)
-    steps.wait_until(lambda: bool(third.read), third.poll, "a third member reads what came later")
-    assert third.read == [(b"late", b"late")]
-    third.close()
-
-
 def classic(bootstrap: str) -> None:
-    share_and_go_on(bootstrap, **{"partition.assignment.strategy": "range"})
+    steps.share_and_go_on(LIBRARY, bootstrap, **{"partition.assignment.strategy": "range"})
 
 
 def cooperative(bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap, "cooperative"), steps.unique("cooperative")
-    config = {"partition.assignment.strategy": "cooperative-sticky"}
-    first = Member(bootstrap, topic, group, **config)
-    steps.wait_until(lambda: len(first.partitions) == steps.PARTITIONS, first.poll, "one member has all partitions")
-    second = Member(bootstrap, topic, group, **config)
-    wait_for_a_split(first, second)
-    assert len(first.taken) == 2, "the first member keeps two of its partitions throughout"
-    assert set(first.taken) == second.partitions
-    first.close()
-    second.close()
+    steps.take_over(LIBRARY, bootstrap, **{"partition.assignment.strategy": "cooperative-sticky"})
 
 
 def static(bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap, "static"), steps.unique("static")
-    other = Member(bootstrap, topic, group, **{"group.instance.id": "other"})
-    gone = Member(bootstrap, topic, group, **{"group.instance.id": "back"})
-    wait_for_a_split(other, gone)
-    before, revocations = gone.partitions, len(other.taken)
-    # A static member does not leave its group when it is closed.
-    gone.close()
-    back = Member(bootstrap, topic, group, **{"group.instance.id": "back"})
-    steps.wait_until(lambda: bool(back.partitions), lambda: (back.poll(), other.poll()), "the static member is back")
-    assert back.partitions == before
-    assert len(other.taken) == revocations, "the other member sees no rebalance"
-    usurper = Member(bootstrap, topic, group, **{"group.instance.id": "back"})
+    back, other, member = steps.come_back(LIBRARY, bootstrap, "group.instance.id")
+    usurper = member("back")
+    fenced = {KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID}
     steps.wait_until(
-        lambda: (
-            KafkaError._FATAL in [error.code() for error in back.errors]
-            or KafkaError.FENCED_INSTANCE_ID in [error.code() for error in back.errors]
-        ),
+        lambda: bool(fenced & {error.code() for error in back.errors}),
         lambda: (back.poll(), usurper.poll(), other.poll()),
         "the first member of an instance id is fenced",
     )
-    for member in (back, usurper, other):
-        member.close()
+    for one in (back, usurper, other):
+        one.close()
 
 
 def consumer_protocol(bootstrap: str) -> None:
     try:
-        share_and_go_on(bootstrap, **{"group.protocol": "consumer"})
+        steps.share_and_go_on(LIBRARY, bootstrap, **{"group.protocol": "consumer"})
     except KafkaException as error:
         if error.args[0].code() == KafkaError._INVALID_ARG:
             raise steps.Unsupported(error.args[0].str()) from error
@@ -322,7 +266,7 @@ def admin(bootstrap: str) -> None:
     group = steps.unique("admin")
     member = Member(bootstrap, topic, group)
     steps.wait_until(lambda: bool(member.read), member.poll, "a member reads")
-    member.consumer.commit(asynchronous=False)
+    member.commit()
     (of_group,) = results(client.describe_consumer_groups([group], request_timeout=steps.TIMEOUT_S))
     assert of_group.state == ConsumerGroupState.STABLE
     assert [len(one.assignment.topic_partitions) for one in of_group.members] == [6]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -16,6 +17,7 @@ MAJOR = int(kafka.__version__.split(".")[0])
 # Long enough for a rebalance: kafka-python 3.0 may stay in one for good if its poll runs out of time at the wrong moment.
 POLL_MS = 1000
 LOOK_S = 0.02
+LIBRARY: Any = sys.modules[__name__]
 
 
 def new_topic(bootstrap: str, name: str) -> str:
@@ -85,7 +87,7 @@ class Member(ConsumerRebalanceListener):
         finally:
             self._consumer.close()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Give the threads time; raises what a thread met."""
         self._thread.join(LOOK_S)
         if self.error:
@@ -94,24 +96,15 @@ class Member(ConsumerRebalanceListener):
     def commit(self) -> None:
         """Have its thread commit."""
         self._is_to_commit.set()
-        steps.wait_until(lambda: self.has_committed, self.look, "a commit")
+        steps.wait_until(lambda: self.has_committed, self.poll, "a commit")
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Leave the group and close."""
         self._is_ending.set()
         self._thread.join(steps.TIMEOUT_S)
         assert not self._thread.is_alive()
         if self.error:
             raise self.error
-
-
-def wait_for_a_split(first: Member, second: Member) -> None:
-    everything = set(range(steps.PARTITIONS))
-    steps.wait_until(
-        lambda: first.partitions | second.partitions == everything and len(first.partitions) == len(second.partitions),
-        lambda: (first.look(), second.look()),
-        "two members share four partitions",
-    )
 
 
 def produce(bootstrap: str) -> None:
@@ -138,29 +131,7 @@ def consume(bootstrap: str) -> None:
 
 
 def classic(bootstrap: str) -> None:
-    topic, group = new_topic(bootstrap, "group"), steps.unique("group")
-    send(bootstrap, topic, steps.payloads())
-    strategy = {"partition_assignment_strategy": [RangePartitionAssignor]}
-    first = Member(bootstrap, topic, group, **strategy)
-    steps.wait_until(lambda: len(first.partitions) == steps.PARTITIONS, first.look, "one member has all partitions")
-    second = Member(bootstrap, topic, group, **strategy)
-    wait_for_a_split(first, second)
-    # What the first member had read before the second came is read again: it had not committed.
-    steps.wait_until(
-        lambda: first.progress + second.progress == steps.RECORDS,
-        lambda: (first.look(), second.look()),
-        "both have read everything",
-    )
-    assert {*first.read, *second.read} == {*steps.payloads()}
-    first.commit()
-    second.commit()
-    first.end()
-    second.end()
-    send(bootstrap, topic, [(b"late", b"late")])
-    third = Member(bootstrap, topic, group, **strategy)
-    steps.wait_until(lambda: bool(third.read), third.look, "a third member reads what came later")
-    third.end()
-    assert third.read == [(b"late", b"late")]
+    steps.share_and_go_on(LIBRARY, bootstrap, partition_assignment_strategy=[RangePartitionAssignor])
 
 
 def cooperative(bootstrap: str) -> None:
@@ -168,33 +139,15 @@ def cooperative(bootstrap: str) -> None:
         from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     except ImportError as error:
         raise steps.Unsupported("this version speaks the eager protocol only") from error
-    topic, group = new_topic(bootstrap, "cooperative"), steps.unique("cooperative")
-    strategy = {"partition_assignment_strategy": [CooperativeStickyAssignor]}
-    first = Member(bootstrap, topic, group, **strategy)
-    steps.wait_until(lambda: len(first.partitions) == steps.PARTITIONS, first.look, "one member has all partitions")
-    second = Member(bootstrap, topic, group, **strategy)
-    wait_for_a_split(first, second)
-    assert set(first.taken) == second.partitions, "the first member keeps two of its partitions throughout"
-    first.end()
-    second.end()
+    steps.take_over(LIBRARY, bootstrap, partition_assignment_strategy=[CooperativeStickyAssignor])
 
 
 def static(bootstrap: str) -> None:
     if "group_instance_id" not in KafkaConsumer.DEFAULT_CONFIG:
         raise steps.Unsupported("this version has no static members")
-    topic, group = new_topic(bootstrap, "static"), steps.unique("static")
-    other = Member(bootstrap, topic, group, group_instance_id="other")
-    gone = Member(bootstrap, topic, group, group_instance_id="back")
-    wait_for_a_split(other, gone)
-    before, revocations = gone.partitions, len(other.taken)
-    # A static member does not leave its group when it is closed.
-    gone.end()
-    back = Member(bootstrap, topic, group, group_instance_id="back")
-    steps.wait_until(lambda: bool(back.partitions), lambda: (back.look(), other.look()), "the static member is back")
-    assert back.partitions == before
-    assert len(other.taken) == revocations, "the other member sees no rebalance"
-    back.end()
-    other.end()
+    back, other, _ = steps.come_back(LIBRARY, bootstrap, "group_instance_id")
+    back.close()
+    other.close()
 
 
 def consumer_protocol(bootstrap: str) -> None:
@@ -281,20 +234,20 @@ def admin(bootstrap: str) -> None:
 
     group = steps.unique("admin")
     member = Member(bootstrap, topic, group)
-    steps.wait_until(lambda: bool(member.read), member.look, "a member reads")
+    steps.wait_until(lambda: bool(member.read), member.poll, "a member reads")
     if MAJOR == 2:
         (of_group,) = client.describe_consumer_groups([group])
         assert of_group.state == "Stable"
         assert group in [name for name, _ in client.list_consumer_groups()]
         member.commit()
-        member.end()
+        member.close()
         offsets = client.list_consumer_group_offsets(group)
         client.delete_consumer_groups([group])
     else:
         assert client.describe_groups([group])[group]["group_state"] == "Stable"
         assert group in [one["group_id"] for one in client.list_groups()]
         member.commit()
-        member.end()
+        member.close()
         client.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(1, "", -1)})
         offsets = client.list_group_offsets({group: None})[group]
         assert offsets[TopicPartition(topic, 0)].offset == 1

@@ -1,5 +1,8 @@
 """What the programs of this directory have in common: the steps a client goes through, and how their results are told.
 
+The steps of groups are the same for each library in Python, which has `new_topic`, `send` and `Member`: a consumer with `poll`,
+`commit` and `close`, which remembers what was `read` and `taken`, and has `partitions` and `progress`, the records before them.
+
 A program is started with the address of a broker and, if wanted, the names of steps. It prints `version VERSION` and then a line
 for each step: `NAME ok`, or `NAME unsupported: REASON` where the client has no such thing. If one fails it ends with a message
 and a status other than 0. The programs in other languages keep to the same form.
@@ -54,6 +57,73 @@ def wait_until(is_reached: Callable[[], bool], act: Callable[[], object], what: 
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {TIMEOUT_S} s")
         act()
+
+
+def wait_for_a_split(first: Any, second: Any) -> None:
+    """Until two members have two partitions each."""
+    everything = set(range(PARTITIONS))
+    wait_until(
+        lambda: first.partitions | second.partitions == everything and len(first.partitions) == len(second.partitions),
+        lambda: (first.poll(), second.poll()),
+        "two members share four partitions",
+    )
+
+
+def share_and_go_on(library: Any, bootstrap: str, **config: Any) -> None:
+    """Two members share a topic, read it all and commit; a third finds only what came later."""
+    topic, group = library.new_topic(bootstrap, "group"), unique("group")
+    library.send(bootstrap, topic, payloads())
+    first = library.Member(bootstrap, topic, group, **config)
+    wait_until(lambda: len(first.partitions) == PARTITIONS, first.poll, "one member has all partitions")
+    second = library.Member(bootstrap, topic, group, **config)
+    wait_for_a_split(first, second)
+    # What the first member had read before the second came is read again: it had not committed.
+    wait_until(
+        lambda: first.progress + second.progress == RECORDS,
+        lambda: (first.poll(), second.poll()),
+        "both have read everything",
+    )
+    assert {*first.read, *second.read} == {*payloads()}
+    for member in (first, second):
+        member.commit()
+    for member in (first, second):
+        member.close()
+    library.send(bootstrap, topic, [(b"late", b"late")])
+    third = library.Member(bootstrap, topic, group, **config)
+    wait_until(lambda: bool(third.read), third.poll, "a third member reads what came later")
+    third.close()
+    assert third.read == [(b"late", b"late")]
+
+
+def take_over(library: Any, bootstrap: str, **config: Any) -> None:
+    """The first member of a cooperative group keeps two of its partitions throughout."""
+    topic, group = library.new_topic(bootstrap, "cooperative"), unique("cooperative")
+    first = library.Member(bootstrap, topic, group, **config)
+    wait_until(lambda: len(first.partitions) == PARTITIONS, first.poll, "one member has all partitions")
+    second = library.Member(bootstrap, topic, group, **config)
+    wait_for_a_split(first, second)
+    assert set(first.taken) == second.partitions
+    assert len(first.taken) == 2
+    first.close()
+    second.close()
+
+
+def come_back(library: Any, bootstrap: str, option: str) -> tuple[Any, Any, Callable[[str], Any]]:
+    """A static member comes back without a rebalance; it, the other, and what makes a member of an instance id."""
+    topic, group = library.new_topic(bootstrap, "static"), unique("static")
+
+    def member(instance_id: str) -> Any:
+        return library.Member(bootstrap, topic, group, **{option: instance_id})
+
+    other, gone = member("other"), member("back")
+    wait_for_a_split(other, gone)
+    before, revocations = gone.partitions, len(other.taken)
+    gone.close()  # a static member does not leave its group by that
+    back = member("back")
+    wait_until(lambda: bool(back.partitions), lambda: (back.poll(), other.poll()), "the static member is back")
+    assert back.partitions == before
+    assert len(other.taken) == revocations, "the other member sees no rebalance"
+    return back, other, member
 
 
 def run(program: Mapping[str, Any], version: str) -> None:
