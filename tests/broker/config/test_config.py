@@ -88,7 +88,9 @@ def test_keywords_properties_and_shorthands(tmp_path: Path) -> None:
 
 
 def test_a_server_properties_file_of_kafka_can_be_used(tmp_path: Path) -> None:
-    """The file of a combined KRaft node: its controller listener is left out, and names without effect give a warning."""
+    """The file of a combined KRaft node: its controller listener is left out, and so are protocols that no listener uses; names
+    without effect give a warning.
+    """
     file = tmp_path / "server.properties"
     file.write_text(
         "# a node\n"
@@ -97,7 +99,8 @@ def test_a_server_properties_file_of_kafka_can_be_used(tmp_path: Path) -> None:
         "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\n"
         "advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093\n"
         "controller.listener.names=CONTROLLER\n"
-        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+        "listener.security.protocol.map=CONTROLLER:SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL\n"
+        "inter.broker.listener.name=PLAINTEXT\n"
         "controller.quorum.bootstrap.servers=localhost:9093\n"
         f"log.dirs={tmp_path}\n"
         "num.io.threads=8\n"

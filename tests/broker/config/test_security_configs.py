@@ -21,20 +21,6 @@ from diamant.broker.config.listeners import Listener
 from diamant.broker.config.security_table import told_at_start
 from diamant.protocol.kraft.records import AccessControlEntryRecord
 
-KAFKAS_OWN_FILE = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.bootstrap.servers=localhost:9093
-listeners=PLAINTEXT://:9092,CONTROLLER://:9093
-inter.broker.listener.name=PLAINTEXT
-advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
-num.network.threads=3
-log.dirs=/tmp/kraft-combined-logs
-"""
-"""The lines of config/server.properties in Kafka 4.3 that concern listeners, and two others."""
-
 
 @pytest.mark.parametrize(
     ("name", "value"),
@@ -177,15 +163,6 @@ def test_addresses_are_those_of_secured_listeners(settings: dict[str, Any], list
     assert "hush" not in f"{config}{config.describe()}"
 
 
-def test_kafkas_own_file_passes(tmp_path: Path) -> None:
-    """Its protocol map has security protocols that no listener uses."""
-    file = tmp_path / "server.properties"
-    file.write_text(KAFKAS_OWN_FILE)
-    assert [str(one) for one in BrokerConfig.from_file(file).listeners] == ["PLAINTEXT://:9092"]
-    file.write_text(f"{KAFKAS_OWN_FILE}\nlistener.security.protocol.map=CONTROLLER:SSL,PLAINTEXT:PLAINTEXT\n")
-    BrokerConfig.from_file(file)
-
-
 def test_the_command_names_all_of_them_in_one_line(tmp_path: Path) -> None:
     """It exits with 1, and the data directory is not created."""
     asked = ["ssl.provider=SunJSSE", "sasl.enabled.mechanisms=PLAIN"]
@@ -259,12 +236,8 @@ def test_ports_that_others_reach_are_told_of() -> None:
 
 @pytest.mark.parametrize("name", ["", "StandardAuthorizer", STANDARD_AUTHORIZER])
 def test_kafkas_authorizer_goes_by_its_name(name: str) -> None:
-    """Kafka's full class name and its last part are accepted."""
+    """Kafka's full class name and its last part are accepted. A broker that cannot run a class must not start without it."""
     assert BrokerConfig(authorizer_class_name=name)["authorizer.class.name"] == name
-
-
-def test_other_authorizers_are_refused_by_name() -> None:
-    """A broker that cannot run a class must not start without it."""
     with pytest.raises(ConfigError, match=r"org\.example\.Mine for configuration authorizer\.class\.name"):
         BrokerConfig(authorizer_class_name="org.example.Mine")
 
@@ -277,17 +250,21 @@ def test_super_users_are_parted_by_semicolons() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"super.users": "User:admin"}, {"allow.everyone.if.no.acl.found": "false"}], ids=str
+    ("settings", "reason"),
+    [
+        ({"super.users": "User:admin"}, f"without an authorizer.*Set authorizer.class.name={STANDARD_AUTHORIZER}"),
+        (
+            {"allow.everyone.if.no.acl.found": "false"},
+            f"without an authorizer.*Set authorizer.class.name={STANDARD_AUTHORIZER}",
+        ),
+        ({"diamant.acls": '["User:alice READ topic users"]'}, r"diamant\.acls would have no effect"),
+    ],
+    ids=str,
 )
-def test_settings_of_an_authorizer_that_there_is_not_are_refused(settings: dict[str, str]) -> None:
+def test_settings_of_an_authorizer_that_there_is_not_are_refused(settings: dict[str, str], reason: str) -> None:
     """Everything would be allowed by mistake. The message names the setting to add."""
-    with pytest.raises(ConfigError, match=f"without an authorizer.*Set authorizer.class.name={STANDARD_AUTHORIZER}"):
+    with pytest.raises(ConfigError, match=reason):
         BrokerConfig(properties=settings)
-
-
-def test_empty_settings_ask_for_nothing() -> None:
-    """`--set super.users=` clears the value of a file."""
-    BrokerConfig(properties={"super.users": " ", "allow.everyone.if.no.acl.found": "True"})
 
 
 def test_acls_of_a_configuration_imply_the_authorizer() -> None:
@@ -300,18 +277,8 @@ def test_acls_of_a_configuration_imply_the_authorizer() -> None:
 
 @pytest.mark.parametrize("text", ["{}", "[1]", "User:alice READ topic users", '["User:alice LOOK topic users"]'])
 def test_a_text_that_holds_no_acls_is_refused(text: str) -> None:
-    """The error has the expected form, and the broker does not start."""
+    """The error has the expected form, and the broker does not start. ACLs given as values are checked at once."""
     with pytest.raises(ConfigError, match=r"diamant\.acls: .*expected"):
         BrokerConfig(properties={"diamant.acls": text, "authorizer.class.name": "StandardAuthorizer"})
-
-
-def test_an_acl_that_cannot_be_is_refused_at_once() -> None:
-    """The error is raised before the start of the broker."""
     with pytest.raises(ConfigError, match=r"diamant\.acls: 'LOOK' is not a known operation"):
         BrokerConfig(acls=["User:alice LOOK topic users"])
-
-
-def test_acls_without_an_authorizer_are_refused() -> None:
-    """They would have no effect."""
-    with pytest.raises(ConfigError, match=r"diamant\.acls would have no effect"):
-        BrokerConfig(properties={"diamant.acls": '["User:alice READ topic users"]'})
