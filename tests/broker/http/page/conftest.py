@@ -16,6 +16,14 @@ from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.client.kafka_group import KafkaGroup
 
 TIMEOUT_MS = 60_000
+NOT_NEEDED = (
+    "WebUIOmniboxPopup", "WebUIOmniboxAimPopup",
+    "AimEnabled", "AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsFirstBalancedModeAutoEnable",
+    "HttpsUpgrades", "LensOverlay", "MediaRouter", "NetworkTimeServiceQuerying", "OptimizationHints", "PaintHolding",
+    "PreconnectToSearch", "ThirdPartyStoragePartitioning",
+)  # fmt: skip
+"""Parts of Chromium to leave out: the suggestions below the address bar, two web pages for each window that take longer to load
+than a test's own page; and what Playwright leaves out, as the last argument of a name replaces those before it."""
 
 expect.set_options(timeout=TIMEOUT_MS)
 
@@ -38,7 +46,10 @@ def chromium() -> Iterator[Browser]:
     """A browser per module: while it runs, no asyncio test can run in this process."""
     path = find_chromium()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        features = f"--disable-features={','.join(NOT_NEEDED)}"
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage", features]
+        )
         yield browser
         browser.close()
 
