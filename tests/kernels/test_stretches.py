@@ -1,4 +1,4 @@
-"""Stretches of batches, and the decision to skip them."""
+"""Stretches of batches, the decision to skip them, and the notes of rows that the map collects for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from diamant.kernels.constants import fates, fields
 from diamant.kernels.constants import stretches as names
-from diamant.kernels.stretches import note_stretches, ranges_to_read
+from diamant.kernels.stretches import give_notes, note_stretches, ranges_to_read, take_notes
 from tests.effort import examples
 
 SIZE = 100
@@ -80,3 +80,25 @@ def test_one_stretch_after_the_other_is_left_out() -> None:
     none = np.empty(0, np.int64)
     count = ranges_to_read(stretches, 0, 1000, none, none, ranges, np.zeros(fates.COUNTS, np.int64))
     assert ranges[:count].tolist() == [[0, 100, 0], [300, 400, 2], [500, 500, 1]]
+
+
+kinds = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, fields.CONTROL]), st.integers(0, 9)), max_size=9)
+
+
+@given(kinds, st.integers(0, 9), st.integers(0, 9))
+def test_rows_get_the_notes_that_they_had(rows: list[tuple[int, int, int]], least: int, room: int) -> None:
+    """Data batches of magic 2 from an offset on have notes; notes that do not fit are dropped and become 0."""
+    table = np.zeros((fields.FIELDS, max(1, len(rows))), np.int64)
+    noted = []
+    for row, (magic, attributes, offset) in enumerate(rows):
+        noted_fields = [fields.MAGIC, fields.ATTRIBUTES, fields.BASE_OFFSET, fields.NOTE]
+        table[noted_fields, row] = magic, attributes, offset, row + 1
+        if magic == 2 and not attributes and offset >= least:
+            noted.append(row)
+    notes = np.zeros(room, np.uint32)
+    assert take_notes(table, len(rows), least, notes) == len(noted)
+    assert notes[: len(noted)].tolist() == [row + 1 for row in noted][:room]
+    expected = table[fields.NOTE].copy()
+    expected[noted[room:]] = 0
+    assert give_notes(table, 0, len(rows), least, notes[: len(noted)]) == len(noted)
+    assert table[fields.NOTE].tolist() == expected.tolist()

@@ -41,6 +41,7 @@ from diamant.protocol.kraft.records import (
 )
 from diamant.storage.kraft.image import InconsistentMetadata, MetadataImage, PartitionImage, Undo, undo_changes
 from tests.effort import examples
+from tests.storage.kraft import metadata_directory
 
 FOO = UUID(int=0xF00)
 BAR = UUID(int=0xBA8)
@@ -48,18 +49,9 @@ DIRECTORY = UUID(int=0xD18)
 ACL = UUID(int=0xAC1)
 
 
-def partition(topic_id: UUID = FOO, partition_id: int = 0) -> PartitionRecord:
+def partition(topic_id: UUID = FOO, number: int = 0) -> PartitionRecord:
     """Return a fresh partition as a single node creates it."""
-    return PartitionRecord(
-        partition_id=partition_id,
-        topic_id=topic_id,
-        replicas=(1,),
-        isr=(1,),
-        leader=1,
-        leader_epoch=0,
-        partition_epoch=0,
-        directories=(DIRECTORY,),
-    )
+    return metadata_directory.partition(topic_id, number, DIRECTORY)
 
 
 def registration(epoch: int = 7) -> RegisterBrokerRecord:
@@ -140,7 +132,7 @@ FULL: list[MetadataRecord] = [
     ),
     TopicRecord(name="foo", topic_id=FOO),
     partition(),
-    partition(partition_id=1),
+    partition(number=1),
     TopicRecord(name="bar", topic_id=BAR),
     partition(BAR),
     config("cleanup.policy", "compact"),

@@ -10,7 +10,7 @@ import pytest
 from diamant.protocol.kraft.batch import encode_control_batch, encode_metadata_batch
 from diamant.protocol.kraft.control_records import KRaftVersion, KRaftVoters, LeaderChange, Voter
 from diamant.protocol.kraft.records import FeatureLevelRecord, MetadataRecord, TopicRecord
-from diamant.storage.checkpoints.quorum_state import QuorumState, write_quorum_state
+from diamant.storage.checkpoints.quorum_state import QuorumState, format_quorum_state
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.snapshot import Snapshot, encode_snapshot
@@ -35,73 +35,62 @@ def test_another_owner_is_refused(memory: MemoryEnv) -> None:
         open_log(memory, directory_id=UUID(int=8 << 64))
 
 
-def replica_elsewhere(env: MemoryEnv) -> None:
-    """Make a log with a partition of broker 2."""
-    records: list[MetadataRecord] = [
-        FEATURE_25,
-        TopicRecord(name="foo", topic_id=UUID(int=5)),
-        partition(UUID(int=5), 0, UUID(int=6), node_id=2),
-    ]
-    make_static_log(env, leader_change(), batch(records, 1))
+def log_of(*batches: bytes, beside: tuple[str, bytes] | None = None) -> Callable[[MemoryEnv], None]:
+    """Return what makes a directory with a log of these batches, and perhaps another file in it."""
+
+    def make(env: MemoryEnv) -> None:
+        make_static_log(env, *batches)
+        if beside is not None:
+            env.write_atomically(f"{METADATA}/{beside[0]}", beside[1])
+
+    return make
 
 
-def three_voters(env: MemoryEnv) -> None:
-    """Make a log of a quorum of three."""
-    make_static_log(env, leader_change(voters=(1, 2, 3)), batch([FEATURE_25], 1))
+FOREIGN: list[MetadataRecord] = [
+    FEATURE_25,
+    TopicRecord(name="foo", topic_id=UUID(int=5)),
+    partition(UUID(int=5), 0, UUID(int=6), node_id=2),
+]
+OF_THREE = (leader_change(voters=(1, 2, 3)), batch([FEATURE_25], 1))
+SNAPSHOT = encode_snapshot(Snapshot(0, 0, None, [FEATURE_25]), epoch=1, metadata_version=25, timestamp_ms=START_MS)
+ELECTION = format_quorum_state(QuorumState(2, 1, voters=(1, 2, 3)))
+TWO_VOTERS = KRaftVoters((Voter(1, UUID(int=0xD18 << 100), ()), Voter(2, UUID(int=9 << 100), ())))
+CONTROLS = [LeaderChange(1, (1, 2), (1, 2)), KRaftVersion(1), TWO_VOTERS]
+NEWER = FeatureLevelRecord(name="metadata.version", feature_level=31)
+UNFIT = {
+    "a replica elsewhere": (
+        log_of(leader_change(), batch(FOREIGN, 1)),
+        r"foo-0 has replicas \(2,\), expected only this node: 1",
+    ),
+    "three voters": (log_of(*OF_THREE), r"voters are \(1, 2, 3\)"),
+    "three voters, below a snapshot": (
+        log_of(*OF_THREE, beside=("00000000000000000002-0000000001.checkpoint", SNAPSHOT)),
+        r"voters are \(1, 2, 3\)",
+    ),
+    "three voters, never started": (log_of(beside=("quorum-state", ELECTION)), r"voters are \(1, 2, 3\)"),
+    "two voters in the log": (
+        log_of(encode_control_batch(CONTROLS, base_offset=0, leader_epoch=1, timestamp_ms=START_MS)),
+        "expected only this node and directory",
+    ),
+    "newer features": (
+        log_of(leader_change(), batch([NEWER], 1)),
+        r"metadata\.version is at level 31, supported are 7 to 30",
+    ),
+    "a newer record": (
+        log_of(
+            leader_change(),
+            encode_metadata_batch([bytes((1, 29, 0, 0))], base_offset=1, leader_epoch=1, timestamp_ms=START_MS),
+        ),
+        "api key 29 .* a newer Kafka wrote it",
+    ),
+    "another topic id": (
+        log_of(beside=("partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg")),
+        "topic id is",
+    ),
+}
 
 
-def three_voters_below_a_snapshot(env: MemoryEnv) -> None:
-    """Make a log of a quorum of three, completely covered by a snapshot."""
-    make_static_log(env, leader_change(voters=(1, 2, 3)), batch([FEATURE_25], 1))
-    content = encode_snapshot(Snapshot(0, 0, None, [FEATURE_25]), epoch=1, metadata_version=25, timestamp_ms=START_MS)
-    env.write_atomically(f"{METADATA}/00000000000000000002-0000000001.checkpoint", content)
-
-
-def three_voters_never_started(env: MemoryEnv) -> None:
-    """Make a directory with only the record of an election among three."""
-    make_static_log(env)
-    write_quorum_state(env, METADATA, QuorumState(2, 1, voters=(1, 2, 3)))
-
-
-def two_voters_in_log(env: MemoryEnv) -> None:
-    """Make a log that holds two voters."""
-    voters = KRaftVoters((Voter(1, UUID(int=0xD18 << 100), ()), Voter(2, UUID(int=9 << 100), ())))
-    controls = [LeaderChange(1, (1, 2), (1, 2)), KRaftVersion(1), voters]
-    make_static_log(env, encode_control_batch(controls, base_offset=0, leader_epoch=1, timestamp_ms=START_MS))
-
-
-def newer_features(env: MemoryEnv) -> None:
-    """Make a log of a newer Kafka."""
-    newer = FeatureLevelRecord(name="metadata.version", feature_level=31)
-    make_static_log(env, leader_change(), batch([newer], 1))
-
-
-def newer_record(env: MemoryEnv) -> None:
-    """Make a log with a record that no known Kafka writes."""
-    value = bytes((1, 29, 0, 0))
-    made = encode_metadata_batch([value], base_offset=1, leader_epoch=1, timestamp_ms=START_MS)
-    make_static_log(env, leader_change(), made)
-
-
-def other_topic_id(env: MemoryEnv) -> None:
-    """Make a directory whose metadata log belongs to another topic."""
-    make_static_log(env)
-    env.write_atomically(f"{METADATA}/partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg")
-
-
-@pytest.mark.parametrize(
-    ("make", "complaint"),
-    [
-        (replica_elsewhere, r"foo-0 has replicas \(2,\), expected only this node: 1"),
-        (three_voters, r"voters are \(1, 2, 3\)"),
-        (three_voters_below_a_snapshot, r"voters are \(1, 2, 3\)"),
-        (three_voters_never_started, r"voters are \(1, 2, 3\)"),
-        (two_voters_in_log, "expected only this node and directory"),
-        (newer_features, r"metadata\.version is at level 31, supported are 7 to 30"),
-        (newer_record, "api key 29 .* a newer Kafka wrote it"),
-        (other_topic_id, "topic id is"),
-    ],
-)
+@pytest.mark.parametrize(("make", "complaint"), UNFIT.values(), ids=list(UNFIT))
 def test_what_we_cannot_carry_on_alone_is_refused(
     memory: MemoryEnv, make: Callable[[MemoryEnv], None], complaint: str
 ) -> None:

@@ -6,9 +6,8 @@ import errno
 
 import pytest
 
-from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch, iter_records
+from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
@@ -68,30 +67,6 @@ def test_those_with_a_producer_count_in_its_state() -> None:
     with pytest.raises(KafkaError) as caught:
         log.append_internal(make_batch(0, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True))
     assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
-
-
-@pytest.mark.parametrize("operation", ["append", "create", "truncate"])
-def test_a_failed_write_leaves_nothing(operation: str) -> None:
-    """Whichever disk call fails, a refused batch leaves no trace, and the next one gets its offsets."""
-    for calls in range(20):
-        env = MemoryEnv()
-        log = make_log(env)
-        fault = env.fail(operation, "*", errno.ENOSPC, after=calls, times=1, partial_bytes=40)
-        expected = []
-        for number in range(20):
-            try:
-                first = log.append_internal(make_batch(number)).base_offset
-            except KafkaError as error:
-                if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
-                    raise
-            else:
-                assert first == len(expected)
-                expected += [b"v" * number] * (number % 4 + 1)
-        data = b"".join(segment.file.pread(segment.size, 0) for segment in log.segments)
-        records = [record for position, _ in iter_headers(data) for record in iter_records(data, position)]
-        assert [(record.offset, record.value) for record in records] == list(enumerate(expected))
-        if operation == "append":
-            assert fault.hits == 1
 
 
 def test_a_batch_over_the_segment_size_is_refused() -> None:

@@ -15,7 +15,6 @@ from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import Replacement, SourcesChanged, replace_segments
 from diamant.storage.segments.segment import Segment
-from tests.storage.log.found_by_time import offset_for_timestamp, offset_of_max_timestamp
 from tests.storage.log.test_log import batch, make_log, read_all, reopen, values
 
 
@@ -31,13 +30,20 @@ def batches(log: Log, segment: Segment) -> list[bytes]:
     return found
 
 
-def write_cleaned(log: Log, bases: Iterable[int], keep: Callable[[int], bool], *, keep_aborted: bool = True) -> int:
-    """Write a `.cleaned` segment of the batches whose base offsets `keep` accepts; return its size."""
+def write_cleaned(
+    log: Log,
+    bases: Iterable[int],
+    keep: Callable[[int], bool],
+    *,
+    keep_aborted: bool = True,
+    change: Callable[[bytes], bytes] = bytes,
+) -> int:
+    """Write a `.cleaned` segment of the batches whose base offsets `keep` accepts, each one changed; return its size."""
     sources = [segment for segment in log.segments if segment.base_offset in set(bases)]
     suffix = names.CLEANED_SUFFIX
     cleaned = Segment(log.env, log.path, sources[0].base_offset, log.config, suffix=suffix, create=True)
     for source in sources:
-        for data in batches(log, source):
+        for data in map(change, batches(log, source)):
             header = parse_header(data)
             if keep(header.base_offset):
                 cleaned.append(data, header.last_offset, header.max_timestamp, log.config.index_interval_bytes)
@@ -76,24 +82,38 @@ def text(offsets: Iterable[int]) -> list[bytes | None]:
     return [b"%d" % offset for offset in offsets]
 
 
-def test_a_group_becomes_one_segment(log: Log) -> None:
-    """The new segment has the first source's base offset; what it holds is read, and the rest as before."""
-    bases = bases_of(log)[:3]
-    end = log.segments[3].base_offset
-    others = log.segments[3:]
-    size = write_cleaned(log, bases, is_even)
-    new = replace_segments(log, bases[0], bases, size=size)
+def prepared(log: Log, count: int = 3) -> Replacement:
+    """A replacement of the first segments, whose new one is written and waits to be swapped in."""
+    bases = bases_of(log)[:count]
+    write_cleaned(log, bases, is_even)
+    replacement = Replacement(log, 0, bases)
+    replacement.prepare()
+    return replacement
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "keep"),
+    [(0, 3, is_even), (1, 2, is_even), (0, 3, lambda offset: False)],
+    ids=["three", "one", "three, emptied"],
+)
+def test_a_group_becomes_one_segment(log: Log, first: int, end: int, keep: Callable[[int], bool]) -> None:
+    """The new segment, perhaps empty, has the first source's base offset; what it holds is read, and the rest as before."""
+    bases = bases_of(log)
+    kept = [offset for offset in range(40) if not bases[first] <= offset < bases[end] or keep(offset)]
+    before, behind = log.segments[:first], log.segments[end:]
+    size = write_cleaned(log, bases[first:end], keep)
+    new = replace_segments(log, bases[first], bases[first:end], size=size)
     assert new is not None
-    assert log.segments == [new, *others]
-    assert (new.size, new.path) == (size, names.log_file(log.path, 0))
-    expected = text([*range(0, end, 2), *range(end, 40)])
-    assert read_all(log) == expected
+    assert log.segments == [*before, new, *behind]
+    assert (new.size, new.path) == (size, names.log_file(log.path, bases[first]))
+    assert {*bases[1 : first + 1], *bases[end:]} <= set(log.producers.snapshots.offsets)
+    assert read_all(log) == text(kept)
     for offset in range(40):
-        first = offset if offset >= end or offset % 2 == 0 else offset + 1
-        if first < 40:
+        following = [one for one in kept if one >= offset]
+        if following:
             result = log.read(offset, 1, isolation_level=0, min_one_message=True)
-            assert values(result)[0] == b"%d" % first
-    assert read_all(reopen(log)) == expected
+            assert values(result)[0] == b"%d" % following[0]
+    assert read_all(reopen(log)) == text(kept)
 
 
 def test_nothing_but_the_new_files_and_deleted_ones_is_left(log: Log) -> None:
@@ -115,19 +135,6 @@ def test_nothing_but_the_new_files_and_deleted_ones_is_left(log: Log) -> None:
     assert {Path(path).name for paths, _ in removed for path in paths} == deleted
     assert {delay_ms for _, delay_ms in removed} == {log.config.file_delete_delay_ms}
     assert not set(bases[1:]) & set(log.producers.snapshots.offsets)
-
-
-def test_one_segment_is_replaced_by_itself(log: Log) -> None:
-    """A group of one keeps its base offset, so the new file takes the old one's name."""
-    base = bases_of(log)[1]
-    end = bases_of(log)[2]
-    write_cleaned(log, [base], is_even)
-    replace_segments(log, base, [base])
-    assert bases_of(log)[1] == base
-    expected = text([*range(base), *(offset for offset in range(base, end) if is_even(offset)), *range(end, 40)])
-    assert read_all(log) == expected
-    assert names.snapshot_file(log.path, base) in map(str, Path(log.path).iterdir())
-    assert read_all(reopen(log)) == expected
 
 
 def test_a_segment_may_be_replaced_again_before_the_old_files_are_gone(log: Log) -> None:
@@ -185,28 +192,12 @@ def test_a_consumer_that_goes_on_is_not_sent_into_the_old_file(log: Log) -> None
     assert values(result)[0] == b"21"
 
 
-def test_an_emptied_group_leaves_an_empty_segment(log: Log) -> None:
-    """If no record survives, the segment exists with no bytes, and readers skip it."""
-    bases = bases_of(log)[:3]
-    end = bases_of(log)[3]
-    write_cleaned(log, bases, lambda offset: False)
-    new = replace_segments(log, 0, bases)
-    assert new is not None
-    assert new.size == 0
-    assert bases_of(log)[:2] == [0, end]
-    assert not [name for name in listing(log) if name.endswith((".swap", ".cleaned"))]
-    assert read_all(log) == text(range(end, 40))
-    assert read_all(reopen(log)) == text(range(end, 40))
-
-
 def test_sources_that_retention_removed_are_left_out(log: Log) -> None:
     """If retention removed two of three sources, the third is replaced and nothing is deleted twice."""
     log.on_files_removed = lambda paths, delay_ms: None
     bases = bases_of(log)[:3]
     end = bases_of(log)[3]
-    write_cleaned(log, bases, is_even)
-    replacement = Replacement(log, 0, bases)
-    replacement.prepare()
+    replacement = prepared(log)
     delete_oldest(log, 2)
     assert replacement.swap() is log.segments[0]
     replacement.finish()
@@ -219,10 +210,7 @@ def test_sources_that_retention_removed_are_left_out(log: Log) -> None:
 
 def test_what_retention_deleted_does_not_come_back(log: Log) -> None:
     """If retention removed all sources, the new segment's files are removed and the log does not change."""
-    bases = bases_of(log)[:2]
-    write_cleaned(log, bases, is_even)
-    replacement = Replacement(log, 0, bases)
-    replacement.prepare()
+    replacement = prepared(log, 2)
     delete_oldest(log, 3)
     left = bases_of(log)
     assert replacement.swap() is None
@@ -249,10 +237,7 @@ def break_disk(log: Log) -> None:
 @pytest.mark.parametrize("change", [replace_second, delete_partition, break_disk])
 def test_a_plan_that_does_not_hold_any_more_is_refused(log: Log, change: Callable[[Log], None]) -> None:
     """After sources were replaced, the partition deleted or the disk broken: an error, no change, no files left."""
-    bases = bases_of(log)[:3]
-    write_cleaned(log, bases, is_even)
-    replacement = Replacement(log, 0, bases)
-    replacement.prepare()
+    replacement = prepared(log)
     change(log)
     segments = list(log.segments)
     with pytest.raises(SourcesChanged):
@@ -263,10 +248,7 @@ def test_a_plan_that_does_not_hold_any_more_is_refused(log: Log, change: Callabl
 
 def begun(log: Log) -> tuple[Replacement, Iterator[None]]:
     """A swap of three sources that has renamed the first one."""
-    bases = bases_of(log)[:3]
-    write_cleaned(log, bases, is_even)
-    replacement = Replacement(log, 0, bases)
-    replacement.prepare()
+    replacement = prepared(log)
     turns = replacement.swap_in_turns(sources_per_turn=1)
     next(turns)
     next(turns)
@@ -324,13 +306,15 @@ def test_a_partition_deleted_between_the_turns_of_a_swap(log: Log) -> None:
     assert log.write_failure is None
 
 
-def test_sources_of_another_size_are_refused(log: Log) -> None:
-    """A source whose size differs from the plan's was replaced since."""
+@pytest.mark.parametrize(("planned", "error"), [("source", SourcesChanged), ("output", StorageError)])
+def test_a_size_that_was_not_planned_is_refused(log: Log, planned: str, error: type[Exception]) -> None:
+    """A source or `.cleaned` file of another size was replaced since: the `.cleaned` file is removed, the log stays."""
     bases = bases_of(log)[:2]
-    sizes = [segment.size for segment in log.segments[:2]]
-    write_cleaned(log, bases, is_even)
-    with pytest.raises(SourcesChanged, match=f"expected {sizes[1] + 1} bytes, got {sizes[1]}"):
-        replace_segments(log, 0, bases, source_sizes=[sizes[0], sizes[1] + 1])
+    first, second = (segment.size for segment in log.segments[:2])
+    size = write_cleaned(log, bases, is_even)
+    found, plan = (second, {"source_sizes": [first, second + 1]}) if planned == "source" else (size, {"size": size + 1})
+    with pytest.raises(error, match=f"expected {found + 1} bytes, got {found}"):
+        replace_segments(log, 0, bases, **plan)  # type: ignore[arg-type]
     assert not [name for name in listing(log) if ".cleaned" in name]
     assert read_all(log) == text(range(40))
 
@@ -344,16 +328,6 @@ def test_the_active_segment_and_gaps_are_refused(log: Log) -> None:
         Replacement(log, bases[0], [bases[0], bases[2]])
     with pytest.raises(ValueError, match="do not make a segment"):
         Replacement(log, 7, bases[:2])
-
-
-def test_an_output_of_another_size_is_refused(log: Log) -> None:
-    """A `.cleaned` file of unexpected size is removed; the log does not change."""
-    bases = bases_of(log)[:2]
-    size = write_cleaned(log, bases, is_even)
-    with pytest.raises(StorageError, match=f"expected {size + 1} bytes, got {size}"):
-        replace_segments(log, 0, bases, size=size + 1)
-    assert not [name for name in listing(log) if ".cleaned" in name]
-    assert read_all(log) == text(range(40))
 
 
 def test_appends_flushes_and_rolls_go_on_between_the_steps(log: Log) -> None:
@@ -378,14 +352,3 @@ def test_appends_flushes_and_rolls_go_on_between_the_steps(log: Log) -> None:
     log = reopen(log, is_clean=False, recovery_point=30)
     assert read_all(log) == [*expected, b"42"]
     assert log.append_as_leader(batch(b"42", producer_id=1, producer_epoch=0, base_sequence=42)).is_duplicate
-
-
-def test_times_are_found_after_the_swap(log: Log) -> None:
-    """Lookups by timestamp use the new segment."""
-    bases = bases_of(log)[:3]
-    write_cleaned(log, bases, lambda offset: offset in (4, 6))
-    replace_segments(log, 0, bases)
-    found = offset_for_timestamp(log, 0)
-    assert found is not None
-    assert found.offset == 4
-    assert offset_of_max_timestamp(log) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from diamant.protocol.batches.batch import update_crc
 from diamant.protocol.batches.header import HEADER_SIZE, Record, parse_header
 from diamant.protocol.batches.records import build_batch
-from diamant.storage import names
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log import time_search
 from diamant.storage.log.log import Log
@@ -18,7 +18,7 @@ from diamant.storage.segments.segment import Segment
 from tests.storage.conftest import START_MS
 from tests.storage.log.found_by_time import offset_for_timestamp, offset_of_max_timestamp
 from tests.storage.log.test_log import batch, make_log, reopen
-from tests.storage.log.test_replace import batches
+from tests.storage.log.test_replace import batches, write_cleaned
 
 BATCHES = 40
 
@@ -34,20 +34,19 @@ def emptied(data: bytes) -> bytes:
 
 def empty_batches(log: Log, offsets: set[int]) -> None:
     """Empty the batches that begin at `offsets`, by replacing their segments."""
-    for source in list(log.segments):
-        found = batches(log, source)
-        bases = [parse_header(data).base_offset for data in found]
-        if source is log.active or not offsets.intersection(bases):
-            continue
-        cleaned = Segment(log.env, log.path, source.base_offset, log.config, suffix=names.CLEANED_SUFFIX, create=True)
-        for base, data in zip(bases, found, strict=True):
-            kept = emptied(data) if base in offsets else data
-            header = parse_header(kept)
-            cleaned.append(kept, header.last_offset, header.max_timestamp, log.config.index_interval_bytes)
-        cleaned.on_inactive()
-        cleaned.sync()
-        cleaned.close()
-        replace_segments(log, source.base_offset, [source.base_offset])
+
+    def change(data: bytes) -> bytes:
+        return emptied(data) if parse_header(data).base_offset in offsets else data
+
+    for source in log.segments[:-1]:
+        if any(parse_header(data).base_offset in offsets for data in batches(log, source)):
+            replace_all(log, [source.base_offset], change)
+
+
+def replace_all(log: Log, bases: list[int], change: Callable[[bytes], bytes] = bytes) -> None:
+    """Replace some segments by one with all of their batches, each one changed."""
+    write_cleaned(log, bases, lambda offset: True, change=change)
+    replace_segments(log, bases[0], bases)
 
 
 def filled(env: RealEnv, tmp_path: Path, timestamps: list[int]) -> Log:
@@ -127,15 +126,7 @@ def test_an_exchange_of_segments_between_two_steps_hides_nothing(log: Log) -> No
     empty_batches(log, set(range(1, bases[1])))
     steps = time_search.at_or_after(log, at(1)[0])
     assert next(steps).run() is None
-    cleaned = Segment(log.env, log.path, bases[0], log.config, suffix=names.CLEANED_SUFFIX, create=True)
-    for source in log.segments[1:3]:
-        for data in batches(log, source):
-            header = parse_header(data)
-            cleaned.append(data, header.last_offset, header.max_timestamp, log.config.index_interval_bytes)
-    cleaned.on_inactive()
-    cleaned.sync()
-    cleaned.close()
-    replace_segments(log, bases[0], bases)
+    replace_all(log, bases)
     assert next(found for step in steps if (found := step.run()) is not None) == at(bases[1])
 
 

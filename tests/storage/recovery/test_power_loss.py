@@ -204,6 +204,16 @@ def corrupt_tails(machine: Machine, seed: int) -> None:
             machine.append(chance.randint(1, 4))
 
 
+def appends_at_random(machine: Machine, seed: int) -> None:
+    """Random batches, half of them of a producer, and a flush after one in five."""
+    chance = random.Random(seed)
+    machine.is_flushing = False
+    for _ in range(14):
+        machine.append(chance.randint(1, 4), producer=7 if chance.random() < 0.5 else -1)
+        if chance.random() < 0.2:
+            machine.flush()
+
+
 def cleaning(machine: Machine) -> None:
     """A cleaner's swap of three segments with an emptied end, during appends, rolls, flushes and retention."""
     for number in range(10):
@@ -267,6 +277,7 @@ LIVES: dict[str, tuple[Callable[[Machine], None], dict[str, int]]] = {
     "topics": (topics, {}),
     "stops": (stops, {}),
     "recoveries": (recoveries, {}),
+    "appends at random": (partial(appends_at_random, seed=1), {"segment_bytes": 900}),
     "cleaning": (cleaning, {}),
     "exchanges": (exchanges, {}),
     "corrupt tails 1": (partial(corrupt_tails, seed=1), {}),
