@@ -38,6 +38,13 @@ def fill(env: MemoryEnv, expected: Expected) -> None:
     directory.close(is_clean=False)
 
 
+def filled(**sources: PartitionSource) -> tuple[MemoryEnv, Expected]:
+    """Return a machine after a crash with these topics, of one partition each, and their metadata."""
+    env, expected = MemoryEnv(), {(topic, 0): found for topic, found in sources.items()}
+    fill(env, expected)
+    return env, expected
+
+
 def start(env: MemoryEnv, expected: Expected) -> LogDirectory:
     """Open the directory again."""
     directory = LogDirectory.open(env, "/data", producer_expiration_ms=DAY_MS)
@@ -58,9 +65,7 @@ def refuse(env: MemoryEnv, topic: str) -> InjectedFault:
 @pytest.mark.parametrize("index_bytes", [4, 12, 24, 96, 400])
 def test_a_smaller_index_is_made_anew_after_a_crash(index_bytes: int) -> None:
     """With a lower `segment.index.bytes` recovery omits entries: all records are readable, and the next append rolls."""
-    env = MemoryEnv()
-    expected = {("t", 0): source(1, index_interval_bytes=0)}
-    fill(env, expected)
+    env, expected = filled(t=source(1, index_interval_bytes=0))
     expected["t", 0] = source(1, index_interval_bytes=0, segment_index_bytes=index_bytes)
     directory = start(env, expected)
     assert directory.failures == []
@@ -75,9 +80,7 @@ def test_a_smaller_index_is_made_anew_after_a_crash(index_bytes: int) -> None:
 
 def test_a_bug_in_the_loading_of_one_log_is_a_failure_of_that_one() -> None:
     """After any exception the other logs open, and the stop does not count as clean."""
-    env = MemoryEnv()
-    expected = {("bad", 0): source(1), ("good", 0): source(2)}
-    fill(env, expected)
+    env, expected = filled(bad=source(1), good=source(2))
 
     def bug() -> None:
         raise ZeroDivisionError("a bug")
@@ -95,9 +98,7 @@ def test_a_bug_in_the_loading_of_one_log_is_a_failure_of_that_one() -> None:
 
 def test_a_log_that_does_not_open_keeps_its_checkpoints() -> None:
     """Deleted records stay deleted and what was synced counts as synced, however often the start fails."""
-    env = MemoryEnv()
-    expected = {("bad", 0): source(1), ("good", 0): source(2)}
-    fill(env, expected)
+    env, expected = filled(bad=source(1), good=source(2))
     directory = start(env, expected)
     for log in directory.logs.values():
         log.delete_records(20)
@@ -148,9 +149,7 @@ def test_a_flush_of_a_deleted_log_leaves_the_next_one_of_its_name_alone(is_runni
 @pytest.mark.parametrize("is_writing", [False, True], ids=["in time", "while checkpoints are written"])
 def test_checkpoints_of_a_deleted_log_are_not_those_of_the_next_one_of_its_name(is_writing: bool) -> None:
     """After a kill before the next checkpoint, the new log has all acknowledged records, from offset 0 on."""
-    env = MemoryEnv()
-    expected = {("t", 0): source(1), ("other", 0): source(3)}
-    fill(env, expected)
+    env, expected = filled(t=source(1), other=source(3))
     directory = start(env, expected)
     directory.logs["t", 0].delete_records(20)
     directory.logs["t", 0].flush()
@@ -172,9 +171,7 @@ def test_checkpoints_of_a_deleted_log_are_not_those_of_the_next_one_of_its_name(
 
 def test_old_rot_outlives_a_start_that_fails() -> None:
     """The next recovery begins at the old recovery point, not at the first segment."""
-    env = MemoryEnv()
-    expected = {("bad", 0): source(1, segment_bytes=1000)}
-    fill(env, expected)
+    env, expected = filled(bad=source(1, segment_bytes=1000))
     directory = start(env, expected)
     log = directory.logs["bad", 0]
     directory.close()
@@ -209,9 +206,7 @@ def test_the_mark_of_an_orderly_stop_does_not_come_back() -> None:
 
 def test_a_log_that_does_not_open_can_be_deleted() -> None:
     """It is deleted with its checkpoints: a new topic of the same name begins empty, and the next stop is clean again."""
-    env = MemoryEnv()
-    expected = {("bad", 0): source(1), ("good", 0): source(2)}
-    fill(env, expected)
+    env, expected = filled(bad=source(1), good=source(2))
     directory = start(env, expected)
     directory.logs["bad", 0].delete_records(20)
     directory.close()
@@ -235,9 +230,7 @@ def test_a_log_that_does_not_open_can_be_deleted() -> None:
 @pytest.mark.parametrize("name", CHECKPOINTS[1:])
 def test_checkpoints_that_were_written_in_part(name: str) -> None:
     """Files replaced by a partly failed write do not apply to the next log of the same name."""
-    env = MemoryEnv()
-    expected = {("t", 0): source(1), ("other", 0): source(3)}
-    fill(env, expected)
+    env, expected = filled(t=source(1), other=source(3))
     directory = start(env, expected)
     directory.checkpoint_files.write(directory.checkpoint_state())
     log = directory.logs["t", 0]

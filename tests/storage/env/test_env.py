@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -274,46 +272,6 @@ def test_a_failed_append_leaves_the_size(tmp_path: Path) -> None:
     file.truncate(file.size())
     file.append(b"de")
     assert (tmp_path / "f").read_bytes() == b"abcde"
-
-
-def test_a_held_lock_file_may_be_read(tmp_path: Path) -> None:
-    """Opening and closing a held lock file, as a scan does, does not drop the lock, although the system would."""
-    path = tmp_path / ".lock"
-    path.write_bytes(b"something")
-    lock = RealEnv().lock(str(path))
-    take_it = "import fcntl, sys\nfcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
-    for name in (str(path), f"{tmp_path}/./.lock"):
-        file = RealEnv().open(name, read_only=True)
-        assert (file.size(), file.pread(100, 0)) == (9, b"something")
-        file.close()
-        file.close()
-    command = [sys.executable, "-S", "-c", take_it, str(path)]
-    assert b"BlockingIOError" in subprocess.run(command, capture_output=True, check=False, timeout=30).stderr
-    lock.release()
-    assert not path.exists()
-
-
-@pytest.mark.slow
-def test_the_lock_excludes_other_processes(tmp_path: Path) -> None:
-    """Another process sees the lock, as Java's `tryLock` would; the lock ends with its process."""
-    code = (
-        "import sys\n"
-        "from diamant.storage.env.env import RealEnv\n"
-        "from diamant.storage.errors import StorageError\n"
-        "try:\n"
-        "    RealEnv().lock(sys.argv[1])\n"
-        "except StorageError as error:\n"
-        "    sys.exit('another process' in str(error) and 7 or 8)\n"
-    )
-    path = str(tmp_path / ".lock")
-    command = [sys.executable, "-c", code, path]
-    where = Path(__file__).parents[3]
-    assert subprocess.run(command, cwd=where, check=False).returncode == 0
-    assert os.path.exists(path)
-    lock = RealEnv().lock(path)
-    assert subprocess.run(command, cwd=where, check=False).returncode == 7
-    lock.release()
-    assert subprocess.run(command, cwd=where, check=False).returncode == 0
 
 
 def test_only_so_many_maps_are_kept(tmp_path: Path) -> None:

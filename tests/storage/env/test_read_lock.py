@@ -102,7 +102,8 @@ def test_reading_the_file_does_not_drop_its_lock(tmp_path: Path, take: Callable[
     Path(path).write_bytes(b"lock")
     held = take(path)
     file = RealEnv().open(path, read_only=True)
-    RealEnv().open(path, read_only=True).close()
+    for name in (path, f"{tmp_path}/./.lock"):
+        RealEnv().open(name, read_only=True).close()
     for make, name in ((os.link, "links"), (os.symlink, "symlinks")):
         # As of a copy by hard links that somebody has made below the directory.
         (tmp_path / name).mkdir()
@@ -149,7 +150,7 @@ def test_a_writer_of_this_process_is_not_disturbed(place: tuple[Env, str]) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("take", [RealEnv().lock_for_reading, RealEnv().lock], ids=["reader", "writer"])
 def test_other_processes_are_kept_away(tmp_path: Path, take: Callable[[str], object]) -> None:
-    """A writer excludes readers and writers, a reader only writers."""
+    """A writer excludes readers and writers, a reader only writers; a lock ends with its process."""
     path = str(tmp_path / ".lock")
     (tmp_path / ".lock").touch()
     held = take(path)
@@ -159,6 +160,8 @@ def test_other_processes_are_kept_away(tmp_path: Path, take: Callable[[str], obj
     held.release()  # type: ignore[attr-defined]
     (tmp_path / ".lock").touch()
     assert in_another_process("lock", path) == ""
+    assert (tmp_path / ".lock").exists()
+    RealEnv().lock(path).release()
 
 
 @pytest.mark.parametrize("take", [RealEnv.lock, RealEnv.lock_for_reading])

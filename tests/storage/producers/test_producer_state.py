@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -49,21 +50,9 @@ def header(
 
 
 def append(
-    state: ProducerStateManager,
-    sequence: int,
-    offset: int,
-    count: int = 1,
-    *,
-    producer_id: int = PID,
-    epoch: int = 0,
-    timestamp: int = NOW,
-    is_transactional: bool = False,
-    is_client: bool = True,
+    state: ProducerStateManager, sequence: int, offset: int, count: int = 1, *, is_client: bool = True, **fields: Any
 ) -> DuplicateBatch | None:
-    batch = header(
-        sequence, 0, count, producer_id=producer_id, epoch=epoch, timestamp=timestamp, is_transactional=is_transactional
-    )
-    update = state.check(batch, is_client=is_client)
+    update = state.check(header(sequence, 0, count, **fields), is_client=is_client)
     if isinstance(update, DuplicateBatch):
         return update
     state.apply(update, offset)
@@ -71,18 +60,9 @@ def append(
 
 
 def mark(
-    state: ProducerStateManager,
-    control_type: int,
-    offset: int,
-    *,
-    producer_id: int = PID,
-    epoch: int = 0,
-    coordinator_epoch: int = 0,
-    timestamp: int = NOW,
+    state: ProducerStateManager, control_type: int, offset: int, *, coordinator_epoch: int = 0, **fields: Any
 ) -> CompletedTxn | None:
-    marker = header(
-        -1, offset, producer_id=producer_id, epoch=epoch, timestamp=timestamp, is_transactional=True, is_control=True
-    )
+    marker = header(-1, offset, is_transactional=True, is_control=True, **fields)
     completed = state.append_marker(marker, control_type, coordinator_epoch, offset)
     if completed is not None:
         state.transactions.complete(completed)
@@ -92,7 +72,7 @@ def mark(
 def refused(state: ProducerStateManager, code: ErrorCode, sequence: int, offset: int = 99, **options: int) -> None:
     before = state.active_producers
     with pytest.raises(KafkaError) as caught:
-        append(state, sequence, offset, **options)  # type: ignore[arg-type]
+        append(state, sequence, offset, **options)
     assert caught.value.code == code
     assert state.active_producers == before
 
@@ -200,29 +180,25 @@ def test_a_marker_of_the_same_epoch_keeps_the_batches() -> None:
     append(state, 1, 2, is_transactional=True)
 
 
-def test_old_epochs_in_markers() -> None:
-    """A marker of an older epoch is refused before anything changes."""
+def test_markers_of_old_epochs_and_zombie_coordinators_are_fenced() -> None:
+    """A marker of an older producer epoch or coordinator is refused unseen, also when no transaction is open."""
     state = make()
-    append(state, 0, 0, epoch=1)
-    with pytest.raises(KafkaError) as caught:
-        mark(state, COMMIT, 1, epoch=0)
-    assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
-
-
-def test_zombie_coordinators_are_fenced() -> None:
-    """A marker of an older coordinator is refused, also when no transaction is open."""
-    state = make()
-    append(state, 0, 0, is_transactional=True)
-    mark(state, COMMIT, 1, coordinator_epoch=1)
+    append(state, 0, 0, epoch=1, is_transactional=True)
+    mark(state, COMMIT, 1, epoch=1, coordinator_epoch=1)
     state.transactions.on_high_watermark(2)
-    append(state, 1, 2, is_transactional=True)
-    with pytest.raises(KafkaError) as caught:
-        mark(state, COMMIT, 3, coordinator_epoch=0)
-    assert caught.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    for is_open in (False, True):
+        if is_open:
+            append(state, 1, 2, epoch=1, is_transactional=True)
+        before = state.active_producers
+        for code, epochs in (
+            (ErrorCode.INVALID_PRODUCER_EPOCH, {"epoch": 0, "coordinator_epoch": 1}),
+            (ErrorCode.TRANSACTION_COORDINATOR_FENCED, {"epoch": 1, "coordinator_epoch": 0}),
+        ):
+            with pytest.raises(KafkaError) as caught:
+                mark(state, COMMIT, 3, **epochs)
+            assert caught.value.code == code
+            assert state.active_producers == before
     assert state.transactions.first_unstable_offset == 2
-    mark(state, ABORT, 3, coordinator_epoch=2)
-    with pytest.raises(KafkaError):
-        mark(state, ABORT, 4, coordinator_epoch=1)
 
 
 def test_check_marker_changes_nothing() -> None:
@@ -295,9 +271,7 @@ def test_coordinators_batches_have_no_sequence() -> None:
     append(state, -1, 2, epoch=1, is_transactional=True, is_client=False)
     assert state.active_producers[0].last_sequence == -1
     assert state.active_producers[0].current_txn_first_offset == 0
-    with pytest.raises(KafkaError) as caught:
-        append(state, -1, 3, epoch=0, is_transactional=True, is_client=False)
-    assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    refused(state, ErrorCode.INVALID_PRODUCER_EPOCH, -1, epoch=0, is_transactional=True, is_client=False)
 
 
 def test_replay_believes_what_is_stored() -> None:

@@ -22,7 +22,7 @@ from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
 from diamant.storage.recovery.segment_recovery import SyncedDamage
 from diamant.storage.segments.txn_index import AbortedTxn
-from tests.storage.directory.test_log_directory import COUNT, fill, source, start
+from tests.storage.directory.test_log_directory import COUNT, filled, source, start
 from tests.storage.log import test_aborted_transactions as transactions
 from tests.storage.log.test_log import batch, make_log, read_all
 from tests.storage.one_log import load_one
@@ -179,9 +179,7 @@ def test_a_refused_log_is_refused_until_somebody_decides(is_killed: bool) -> Non
 
     This holds even if the broker that refused it was killed before it wrote any checkpoints.
     """
-    env = MemoryEnv()
-    expected = {("bad", 0): source(1, index_interval_bytes=0), ("good", 0): source(2)}
-    fill(env, expected)
+    env, expected = filled(bad=source(1, index_interval_bytes=0), good=source(2))
     start(env, expected).close()
     path = "/data/bad-0/00000000000000000000.log"
     whole = env.read_bytes(path)

@@ -26,7 +26,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.recovery.damaged_tail import WINDOW_BYTES
 from diamant.storage.recovery.segment_recovery import SyncedDamage
 from diamant.storage.segments.log_config import LogConfig
-from tests.storage.directory.test_log_directory import COUNT, fill, source, start
+from tests.storage.directory.test_log_directory import COUNT, filled, source, start
 from tests.storage.log.test_log import batch, make_log, read_all
 from tests.storage.recovery import test_loader
 from tests.storage.recovery.test_damaged_start import CRC, LENGTH, contents, flip, positions
@@ -162,9 +162,7 @@ def test_a_damage_in_an_old_segment_without_a_recovery_point(log: Log) -> None:
 @pytest.mark.parametrize("loss", ["missing", "damaged"])
 def test_a_lost_file_of_recovery_points_is_no_leave_to_cut(loss: str) -> None:
     """A log with damage in its middle stays refused at later starts, although these find a checkpoint file."""
-    env = MemoryEnv()
-    expected = {("bad", 0): source(1), ("good", 0): source(2)}
-    fill(env, expected)
+    env, expected = filled(bad=source(1), good=source(2))
     path = f"/data/bad-0/{0:020d}.log"
     data = bytearray(env.read_bytes(path))
     data[[at for at, _ in iter_headers(data)][COUNT // 2] + CRC] ^= 1
@@ -190,9 +188,7 @@ def test_a_lost_file_of_recovery_points_is_no_leave_to_cut(loss: str) -> None:
 
 def test_a_log_that_was_checked_without_a_recovery_point() -> None:
     """Data found whole are synced and count as synced from then on: later damage in them does not permit a cut."""
-    env = MemoryEnv()
-    expected = {("t", 0): source(1, segment_bytes=1000)}
-    fill(env, expected)
+    env, expected = filled(t=source(1, segment_bytes=1000))
     env.remove(f"/data/{names.RECOVERY_POINT_CHECKPOINT}", missing_ok=True)
     env.sync_dir("/")
     start(env, expected).close(is_clean=False)
@@ -209,9 +205,7 @@ def test_a_log_that_was_checked_without_a_recovery_point() -> None:
 
 def test_a_log_that_lost_its_end_and_then_the_power() -> None:
     """Unsynced appends after the loss may be torn anywhere, since the old recovery point no longer applies."""
-    env = MemoryEnv()
-    expected = {("t", 0): source(1)}
-    fill(env, expected)
+    env, expected = filled(t=source(1))
     start(env, expected).close()
     env.remove(f"/data/{names.CLEAN_SHUTDOWN}")
     path = f"/data/t-0/{0:020d}.log"
@@ -230,9 +224,7 @@ def test_a_log_that_lost_its_end_and_then_the_power() -> None:
 
 def test_what_a_start_has_found_on_a_full_disk() -> None:
     """The recovery points cannot be written at once; the broker starts nevertheless, so that data can be deleted."""
-    env = MemoryEnv()
-    expected = {("t", 0): source(1)}
-    fill(env, expected)
+    env, expected = filled(t=source(1))
     env.remove(f"/data/{names.RECOVERY_POINT_CHECKPOINT}", missing_ok=True)
     env.fail("create", f"/data/{names.RECOVERY_POINT_CHECKPOINT}*", errno.ENOSPC)
     directory = start(env, expected)

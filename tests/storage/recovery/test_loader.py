@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -189,16 +188,6 @@ def test_clean_restarts_keep_all_state(log: Log) -> None:
         assert (log.recovery_point, log.log_end_offset) == (60, 60)
     snapshots = [path.name for path in files(log, ".snapshot")]
     assert "00000000000000000060.snapshot" in snapshots
-
-
-def test_a_copied_directory_opens_elsewhere(log: Log, tmp_path: Path) -> None:
-    """A directory holds no absolute paths."""
-    expected = fill(log)
-    log.close()
-    shutil.copytree(log.path, tmp_path / "copy" / "t-0")
-    log.path = str(tmp_path / "copy" / "t-0")
-    loaded, _ = load(log, is_clean=True)
-    assert read_all(loaded) == expected
 
 
 def test_recovery_forgets_producers_that_expired(log: Log) -> None:

@@ -27,44 +27,24 @@ def make_index(env: Env | None = None, max_bytes: int = 30 * 8) -> OffsetIndex:
     st.booleans(),
 )
 def test_lookup_is_floor(relatives: list[int], targets: list[int], is_closed: bool) -> None:
-    """Lookup gives the last entry at or below the target, from the heap and from the file alike."""
+    """Lookup gives the last entry at or below the target, from the heap and from the file alike; none means the base."""
     index = make_index(max_bytes=1000)
     for number, relative in enumerate(relatives):
         index.append(BASE + relative, number * 10)
     if is_closed:
         index.file.trim_to_valid_size()
-    assert index.file.entries == len(relatives)
+    entries = [(BASE + relative, number * 10) for number, relative in enumerate(relatives)]
+    assert [index.entry(number) for number in range(index.file.entries)] == entries
+    with pytest.raises(IndexError):
+        index.entry(len(entries))
+    assert index.last_entry == [(BASE, 0), *entries][-1]
+    assert index.last_offset == index.last_entry[0]
     for target in [*targets, *relatives]:
         at = bisect.bisect_right(relatives, target)
-        assert index.lookup(BASE + target) == ((BASE + relatives[at - 1], (at - 1) * 10) if at else (BASE, 0))
+        assert index.lookup(BASE + target) == (entries[at - 1] if at else (BASE, 0))
     for position in range(0, len(relatives) * 10 + 5, 7):
         at = min(position // 10, len(relatives) - 1)
-        assert index.lookup_position(position) == ((BASE + relatives[at], at * 10) if relatives else (BASE, 0))
-
-
-def test_extremes() -> None:
-    """An empty index, and a target below the first entry, give the base offset at position 0."""
-    index = make_index()
-    assert index.lookup(BASE) == (BASE, 0)
-    assert index.last_entry == (BASE, 0)
-    assert index.last_offset == BASE
-    assert index.upper_bound(0, 10) is None
-    index.append(BASE + 5, 100)
-    assert index.lookup(BASE + 4) == (BASE, 0)
-    assert index.lookup(BASE + 2**40) == (BASE + 5, 100)
-
-
-@pytest.mark.parametrize("is_closed", [False, True])
-def test_entry(is_closed: bool) -> None:
-    """Entries are found by number; a number beyond the last is an error."""
-    index = make_index()
-    for number in range(5):
-        index.append(BASE + number + 1, number * 10)
-    if is_closed:
-        index.file.trim_to_valid_size()
-    assert [index.entry(number) for number in range(5)] == [(BASE + number + 1, number * 10) for number in range(5)]
-    with pytest.raises(IndexError):
-        index.entry(5)
+        assert index.lookup_position(position) == (entries[at] if entries else (BASE, 0))
 
 
 def test_append_too_many() -> None:
@@ -97,6 +77,7 @@ def test_append_out_of_order(offset: int) -> None:
 def test_upper_bound(is_closed: bool) -> None:
     """The bound for a fetched range is the first entry at or after its end."""
     index = make_index()
+    assert index.upper_bound(0, 10) is None
     for offset, position in ((1, 0), (2, 10), (3, 23), (4, 37)):
         index.append(BASE + offset, position)
     if is_closed:
@@ -171,14 +152,6 @@ def test_zero_padding_is_no_entry(count: int) -> None:
     flushed = make_index(env, max_bytes=10_000)
     flushed.file.flush()
     assert flushed.file.entries == count + 1
-
-
-def test_closing_an_untouched_padded_index_trims_it() -> None:
-    """Zeros beside a clean-shutdown mark would be taken for entries by Kafka, so a flush removes them."""
-    env = MemoryEnv()
-    env.open(PATH, create=True).append(bytes.fromhex("0000000100000002") + bytes(800))
-    make_index(env).file.flush()
-    assert env.file_size(PATH) == 8
 
 
 def test_sanity() -> None:

@@ -43,20 +43,13 @@ def test_lookup_is_floor(pairs: list[tuple[int, int]], targets: list[int], is_cl
     if is_closed:
         index.file.trim_to_valid_size()
         index = make_index(env)
-    assert index.file.entries == len(timestamps)
+    entries = [(timestamp, BASE + offset) for timestamp, offset in zip(timestamps, offsets, strict=True)]
+    assert [index.entry(number) for number in range(index.file.entries)] == entries
+    with pytest.raises(IndexError):
+        index.entry(len(entries))
     for target in [*targets, *timestamps]:
         at = bisect.bisect_right(timestamps, target) - 1
-        assert index.lookup(target) == ((timestamps[at], BASE + offsets[at]) if at >= 0 else (-1, BASE))
-
-
-def test_entry() -> None:
-    """Entries are found by number; a number beyond the last is an error."""
-    index = filled(5)
-    assert index.entry(4) == (50, BASE + 50)
-    index.file.trim_to_valid_size()
-    assert index.entry(0) == (10, BASE + 10)
-    with pytest.raises(IndexError):
-        index.entry(5)
+        assert index.lookup(target) == (entries[at] if at >= 0 else (-1, BASE))
 
 
 def test_append_only_newer_timestamps() -> None:
@@ -125,7 +118,7 @@ def test_bytes_on_disk() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 50])
 def test_zero_padding_is_no_entry(count: int) -> None:
-    """A file that Kafka had preallocated is read up to the zeros, and loses them when it is flushed."""
+    """A file that Kafka had preallocated is read up to the zeros, and loses them when it is flushed, even untouched."""
     env = MemoryEnv()
     filled(count, env).file.trim_to_valid_size()
     env.open(PATH, create=True).append(bytes(12 * 300 - count * 12))
