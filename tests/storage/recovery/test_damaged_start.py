@@ -210,9 +210,10 @@ def test_a_loss_of_power_while_indexes_are_made_anew(what: str, loss: Loss | Non
     """
     env = MemoryEnv()
     log = transactions.new_log(env)
+    workload = transactions.Workload(log)
     for producer_id, commit in transactions.OUTCOMES * 3:
-        transactions.write(log, producer_id)
-        transactions.end(log, producer_id, commit=commit)
+        workload.write(producer_id)
+        workload.end(producer_id, commit=commit)
     log.close()
     expected = [segment.txn_index.all() for segment in log.segments]
     assert len(expected) > 2
