@@ -269,21 +269,6 @@ def test_a_single_odd_integer_is_written_anew(engine: Engine, place: str) -> Non
     check(engine, *history.stored(), with_figures=False)
 
 
-def test_nothing_dirty_is_a_round_too(engine: Engine) -> None:
-    """It handles horizons, without keys and without a map."""
-    env, plan = ordinary(delete_horizon_ms=NOW_MS).stored()
-    result = check(engine, env, replace(plan, first_dirty_offset=plan.first_uncleanable_offset))
-    assert result["stats"]["map_messages_read"] == 0
-
-
-@pytest.mark.parametrize("first_dirty", [0, 31, 60])
-def test_a_map_without_memory_gives_the_same_output(engine: Engine, first_dirty: int) -> None:
-    """Mode prompt spills and also reads the clean section. The next round begins at the end of the range."""
-    env, plan = ordinary().stored(map_memory_bytes=1, map_max_entries=1, first_dirty_offset=first_dirty)
-    result = check(partial(engine, limits=EngineLimits(table_slots=3)), env, plan)
-    assert result["end_offset"] == plan.first_uncleanable_offset
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("map_memory_bytes", [1, 1 << 20])
 @pytest.mark.parametrize("first_dirty", [0, 200])
@@ -318,18 +303,6 @@ def test_an_old_abort_that_kafka_takes_for_a_new_one(engine: Engine, mode: str) 
     env, plan = history.stored(mode=mode, first_dirty_offset=8)
     removed = check(engine, env, plan)["stats"]["removed"]
     assert removed["superseded"] == {KAFKA: 11, PROMPT: 13}[mode]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_indexes_of_any_interval_and_size_are_those_of_the_reference(engine: Engine, mode: str) -> None:
-    """If an index is full, mode kafka fails and mode prompt omits entries."""
-    history = ordinary(60)
-    for interval in (0, 90, 1 << 20):
-        for index_bytes in (1 << 20, 96, 24, 8):
-            check(
-                engine,
-                *history.stored(mode=mode, index_interval_bytes=interval, segment_index_bytes=index_bytes),
-            )
 
 
 @pytest.mark.parametrize("more", [0, 1, 61])

@@ -7,7 +7,6 @@ are bytes of `.log` files, one record per batch, uncompressed.
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,12 @@ import pytest
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.topic_values import validate_topic_configs
 from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range
-from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
-from diamant.cleaner.rules.result import CleanResult
+from diamant.cleaner.rules.modes import KAFKA, MODES
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import KafkaError
-from diamant.storage import names
 from diamant.storage.log.segment_removal import delete_oldest
-from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, CleanerLog
+from tests.cleaner.cleaner_log import DAY_MS, START_MS, CleanerLog
 
 HOUR_MS = 3_600_000
 WEEK_MS = 7 * DAY_MS
@@ -108,19 +105,6 @@ def test_the_walk_through_fruit_prices(mode: str) -> None:
     assert found_in(log).dirty_ratio == 0.0
 
 
-@in_both_modes
-@pytest.mark.parametrize(("now_ms", "stays"), [(1_700_691_200_999, True), (1_700_691_201_000, False)])
-def test_the_tombstone_goes_at_its_horizon_exactly(mode: str, now_ms: int, stays: bool) -> None:
-    """A millisecond before it, it stays."""
-    log = fruit_prices()
-    log.now_ms = START_MS + WEEK_MS + 1000
-    log.clean(mode=mode)
-    log.roll()
-    log.now_ms = now_ms
-    log.clean(mode=mode)
-    assert (2 in log.bases()) == stays
-
-
 # -- the dirty ratio -------------------------------------------------------------------------------------------------
 
 
@@ -140,36 +124,6 @@ def test_the_ratio_of_the_diagrams() -> None:
     found = found_in(log)
     assert (found.cleanable_bytes, found.total_bytes) == (1_560_576, 3_096_576)
     assert found.dirty_ratio == pytest.approx(0.50397, abs=1e-5)
-
-
-@pytest.mark.parametrize(("ratio", "is_due"), [(0.0, True), (0.49, True), (0.5, False), (0.51, False), (1.0, False)])
-def test_a_ratio_of_exactly_a_half(ratio: float, is_due: bool) -> None:
-    """It must be above the minimum."""
-    log = CleanerLog(min_cleanable_dirty_ratio=ratio)
-    for key in "ab":
-        log.data(f"{key}=1")
-        log.roll()
-    log.first_dirty = 1
-    assert found_in(log).dirty_ratio == 0.5
-    assert found_in(log).is_eligible == is_due
-
-
-def test_without_a_lag_a_log_may_stay_uncompacted_for_ever() -> None:
-    """Ten years on, a ratio of 0.3 is still not due."""
-    log = CleanerLog()
-    for key in "abcdefghij":
-        log.data(f"{key}=1")
-        log.roll()
-    log.first_dirty = 7
-    found = found_in(log, START_MS + 3650 * DAY_MS)
-    assert (found.dirty_ratio, found.is_eligible) == (0.3, False)
-
-
-def test_a_log_of_one_segment_is_never_cleaned_by_kafka() -> None:
-    """However old it is."""
-    log = CleanerLog(min_cleanable_dirty_ratio=0.0)
-    log.data("a", "a", "a")
-    assert found_in(log, START_MS + 365 * DAY_MS).cleanable_bytes == 0
 
 
 # -- the lags --------------------------------------------------------------------------------------------------------
@@ -206,26 +160,6 @@ def test_personal_data_is_gone_after_the_lag(mode: str) -> None:
     assert found_in(log, START_MS + 37 * DAY_MS).cleanable_bytes == 0
 
 
-def test_young_segments_and_all_after_them_wait_for_the_shortest_lag() -> None:
-    """Judged by each segment's greatest timestamp, exactly at the lag it is old enough."""
-    for lag_ms, now_ms, bound in (
-        (HOUR_MS, START_MS + 2 * HOUR_MS - 1, 1),
-        (HOUR_MS, START_MS + 2 * HOUR_MS, 3),
-        (0, START_MS + HOUR_MS, 3),
-    ):
-        log = CleanerLog(min_compaction_lag_ms=lag_ms)
-        for key, timestamp in (("a", START_MS), ("a", START_MS + HOUR_MS), ("a", START_MS), ("z", START_MS + HOUR_MS)):
-            log.data(f"{key}=1", timestamp=timestamp)
-            if key != "z":
-                log.roll()
-        found = found_in(log, now_ms)
-        assert (found.first_uncleanable_offset, found.cleanable_bytes, found.total_bytes) == (
-            bound,
-            70 * bound,
-            70 * bound,
-        )
-
-
 @pytest.mark.parametrize(
     ("age_ms", "delay_ms", "cleanable"),
     [(HOUR_MS + 1, 1, 0), (2 * HOUR_MS - 1, HOUR_MS - 1, 0), (2 * HOUR_MS, HOUR_MS, 140)],
@@ -254,24 +188,6 @@ def test_the_bound_with_timestamps_that_differ_from_the_clock() -> None:
     assert found_in(log, START_MS + tolerance_ms + lag_ms + 1).delay_ms == 1
 
 
-@pytest.mark.slow
-@in_both_modes
-def test_a_reader_within_the_shortest_lag_misses_nothing(mode: str) -> None:
-    """59 minutes behind, with a round each minute."""
-    log = CleanerLog(min_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=0.0)
-    written: list[tuple[int, int]] = []
-    for minute in range(180):
-        log.now_ms = START_MS + minute * 60_000
-        written.append((log.now_ms, log.data("same", timestamp=log.now_ms)))
-        log.roll()
-        found = found_in(log)
-        if found.cleanable_bytes:
-            log.clean(end=found.first_uncleanable_offset, mode=mode)
-        behind = [offset for time_ms, offset in written if time_ms >= log.now_ms - 59 * 60_000]
-        assert set(behind) <= set(log.bases())
-    assert len(log.bases()) < 65
-
-
 def test_the_estimate_of_a_segments_age_is_its_first_batchs_greatest_timestamp() -> None:
     """Not its first record's."""
     log = CleanerLog(max_compaction_lag_ms=100)
@@ -281,25 +197,11 @@ def test_the_estimate_of_a_segments_age_is_its_first_batchs_greatest_timestamp()
     assert found_in(log, START_MS + 102).delay_ms == 1
 
 
-def test_a_clean_log_is_never_overdue() -> None:
-    """Compacted records have had their deletions applied."""
-    log = CleanerLog("a | roll", max_compaction_lag_ms=100)
-    log.clean()
-    assert found_in(log, START_MS + 365 * DAY_MS).delay_ms == 0
-
-
 def test_lags_in_bytes_and_messages_never_came() -> None:
     """A draft had them; as in Kafka they are unknown."""
     for name in ("min.compaction.lag.bytes", "min.compaction.lag.messages"):
         with pytest.raises(KafkaError, match=f"Unknown topic config name: {name}"):
             validate_topic_configs({name: "1"}, BrokerConfig())
-
-
-def test_equal_lags_are_accepted() -> None:
-    """Only a shortest lag above the longest is refused, also where one of them is the broker's default."""
-    validate_topic_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "10"}, BrokerConfig())
-    with pytest.raises(KafkaError, match=r"min\.compaction\.lag\.ms \(10\) > max\.compaction\.lag\.ms \(9\)"):
-        validate_topic_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"}, BrokerConfig())
 
 
 def test_a_segment_without_timestamps_is_closed_by_its_age() -> None:
@@ -312,21 +214,6 @@ def test_a_segment_without_timestamps_is_closed_by_its_age() -> None:
     log.now_ms += 1
     log.data("a", timestamp=-1)
     assert len(log.log.segments) == 2
-
-
-def test_a_ratio_of_zero_means_a_round_for_each_closed_segment() -> None:
-    """And none for the active one: it closes nothing."""
-    log = CleanerLog(min_cleanable_dirty_ratio=0.0)
-    rounds = 0
-    for number in range(5):
-        log.data(f"k{number}", "same")
-        log.roll()
-        rounds += found_in(log).is_eligible
-        log.clean(mode=KAFKA)
-        assert not found_in(log).is_eligible
-    log.data("same")
-    assert not found_in(log, START_MS + 365 * DAY_MS).is_eligible
-    assert rounds == 5
 
 
 def test_a_lag_longer_than_the_present_interval_changes_nothing() -> None:
@@ -349,122 +236,7 @@ def test_a_lag_longer_than_the_present_interval_changes_nothing() -> None:
 # -- what stays ------------------------------------------------------------------------------------------------------
 
 
-@in_both_modes
-def test_the_example_of_the_article(mode: str) -> None:
-    """Of offsets 1 to 5 the last of each key remain, 4 and 5; a read at 3 returns 4."""
-    log = CleanerLog()
-    for word in (
-        "x=1",
-        "1234=version_1",
-        "5678=version_2",
-        "1234=version_3",
-        "1234=version_4",
-        "5678=version_5",
-    ):
-        log.data(word)
-    assert log.log.size == 475
-    log.write("roll | x=1")
-    log.clean(mode=mode)
-    assert log.bases() == [0, 4, 5, 6]
-    assert first_read(log, 3) == 4
-    assert closed_bytes(log) == 232
-
-
-@in_both_modes
-def test_a_store_is_restored_from_its_changelog(mode: str) -> None:
-    """A dictionary built from the compacted log is the one built from everything."""
-    log = CleanerLog()
-    full: dict[str, str] = {}
-    for number in range(60):
-        key, value = f"k{number % 7}", "" if number % 11 == 0 else f"v{number}"
-        log.data(f"{key}={value}")
-        if value:
-            full[key] = value
-        else:
-            full.pop(key, None)
-        if number % 10 == 9:
-            log.roll()
-            log.now_ms += DAY_MS
-            log.clean(mode=mode)
-    restored: dict[str, str] = {}
-    for batch in log.stored():
-        for record in batch.records:
-            assert record.key is not None
-            if record.value is None:
-                restored.pop(record.key.decode(), None)
-            else:
-                restored[record.key.decode()] = record.value.decode()
-    assert restored == full
-
-
-@in_both_modes
-def test_a_reader_that_is_too_slow_keeps_a_deleted_entry(mode: str) -> None:
-    """It had read the value, and the tombstone expired before it came there."""
-    log = CleanerLog("a=1 | a= | b=1 | roll", delete_retention_ms=100)
-    state = {"a": "1"}
-    log.clean_twice(mode=mode)
-    state |= {(record.key or b"").decode(): (record.value or b"").decode() for record in log.stored()[0].records}
-    assert state == {"a": "1", "b": "1"}
-
-
-@in_both_modes
-def test_only_the_last_offset_counts(mode: str) -> None:
-    """Neither timestamps nor the retention of tombstones matter to values."""
-    log = CleanerLog(delete_retention_ms=1)
-    log.data("a=late", timestamp=START_MS + DAY_MS)
-    log.data("a=early", timestamp=START_MS)
-    log.roll()
-    log.clean_twice(mode=mode)
-    assert (log.bases(), log.keys()) == ([1], ["a"])
-
-
-@in_both_modes
-def test_the_codec_of_a_batch_stays(mode: str) -> None:
-    """Whatever the topic's compression.type says."""
-    log = CleanerLog(compression_type="zstd")
-    log.data("a", "b", codec=1)
-    log.write("a | roll")
-    log.clean(mode=mode)
-    assert log.batch(0).header.codec == 1
-    assert len(log.batch(0).records) == 1
-
-
-@in_both_modes
-def test_a_thinned_batch_keeps_its_first_and_last_offset(mode: str) -> None:
-    """Batches are what is stored, and the cleaner takes records out of them."""
-    log = CleanerLog("a b c | a c | roll")
-    log.clean(mode=mode)
-    header = log.batch(0).header
-    assert (header.base_offset, header.last_offset_delta, header.record_count) == (0, 2, 1)
-
-
 # -- segments --------------------------------------------------------------------------------------------------------
-
-
-@in_both_modes
-def test_segments_are_merged_by_their_sizes_before_cleaning(mode: str) -> None:
-    """Two segments too large to merge remain two, even if little is left of them; the next round merges them."""
-    log = CleanerLog(segment_bytes=1000)
-    for key in "ab":
-        for _ in range(8):
-            log.data(f"{key}={'x' * 10}")
-        log.roll()
-    log.clean(mode=mode)
-    assert [segment.base_offset for segment in log.log.segments] == [0, 8, 16]
-    log.write("c | roll")
-    log.clean(mode=mode)
-    assert [segment.base_offset for segment in log.log.segments] == [0, 17]
-
-
-@in_both_modes
-def test_a_first_segment_without_a_record_keeps_its_name(mode: str) -> None:
-    """The log begins where it did, in the file of that base offset."""
-    log = CleanerLog(segment_bytes=80)
-    for _ in range(2):
-        log.write("a=1 | roll")
-    log.clean(mode=mode)
-    assert log.env.file_size(names.log_file(DIRECTORY, 0)) == 0
-    assert (log.log.log_start_offset, first_read(log, 0)) == (0, 1)
 
 
 def test_retention_removes_whole_segments_from_the_oldest_on() -> None:
@@ -496,16 +268,6 @@ def test_retention_removes_whole_segments_from_the_oldest_on() -> None:
     assert deletable_segments(log.log, log.now_ms) == 1
 
 
-@in_both_modes
-def test_compact_and_delete_is_an_or(mode: str) -> None:
-    """The only value of a key goes, too, when its segment is older than the retention."""
-    log = CleanerLog(cleanup_policy=frozenset({"compact", "delete"}), retention_ms=HOUR_MS)
-    log.data("only", timestamp=START_MS)
-    log.roll()
-    log.clean(mode=mode)
-    assert deletable_segments(log.log, START_MS + HOUR_MS + 1) == 1
-
-
 def test_reading_removes_nothing() -> None:
     """However often, and with whatever isolation."""
     log = CleanerLog("a a | roll | b")
@@ -514,43 +276,6 @@ def test_reading_removes_nothing() -> None:
         for offset in range(3):
             assert log.log.read(offset, 1 << 20, isolation_level=isolation_level, min_one_message=True).size
     assert log.files() == before
-
-
-def test_old_files_wait_for_their_removal() -> None:
-    """For file.delete.delay.ms, under the suffix .deleted."""
-    log = CleanerLog(file_delete_delay_ms=60_000)
-    removed: list[tuple[list[str], int]] = []
-    log.log.on_files_removed = lambda paths, delay_ms: removed.append((paths, delay_ms))
-    log.write("a a | roll")
-    log.clean()
-    assert {delay_ms for _, delay_ms in removed} == {60_000}
-    assert f"{0:020d}.log.deleted" in log.files()
-
-
-def test_the_map_of_kafka_holds_nine_keys_of_ten_slots() -> None:
-    """A round ends in the middle of a segment, which is then the border of what is clean."""
-    log = CleanerLog()
-    for start in (0, 6):
-        for number in range(start, start + 6):
-            log.data(f"k{number}")
-        log.roll()
-    log.data("k12")
-    result = log.clean(mode=KAFKA, max_keys=9)
-    assert (result.end_offset, result.stats.map_utilization) == (9, 1.0)
-    assert [segment.base_offset for segment in log.log.segments] == [0, 12]
-    assert len(log.keys()) == 13
-    assert log.clean(mode=KAFKA, max_keys=9).end_offset == 12
-
-
-def test_rounds_of_both_modes_read_the_log_at_most_twice() -> None:
-    """Once for the map, once to write; a result says when."""
-    results: list[CleanResult] = []
-    for mode in (KAFKA, PROMPT):
-        log = CleanerLog("a b a | roll")
-        before = time.monotonic()
-        results.append(log.clean(mode=mode))
-        assert results[-1].stats.start_s >= before
-        assert results[-1].stats.map_bytes_read == results[-1].stats.bytes_read
 
 
 # -- the page that names these tests -----------------------------------------------------------------------------------

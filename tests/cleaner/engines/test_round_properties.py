@@ -265,14 +265,3 @@ def test_small_maps_come_to_the_same_end(history: list[Any], max_keys: int) -> N
         turns += 1
         assert turns <= 100
     assert logs[0].keys() == logs[1].keys()
-
-
-def test_small_maps_of_kafka_s_mode_may_keep_more() -> None:
-    """Like Kafka, it considers the transaction of `STALE_ABORT` aborted in the second map, so the older value stays."""
-    log = play(STALE_ABORT)
-    end = log.log.active.base_offset
-    while log.first_dirty < end:
-        log.clean(max_keys=2, end=end)
-    assert log.keys() == ["a", "b", "a"]
-    log.clean(first_dirty=0)
-    assert log.keys() == ["b", "a"]

@@ -15,26 +15,19 @@ import pytest
 
 from diamant.cleaner.rules.engine_limits import EngineLimits
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
-from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputOverflow, OutputSegment
+from diamant.cleaner.rules.result import CleaningAborted, OutputOverflow, OutputSegment
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import crc_is_valid
-from diamant.protocol.batches.header import BatchHeader, Record
+from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.errors import CorruptLog
-from diamant.storage.segments.offset_index import OffsetIndex
-from tests.builder import make_message, make_wrapper
-from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, CleanerLog, StoredBatch
+from tests.builder import make_message
+from tests.cleaner.cleaner_log import CleanerLog
 from tests.cleaner.engines.engines import ENGINES, LOCAL, Engine
 from tests.cleaner.prompt.segment_history import SegmentHistory
 
 NewLog = Callable[..., CleanerLog]
-
-
-def one_each(log: CleanerLog, *words: str) -> None:
-    """A batch of its own for each record."""
-    for word in words:
-        log.data(word)
 
 
 def counts(log: CleanerLog) -> list[tuple[int, int]]:
@@ -62,49 +55,6 @@ def test_a_result_names_its_engine() -> None:
     assert found == {"inline": "inline", "one by one": "inline", "Spark": "spark", "Spark, whole": "spark", **compiled}
 
 
-def test_sequences_survive_a_cleaning_and_a_restart(new_log: NewLog) -> None:
-    """A producer's last batch stays as a header; a duplicate is still known (testDuplicateCheckAfterCleaning)."""
-    log = new_log("p1: 1 2 3 | p2: 3 1 4 | p3: 1 4 | roll")
-    log.clean()
-    assert (log.lasts(), log.keys(), log.offsets()) == ([2, 5, 7], ["2", "3", "1", "4"], [1, 3, 6, 7])
-    log.reload()
-    states = [log.log.producers.state_of(producer) for producer in (1, 2, 3)]
-    assert [state.last_sequence for state in states if state] == [2, 2, 1]
-    log.write("p4: 2 | roll")
-    log.clean()
-    assert (log.lasts(), log.keys(), log.offsets()) == ([2, 5, 7, 8], ["3", "1", "4", "2"], [3, 6, 7, 8])
-    header = log.batch(0).header
-    assert (header.record_count, header.base_sequence, header.last_sequence, header.size) == (0, 0, 2, 61)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_only_the_last_batch_of_a_producer_is_kept_empty(new_log: NewLog, mode: str) -> None:
-    """Earlier ones go whole, whatever their producer (testLogCleanerRetainsProducerLastSequence)."""
-    log = new_log("0")
-    for producer in (1, 2, 3):
-        log.data("0", producer=producer)
-    log.write("p2: 1 | roll")
-    log.clean(mode=mode)
-    assert (log.lasts(), log.keys(), log.offsets()) == ([1, 3, 4], ["0", "1"], [3, 4])
-
-
-def test_a_forgotten_producers_header_goes(new_log: NewLog) -> None:
-    """One round after the producer has expired."""
-    log = new_log("p1: 1 | 1 | roll")
-    log.clean()
-    assert log.lasts() == [0, 1]
-    log.log.producers.expire(log.now_ms + DAY_MS)
-    log.clean(first_dirty=0)
-    assert log.lasts() == [1]
-
-
-def test_a_batch_without_producer_or_bound_goes_whole(new_log: NewLog) -> None:
-    """No header is left of it."""
-    log = new_log("1 | 1 | roll")
-    log.clean()
-    assert log.lasts() == [1]
-
-
 def test_the_last_batch_of_a_round_stays_at_least_empty(new_log: NewLog) -> None:
     """So that the log's end can be recovered from the remaining batches (KAFKA-17076)."""
     log = new_log("0 | 0 | 0= | roll")
@@ -112,24 +62,6 @@ def test_the_last_batch_of_a_round_stays_at_least_empty(new_log: NewLog) -> None
     assert counts(log) == [(2, 0)]
     log.reload()
     assert log.log.log_end_offset == 3
-
-
-def test_gaps_are_passed(new_log: NewLog) -> None:
-    """The next dirty offset is the active segment's base, whatever is missing before it (KAFKA-8764)."""
-    log = new_log()
-    one_each(log, *map(str, range(10)))
-    log.log.log_end_offset = 15
-    log.roll()
-    assert log.clean().end_offset == 15
-
-
-def test_empty_keys_and_values_are_keys_and_values(new_log: NewLog) -> None:
-    """Only null is none."""
-    log = new_log()
-    log.data((b"", b"1"), (b"", b"2"), (b"k", b""))
-    log.roll()
-    log.clean()
-    assert [(record.key, record.value) for record in log.batch(0).records] == [(b"", b"2"), (b"k", b"")]
 
 
 def test_keyless_records_go_and_are_counted(new_log: NewLog) -> None:
@@ -147,56 +79,12 @@ def test_keyless_records_go_and_are_counted(new_log: NewLog) -> None:
 # -- small maps ------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_map_ends_the_round_early(new_log: NewLog) -> None:
-    """The part that it covers is cleaned, the rest copied; the next rounds continue (testPartialSegmentClean)."""
-    log = new_log("0 | 1 | 0 | 1 | 0 | roll")
-    for first_dirty, keys, offsets in (
-        (2, ["1", "0", "1", "0"], [1, 2, 3, 4]),
-        (3, ["0", "1", "0"], [2, 3, 4]),
-        (4, ["1", "0"], [3, 4]),
-    ):
-        assert log.clean(first_dirty=first_dirty, max_keys=1).end_offset == first_dirty + 1
-        assert (log.keys(), log.offsets()) == (keys, offsets)
-
-
 def test_a_full_map_may_end_within_a_batch(new_log: NewLog) -> None:
     """Even at a key that it has already; later records stay. Mode prompt takes any number of keys."""
     for mode, end_offset, offsets in ((KAFKA, 2, [1, 2, 3]), (PROMPT, 4, [2, 3])):
         log = new_log("a b b a | roll")
         assert log.clean(max_keys=2, mode=mode).end_offset == end_offset
         assert log.offsets() == ([0] if mode == KAFKA else []) + offsets
-
-
-def test_what_lies_behind_a_full_map_stays(new_log: NewLog) -> None:
-    """A keyless record right after the map's end is counted; a later tombstone gets a horizon but is not removed."""
-    log = new_log("1 | 2", delete_retention_ms=10)
-    log.data((None, b"v"))
-    log.write("3= | roll")
-    start = log.now_ms
-    assert log.clean(max_keys=1).end_offset == 1
-    assert log.lasts() == [0, 1, 2, 3]
-    assert log.horizon(3) == start + 10
-    log.now_ms = start + 10
-    result = log.clean(max_keys=1)
-    assert (result.end_offset, result.stats.invalid_messages_read) == (3, 1)
-    assert counts(log) == [(0, 1), (1, 1), (3, 1)]
-    assert log.clean().end_offset == 4
-    assert counts(log) == [(0, 1), (1, 1), (3, 0)]
-
-
-def test_figures_are_kafkas(new_log: NewLog) -> None:
-    """testLogCleanerStats: bytes and messages read and written."""
-    log = new_log("0 | 1 | 0 | 1 | 0 | roll")
-    size = log.log.segments[0].size
-    result = log.clean(first_dirty=2, max_keys=3)
-    stats = result.stats
-    assert result.end_offset == 5
-    assert (stats.messages_read, stats.bytes_read, stats.messages_written) == (5, size, 2)
-    assert (stats.bytes_written, stats.invalid_messages_read) == (log.log.segments[0].size, 0)
-    assert (stats.map_messages_read, stats.map_bytes_read) == (5, size)
-    assert stats.start_s <= stats.map_complete_s <= stats.end_s
-    assert stats.map_utilization == pytest.approx(2 / 3)
-    assert CleanResult.from_json(result.to_json()) == result
 
 
 def test_removed_bytes_are_those_of_the_encoded_record(new_log: NewLog) -> None:
@@ -228,18 +116,6 @@ def test_the_life_of_a_tombstone(new_log: NewLog) -> None:
     assert result.stats.removed == {"tombstone": 1}
 
 
-def test_record_times_do_not_matter_for_tombstones(new_log: NewLog) -> None:
-    """An old timestamp does not make one expire (testCleanTombstone)."""
-    log = new_log()
-    log.data("1", timestamp=log.now_ms + 10_000)
-    log.data("1=", timestamp=0)
-    log.roll()
-    log.clean()
-    log.write("2 | roll")
-    log.clean()
-    assert log.lasts() == [1, 2]
-
-
 def test_a_horizon_moves_no_timestamp(new_log: NewLog) -> None:
     """The horizon takes the base timestamp's place; deltas are negative then (KIP-534)."""
     log = new_log(delete_retention_ms=77)
@@ -253,28 +129,7 @@ def test_a_horizon_moves_no_timestamp(new_log: NewLog) -> None:
     assert crc_is_valid(batch.data, 0, len(batch.data))
 
 
-def test_a_horizon_stays_when_the_tombstone_has_gone(new_log: NewLog) -> None:
-    """The batch keeps it as long as it exists."""
-    log = new_log("a b= c | roll", delete_retention_ms=10)
-    log.clean()
-    horizon = log.horizon(0)
-    log.write("b c | roll")
-    log.clean()
-    assert (horizon, log.horizon(0), log.batch(0).records[-1].offset) == (log.now_ms + 10, log.now_ms + 10, 0)
-
-
 # -- how batches are written -----------------------------------------------------------------------------------------
-
-
-def test_a_batch_that_loses_nothing_is_copied_verbatim(new_log: NewLog) -> None:
-    """Codec, level and checksum untouched."""
-    log = new_log()
-    log.data("a", "b", codec=compression.GZIP, level=1)
-    log.data("c")
-    before = [batch.data for batch in log.stored()]
-    log.roll()
-    log.clean()
-    assert [batch.data for batch in log.stored()] == before
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -298,17 +153,6 @@ def test_a_thinned_batch_keeps_its_header(new_log: NewLog, codec: int) -> None:
     assert [record.offset for record in batch.records] == [1, 2]
     assert [record.sequence for record in batch.records] == [11, 12]
     assert crc_is_valid(batch.data, 0, len(batch.data))
-
-
-def test_log_append_time_stays(new_log: NewLog) -> None:
-    """Type and time are kept, even if the newest record is removed."""
-    log = new_log()
-    log.data("a", "b", log_append_time_ms=4242)
-    log.write("b | roll")
-    log.clean()
-    header = log.batch(0).header
-    assert (header.is_log_append_time, header.max_timestamp, header.base_timestamp) == (True, 4242, 4242)
-    assert [record.timestamp for record in log.batch(0).records] == [4242]
 
 
 @pytest.mark.parametrize("is_log_append_time", [False, True])
@@ -359,40 +203,6 @@ def with_old_messages(new_log: NewLog, *messages: bytes, end: int, **config: int
     return log
 
 
-def test_old_formats_are_written_as_the_present_one(new_log: NewLog) -> None:
-    """Each plain message becomes a batch; without a timestamp it is -1."""
-    log = with_old_messages(
-        new_log,
-        make_message(0, 0, b"a", b"1"),
-        make_message(0, 1, b"b", b"2"),
-        make_message(1, 2, b"a", b"3", timestamp=500),
-        end=3,
-    )
-    log.clean()
-    batches = log.stored()
-    assert [(batch.header.magic, batch.header.base_offset, batch.header.max_timestamp) for batch in batches] == [
-        (2, 1, -1),
-        (2, 2, 500),
-    ]
-    assert all(batch.header.producer_id == batch.header.partition_leader_epoch == -1 for batch in batches)
-
-
-def test_an_old_compressed_set_becomes_one_batch(new_log: NewLog) -> None:
-    """It spans its first to last remaining record, with the same codec."""
-    records = [Record(10 + index, 100 + index, key, b"v") for index, key in enumerate([b"a", b"b", b"c", b"a"])]
-    log = with_old_messages(
-        new_log,
-        make_message(1, 9, b"x", b"1", timestamp=1),
-        make_wrapper(1, compression.GZIP, records),
-        make_message(1, 14, b"a", b"1", timestamp=1),
-        end=15,
-    )
-    log.clean()
-    header = log.batch(11).header
-    assert (header.last_offset, header.codec, header.record_count) == (12, compression.GZIP, 2)
-    assert (header.base_timestamp, header.max_timestamp) == (101, 102)
-
-
 @pytest.mark.parametrize(("retention_ms", "stays"), [(999, False), (1000, False), (1001, True)])
 def test_old_tombstones_go_by_the_age_of_the_clean_files(new_log: NewLog, retention_ms: int, stays: bool) -> None:
     """They expire by the last clean segment's time less the retention; a kept one gets a horizon at once."""
@@ -422,24 +232,6 @@ def test_an_old_batch_at_the_rounds_end_is_emptied_in_the_present_format(new_log
 # -- segments --------------------------------------------------------------------------------------------------------
 
 
-def test_segments_are_merged_and_old_files_go(new_log: NewLog) -> None:
-    """One output at the first one's base, with the time of the last source; snapshots of vanished bases go."""
-    log = new_log()
-    for base in range(3):
-        log.data("a", producer=1)
-        log.env.set_mtime_ms(log.log.active.path, 5000 + base)
-        log.roll()
-    log.data("z")
-    snapshots = [name for name in log.files() if name.endswith(".snapshot")]
-    result = log.clean()
-    (output,) = result.outputs
-    assert (output.base_offset, output.source_base_offsets, output.modified_ms) == (0, (0, 1, 2), 5002)
-    assert log.env.mtime_ms(log.log.segments[0].path) == 5002
-    assert [segment.base_offset for segment in log.log.segments] == [0, 3]
-    assert [int(name[:20]) for name in snapshots] == [1, 2, 3]
-    assert [int(name[:20]) for name in log.files() if name.endswith(".snapshot")] == [3]
-
-
 def test_groups_are_handed_over_one_by_one(new_log: NewLog) -> None:
     """Each as soon as its files are complete."""
     log = new_log(segment_bytes=200)
@@ -466,32 +258,6 @@ def test_an_emptied_group_leaves_an_empty_segment(new_log: NewLog) -> None:
     assert [segment.size for segment in log.log.segments] == [0, 0, log.log.segments[2].size, 0]
     log.clean(first_dirty=0)
     assert [segment.base_offset for segment in log.log.segments] == [0, 3]
-
-
-def test_indexes_lead_to_the_batches(new_log: NewLog) -> None:
-    """Every entry names a batch's last offset and its position, and there is one for almost every batch here."""
-    log = new_log(index_interval_bytes=0)
-    for number in range(20):
-        log.data(str(number % 7), "x")
-    log.roll()
-    log.clean()
-    batches = log.stored()
-    index = OffsetIndex(log.env, f"{DIRECTORY}/{0:020d}.index", 0, 1 << 20)
-    entries = [index.entry(number) for number in range(index.file.entries)]
-    assert entries == [(batch.header.last_offset, batch.position) for batch in batches[1:]]
-
-
-def test_the_buffer_does_not_change_the_output(new_log: NewLog) -> None:
-    """Batches larger than the buffer are read whole (testLargeMessage)."""
-    found = []
-    for buffer_bytes in (1, 100, 1024, 1 << 20):
-        log = new_log(index_interval_bytes=100)
-        for number in range(30):
-            log.data((str(number % 7).encode(), bytes(number * 100)), "x")
-        log.roll()
-        log.clean(io_buffer_bytes=buffer_bytes)
-        found.append(log.segment_files())
-    assert found[1:] == found[:-1]
 
 
 @pytest.mark.parametrize("name", LOCAL)
@@ -689,17 +455,3 @@ def test_only_mode_prompt_drops_what_lies_below_the_log_start(new_log: NewLog) -
         KAFKA: ([(1, 2), (2, 1), (5, 3)], [0, 1, 2, 3, 4, 5], {}),
         PROMPT: ([(1, 0), (5, 2)], [4, 5], {"below_log_start": 4}),
     }
-
-
-def test_stored_batches_are_valid(new_log: NewLog) -> None:
-    """A check of the tests' own tool: every batch of a cleaned log has a valid checksum and ascending offsets."""
-    log = new_log()
-    for number in range(40):
-        log.data(str(number % 7), f"{number % 5}=", codec=number % 5)
-    log.roll()
-    log.clean_twice()
-    stored: list[StoredBatch] = log.stored()
-    headers: list[BatchHeader] = [batch.header for batch in stored]
-    assert all(crc_is_valid(batch.data, 0, len(batch.data)) for batch in stored)
-    assert [header.base_offset for header in headers] == sorted(header.base_offset for header in headers)
-    assert build_batch(stored[0].records) != b""

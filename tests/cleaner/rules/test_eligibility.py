@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range, is_candidate
-from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.eligibility import cleanable_range, is_candidate
 from diamant.storage.segments.log_config import LogConfig
-from tests.cleaner.cleaner_log import CleanerLog
 
 NOW_MS = 1_000_000
 
@@ -163,46 +161,3 @@ def test_records_without_a_time_are_never_overdue() -> None:
     """Timestamps of 0 and below are ignored, and the active segment never counts."""
     segments = [FakeSegment(0, first_timestamp=0), FakeSegment(10, first_timestamp=-1), FakeSegment(20)]
     assert cleanable_range(make_log(*segments, max_compaction_lag_ms=1), 0, NOW_MS).delay_ms == 0
-
-
-def test_overdue_without_anything_cleanable_is_not_due() -> None:
-    """An open transaction may hold back what is overdue."""
-    found = cleanable_range(make_log(0, 10, 20, stable=5, max_compaction_lag_ms=1), 0, NOW_MS)
-    assert (found.is_overdue, found.cleanable_bytes, found.is_eligible) == (True, 0, False)
-
-
-# -- which one -------------------------------------------------------------------------------------------------------
-
-
-def make_range(cleanable: int, delay_ms: int = 0) -> CleanableRange:
-    """A range of 100 bytes of which so many are dirty."""
-    return CleanableRange(0, False, 10, 100 - cleanable, cleanable, delay_ms, 0.5)
-
-
-def test_the_dirtiest_log_comes_first() -> None:
-    """Logs that are not due are left out."""
-    ranges = [("a", make_range(60)), ("b", make_range(90)), ("c", make_range(50))]
-    assert [name for name, _ in by_urgency(ranges, KAFKA)] == ["b", "a"]
-
-
-def test_what_is_overdue_comes_first_in_mode_prompt() -> None:
-    """In mode kafka a log past its longest lag may wait behind dirtier ones."""
-    ranges = [("dirty", make_range(90)), ("late", make_range(1, 5)), ("later", make_range(1, 9))]
-    assert [name for name, _ in by_urgency(ranges, KAFKA)] == ["dirty", "late", "later"]
-    assert [name for name, _ in by_urgency(ranges, PROMPT)] == ["later", "late", "dirty"]
-
-
-# -- a real log ------------------------------------------------------------------------------------------------------
-
-
-def test_an_undecided_transaction_is_not_cleanable() -> None:
-    """Neither its segment nor, with a lag, the young one of its marker (testUndecidedTransactionalDataNotCleanable)."""
-    hour_ms = 3_600_000
-    log = CleanerLog("t1: 1 2 3 | roll", min_compaction_lag_ms=hour_ms)
-    log.now_ms += hour_ms + 3
-    found = cleanable_range(log.log, 0, log.now_ms)
-    assert (found.first_dirty_offset, found.first_uncleanable_offset) == (0, 0)
-    log.write("abort 1 | roll")
-    assert cleanable_range(log.log, 0, log.now_ms).first_uncleanable_offset == 3
-    log.now_ms += hour_ms + 1
-    assert cleanable_range(log.log, 0, log.now_ms).first_uncleanable_offset == 4

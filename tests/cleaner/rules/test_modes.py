@@ -1,6 +1,7 @@
 """The differences of the two modes: each one in docs/explanation/cleaner-modes.md, tested in both.
 
-Differences of the service's loop are in test_service.py, those of every engine in test_rounds.py.
+Differences of the service's loop are in test_service.py and test_service_due.py, those of every engine in test_rounds.py, those
+of corrupt and of untouched segments in tests/cleaner/prompt.
 """
 
 from __future__ import annotations
@@ -9,24 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from diamant.cleaner.engines import compiled, plain_round
-from diamant.cleaner.engines.dirty_range import map_dirty_range
-from diamant.cleaner.engines.group_rewrite import rewrite_group
-from diamant.cleaner.engines.parsed_chunks import ParsedChunks
-from diamant.cleaner.engines.work import RoundWork
-from diamant.cleaner.prompt import segment_keys
-from diamant.cleaner.prompt.facts_file import file_facts, read_facts
-from diamant.cleaner.prompt.partition_facts import PartitionFacts, horizon_round_end
-from diamant.cleaner.prompt.quarantine import Quarantine
 from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range, overdue_by_records_ms
 from diamant.cleaner.rules.grouping import expiry_slice_ms
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.rules.time_based_roll import overdue_ms, should_roll
 from diamant.cleaner.service.partition_states import PartitionStates
-from diamant.storage import names
-from diamant.storage.errors import CorruptLog
-from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, CleanerLog
+from tests.cleaner.cleaner_log import DAY_MS, START_MS, CleanerLog
 
 HOUR_MS = 3_600_000
 
@@ -69,17 +59,6 @@ def test_a_deleted_value_leaves_a_quiet_log(mode: str) -> None:
 
 
 @in_both_modes
-@pytest.mark.parametrize("timestamp", [0, -1, START_MS + DAY_MS])
-def test_the_lag_counts_from_the_append(mode: str, timestamp: int) -> None:
-    """Records with no timestamp, or with one in the future, are overdue by the wall clock in prompt only."""
-    log = CleanerLog(max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
-    log.data("a", timestamp=timestamp)
-    log.roll()
-    log.now_ms += HOUR_MS + 1
-    assert found_in(log, mode).is_eligible == (mode == PROMPT)
-
-
-@in_both_modes
 def test_what_is_overdue_comes_first(mode: str) -> None:
     """A: ratio 0.9. B: 0.23 and overdue. C: 0.6. D: 0.45 and longer overdue. Kafka goes by the ratio alone."""
 
@@ -89,26 +68,6 @@ def test_what_is_overdue_comes_first(mode: str) -> None:
     found = [("A", log(900)), ("B", log(231, 5)), ("C", log(600)), ("D", log(450, 9)), ("E", log(200))]
     order = [name for name, _ in by_urgency(found, mode)]
     assert order == (["A", "C", "D", "B"] if mode == KAFKA else ["D", "B", "A", "C"])
-
-
-@in_both_modes
-def test_a_round_comes_for_a_horizon(mode: str) -> None:
-    """A cleaned log without traffic: kafka never removes the tombstone, prompt does at its horizon."""
-    log = CleanerLog("a | a= b | roll", delete_retention_ms=DAY_MS, min_cleanable_dirty_ratio=0.0)
-    loop(log, mode)
-    facts = PartitionFacts()
-    for now_ms in (START_MS + DAY_MS - 1, START_MS + DAY_MS, START_MS + 30 * DAY_MS):
-        log.now_ms = now_ms
-        loop(log, mode)
-        if mode == PROMPT:
-            for base_offset, size in facts.unknown(log.log, log.first_dirty):
-                facts.add(log.log, read_facts(log.env, DIRECTORY, base_offset, size))
-            due_ms = facts.next_horizon_ms(log.log, log.first_dirty)
-            if due_ms is not None and due_ms <= now_ms:
-                end = horizon_round_end(log.log, log.first_dirty)
-                log.clean(first_dirty=end, end=end, mode=mode)
-        gone = mode == PROMPT and now_ms >= START_MS + DAY_MS
-        assert log.keys() == (["b"] if gone else ["a", "b"])
 
 
 @in_both_modes
@@ -125,20 +84,6 @@ def test_a_failed_log_is_tried_again(mode: str) -> None:
     assert states.is_uncleanable(partition, START_MS + 1000 * DAY_MS) == (mode == KAFKA)
 
 
-@in_both_modes
-def test_jitter_leaves_each_segment_some_time(mode: str) -> None:
-    """With a jitter beyond max.compaction.lag.ms Kafka may close a segment at each append."""
-    log = CleanerLog(max_compaction_lag_ms=1000, segment_jitter_ms=DAY_MS)
-    if mode == PROMPT:
-        log.log.update_config(log.log.config.with_clamped_jitter())
-    limits = []
-    for number in range(30):
-        log.data(f"k{number}")
-        log.roll()
-        limits.append(log.log.config.max_segment_ms - log.log.active.jitter_ms)
-    assert (min(limits) > 0) == (mode == PROMPT)
-
-
 # -- what ------------------------------------------------------------------------------------------------------------
 
 
@@ -152,68 +97,6 @@ def test_one_round_cleans_the_whole_dirty_range(mode: str) -> None:
     result = log.clean(mode=mode, max_keys=9)
     assert result.end_offset == (9 if mode == KAFKA else 12)
     assert len(log.keys()) == 12
-
-
-@pytest.mark.slow
-@in_both_modes
-def test_untouched_segments_are_not_written_again(mode: str) -> None:
-    """Of two clean segments one has a dirty key: kafka rewrites both. What is in the log is the same."""
-    log = CleanerLog(segment_bytes=16 << 20)
-    filler = bytes(9 << 20)
-    for key in (b"a", b"b"):
-        log.data((key, filler))
-        log.roll()
-    log.clean(mode=mode)
-    for segment in log.log.segments[:-1]:
-        plan = log.plan()
-        facts, keys = segment_keys.read_key_facts(
-            log.env, segment.path, segment.base_offset, segment.size, plan.hash_key
-        )
-        assert keys is not None
-        file_facts(log.env, DIRECTORY, facts, keys.data)
-    log.data((b"b", filler))
-    log.roll()
-    result = compiled.clean(log.env, log.plan(mode=mode), on_output=log.swap)
-    assert [output.base_offset for output in result.outputs] == ([0, 1, 2] if mode == KAFKA else [1, 2])
-    assert log.keys() == ["a", "b"]
-
-
-@in_both_modes
-def test_tombstones_that_are_not_mapped_yet_get_no_horizon(mode: str) -> None:
-    """Their time would begin before the older records of their keys are removed."""
-    log = CleanerLog("a b= | roll | c= | roll")
-    plan = log.plan(mode=mode, max_keys=1)
-    work = RoundWork(log.env, plan)
-    chunks = ParsedChunks(work)
-    as_kafka = RoundWork(log.env, replace(plan, mode=KAFKA))
-    key_map = plain_round.PlainMap(as_kafka, chunks)
-    assert map_dirty_range(as_kafka, key_map)
-    assert key_map.end_offset == 0
-    for output in rewrite_group(work, plain_round.PlainRewriter(work, key_map, chunks), plan.segments):
-        log.swap(output)
-    expected = START_MS + DAY_MS if mode == KAFKA else None
-    assert (log.horizon(0), log.horizon(2)) == (expected, expected)
-
-
-@in_both_modes
-def test_a_corrupt_segment_does_not_end_the_cleaning(mode: str) -> None:
-    """Kafka marks the partition uncleanable; prompt cleans before and after the segment."""
-    log = CleanerLog()
-    for word in ("a", "a", "x", "b", "b"):
-        log.data(word)
-        log.roll()
-    log.env.open(names.log_file(DIRECTORY, 2)).pwrite(b"\xff", 16)
-    plan = log.plan(mode=mode)
-    with pytest.raises(CorruptLog) as caught:
-        plain_round.clean(log.env, plan, on_output=log.swap)
-    if mode == KAFKA:
-        return
-    quarantine = Quarantine()
-    assert quarantine.add(log.log, caught.value, plan.first_dirty_offset, log.now_ms) is not None
-    plan = quarantine.plan_around(log.plan(mode=mode))
-    result = plain_round.clean(log.env, plan, on_output=log.swap)
-    assert result.stats.removed == {"superseded": 2}
-    assert [segment.base_offset for segment in log.log.segments] == [0, 2, 3, 5]
 
 
 @in_both_modes

@@ -82,16 +82,6 @@ def test_a_log_that_refuses_writes_is_not_closed() -> None:
     assert roll_due_ms(log.log, log.now_ms) is None
 
 
-def test_timestamps_neither_defer_nor_hasten_a_roll() -> None:
-    """Only the wall clock counts while the broker runs."""
-    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
-    log.data("a", timestamp=START_MS + 1000 * DAY_MS)
-    assert roll_due_ms(log.log, log.now_ms) == START_MS + HOUR_MS + 1
-    log.roll()
-    log.data("a", timestamp=5)
-    assert roll_due_ms(log.log, log.now_ms) == START_MS + HOUR_MS + 1
-
-
 def test_jitter_takes_less_than_the_limit() -> None:
     """Even jitter drawn under a longer limit. Otherwise every append would close a segment."""
     log = CleanerLog("a", max_compaction_lag_ms=HOUR_MS)
@@ -239,19 +229,3 @@ def test_a_superseded_value_leaves_the_disk_within_the_lag_and_one_loop(
     assert log.now_ms <= START_MS + lag_ms + loop_ms
     assert not is_on_disk(log, b"5555555")
     assert log.keys() == ["other", "user"]
-
-
-def test_a_value_superseded_late_leaves_as_promptly() -> None:
-    """The lag then counts from the superseding record."""
-    log = CleanerLog("user=5555555", max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
-    log.now_ms += HOUR_MS + 1
-    loop(log)
-    log.now_ms += DAY_MS
-    log.data("user=changed")
-    superseded_ms = log.now_ms
-    log.now_ms = superseded_ms + HOUR_MS
-    loop(log)
-    assert is_on_disk(log, b"5555555")
-    log.now_ms += 1
-    loop(log)
-    assert not is_on_disk(log, b"5555555")

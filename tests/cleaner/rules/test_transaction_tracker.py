@@ -5,7 +5,6 @@ The rounds are scenarios of Kafka's LogCleanerTest, in our words. Keys are numbe
 
 from __future__ import annotations
 
-from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.transaction_tracker import TransactionTracker
 from diamant.protocol.batches.control import ControlType
 from diamant.storage.segments.txn_index import AbortedTxn
@@ -170,106 +169,6 @@ def test_an_expired_marker_is_gone_at_its_horizon_and_not_before() -> None:
     assert log.lasts() == [2, 3]
 
 
-def test_chunks_without_a_record_to_read_are_passed() -> None:
-    """The cleaner continues after chunks in which all batches are removed unread (testDeletedBatchesWithNoMessagesRead)."""
-    log = CleanerLog("t1: 1 | abort 1 | t1: 2 | t1: 2 | commit 1 | roll")
-    log.clean(io_buffer_bytes=100)
-    assert (log.keys(), log.offsets()) == (["2"], [1, 3, 4])
-    log.clean_twice(first_dirty=0, io_buffer_bytes=100)
-    assert log.offsets() == [3, 4]
-
-
-def test_a_header_only_batch_keeps_its_transactions_marker() -> None:
-    """What is left of a producer's last batch still counts as data of its transaction (...RetentionWithEmptyBatch)."""
-    log = CleanerLog("t1: 2 3 | roll | t2: 2 3 | commit 2 | roll | 2 | 3 | commit 1 | roll")
-    for _ in range(2):
-        log.clean()
-        assert (log.keys(), log.offsets(), log.lasts()) == (["2", "3"], [4, 5, 6, 7], [1, 3, 4, 5, 6, 7])
-    log.write("t2: 1 | commit 2 | roll")
-    log.clean()
-    assert (log.offsets(), log.lasts()) == ([4, 5, 6, 7, 8, 9], [1, 4, 5, 6, 7, 8, 9])
-    log.clean_twice()
-    assert (log.offsets(), log.lasts()) == ([5, 6, 7, 8, 9], [1, 5, 6, 7, 8, 9])
-
-
-def test_an_abort_marker_stays_with_a_header_only_batch() -> None:
-    """Marker and index entry outlive rounds until the batch goes too (testAbortMarkerRetentionWithEmptyBatch)."""
-    log = CleanerLog("t1: 2 3 | abort 1 | roll")
-    log.clean()
-    assert (log.offsets(), log.lasts(), log.aborted()) == ([2], [1, 2], [(1, 0, 2)])
-    log.clean_twice()
-    assert (log.lasts(), log.aborted()) == ([1, 2], [(1, 0, 2)])
-    log.write("t1: 1 | roll")
-    log.clean(first_dirty=3, end=4)
-    assert (log.keys(), log.offsets(), log.lasts(), log.aborted()) == (["1"], [2, 3], [2, 3], [(1, 0, 2)])
-    log.clean_twice(first_dirty=3, end=4)
-    assert (log.offsets(), log.lasts(), log.aborted()) == ([3], [3], [])
-
-
-def test_an_empty_control_batch_is_cleaned_again_and_again() -> None:
-    """An expired marker that holds a producer's epoch stays as a header (testCleanEmptyControlBatch)."""
-    log = CleanerLog("commit 1 | 2 | 3 | roll")
-    log.clean_twice()
-    assert (log.offsets(), log.lasts()) == ([1, 2], [0, 1, 2])
-    header = log.batch(0).header
-    assert (header.record_count, header.is_control, header.is_transactional, header.size) == (0, True, True, 61)
-    log.now_ms = 2**61
-    log.clean()
-    assert log.lasts() == [0, 1, 2]
-
-
-def test_a_committed_transaction_may_span_segments() -> None:
-    """A marker in the next segment finds its data (testCommittedTransactionSpanningSegments)."""
-    log = CleanerLog("t1: 1 | roll | commit 1 | roll")
-    log.clean_twice()
-    assert (log.offsets(), log.lasts()) == ([0, 1], [0, 1])
-
-
-def test_an_aborted_transaction_may_span_segments() -> None:
-    """So does an abort marker (testAbortedTransactionSpanningSegments)."""
-    log = CleanerLog("t1: 1 | roll | abort 1 | roll")
-    for now_ms in (log.now_ms, 2**61):
-        log.now_ms = now_ms
-        log.clean()
-        assert (log.offsets(), log.lasts()) == ([1], [0, 1])
-
-
-def test_an_abort_marker_leaves_after_its_data() -> None:
-    """testAbortMarkerRemoval: the data at once, the marker by the rounds after."""
-    log = CleanerLog("t1: 1 | t1: 2 3 | abort 1 | t1: 3 | commit 1 | roll")
-    log.clean()
-    assert (log.keys(), log.offsets()) == (["3"], [3, 4, 5])
-    log.clean_twice()
-    assert log.offsets() == [4, 5]
-
-
-def test_sequences_that_start_over_do_not_confuse() -> None:
-    """A coordinator begins each transaction at sequence 0: the last batch is told by offset (KAFKA-8335)."""
-    log = CleanerLog()
-    log.data("1", producer=1, txn=True, sequence=0)
-    log.marker(1, "commit")
-    log.data("2", producer=1, txn=True, sequence=0)
-    log.write("commit 1 | 1 | 2 | roll")
-    log.clean()
-    assert (log.offsets(), log.lasts()) == ([1, 3, 4, 5], [1, 2, 3, 4, 5])
-    log.clean_twice(first_dirty=0)
-    assert (log.offsets(), log.lasts()) == ([3, 4, 5], [2, 3, 4, 5])
-
-
-def test_the_last_sequence_survives_an_abort() -> None:
-    """testLogCleanerRetainsLastSequenceEvenIfTransactionAborted, with a restart in between."""
-    log = CleanerLog("t1: 1 | t1: 2 3 | abort 1 | roll")
-    log.clean()
-    assert (log.lasts(), log.keys(), log.offsets()) == ([2, 3], [], [3])
-    log.reload()
-    state = log.log.producers.state_of(1)
-    assert state is not None
-    assert state.last_sequence == 2
-    log.write("t1: 1 5 | roll")
-    log.clean(end=6)
-    assert (log.lasts(), log.keys(), log.offsets()) == ([3, 5], ["1", "5"], [3, 4, 5])
-
-
 def test_a_key_like_a_markers_does_not_supersede_it() -> None:
     """Markers are never looked up in the map (KAFKA-14055)."""
     log = CleanerLog("t1: 1 | commit 1")
@@ -290,16 +189,3 @@ def test_aborted_data_goes_even_past_the_end_of_the_map() -> None:
         (4, 1),
         (5, 1),
     ]
-
-
-def test_an_old_abort_is_not_taken_for_a_new_one_in_mode_prompt() -> None:
-    """A dirty range that begins after an abort marker in the same segment: mode kafka misses the next transaction's keys.
-
-    The log is correct in both modes, but in mode kafka the older value of key 1 stays, too.
-    """
-    kept = {}
-    for mode in (KAFKA, PROMPT):
-        log = CleanerLog("1 | t5: 7 | abort 5 | t5: 1 | commit 5 | 9 | roll", index_interval_bytes=0)
-        log.clean(first_dirty=3, mode=mode)
-        kept[mode] = log.keys()
-    assert kept == {KAFKA: ["1", "1", "9"], PROMPT: ["1", "9"]}

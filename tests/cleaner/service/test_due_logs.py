@@ -57,28 +57,6 @@ async def test_a_log_that_cannot_be_looked_at_is_uncleanable_and_the_others_go_o
     assert "Input/output error" in states.uncleanable["t30", 0].reason
 
 
-@pytest.mark.parametrize(("checkpoint", "start", "first_dirty"), [(200, 0, 0), (0, 10, 10)])
-async def test_a_checkpoint_outside_of_the_log_is_replaced(checkpoint: int, start: int, first_dirty: int) -> None:
-    """testDirtyOffsetResetIfLargerThanEndOffset, …SmallerThanStartOffset."""
-    logs = SeveralLogs()
-    log = logs.filthy("t", 20)
-    log.delete_records(start)
-    states = PartitionStates({TP: checkpoint})
-    assert await topic_of(logs.due(states)) == "t"
-    assert states.checkpoint(TP) == first_dirty
-
-
-@pytest.mark.parametrize(("checkpoint", "start"), [(0, 2), (3, 0)])
-async def test_a_log_of_one_segment_is_not_picked(checkpoint: int, start: int) -> None:
-    """testLogStartOffsetLargerThanActiveSegmentBaseOffset, testDirtyOffsetLargerThanActiveSegmentBaseOffset."""
-    logs = SeveralLogs()
-    log = logs.add("t", min_cleanable_dirty_ratio=0.0)
-    for _ in range(5):
-        logs.data(log, "k=v")
-    log.delete_records(start)
-    assert await topic_of(logs.due(PartitionStates({TP: checkpoint}))) is None
-
-
 async def test_a_replaced_checkpoint_is_kept_even_if_nothing_is_cleaned() -> None:
     """TestCheckpointUpdatedForInvalidOffsetNoCleaning."""
     logs = SeveralLogs()
@@ -99,15 +77,6 @@ async def test_a_replaced_checkpoint_is_kept_even_if_another_log_is_picked() -> 
     states = PartitionStates({TP: 10, ("dirtier", 0): 5})
     assert await topic_of(logs.due(states)) == "dirtier"
     assert states.checkpoint(TP) == 15
-
-
-async def test_an_open_transaction_keeps_everything_behind_it() -> None:
-    """testUndecidedTransactionalDataNotCleanable: from its first offset on, until its marker is there."""
-    logs = SeveralLogs()
-    log = logs.add("t", "t1: a=1 | roll", min_cleanable_dirty_ratio=0.0)
-    assert await topic_of(logs.due(PartitionStates())) is None
-    logs.write(log, "abort 1 | roll")
-    assert await topic_of(logs.due(PartitionStates())) == "t"
 
 
 async def test_what_is_overdue_comes_first_in_mode_prompt_only() -> None:

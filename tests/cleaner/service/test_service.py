@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
-from diamant.cleaner.rules.result import CleaningAborted
-from diamant.cleaner.service.service import CleanerService
 from diamant.cleaner.service.settings import ServiceSettings
-from diamant.storage.segments.log_config import LONG_MAX, LogConfig
+from diamant.storage.segments.log_config import LONG_MAX
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.service.several_logs import HOUR_MS, START_MS, SeveralLogs
 from tests.waiting import wait_until
@@ -24,8 +22,7 @@ ONCE = {"min_cleanable_dirty_ratio": 0.0}
 # -- what it does to a log ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("codec", range(5), ids=("none", "gzip", "snappy", "lz4", "zstd"))
-async def test_writing_and_cleaning_in_turns(logs: SeveralLogs, codec: int) -> None:
+async def test_writing_and_cleaning_in_turns(logs: SeveralLogs) -> None:
     """LogCleanerParameterizedIntegrationTest.cleanerTest: the last values stay at their offsets, the log shrinks each time,
     a batch may exceed the buffers, and a deleted partition's checkpoint is removed.
     """
@@ -35,9 +32,9 @@ async def test_writing_and_cleaning_in_turns(logs: SeveralLogs, codec: int) -> N
     for turn in range(2):
         for index in range(300):
             if turn and not index:
-                last["large"] = logs.data(log, "large=" + "x" * 1500, codec=codec)
+                last["large"] = logs.data(log, "large=" + "x" * 1500, codec=4)
             key = f"k{index % 100}"
-            last[key] = logs.data(log, f"{key}=v{turn}-{index}", codec=codec)
+            last[key] = logs.data(log, f"{key}=v{turn}-{index}", codec=4)
         size = log.size
         await service.settled()
         assert log.size < size
@@ -52,17 +49,6 @@ async def test_writing_and_cleaning_in_turns(logs: SeveralLogs, codec: int) -> N
 
 
 # -- when it looks -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", [KAFKA, PROMPT])
-async def test_what_is_due_is_cleaned_and_the_checkpoint_written(logs: SeveralLogs, mode: str) -> None:
-    """The last record of each key stays, and the file says where the round ended."""
-    log = logs.filthy("t", 20)
-    service = await logs.start(mode=mode)
-    await service.settled()
-    assert [key for _, key in logs.values(log)] == ["k2", "k0", "k1"]
-    assert logs.checkpoints == {("t", 0): log.active.base_offset}
-    assert service.states.state(("t", 0)) == "none"
 
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
@@ -185,9 +171,6 @@ def test_settings_have_kafkas_defaults() -> None:
     settings = ServiceSettings().for_rounds(bytes(16))
     assert settings.map_max_entries == int(134_217_728 // 24 * 0.9)
     assert settings.io_buffer_bytes == 262_144
-    assert issubclass(CleaningAborted, Exception)
-    assert LogConfig().is_compacted is False
-    assert CleanerService.__doc__
 
 
 # -- what is told ------------------------------------------------------------------------------------------------------
@@ -297,24 +280,16 @@ async def test_a_log_that_is_overdue_but_held_counts_for_the_greatest_delay(logs
     assert service.status().max_compaction_delay_secs == 5
 
 
-async def test_the_summary_of_a_round_is_logged(logs: SeveralLogs, caplog: pytest.LogCaptureFixture) -> None:
-    """Kafka's figures, with the partition and the dirty section."""
-    logs.filthy("t", 20)
-    with caplog.at_level(logging.INFO):
-        service = await logs.start()
-        await service.settled()
-    assert any("t-0: cleaned by inline" in record.getMessage() for record in caplog.records)
-
-
 async def test_a_full_map_takes_several_rounds_in_mode_kafka(
     logs: SeveralLogs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each ends where the map was full, and is followed by the next at once."""
+    """Each ends where the map was full, is followed by the next at once, and has its line in the log."""
     log = logs.add("t", **ONCE)
     logs.fill(log, 40, keys=20)
     with caplog.at_level(logging.INFO):
         service = await logs.start(mode=KAFKA, dedupe_buffer_bytes=24 * 10, load_factor=0.9)
         await service.settled()
     assert len(logs.cleaned) > 2
-    assert any("offset map is full" in record.getMessage() for record in caplog.records)
+    for told in ("t-0: cleaned by inline", "offset map is full"):
+        assert told in caplog.text
     assert logs.checkpoints == {("t", 0): log.active.base_offset}

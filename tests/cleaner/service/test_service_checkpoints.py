@@ -115,16 +115,3 @@ async def test_a_stop_ends_a_round_and_loses_nothing(logs: SeveralLogs, held: He
     service = await logs.start()
     await service.settled()
     assert logs.is_clean(log)
-
-
-async def test_the_lost_checkpoint_of_a_crash_costs_a_round_only(logs: SeveralLogs) -> None:
-    """Cleaning the same range again changes nothing."""
-    log = logs.filthy("t", 20)
-    service = await logs.start()
-    await service.settled()
-    after = logs.values(log)
-    await logs.stop()
-    logs.write_checkpoints()
-    service = await logs.start()
-    await service.request(("t", 0))
-    assert logs.values(log) == after

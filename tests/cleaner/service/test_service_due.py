@@ -96,16 +96,6 @@ async def test_a_deadline_that_goes_by_while_all_threads_are_busy(logs: SeveralL
     await wait_until(lambda: logs.values(log) == [(1, "a")])
 
 
-async def test_kafka_keeps_what_was_written_last(logs: SeveralLogs) -> None:
-    """In mode kafka the cleaner never reaches the active segment without traffic."""
-    log = logs.add("t", max_compaction_lag_ms=HOUR_MS)
-    service = await logs.start(mode=KAFKA)
-    logs.write(log, "a=old | a=new")
-    logs.clock.advance_ms(100 * HOUR_MS)
-    await service.settled()
-    assert logs.values(log) == [(0, "a"), (1, "a")]
-
-
 # -- what expires ------------------------------------------------------------------------------------------------------
 
 
@@ -128,21 +118,6 @@ async def test_a_tombstone_goes_when_its_time_is_over(logs: SeveralLogs, mode: s
         await service.settled()
     assert ([key for _, key in logs.values(log)] == ["a", "b"]) is is_left
     assert logs.checkpoints["t", 0] == end
-
-
-async def test_markers_of_empty_transactions_go_without_traffic(logs: SeveralLogs) -> None:
-    """One round sets the marker's delete horizon, a later one removes it (mode prompt)."""
-    log = logs.add("t", "t1: a=1 | commit 1 | a=2", delete_retention_ms=HOUR_MS, **ONCE)
-    logs.data(log, "b=2", producer_id=1, producer_epoch=0, base_sequence=1)
-    log.roll()
-    service = await logs.start()
-    await service.settled()
-    before = log.size
-    logs.clock.advance_ms(HOUR_MS)
-    await service.settled()
-    assert log.size < before
-    assert [key for _, key in logs.values(log)] == ["a", "b"]
-    assert service.status().partitions[0].records_removed.get("marker") == 1
 
 
 # -- retention ---------------------------------------------------------------------------------------------------------

@@ -11,10 +11,19 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult, OutputSegment
 from diamant.cleaner.runners.contract import SwapOutput
 from diamant.cleaner.service.round_requests import RoundRequest, UnknownPartition
+from diamant.cleaner.service.service import CleanerService
 from diamant.storage.log.segment_removal import delete_oldest
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.service.several_logs import HOUR_MS, SeveralLogs
 from tests.waiting import wait_until
+
+
+async def under_way(logs: SeveralLogs, held: HeldRunner) -> CleanerService:
+    """A cleaner whose first round waits for the test."""
+    service = await logs.start(new_process_runner=lambda: held)
+    await wait_until(lambda: len(held.plans) == 1)
+    return service
+
 
 # -- requests ----------------------------------------------------------------------------------------------------------
 
@@ -49,8 +58,7 @@ async def test_a_request_for_a_log_that_is_not_compacted(logs: SeveralLogs) -> N
 async def test_a_request_waits_for_a_round_that_began_before_it(logs: SeveralLogs, held: HeldRunner) -> None:
     """The round that answers the request also cleans the records written since."""
     log = logs.filthy("t", 10)
-    service = await logs.start(new_process_runner=lambda: held)
-    await wait_until(lambda: len(held.plans) == 1)
+    service = await under_way(logs, held)
     logs.fill(log, 10)
     answer = service.request(("t", 0))
     held.go_on.set()
@@ -112,8 +120,7 @@ async def test_a_topic_deleted_while_it_is_cleaned(logs: SeveralLogs, held: Held
     """The round ends without effect. A new log of that name begins without a checkpoint, and is cleaned."""
     log = logs.filthy("t", 20)
     logs.write_checkpoints(t=1)
-    service = await logs.start(new_process_runner=lambda: held)
-    await wait_until(lambda: len(held.plans) == 1)
+    service = await under_way(logs, held)
     logs.delete(log)
     new = logs.filthy("t", 10)
     service.forget(new)
@@ -130,8 +137,7 @@ async def test_a_policy_without_compact_ends_the_round(logs: SeveralLogs, held: 
     """The log is unchanged; once the policy is compact again it is cleaned."""
     log = logs.filthy("t", 20)
     before = logs.values(log)
-    service = await logs.start(new_process_runner=lambda: held)
-    await wait_until(lambda: len(held.plans) == 1)
+    service = await under_way(logs, held)
     logs.change(log, cleanup_policy=frozenset({"delete"}))
     await wait_until(lambda: service.states.state(("t", 0)) == "none")
     await service.settled()
@@ -168,8 +174,7 @@ async def test_a_policy_without_compact_during_the_swaps(logs: SeveralLogs) -> N
 async def test_a_pause_waits_for_the_round_to_end(logs: SeveralLogs, held: HeldRunner) -> None:
     """No round begins during the pause; after it the log is cleaned."""
     logs.filthy("t", 20)
-    service = await logs.start(new_process_runner=lambda: held)
-    await wait_until(lambda: len(held.plans) == 1)
+    service = await under_way(logs, held)
     await service.abort_and_pause(("t", 0))
     assert service.states.state(("t", 0)) == "paused(1)"
     held.go_on.set()
@@ -182,8 +187,7 @@ async def test_a_pause_waits_for_the_round_to_end(logs: SeveralLogs, held: HeldR
 async def test_retention_removes_the_sources_of_a_round(logs: SeveralLogs, held: HeldRunner) -> None:
     """The round fails, or ends without the deleted segments. The log is not marked uncleanable, and the next round succeeds."""
     log = logs.filthy("t", 20)
-    service = await logs.start(new_process_runner=lambda: held)
-    await wait_until(lambda: len(held.plans) == 1)
+    service = await under_way(logs, held)
     delete_oldest(log, 2)
     held.go_on.set()
     await service.settled()
@@ -194,8 +198,7 @@ async def test_retention_removes_the_sources_of_a_round(logs: SeveralLogs, held:
 async def test_a_round_that_is_told_to_stop_is_no_failure(logs: SeveralLogs, held: HeldRunner) -> None:
     """An abort leaves the partition cleanable."""
     logs.filthy("t", 20)
-    service = await logs.start(new_process_runner=lambda: held)
-    await wait_until(lambda: len(held.plans) == 1)
+    service = await under_way(logs, held)
     answer = service.request(("t", 0))
     service.states.abort(("t", 0))
     held.go_on.set()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
-
 import pytest
 
-from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus, recopy_percent
+from diamant.cleaner.service.metrics import CleanerStatus, recopy_percent
 
 
 def test_before_the_first_scan_everything_is_zero() -> None:
@@ -18,21 +16,6 @@ def test_before_the_first_scan_everything_is_zero() -> None:
     lists = ("partitions", "in_progress", "finished")
     gauges = {name: getattr(status, name) for name in CleanerStatus.__slots__ if name not in lists}
     assert set(gauges.values()) == {0}
-
-
-def test_a_partition_that_was_never_cleaned() -> None:
-    """It has no time of a last round, no removed records, and no reason to be uncleanable."""
-    status = PartitionStatus("topic", 3)
-    assert (status.last_cleaned_ms, status.uncleanable_reason) == (None, None)
-    assert (status.records_removed, status.bytes_removed, status.rounds) == ({}, {}, {})
-
-
-def test_a_status_is_a_value() -> None:
-    """It cannot be changed, and two of the same fields are equal."""
-    status = PartitionStatus("topic", 0, dirty_ratio=0.5, rounds={"inline": 2})
-    assert status == PartitionStatus("topic", 0, dirty_ratio=0.5, rounds={"inline": 2})
-    with pytest.raises(FrozenInstanceError):
-        status.dirty_ratio = 1.0  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
