@@ -17,8 +17,7 @@ from diamant.cleaner.evidence.scan.scan import LogEnd, ScanReport, scan_director
 from diamant.cleaner.evidence.search import known_positives
 from diamant.cleaner.evidence.search.compiled_search import CompiledSearch
 from diamant.cleaner.evidence.search.file_census import FileCensus, Identity, declared, file_identity
-from diamant.cleaner.evidence.search.needles import Needles
-from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
+from diamant.cleaner.evidence.search.record_search import FileSearch
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import Record
@@ -26,24 +25,10 @@ from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from tests.builder import make_message, make_wrapper
 from tests.cleaner.evidence.scan.listed_env import ListedEnv
+from tests.cleaner.evidence.scan.test_scan import LOG, PERSON, TOPIC, moved, put, record, state, subject
 from tests.mutants import Mutant, put_in, returns
 
-TOPIC = ("users", 0)
-LOG = "users-0/00000000000000000000.log"
 ENV = RealEnv()
-
-
-def subject() -> Subject:
-    """A subject whose key is nowhere."""
-    return Subject(b"customer-42", frozenset({"users"}), Needles(b"s" * 32))
-
-
-def put(directory: Path, name: str, *parts: bytes | bytearray) -> Path:
-    """Write a file below the data directory."""
-    path = directory / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(parts))
-    return path
 
 
 def batch(count: int, codec: int = 0, size: int = 40, **options: Any) -> bytes:
@@ -57,10 +42,6 @@ def scanned(directory: Path, env: RealEnv = ENV, **options: Any) -> ScanReport:
     return scan_directory(env, str(directory), subject(), options.pop("ends", {}), **options)
 
 
-def state(report: ScanReport) -> str:
-    return report.state(TOPIC, 1 << 40, subject().key_digest.hex())
-
-
 def not_accounted(report: ScanReport) -> list[str]:
     """The unaccounted files of the directory, without the known positives, which may be missed with them."""
     return [one.file for one in report.unaccounted if not one.file.startswith(known_positives.TOPIC)]
@@ -69,11 +50,6 @@ def not_accounted(report: ScanReport) -> list[str]:
 def row_of(report: ScanReport, name: str) -> FileRow:
     (found,) = [row for row in report.rows if row.file == name]
     return found
-
-
-def moved(data: bytes, offset: int) -> bytes:
-    """The same batch at another offset."""
-    return offset.to_bytes(8, "big") + data[8:]
 
 
 def has_each(*_: object) -> bool:
@@ -238,19 +214,19 @@ def test_a_file_that_is_replaced_between_a_listing_and_a_look_is_not_missed(tmp_
 
 
 def test_a_segment_after_the_recorded_end_is_listed_as_such(tmp_path: Path) -> None:
-    """Such a segment is listed, claims nothing, and is not missing from the account."""
-    first = batch(1)
-    put(tmp_path, LOG, first, batch(1))
+    """Such a segment is listed, claims nothing, and is not missing from the account. Records behind the end do not count."""
+    first, more = batch(1), bytes(build_batch([record(b"customer-42", PERSON, 1)]))
+    put(tmp_path, LOG, first, more)
 
     def rolled(*_: object) -> None:
-        put(tmp_path, "users-0/00000000000000000002.log", batch(1))
+        put(tmp_path, "users-0/00000000000000000002.log", moved(more, 2))
 
-    written = {0: 2 * len(first), 2: len(batch(1))}
+    written = {0: len(first) + len(more), 2: len(more)}
     report = scanned(tmp_path, ends={TOPIC: LogEnd(1, 0, len(first), written.get, has_each)}, advance=rolled)
-    assert (report.unaccounted, state(report)) == ([], KEY_GONE)
-    assert row_of(report, LOG).beyond_end == len(batch(1))
+    assert (report.unaccounted, state(report), report.later) == ([], KEY_GONE, 1)
+    assert row_of(report, LOG).beyond_end == len(more)
     later = row_of(report, "users-0/00000000000000000002.log")
-    assert (later.size, later.beyond_end) == (0, len(batch(1)))
+    assert (later.size, later.beyond_end) == (0, len(more))
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".log.deleted"])

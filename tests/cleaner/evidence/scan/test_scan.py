@@ -206,13 +206,6 @@ def test_bytes_outside_of_records_are_inconclusive(tmp_path: Path) -> None:
     assert state(report) == INCONCLUSIVE
 
 
-def test_a_file_that_belongs_to_nobody_is_searched(tmp_path: Path) -> None:
-    """Files of no partition are searched, also in other directories."""
-    put(tmp_path, "notes.txt", PERSON)
-    put(tmp_path, "some/where/else", b"12345" + PERSON)
-    assert sorted(one.file for one in scan(tmp_path).astray) == ["notes.txt", "some/where/else"]
-
-
 @pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize(
     "spoil",
@@ -258,34 +251,6 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     report = scan(tmp_path)
     assert (state(report), [one.file for one in report.unreadable]) == (INCONCLUSIVE, ["users-0/pipe"])
     assert "regular file" in report.unreadable[0].reason
-
-
-def test_damage_in_another_topic_is_reported_and_no_more(tmp_path: Path) -> None:
-    """Damage in another topic does not affect the topics of the request."""
-    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
-    put(tmp_path, "other-0/00000000000000000000.log", b"garbage" * 10)
-    report = scan(tmp_path)
-    assert (state(report), len(report.unreadable)) == (KEY_GONE, 1)
-
-
-def has_each(*_: object) -> bool:
-    """Say that a log has every file with the name of one of its segments."""
-    return True
-
-
-def test_a_log_in_use_is_scanned_up_to_its_recorded_end(tmp_path: Path) -> None:
-    """Records appended later, and segments begun later, do not count."""
-    first = bytes(build_batch([record(b"a", b"b")]))
-    log = put(tmp_path, LOG, first, build_batch([record(b"customer-42", PERSON, 1)]))
-    written = {0: log.stat().st_size}
-
-    def rolled(*_: object) -> bool:
-        path = put(tmp_path, "users-0/00000000000000000002.log", build_batch([record(b"customer-42", PERSON, 2)]))
-        written[2] = path.stat().st_size
-        return True
-
-    report = scan(tmp_path, ends={TOPIC: LogEnd(1, 0, len(first), written.get, has_each)}, advance=rolled)
-    assert (state(report), report.later) == (KEY_GONE, 1)
 
 
 @pytest.mark.parametrize("name", ["00000000000000000009.log", "9.log", "0.log", "0000000000000000000000.log"])
@@ -454,7 +419,7 @@ def test_thousands_of_writes_behind_the_claim_are_no_obstacle(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_a_stray_copy_does_not_hide_behind_the_same_key_in_other_topics(tmp_path: Path, is_compiled: bool) -> None:
-    """A stray copy is found however many records of the key there are in other topics and in the copy."""
+    """A stray copy is found however many records of the key there are in other topics."""
     count = MAX_LISTED + 100
     put(tmp_path, LOG, build_batch([record(b"customer-42", None)]))
     others = [record(b"customer-42", b"v" * 30, offset) for offset in range(count)]
@@ -464,17 +429,6 @@ def test_a_stray_copy_does_not_hide_behind_the_same_key_in_other_topics(tmp_path
     assert state(report) == INCONCLUSIVE
     assert [(one.file, one.offset) for one in report.in_the_way] == [("backup/00000000000000000000.log", 3)]
     assert report.reasons(TOPIC, END)[0]["file"] == "backup/00000000000000000000.log"
-    tombstones = [record(b"customer-42", None, offset) for offset in range(count)]
-    put(
-        tmp_path,
-        "backup/00000000000000000000.log",
-        build_batch(tombstones),
-        build_batch([record(b"customer-42", b"short", count)]),
-    )
-    assert state(scan(tmp_path, is_compiled=is_compiled)) == INCONCLUSIVE
-    put(tmp_path, "backup/00000000000000000000.log", build_batch(tombstones))
-    report = scan(tmp_path, is_compiled=is_compiled)
-    assert (state(report), report.in_the_way, report.astray[0].has_value) == (VALUES_GONE, [], False)
 
 
 def test_a_stray_value_that_equals_its_key_is_no_tombstone(tmp_path: Path) -> None:
@@ -645,17 +599,6 @@ def test_bytes_of_the_key_do_not_hide_those_of_a_value(tmp_path: Path) -> None:
     assert len({one for one in digests if one[0] == "z-stray-file"}) == 2
 
 
-def test_the_lowest_of_very_many_records_decides(tmp_path: Path) -> None:
-    """The lowest offset is kept wherever it is in the file: unused files may have records in any order."""
-    count = MAX_LISTED + 10
-    put(tmp_path, LOG, build_batch([record(b"customer-42", None, offset) for offset in range(50, 50 + count)]))
-    report = scan(tmp_path)
-    assert state(report, end=50) == KEY_GONE
-    late = build_batch([record(b"customer-42", None, offset) for offset in range(50, 50 + count)])
-    put(tmp_path, LOG, late, build_batch([record(b"customer-42", None, 7)]))
-    assert 7 in {one.offset for one in scan(tmp_path).findings}
-
-
 def test_a_partition_that_is_not_there_is_not_gone(tmp_path: Path) -> None:
     """A partition without a file is reported as missing, not as clean."""
     put(tmp_path, "others-0/00000000000000000000.log", build_batch([record(b"a", b"b")]))
@@ -680,18 +623,6 @@ def test_a_file_of_nobody_that_cannot_be_read_is_never_clean(tmp_path: Path) -> 
     report = scan_directory(Locked(), str(tmp_path), subject(), {})
     assert state(report) == INCONCLUSIVE
     assert "Permission denied" in report.reasons(TOPIC, END)[0]["reason"]
-
-
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_a_segment_of_nobody_may_be_of_anybody(tmp_path: Path, is_compiled: bool) -> None:
-    """A stray copy in the data directory is searched, compressed or not; its findings are astray."""
-    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
-    others = [record(b"k-%d" % number, b"x" * 50, number) for number in range(20)]
-    hidden = build_batch([*others, record(b"customer-42", b"short", 20)], codec=4)
-    put(tmp_path, "copies/users/00000000000000000000.log", hidden)
-    report = scan(tmp_path, is_compiled=is_compiled)
-    assert [(one.what, one.file) for one in report.astray] == [(SAME_KEY, "copies/users/00000000000000000000.log")]
-    assert report.elsewhere == []
 
 
 def test_a_copy_within_the_partition_is_read_to_its_end(tmp_path: Path) -> None:
@@ -752,16 +683,3 @@ def test_what_groups_and_producers_leave_is_looked_through(tmp_path: Path, is_co
     put(tmp_path, "others-0/00000000000000000001.snapshot", b"\0" * 6 + PERSON)
     report = scan(tmp_path, is_compiled=is_compiled)
     assert (state(report), {one.what for one in report.elsewhere}) == (KEY_GONE, {SAME_BYTES, RAW})
-
-
-def test_a_file_of_two_names_is_looked_at_under_both(tmp_path: Path) -> None:
-    """A hard link in a directory named like another topic's partition does not hide the file from this topic."""
-    batch = build_batch([record(b"customer-42", PERSON)])
-    log = put(tmp_path, LOG, batch)
-    for directory in ("backup-1", "zzz-1"):
-        copy = tmp_path / directory / log.name
-        copy.parent.mkdir()
-        copy.hardlink_to(log)
-    report = scan(tmp_path)
-    assert state(report) == VALUES_PRESENT
-    assert sorted(one.what for one in report.findings) == [SAME_KEY, SAME_KEY, VALUE]

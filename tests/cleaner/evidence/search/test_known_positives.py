@@ -213,24 +213,6 @@ def test_a_blind_scan_says_so(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["orders-0", "users-0"]
 
 
-def test_a_compiled_search_that_is_blind_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compiled search that calls everything clean is caught, although the plain one sees."""
-
-    def all_clean(real: Any) -> Any:
-        def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> tuple[int, int]:
-            found: tuple[int, int] = real(data, unpacked, rows, count, *others)
-            for row in range(count):
-                rows[compiled_search.fields.STEP, row] = search.CLEAN
-            return found
-
-        return rows
-
-    put_in(monkeypatch, Mutant(compiled_search, "search_rows", all_clean))
-    report = scanned(tmp_path, subject(), is_compiled=True)
-    assert (state(report, subject()), report.seen < PLANTED) == (INCONCLUSIVE, True)
-    assert scanned(tmp_path, subject(), is_compiled=False).seen == PLANTED
-
-
 class NotAll(RealEnv):
     """The operating system with a full disk: below a directory it accepts only some new files."""
 
