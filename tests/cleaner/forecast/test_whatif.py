@@ -319,22 +319,6 @@ def test_tombstones_go_when_their_time_is_over() -> None:
     assert kafka.waits_for == (WAITS_FOR_APPEND, WAITS_FOR_ROUND)
 
 
-def test_markers_of_aborted_transactions_go_in_three_rounds() -> None:
-    """The data are removed at once, then the marker gets its horizon, then it is removed; mode prompt needs no append."""
-    history = History().add("t1: a=1 | abort 1 | b=1 | roll")
-    # Another batch of the producer, or the first one would be kept for its sequence, without records.
-    history.add("t1: c=1 | commit 1")
-    env = written(history)
-    now_ms = env.clock.now_ms()
-    tried = scenario(PROMPT, delete_retention_ms=HOUR_MS, segment_ms=1000 * DAY_MS)
-    told = forecast(states_of(env, now_ms), tried, now_ms + DAY_MS)
-    assert [(event.because, event.at_ms - now_ms, dict(event.removed)) for event in told.events] == [
-        (BY_RATIO, 0, {"aborted": 1}),
-        (BY_HORIZON, 0, {}),
-        (BY_HORIZON, HOUR_MS, {"marker": 1}),
-    ]
-
-
 # -- what is told ------------------------------------------------------------------------------------------------------
 
 
@@ -559,20 +543,11 @@ def test_segments_as_if_settings_had_been_in_force(layout: dict[str, Any], seed:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("mode", [KAFKA, PROMPT])
-def test_a_forecast_with_other_segments(layout: dict[str, Any], mode: str) -> None:
+def test_a_forecast_with_other_segments(layout: dict[str, Any]) -> None:
     """The forecast equals that of a log written with these settings."""
     there = appended(5, **layout)
     elsewhere = appended(5)
     now_ms = there.now_ms + HOUR_MS
-    told = forecast(topic_states(elsewhere, now_ms), scenario(mode, is_laid_out_anew=True, **layout))
-    expected = forecast(topic_states(there, now_ms), scenario(mode, **layout))
+    told = forecast(topic_states(elsewhere, now_ms), scenario(is_laid_out_anew=True, **layout))
     assert told.events
-    if mode == KAFKA:
-        assert told == expected
-        return
-    # When the first batch of a segment was appended is taken from its timestamp; the files of `there` know a bit better.
-    assert told.after == expected.after
-    for one, other in zip(told.events, expected.events, strict=True):
-        assert replace(one, at_ms=0) == replace(other, at_ms=0)
-        assert abs(one.at_ms - other.at_ms) < HOUR_MS
+    assert told == forecast(topic_states(there, now_ms), scenario(**layout))

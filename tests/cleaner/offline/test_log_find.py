@@ -148,24 +148,6 @@ def test_headers_are_searched() -> None:
     assert match.places == ("header trace", "header needle", r"header '\udcff\n'")
 
 
-def test_a_match_says_where_it_is() -> None:
-    """A match has segment file and batch position, for use with a dump."""
-    history = History().add("a=1 | roll | b=1")
-    size = len(history.segments[1])
-    history.batch("c=1")
-    [match] = find(history, Query(key=b"c"))[0]
-    assert (match.segment, match.position, match.offset) == (f"/data/t-0/{1:020d}.log", size, 2)
-
-
-@pytest.mark.parametrize("codec", range(5))
-def test_keys_are_found_through_every_codec(codec: int) -> None:
-    """Compressed batches are searched decompressed."""
-    history = History()
-    history.batch("other=1", "wanted=1", codec=codec)
-    history.batch("other=1", codec=codec)
-    assert [match.offset for match in find(history, Query(key=b"wanted"))[0]] == [1]
-
-
 def test_a_damaged_batch_is_reported_once_and_the_search_goes_on() -> None:
     """Damage is reported once, also if the search takes several passes."""
     history = History().add("k=1 | k=1 broken=1")

@@ -86,14 +86,6 @@ def segment_ends(history: History) -> list[int]:
     return [*ends, *history.segments]
 
 
-def test_an_aborted_record_supersedes_nothing() -> None:
-    """Records of aborted and open transactions supersede nothing; a committed one does."""
-    history = History()
-    history.add("aborted=1 open=1 committed=1 | t1: aborted=2 | t2: open=2 | t3: committed=2 | abort 1 | commit 3")
-    found = partition_stats(written(history), "/data")
-    assert (found.live, found.superseded, found.aborted, found.undecided) == (3, 1, 1, 1)
-
-
 def test_an_abort_that_no_index_knows_is_a_problem() -> None:
     """Without the index entry, a consumer of committed data would get the aborted records."""
     history = History().add("t1: k=1 | abort 1")
@@ -116,22 +108,6 @@ def test_the_dirty_ratio_is_the_cleaners() -> None:
     found = partition_stats(env, "/data")
     assert found.dirty_ratio == pytest.approx(2 / 3)
     assert (found.first_dirty_offset, found.last_cleaned_ms) == (1, 12_345)
-
-
-def test_an_open_transaction_holds_the_cleanable_part_back() -> None:
-    """Nothing is cleanable from the segment with its first record on."""
-    history = History().add("k=1 | roll | t1: k=1 | roll | k=1")
-    env = written(history)
-    write_offset_checkpoint(env, "/data/cleaner-offset-checkpoint", {("t", 0): 1})
-    assert partition_stats(env, "/data").dirty_ratio == 0.0
-
-
-def test_a_checkpoint_beyond_the_log_counts_for_nothing() -> None:
-    """As in the cleaner, the whole log is dirty then."""
-    history = History().add("k=1 | roll")
-    env = written(history)
-    write_offset_checkpoint(env, "/data/cleaner-offset-checkpoint", {("t", 0): 99})
-    assert partition_stats(env, "/data").dirty_ratio == 1.0
 
 
 def test_a_wrong_checksum_is_a_problem_and_not_counted() -> None:
@@ -162,29 +138,14 @@ def test_a_batch_that_is_too_large_ends_its_segment(tmp_path: Path) -> None:
     assert f"at most {MAX_BATCH_BYTES} are read" in problem.reason
 
 
-def test_a_damaged_record_with_a_right_checksum_is_a_problem() -> None:
-    """No record of its batch is counted."""
-    history = History()
-    history.batch("k=1", "k=2")
-    good = bytes(history.segments[0])
-    history.segments[0] = with_payload(good, good[61:-1])
-    found = partition_stats(written(history), "/data")
-    assert found.records == 0
-    assert "records of the batch" in found.problems[0].reason
-
-
-def test_offsets_out_of_order_are_a_problem() -> None:
-    """A batch must begin above the one before, and not below its segment's base."""
-    history = History()
-    history.batch("k=1")
-    history.segments[0] += bytes(history.segments[0])
-    [problem] = partition_stats(written(history), "/data").problems
-    assert "base offset is 0, expected one above 0" in problem.reason
+BATCH = bytes(make_batch("k=1"))
 
 
 @pytest.mark.parametrize(
     ("suffix", "data", "reason"),
     [
+        ("log", with_payload(BATCH, BATCH[61:-1]), "records of the batch"),
+        ("log", BATCH + BATCH, "base offset is 0, expected one above 0"),
         ("index", b"\0\0\0\1\0\0\0\2\0", "multiple of 8"),
         ("index", b"\0\0\0\2\0\0\0\2\0\0\0\1\0\0\0\3", "to ascend"),
         ("index", b"\0\0\0\2\0\1\0\0", "the segment has"),
@@ -193,8 +154,8 @@ def test_offsets_out_of_order_are_a_problem() -> None:
         ("log.swap", b"", "interrupted cleaning"),
     ],
 )
-def test_a_bad_index_is_a_problem(suffix: str, data: bytes, reason: str) -> None:
-    """Faulty indexes, and files left by an interrupted cleaning, are problems."""
+def test_a_bad_file_is_a_problem(suffix: str, data: bytes, reason: str) -> None:
+    """Records that do not parse, offsets that do not ascend, faulty indexes, and files left by an interrupted cleaning."""
     history = History()
     history.batch("k=1")
     env = written(history)

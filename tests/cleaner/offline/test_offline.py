@@ -45,24 +45,17 @@ def clean(log: CleanerLog, *, mode: str = KAFKA, max_keys: int = 1000, **fields:
 
 
 def test_a_dirty_log_is_cleaned_and_closed() -> None:
-    """The checkpoint is updated, old files are removed at once, and a start needs no recovery."""
+    """Its checkpoint is updated beside those of others, old files are removed at once, and a start needs no recovery."""
     log = closed_log("ab", "ac")
+    write_offset_checkpoint(log.env, CLEANER, {("other", 3): 9})
     report = clean(log)
     assert report.is_cleaned
     assert report.result is not None
     assert (report.range.first_dirty_offset, report.result.end_offset) == (0, 4)
     assert report.bytes_after < report.bytes_before
-    assert read_offset_checkpoint(log.env, CLEANER) == {KEY: 4}
+    assert read_offset_checkpoint(log.env, CLEANER) == {("other", 3): 9, KEY: 4}
     assert log.keys() == ["b", "a", "c"]
     assert [name for name in log.files() if name.endswith((".deleted", ".cleaned", ".swap"))] == []
-
-
-def test_other_partitions_checkpoints_stay() -> None:
-    """The checkpoint file keeps the entries of other partitions."""
-    log = closed_log("ab", "ac")
-    write_offset_checkpoint(log.env, CLEANER, {("other", 3): 9})
-    clean(log)
-    assert read_offset_checkpoint(log.env, CLEANER) == {("other", 3): 9, KEY: 4}
 
 
 def test_a_log_that_is_not_due_is_left_alone() -> None:

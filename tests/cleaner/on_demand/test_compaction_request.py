@@ -111,58 +111,6 @@ async def test_a_clean_log_needs_no_round(logs: SeveralLogs, mode: str) -> None:
     assert len(empty.segments) == 1
 
 
-async def test_as_many_rounds_as_kafkas_map_makes_needful(logs: SeveralLogs) -> None:
-    """In mode kafka a round ends where its map is full; the call continues until all is clean."""
-    log = logs.add("t")
-    for turn in range(3):
-        for index in range(40):
-            logs.data(log, f"k{index}=v{turn}")
-    made = await compactor(logs, mode=KAFKA, dedupe_buffer_bytes=24 * 30, load_factor=1.0)
-    report = await compact(made, log)
-    assert report.rounds > 1
-    assert len(keys(logs, log)) == len(set(keys(logs, log))) == 40
-    assert report.removed == {"superseded": 80}
-    assert report.cleaned_to_offset == report.asked_offset == 120
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_what_is_written_later_is_not_waited_for(logs: SeveralLogs, held: HeldRunner, mode: str) -> None:
-    """Records appended during the round stay as they are, and the call ends."""
-    log = logs.add("t", "a=1 | a=2")
-    _, call = await begun(logs, held, log, mode=mode)
-    logs.write(log, "a=3 | a=4")
-    held.go_on.set()
-    report = await call
-    assert report.is_clean
-    assert report.asked_offset == 2
-    assert [offset for offset, _ in logs.values(log)] == [1, 2, 3]
-    assert report.records_after == 1
-
-
-async def test_both_policies_and_a_moved_log_start(logs: SeveralLogs) -> None:
-    """compact,delete is compacted; mode prompt removes records below the log start, with their own reason."""
-    log = logs.add("t", cleanup_policy=frozenset({"compact", "delete"}))
-    for index in range(6):
-        logs.data(log, f"k{index}=v")
-    log.delete_records(2)
-    made = await compactor(logs)
-    report = await compact(made, log)
-    assert report.removed == {"below_log_start": 2}
-    assert keys(logs, log) == ["k2", "k3", "k4", "k5"]
-    assert report.kept == {"live": 4, "tombstone": 0, "marker": 0}
-
-
-async def test_aborted_data_and_its_marker(logs: SeveralLogs) -> None:
-    """Data of an aborted transaction are removed at once with their own reason; the marker stays for its time."""
-    log = logs.add("t", "a=1 | t7: a=2 b=2 | abort 7")
-    logs.data(log, "c=1", producer_id=7, producer_epoch=0, base_sequence=2)
-    report = await compact(await compactor(logs), log)
-    assert report.removed == {"aborted": 2}
-    assert report.kept == {"live": 2, "tombstone": 0, "marker": 1}
-    assert (report.records_before, report.records_after) == (4, 2), "a marker is no record"
-    assert (report.markers_before, report.markers_after) == (1, 1)
-
-
 @pytest.mark.parametrize("mode", MODES)
 async def test_markers_are_counted_apart_from_records(logs: SeveralLogs, mode: str) -> None:
     """Markers that stay, that expire, that are below the log start, or that are held back have counts of their own."""
@@ -191,17 +139,6 @@ async def test_markers_are_counted_apart_from_records(logs: SeveralLogs, mode: s
     assert report.records_before == report.records_after + sum(report.removed.values()) - removed_markers
     if mode == PROMPT:
         assert report.removed == {"below_log_start": 2, "marker": 4}
-
-
-async def test_a_forced_call_shares_its_round_with_others(logs: SeveralLogs) -> None:
-    """A forced round serves all calls for the partition, and the other caller's report shows its result, too."""
-    log = logs.add("t", "a=1 | a=2", min_compaction_lag_ms=HOUR_MS)
-    made = await compactor(logs, mode=KAFKA)
-    plain, forced = await asyncio.gather(compact(made, log), compact(made, log, is_forced=True))
-    assert forced.is_clean
-    assert forced.removed == {"superseded": 1}
-    assert plain.error is None
-    assert keys(logs, log) == ["a"]
 
 
 # -- what holds back ---------------------------------------------------------------------------------------------------
@@ -315,16 +252,6 @@ async def test_waiting_for_a_horizon_ends_with_the_topic(logs: SeveralLogs) -> N
 # -- several calls -----------------------------------------------------------------------------------------------------
 
 
-async def test_calls_at_the_same_time_share_a_round(logs: SeveralLogs) -> None:
-    """Fifty calls, one round, fifty equal reports."""
-    log = logs.filthy("t", 20)
-    made = await compactor(logs)
-    reports = await asyncio.gather(*[compact(made, log) for _ in range(50)])
-    assert logs.cleaned == ["t"]
-    assert {report.rounds for report in reports} == {1}
-    assert len({tuple(report.removed.items()) for report in reports}) == 1
-
-
 async def test_a_call_joins_the_round_under_way_if_that_is_enough(logs: SeveralLogs, held: HeldRunner) -> None:
     """A running round that covers everything requested is waited for, counted, and not repeated."""
     log = logs.filthy("t", 20)
@@ -383,43 +310,16 @@ async def test_a_log_that_is_not_compacted(logs: SeveralLogs) -> None:
     assert len(log.segments) == 1
 
 
-async def test_a_topic_deleted_during_the_round(logs: SeveralLogs, held: HeldRunner) -> None:
-    """The call ends when the topic is deleted during its round."""
+@pytest.mark.parametrize("code", [DELETED, STOPPING])
+async def test_a_topic_that_is_deleted_and_a_cleaner_that_stops(logs: SeveralLogs, held: HeldRunner, code: str) -> None:
+    """Either ends the calls whose round is under way, and refuses later ones."""
     log = logs.filthy("t", 20)
     made, call = await begun(logs, held, log)
-    logs.delete(log)
-    report = await call
-    assert report.error_code == DELETED
-    assert report.error == "t-0 was deleted"
-    assert (await compact(made, log)).error_code == DELETED
-
-
-async def test_a_cleaner_that_stops(logs: SeveralLogs, held: HeldRunner) -> None:
-    """A stopping cleaner ends present calls and refuses later ones."""
-    log = logs.filthy("t", 20)
-    made, call = await begun(logs, held, log)
-    await logs.stop()
-    assert (await call).error_code == STOPPING
-    assert (await compact(made, log)).error_code == STOPPING
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_disk_that_is_full(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    """The failed round ends the call with its reason; once there is room the next call succeeds, in both modes."""
-    from diamant.cleaner.engines import plain_round
-
-    log = logs.filthy("t", 20)
-    made = await compactor(logs, mode=mode)
-    with monkeypatch.context() as patched:
-
-        def fails(*_arguments: object, **_options: object) -> None:
-            raise OSError(28, "No space left on device")
-
-        patched.setattr(plain_round, "clean", fails)
-        report = await compact(made, log)
-    assert report.error_code == UNCLEANABLE
-    assert "No space left on device" in (report.error or "")
-    assert (await compact(made, log)).is_clean
+    if code == DELETED:
+        logs.delete(log)
+    else:
+        await logs.stop()
+    assert (await call).error_code == (await compact(made, log)).error_code == code
 
 
 async def test_a_corrupt_segment_is_worked_around_and_told(logs: SeveralLogs) -> None:
@@ -439,20 +339,6 @@ async def test_a_corrupt_segment_is_worked_around_and_told(logs: SeveralLogs) ->
         assert report.error_code == code, report.error
         assert "CRC" in (report.error or "")
         await logs.stop()
-
-
-async def test_a_paused_partition_is_compacted_when_it_is_resumed(logs: SeveralLogs) -> None:
-    """The call waits until the partition is resumed."""
-    log = logs.filthy("t", 20)
-    made = await compactor(logs)
-    assert logs.service is not None
-    await logs.service.abort_and_pause(PART)
-    call = asyncio.ensure_future(compact(made, log))
-    for _ in range(50):
-        await asyncio.sleep(0)
-    assert not call.done()
-    logs.service.resume(PART)
-    assert (await call).is_clean
 
 
 class Overtaken(LogCounts):

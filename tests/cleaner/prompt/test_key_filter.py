@@ -149,13 +149,6 @@ def test_the_filter_hardly_ever_knows_another_key() -> None:
         assert keys.may_have_any(array("Q", [*others[:1000], value]))
 
 
-def test_a_filter_of_no_keys_has_none() -> None:
-    """The filter of an empty segment matches nothing."""
-    keys = KeyFilter.of(hashes([]))
-    assert not keys.may_have_any(hashes([0, 1, 2**64 - 1]))
-    assert KeyFilter(bytes(keys.data), 0).key_count == 0
-
-
 @pytest.mark.parametrize(
     ("data", "count"), [(b"", 0), (bytes(8), 1), (bytes(16), 0), (bytes(13), 1), (b"\2\0\0\0" * 4, 1)]
 )
@@ -182,16 +175,6 @@ def test_segments_that_no_dirty_key_touches_stay_as_they_are() -> None:
     assert clean_leaving_alone(log) == {0, 7}
     assert log.segment_files() == before
     assert len(log.keys()) == 21
-
-
-def test_a_touched_segment_is_rewritten() -> None:
-    """One dirty key in the segment is enough."""
-    log = three_segments()
-    log.write("a3=new | roll")
-    assert clean_leaving_alone(log) == {7}
-    assert log.keys() == [f"a{number}" for number in range(7) if number != 3] + [
-        f"{name}{number}" for name in "bc" for number in range(7)
-    ] + ["a3"]
 
 
 def test_small_segments_are_still_merged() -> None:

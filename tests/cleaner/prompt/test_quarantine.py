@@ -103,25 +103,6 @@ def test_the_segments_before_and_after_are_cleaned() -> None:
     assert [one.base_offset for one in damaged.quarantine.segments] == [3]
 
 
-def test_its_own_keys_supersede_nothing_and_its_own_records_stay() -> None:
-    """The keys in the corrupt segment are unknown, so they are not mapped."""
-    log = segments_of(("a",), ("a",), ("z",), ("a",))
-    damaged = Damaged(log, 1)
-    damaged.round()
-    assert damaged.with_content().keys() == ["a", "z", "a"]
-    log = segments_of(("a",), ("a",), ("z",))
-    damaged = Damaged(log, 1)
-    damaged.round()
-    assert damaged.with_content().keys() == ["a", "a", "z"]
-
-
-@pytest.mark.parametrize("base_offset", [0, 1, 2])
-def test_it_may_be_the_first_the_middle_or_the_last(base_offset: int) -> None:
-    """The round ends where it would without the corruption."""
-    log = segments_of(("a",), ("b",), ("c",))
-    assert Damaged(log, base_offset).round().end_offset == 3
-
-
 def test_several_may_be_corrupt() -> None:
     """Several corrupt segments are found by consecutive rounds."""
     log = segments_of(("a",), ("b",), ("a",), ("b",), ("a", "b"))

@@ -145,23 +145,6 @@ def test_a_damaged_batch_is_an_error() -> None:
 # -- rounds for horizons ---------------------------------------------------------------------------------------------
 
 
-def test_a_tombstone_on_a_quiet_log_goes_at_its_horizon() -> None:
-    """It needs no append, and no round starts before or after it."""
-    watched = Watched(CleanerLog("a | a= b | roll", delete_retention_ms=DAY_MS))
-    log = watched.log
-    assert watched.due_ms() is None
-    watched.clean()
-    assert watched.due_ms() == START_MS + DAY_MS
-    log.now_ms = START_MS + DAY_MS - 1
-    watched.clean_for_horizons()
-    assert log.keys() == ["a", "b"]
-    log.now_ms += 1
-    assert watched.due_ms() == log.now_ms
-    watched.clean_for_horizons()
-    assert log.keys() == ["b"]
-    assert watched.due_ms() is None
-
-
 def test_markers_go_without_traffic() -> None:
     """One round sets the horizon at once, and another removes the marker when it is over."""
     watched = Watched(CleanerLog("t1: a | abort 1 | t1: b | commit 1 | b | roll", delete_retention_ms=DAY_MS))
