@@ -265,19 +265,6 @@ async def test_a_partition_deleted_and_made_anew_meanwhile(
     assert log.write_failure is None
 
 
-async def test_a_log_can_be_read_in_every_turn_of_the_loop(
-    log: Log, runner: Watched, blocking: ThreadPoolExecutor
-) -> None:
-    """Segments are found by their names in memory, even if the worker has already renamed them."""
-    before = latest(log)
-    round_ = asyncio.create_task(clean(log, runner, blocking))
-    while not round_.done():
-        assert latest(log) == before
-        await asyncio.sleep(0)
-    await round_
-    assert runner.steps >= 2
-
-
 async def test_a_task_that_is_cancelled_leaves_nothing_half_done(
     log: Log, runner: Watched, blocking: ThreadPoolExecutor
 ) -> None:

@@ -27,13 +27,10 @@ from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import WORKER_PROGRAM, ProcessRunner, memory_limit_bytes
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
-from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
-from diamant.storage.log.segment_removal import delete_oldest
 from tests.cleaner.runners.test_runner import (
     START_MS,
     Swapper,
-    damage,
     latest,
     leftovers,
     load,
@@ -99,10 +96,13 @@ def kill(runner: ProcessRunner) -> None:
 
 
 async def test_the_result_is_that_of_the_inline_runner(log: Log, runner: ProcessRunner, tmp_path: Path) -> None:
-    """The files are equal byte for byte, and the result except times and the runner's name. One worker runs several rounds."""
+    """The files are equal byte for byte, and the result except times and the runner's name. One worker, started early, runs
+    several rounds.
+    """
     other = make_log(tmp_path / "other")
     inline = InlineRunner(other.env)
-    pids = set()
+    await runner.warm_up()
+    pids = {runner.worker_pid}
     for _ in range(2):
         log.roll()
         other.roll()
@@ -260,20 +260,6 @@ async def test_a_worker_that_does_not_hear_is_killed(log: Log) -> None:
     await runner.close()
 
 
-async def test_an_output_that_cannot_be_swapped_ends_the_round(log: Log, runner: ProcessRunner) -> None:
-    """The error of `on_output` is that of the round, and no later output is swapped."""
-    calls = []
-
-    async def on_output(output: OutputSegment) -> None:
-        calls.append(output)
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(OSError, match="No space left"):
-        await runner.run(plan_of(log), on_output=on_output)
-    assert len(calls) == 1
-    assert not leftovers(log)
-
-
 @pytest.mark.slow
 @LINUX
 async def test_a_round_over_its_memory_limit_says_so(log: Log) -> None:
@@ -303,17 +289,8 @@ def test_the_memory_limit_follows_the_plan(log: Log) -> None:
     assert memory_limit_bytes(replace(prompt, mode=KAFKA, map_max_entries=10), 5) == 485
 
 
-async def test_errors_come_over_as_they_are(log: Log, runner: ProcessRunner) -> None:
-    """Corrupt batches and missing files raise the same exceptions as in a thread."""
-    path = damage(log, 3)
-    with pytest.raises(CorruptLog, match=path.name) as caught:
-        await runner.run(plan_of(log), on_output=Swapper(log))
-    assert caught.value.path == str(path)
-    damage(log, 3)
-    plan = plan_of(log)
-    delete_oldest(log, 2)
-    with pytest.raises(FileNotFoundError, match=r"00000000000000000000\.log"):
-        await runner.run(plan, on_output=Swapper(log))
+async def test_another_error_in_a_worker_is_told_of(log: Log, runner: ProcessRunner) -> None:
+    """As a failure of the worker."""
     with pytest.raises(RunnerFailed, match="the worker failed"):
         await runner.run(replace(plan_of(log), delete_retention_ms="all"), on_output=Swapper(log))  # type: ignore[arg-type]
     assert not leftovers(log)
@@ -445,16 +422,3 @@ async def test_a_worker_that_cannot_begin_is_told_of(log: Log, tmp_path: Path) -
     mark.unlink()
     await runner.run(plan_of(log), on_output=Swapper(log))
     await runner.close()
-
-
-@pytest.mark.slow
-async def test_a_warm_worker_gives_the_same_bytes(log: Log, runner: ProcessRunner, tmp_path: Path) -> None:
-    """The worker that was started early runs the round; its files equal those of the plain engine."""
-    other = make_log(tmp_path / "other")
-    await runner.warm_up()
-    pid = runner.worker_pid
-    await InlineRunner(other.env).run(plan_of(other), on_output=Swapper(other))
-    result = await runner.run(plan_of(log), on_output=Swapper(log))
-    assert (result.runner, runner.worker_pid) == ("process", pid)
-    assert pid is not None
-    assert segment_files(log) == segment_files(other)

@@ -1,4 +1,4 @@
-"""Rounds in a thread of the broker."""
+"""Rounds in a thread of the broker, and what a worker process has in common with it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import pytest
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.planning import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputSegment
-from diamant.cleaner.runners.contract import remove_cleaned_files
+from diamant.cleaner.runners.contract import Runner, remove_cleaned_files
 from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.runners.process import ProcessRunner
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch, iter_records
@@ -124,6 +125,14 @@ async def runner(log: Log) -> AsyncIterator[InlineRunner]:
     await runner.close()
 
 
+@pytest.fixture(params=[InlineRunner, ProcessRunner])
+async def any_runner(request: pytest.FixtureRequest, log: Log) -> AsyncIterator[Runner]:
+    """A runner of each kind."""
+    runner: Runner = request.param(log.env)
+    yield runner
+    await runner.close()
+
+
 async def test_a_round_swaps_each_output_and_tells_what_it_did(log: Log, runner: InlineRunner) -> None:
     """Outputs are swapped one at a time while the round continues; every key keeps its newest value."""
     before = latest(log)
@@ -181,7 +190,7 @@ async def test_cancelling_returns_when_the_thread_has_ended(log: Log, runner: In
     assert not leftovers(log)
 
 
-async def test_an_output_that_cannot_be_swapped_ends_the_round(log: Log, runner: InlineRunner) -> None:
+async def test_an_output_that_cannot_be_swapped_ends_the_round(log: Log, any_runner: Runner) -> None:
     """The error of `on_output` is that of the round; a later output must not be swapped without the earlier one."""
     calls = []
 
@@ -190,25 +199,22 @@ async def test_an_output_that_cannot_be_swapped_ends_the_round(log: Log, runner:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        await runner.run(plan_of(log), on_output=on_output)
+        await any_runner.run(plan_of(log), on_output=on_output)
     assert len(calls) == 1
     assert not leftovers(log)
 
 
-async def test_corruption_is_told_with_its_place(log: Log, runner: InlineRunner) -> None:
-    """A batch with a wrong byte ends the round with the path and position, and changes nothing."""
+async def test_corruption_is_told_with_its_place(log: Log, any_runner: Runner) -> None:
+    """A batch with a wrong byte ends the round with the path, and changes nothing; so does a source that retention removed."""
     path = damage(log, 3)
-    with pytest.raises(CorruptLog, match=path.name):
-        await runner.run(plan_of(log), on_output=Swapper(log))
-    assert not leftovers(log)
-
-
-async def test_a_source_that_retention_removed(log: Log, runner: InlineRunner) -> None:
-    """The plan names a file that is gone."""
+    with pytest.raises(CorruptLog, match=path.name) as caught:
+        await any_runner.run(plan_of(log), on_output=Swapper(log))
+    assert caught.value.path == str(path)
+    damage(log, 3)
     plan = plan_of(log)
     delete_oldest(log, 2)
-    with pytest.raises(FileNotFoundError):
-        await runner.run(plan, on_output=Swapper(log))
+    with pytest.raises(FileNotFoundError, match=r"00000000000000000000\.log"):
+        await any_runner.run(plan, on_output=Swapper(log))
     assert not leftovers(log)
 
 

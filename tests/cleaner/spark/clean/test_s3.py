@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +11,8 @@ import pytest
 
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.runners.inline import InlineRunner
-from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.clean.in_session import session_engine
-from diamant.cleaner.spark.clean.staging import Swept, new_place, read_notes, sweep
+from diamant.cleaner.spark.clean.staging import new_place
 from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.settings import SparkSettings
@@ -24,7 +22,6 @@ from diamant.cleaner.spark.source.data_source import read_log
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 from tests.cleaner.runners.test_runner import Swapper, leftovers, make_log, plan_of, segment_files
-from tests.cleaner.spark.fake_driver import MISCHIEF
 from tests.cleaner.spark.object_store import SECRET, ObjectStore
 from tests.cleaner.spark.runner.test_spark_runner import FAKE, check_result, check_untouched
 from tests.cleaner.spark.source.reading import read
@@ -135,20 +132,6 @@ async def test_the_runner_stages_in_the_store(store: ObjectStore, log: Log, tmp_
     await runner.close()
 
 
-async def test_what_is_wrong_in_the_store_is_not_swapped_in(
-    store: ObjectStore, log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For an output that does not match the manifest, the old files stay in place, and the bucket is empty."""
-    before = segment_files(log)
-    monkeypatch.setenv(MISCHIEF, "miscount")
-    runner = SparkRunner(log.env, in_s3(store), program=FAKE)
-    with pytest.raises(SparkError, match="records"):
-        await runner.run(plan_of(log), on_output=Swapper(log))
-    await runner.close()
-    check_untouched(log, before)
-    assert store.keys(BUCKET) == []
-
-
 def put(place: Location) -> None:
     """Leave an output, as a job that is killed does."""
     place.child("00000000-1").child("00000000000000000000.log.cleaned").write_bytes(b"values")
@@ -157,34 +140,6 @@ def put(place: Location) -> None:
 def of_another_run(plan: CleanPlan, log: Log, uri: str) -> Location:
     """The place of a job of an earlier process at the partition."""
     return new_place(log.env, plan, uri, run="0" * 8)
-
-
-async def test_what_a_killed_broker_has_left_goes(
-    store: ObjectStore, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next round at the partition, or the next start of a broker on the directory, removes it, and nothing else."""
-    settings = in_s3(store)
-    elsewhere = make_log(tmp_path / "elsewhere")
-    directory = os.path.dirname(log.path)
-    others = of_another_run(plan_of(elsewhere), elsewhere, settings.staging)
-    mine = of_another_run(plan_of(log), log, settings.staging)
-    for place in (mine, others):
-        put(place)
-    assert len(store.keys(BUCKET)) == 2
-    assert sweep(log.env, directory, settings.staging, staging.RUN) == Swept(young=1)
-    assert [note.name for note in read_notes(log.env, directory)] == [mine.name]
-    monkeypatch.setattr(staging, "YOUNG_S", -60)
-    runner = SparkRunner(log.env, settings, program=FAKE)
-    assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "spark"
-    await runner.close()
-    assert [key.split("/")[1] for key in store.keys(BUCKET)] == [others.name]
-    assert read_notes(log.env, directory) == []
-    mine = of_another_run(plan_of(log), log, settings.staging)
-    put(mine)
-    assert sweep(log.env, directory, settings.staging, staging.RUN, young_s=-60) == Swept(removed=1)
-    assert [key.split("/")[1] for key in store.keys(BUCKET)] == [others.name]
-    assert read_notes(log.env, directory) == []
-    assert SECRET not in "".join(map(str, read_notes(elsewhere.env, os.path.dirname(elsewhere.path))))
 
 
 async def test_without_its_bucket_a_local_runner_takes_over(store: ObjectStore, log: Log) -> None:
@@ -205,26 +160,6 @@ async def test_without_its_bucket_a_local_runner_takes_over(store: ObjectStore, 
     assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
     assert not leftovers(log)
     assert SECRET not in str(runner.last_failure)
-    await runner.close()
-    await inline.close()
-
-
-async def test_a_bucket_that_goes_while_a_job_runs(store: ObjectStore, log: Log) -> None:
-    """If it disappears before outputs are copied back, a local runner runs the round; the old files stay until then."""
-    inline = InlineRunner(log.env)
-    runner = SparkRunner(log.env, in_s3(store), inline, program=FAKE)
-    plan = replace(plan_of(log), io_max_bytes_per_second=10_000_000.0)
-    dropped = False
-
-    def check_done() -> None:
-        nonlocal dropped
-        if runner.progress_step == "verifying" and not dropped:
-            dropped = True
-            store.drop_bucket(BUCKET)
-
-    assert (await runner.run(plan, on_output=Swapper(log), check_done=check_done)).runner == "inline"
-    assert dropped
-    assert not leftovers(log)
     await runner.close()
     await inline.close()
 

@@ -45,6 +45,14 @@ def write(history: History, root: Path) -> Path:
     return directory
 
 
+def put(root: Path, base_offset: int, data: bytes | bytearray) -> Path:
+    """Write a segment of partition t-0; return its path."""
+    path = root / "t-0" / f"{base_offset:020d}.log"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
 def row_of(record: Record, header: BatchHeader) -> dict[str, Any]:
     """The expected columns that depend on the record and its batch alone."""
 
@@ -148,17 +156,15 @@ def test_every_column_is_told(tmp_path: Path) -> None:
 
 def test_times_that_spark_cannot_hold_are_null_and_still_told_in_ms(tmp_path: Path) -> None:
     """If a producer writes nanoseconds instead of ms, Spark's timestamp is NULL, and timestamp_ms is kept."""
-    (tmp_path / "t-0").mkdir()
-    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(make_batch("a=1", timestamp=1_700_000_000_000_000_000))
+    put(tmp_path, 0, make_batch("a=1", timestamp=1_700_000_000_000_000_000))
     [row] = read(tmp_path, columns="timestamp,timestamp_ms").rows
     assert row == {"timestamp": None, "timestamp_ms": 1_700_000_000_000_000_000}
 
 
 def test_header_names_that_are_no_utf8_are_shown_nevertheless(tmp_path: Path) -> None:
     """Kafka stores any bytes there; Spark has text."""
-    (tmp_path / "t-0").mkdir()
     record = Record(0, 1, b"k", b"v", (("\udcff-name", b"1"), ("plain", None)))  # type: ignore[arg-type]
-    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(make_batch(record))
+    put(tmp_path, 0, make_batch(record))
     [row] = read(tmp_path, columns="headers").rows
     assert row["headers"] == [{"key": "\N{REPLACEMENT CHARACTER}-name", "value": b"1"}, {"key": "plain", "value": None}]
 
@@ -171,9 +177,8 @@ def damaged(tmp_path: Path) -> tuple[Path, int]:
     """Three batches, the second with a wrong byte in its records, and an active segment; where the second begins."""
     first, second, third = (bytearray(make_batch(f"k{i}=v", base_offset=i)) for i in range(3))
     second[-1] ^= 1
-    (tmp_path / "t-0").mkdir()
-    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(first + second + third)
-    (tmp_path / "t-0" / f"{3:020d}.log").write_bytes(make_batch("k3=v", base_offset=3))
+    put(tmp_path, 0, first + second + third)
+    put(tmp_path, 3, make_batch("k3=v", base_offset=3))
     return tmp_path, len(first)
 
 
@@ -196,10 +201,9 @@ def test_a_corrupt_batch_becomes_a_row_in_mode_permissive(damaged: tuple[Path, i
 
 def test_bytes_that_are_no_batch_end_a_segment_in_mode_permissive(tmp_path: Path) -> None:
     """The row says how much was not read; the next segment is."""
-    (tmp_path / "t-0").mkdir()
     whole = bytes(make_batch("a=1"))
-    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(whole + b"\x00" * 40)
-    (tmp_path / "t-0" / f"{3:020d}.log").write_bytes(make_batch("b=1", base_offset=3))
+    put(tmp_path, 0, whole + b"\x00" * 40)
+    put(tmp_path, 3, make_batch("b=1", base_offset=3))
     with pytest.raises(CorruptLog, match=f"at {len(whole)}"):
         read(tmp_path)
     found = read(tmp_path, columns="offset,_corrupt", mode="PERMISSIVE")
@@ -211,9 +215,8 @@ def test_bytes_that_are_no_batch_end_a_segment_in_mode_permissive(tmp_path: Path
 @pytest.mark.parametrize("cut", [1, 30, 60])
 def test_a_batch_that_is_still_being_written_is_not_there_yet(tmp_path: Path, cut: int) -> None:
     """In the last segment of a live log a torn batch is no damage."""
-    (tmp_path / "t-0").mkdir()
     whole = bytes(make_batch("a=1"))
-    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(whole + bytes(make_batch("b=1", base_offset=1))[:cut])
+    put(tmp_path, 0, whole + bytes(make_batch("b=1", base_offset=1))[:cut])
     assert read(tmp_path, columns="offset").column("offset") == [0]
 
 
@@ -221,9 +224,8 @@ def test_records_that_do_not_fill_their_batch_are_refused(tmp_path: Path) -> Non
     """A count that is too small is damage, as for every other reader."""
     from tests.builder import with_header
 
-    (tmp_path / "t-0").mkdir()
     batch = with_header(make_batch("a=1", "b=1"), record_count=1)
-    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(batch)
+    put(tmp_path, 0, batch)
     with pytest.raises(CorruptLog, match=r"at 0: .* are left after the 1 declared records"):
         read(tmp_path)
 
@@ -348,10 +350,9 @@ def test_an_index_that_grew_since_the_listing_is_no_damage(tmp_path: Path) -> No
 
 def test_a_damaged_header_between_transactions_becomes_a_row_in_mode_permissive(tmp_path: Path) -> None:
     """Planning reads headers for the outcomes of transactions. Unreadable ones are left to the task, which reports them."""
-    (tmp_path / "t-0").mkdir()
     whole = bytes(make_batch("a=1"))
-    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(whole + b"\xff" * 100)
-    (tmp_path / "t-0" / f"{3:020d}.log").write_bytes(make_batch("b=1", base_offset=3))
+    put(tmp_path, 0, whole + b"\xff" * 100)
+    put(tmp_path, 3, make_batch("b=1", base_offset=3))
     with pytest.raises(CorruptLog, match=f"at {len(whole)}: expected a batch"):
         read(tmp_path, isolation="read_committed")
     for columns in ("offset,outcome,_corrupt", "offset,_corrupt"):
@@ -380,11 +381,10 @@ def test_an_index_that_passes_over_a_transaction_is_not_believed(tmp_path: Path)
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
 def test_a_damaged_index_becomes_a_row_in_mode_permissive(tmp_path: Path, suffix: str) -> None:
     """It is reported once, with its name, and everything is read without it."""
-    (tmp_path / "t-0").mkdir()
     value = "v" * 2000
     batches = [bytes(make_batch(f"k{number}={value}", base_offset=number)) for number in range(40)]
-    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"".join(batches))
-    (tmp_path / "t-0" / f"{40:020d}.log").write_bytes(make_batch("last=1", base_offset=40))
+    put(tmp_path, 0, b"".join(batches))
+    put(tmp_path, 40, make_batch("last=1", base_offset=40))
     (tmp_path / "t-0" / f"{0:020d}{suffix}").write_bytes(b"\xff\x01" * 12 * 34)
     filters = [GreaterThan(("offset",), 20), GreaterThan(("timestamp_ms",), 5)]
     with pytest.raises(CorruptLog, match=f"{suffix} at 0: .*trust_indexes=false reads without it"):
