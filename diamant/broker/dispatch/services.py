@@ -131,7 +131,7 @@ class Services:
 
     def is_erasing(self) -> bool:
         """Return whether an erasure or a redaction is pending."""
-        return any(queue.calls or queue.table.due or queue.attempts.in_progress for queue in self.jobs)
+        return any(queue.calls or queue.table.due or queue.table.busy for queue in self.jobs)
 
     # -- erasures and redactions ---------------------------------------------------------------------------------
 
@@ -144,8 +144,8 @@ class Services:
 
     def next_job_ms(self) -> int | None:
         """Return the due time of the next job, on the broker's clock."""
-        due = (queue.next_due_ms() for queue in self.jobs)
-        return min((due_ms for due_ms in due if due_ms is not None), default=None)
+        due = (queue.table.next_due() for queue in self.jobs if not queue.is_stopping)
+        return min((one[0] for one in due if one is not None), default=None)
 
     async def run_due_jobs(self) -> None:
         """Resume the jobs that are due."""

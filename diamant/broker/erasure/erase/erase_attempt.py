@@ -57,7 +57,7 @@ async def begin(tools: EraseTools, intent: Intent, key: SigningKey, progress: Pr
     """Carry out a new erasure once it has the lock. The caller waits."""
     if intent.is_now:
         await tools.groups.check_known(progress)
-    async with tools.queue.locked(intent.id):
+    async with tools.queue.attempts.locked(intent.id):
         # From here on the broker may stop at any point; the next start resumes this intent.
         progress.job_id = intent.id
         await tools.queue.table.save(intent, key)

@@ -174,7 +174,7 @@ class Erasures:
                 scope=scope,
             )
             return await self.queue.run(
-                intent.id, request.timeout_ms, lambda: begin(self._tools, intent, signing_key, progress)
+                intent.id, request.timeout_ms, begin(self._tools, intent, signing_key, progress)
             )
 
     async def _erase_now(
@@ -189,9 +189,7 @@ class Erasures:
                 raise NotPossible(
                     f"erasure {erasure_id} cannot continue: its intent cannot be read, or it is ending or being cancelled"
                 )
-            return await self.queue.run(
-                erasure_id, timeout_ms, lambda: self._hasten(erasure_id, is_confirmed, key, progress)
-            )
+            return await self.queue.run(erasure_id, timeout_ms, self._hasten(erasure_id, is_confirmed, key, progress))
 
     def _check(self, key: bytes, topics: Sequence[str]) -> None:
         """Refuse topics in which a tombstone removes nothing, and a key too long for their records."""
@@ -212,7 +210,7 @@ class Erasures:
 
     async def _hasten(self, erasure_id: str, is_confirmed: bool, key: SigningKey, progress: Progress) -> Erasure:
         await self._groups.check_known(progress)
-        async with self.queue.locked(erasure_id):
+        async with self.queue.attempts.locked(erasure_id):
             try:
                 intent = await asyncio.to_thread(self.table.files.read, erasure_id, key)
             except FileNotFoundError:

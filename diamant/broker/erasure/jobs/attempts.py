@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+
+from diamant.broker.erasure.jobs.job_table import JobTable
 
 T = TypeVar("T")
 
@@ -21,9 +22,9 @@ class JobLock(asyncio.Lock):
 class Attempts:
     """The attempts at jobs of one kind. Belongs to the loop thread."""
 
-    def __init__(self, noun: str, lock: JobLock) -> None:
+    def __init__(self, table: JobTable[Any], lock: JobLock) -> None:
         """`lock`: shared by all kinds."""
-        self._noun = noun
+        self._table = table
         self.lock = lock
         self.waiting: set[str] = set()
         """Jobs that wait for the lock, or waited for it when their caller left."""
@@ -31,23 +32,11 @@ class Attempts:
         """Attempts in progress, and the ids of their jobs."""
         self.ending: dict[str, asyncio.Future[bool]] = {}
         """Jobs being cancelled: they are not resumed. The result of the future: whether the job was cancelled."""
-        self.in_progress: Counter[str] = Counter()
-        """By job id: the number of attempts that hold the lock, or wait for it to resume the job."""
 
     @property
     def is_at_work(self) -> bool:
-        """Whether a job is in progress, or waits for the lock to resume."""
-        return bool(self.in_progress)
-
-    def enter(self, job_id: str) -> None:
-        """Count an attempt as in progress until `leave`."""
-        self.in_progress[job_id] += 1
-
-    def leave(self, job_id: str) -> None:
-        """Count an attempt as finished."""
-        self.in_progress[job_id] -= 1
-        if not self.in_progress[job_id]:
-            del self.in_progress[job_id]
+        """Whether a job is in progress, being cancelled, or waits for the lock to resume."""
+        return bool(self._table.busy)
 
     @asynccontextmanager
     async def locked(self, job_id: str) -> AsyncIterator[None]:
@@ -55,13 +44,13 @@ class Attempts:
         self.waiting.add(job_id)
         async with self.lock:
             self.waiting.discard(job_id)
-            self.enter(job_id)
-            self.lock.holder = f"{self._noun} {job_id}"
+            self._table.hold(job_id)
+            self.lock.holder = f"{self._table.noun} {job_id}"
             try:
                 yield
             finally:
                 self.lock.holder = ""
-                self.leave(job_id)
+                self._table.release(job_id)
 
     async def run(self, job_id: str, work: Coroutine[Any, Any, T]) -> T:
         """Run an attempt as a task, so that cancelling the job can end it."""

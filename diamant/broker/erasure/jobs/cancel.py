@@ -64,6 +64,7 @@ async def _cancel(queue: AnyQueue, job_id: str, reason: str) -> Any:
             return None
         await _check_why(queue, job_id, reason, await queue.keys.usable())
         ending = attempts.ending[job_id] = queue.loop.create_future()
+        queue.table.hold(job_id)
         is_cancelled = False
         try:
             await attempts.stop(job_id)
@@ -73,7 +74,7 @@ async def _cancel(queue: AnyQueue, job_id: str, reason: str) -> Any:
             # Last: until then, the attempt's caller learns here whether the job was cancelled.
             del attempts.ending[job_id]
             ending.set_result(is_cancelled)
-            queue.poke()
+            queue.table.release(job_id)
     logger.info("%s %s: cancelled, not certified", queue.table.noun, job_id)
     return found
 

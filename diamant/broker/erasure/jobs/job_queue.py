@@ -14,8 +14,8 @@ import asyncio
 import logging
 import os
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from diamant.broker.client.errors import NotPossible, TimedOut, TooMany, VerbError
@@ -97,14 +97,13 @@ class JobQueue(Generic[IntentT, ResultT]):
         self.keys = keys
         self.loop = node.loop
         self.clock = node.env.clock
-        self.attempts = Attempts(table.noun, JobLock() if lock is None else lock)
+        self.attempts = Attempts(table, JobLock() if lock is None else lock)
         self.calls = 0
         """Calls that wait for their jobs."""
         self.is_stopping = False
         self.cancels: set[asyncio.Task[Any]] = set()
         """Cancellations in progress."""
         self.cancel_lock = asyncio.Lock()
-        self._scheduler = node.scheduler
         self._resumed: set[asyncio.Task[None]] = set()
 
     # -- the broker's start and stop -------------------------------------------------------------------------------------
@@ -153,26 +152,14 @@ class JobQueue(Generic[IntentT, ResultT]):
 
     # -- resuming --------------------------------------------------------------------------------------------------------
 
-    def next_due_ms(self) -> int | None:
-        """Return the due time of the next job; None if there is none."""
-        busy = self._busy()
-        waiting = (due_ms for one, due_ms in self.table.due.items() if one not in busy)
-        return None if self.is_stopping else min(waiting, default=None)
-
-    def _busy(self) -> set[str]:
-        """Return the jobs that must not be resumed: an attempt is in progress, or they are being cancelled."""
-        return {*self.attempts.in_progress, *self.attempts.ending}
-
     async def resume_due(self) -> None:
         """Begin to resume a due job. It may take long or wait for the lock; `settled` waits for it."""
-        now_ms, busy = self.clock.now_ms(), self._busy()
-        for one, due_ms in self.table.due.items():
-            if due_ms <= now_ms and one not in busy:
-                self.attempts.enter(one)
-                task = self.loop.create_task(self._try(one))
-                self._resumed.add(task)
-                task.add_done_callback(self._resumed.discard)
-                return
+        due = self.table.next_due()
+        if due is not None and due[0] <= self.clock.now_ms():
+            self.table.hold(due[1])
+            task = self.loop.create_task(self._try(due[1]))
+            self._resumed.add(task)
+            task.add_done_callback(self._resumed.discard)
 
     async def settled(self) -> None:
         """Wait until resumed jobs have ended or are due later. Do not wait while a call is ahead of them."""
@@ -197,11 +184,10 @@ class JobQueue(Generic[IntentT, ResultT]):
             what = f"unexpected {type(error).__name__} at {where}; please report this"
             self._note_failed_try(job_id, logging.ERROR, what)
         finally:
-            self.attempts.leave(job_id)
-            self._scheduler.poke()
+            table.release(job_id)
 
     async def _resume(self, job_id: str) -> None:
-        async with self.locked(job_id):
+        async with self.attempts.locked(job_id):
             key = await self.keys.key()
             try:
                 intent = await asyncio.to_thread(self.table.files.read, job_id, key)
@@ -231,23 +217,13 @@ class JobQueue(Generic[IntentT, ResultT]):
         finally:
             self.calls -= 1
 
-    @asynccontextmanager
-    async def locked(self, job_id: str) -> AsyncIterator[None]:
-        """Hold the lock. The job is not resumed during that time."""
-        try:
-            async with self.attempts.locked(job_id):
-                yield
-        finally:
-            # The scheduler skipped this job if it came due during that time.
-            self._scheduler.poke()
-
-    async def run(self, job_id: str, timeout_ms: int | None, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def run(self, job_id: str, timeout_ms: int | None, work: Coroutine[Any, Any, T]) -> T:
         """Run the work that a caller waits for, within its timeout. Failures are raised as a VerbError."""
         limit_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
         attempts, table, name = self.attempts, self.table, f"{self.table.noun} {job_id}"
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                return await attempts.run(job_id, work())
+                return await attempts.run(job_id, work)
         except TimeoutError:
             table.note_failure(job_id)
             raise TimedOut(
@@ -277,10 +253,6 @@ class JobQueue(Generic[IntentT, ResultT]):
         """Return whether the caller itself is cancelled, not only the task that it awaits."""
         task = asyncio.current_task()
         return self.is_stopping or (task is not None and task.cancelling() > 0)
-
-    def poke(self) -> None:
-        """Have the scheduler look for due jobs again."""
-        self._scheduler.poke()
 
     # -- lists -----------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -62,6 +62,8 @@ class JobTable(Generic[IntentT]):
         self._scheduler = node.scheduler
         self.due: dict[str, int] = {}
         """The time to resume each job, by id."""
+        self.busy: Counter[str] = Counter()
+        """By job id, the attempts that hold the lock or wait for it to resume the job, and its cancellation: not resumed now."""
         self.unread: set[str] = set()
         """The jobs in `due` whose intents are not read yet: at the start there was no key to read them."""
         self.failures: dict[str, int] = {}
@@ -93,6 +95,21 @@ class JobTable(Generic[IntentT]):
         """Resume a job at `due_ms`."""
         self.due[job_id] = due_ms
         self._scheduler.poke()
+
+    def hold(self, job_id: str) -> None:
+        """Keep a job from being resumed until `release`."""
+        self.busy[job_id] += 1
+
+    def release(self, job_id: str) -> None:
+        """End a hold. The job may have come due since."""
+        self.busy[job_id] -= 1
+        if not self.busy[job_id]:
+            del self.busy[job_id]
+        self._scheduler.poke()
+
+    def next_due(self) -> tuple[int, str] | None:
+        """Return the due time and the id of the next job to resume; None if there is none."""
+        return min(((due_ms, one) for one, due_ms in self.due.items() if one not in self.busy), default=None)
 
     def pause_ms(self, job_id: str) -> int:
         """Return the default pause before the next attempt: it grows with each failed attempt."""

@@ -123,10 +123,10 @@ class Redactions:
                 scope=scope,
             )
             intent = self._tools.steps.with_ends(intent)
-            return await self.queue.run(intent.id, request.timeout_ms, lambda: self._run(intent, signing_key, progress))
+            return await self.queue.run(intent.id, request.timeout_ms, self._run(intent, signing_key, progress))
 
     async def _run(self, intent: RedactionIntent, key: SigningKey, progress: Progress) -> Redaction:
-        async with self.queue.locked(intent.id):
+        async with self.queue.attempts.locked(intent.id):
             return await RedactAttempt(self._tools, intent, key, progress).carry_out()
 
     async def resume(self, intent: RedactionIntent, key: SigningKey) -> Redaction:
