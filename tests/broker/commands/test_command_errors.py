@@ -111,12 +111,13 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 @pytest.mark.parametrize("is_by_variables", [False, True])
-def test_http_is_found_behind_sasl_and_tls(secured: Secured, is_by_variables: bool) -> None:
-    """Options or the environment lead to the HTTP address."""
+def test_commands_work_behind_sasl_and_tls(secured: Secured, is_by_variables: bool) -> None:
+    """Options or the environment lead to the Kafka listener, and to the HTTP address."""
     options, variables = ([], secured.variables) if is_by_variables else (secured.options, {})
     result = CliRunner().invoke(main, ["status", "--json", *options], env=variables)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["topics"]
+    assert CliRunner().invoke(main, ["topic", "list", *options], env=variables).output == "orders\n"
 
 
 def test_the_system_s_certificates_are_not_enough(secured: Secured) -> None:

@@ -100,7 +100,6 @@ def test_a_server_properties_file_of_kafka_can_be_used(tmp_path: Path) -> None:
         "advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093\n"
         "controller.listener.names=CONTROLLER\n"
         "listener.security.protocol.map=CONTROLLER:SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL\n"
-        "inter.broker.listener.name=PLAINTEXT\n"
         "controller.quorum.bootstrap.servers=localhost:9093\n"
         f"log.dirs={tmp_path}\n"
         "num.io.threads=8\n"

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -34,7 +33,8 @@ from tests.waiting import wait_until
 
 MOST = 64
 """Connections."""
-ROOT = Path(__file__).resolve().parents[3]
+
+
 TIMEOUT_S = 60
 
 
@@ -458,24 +458,6 @@ async def test_a_server_that_cannot_be_loaded_is_told_once(
             assert (await wire.create("t")).error_code == 0
     errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert errors == ["HTTP could not be started: there will be no /metrics and no /health"]
-
-
-@pytest.mark.slow
-def test_nothing_large_is_loaded_before_the_first_request(tmp_path: Path) -> None:
-    """A broker with HTTP loads aiohttp and prometheus_client on demand."""
-    program = f"""
-import sys, urllib.request
-from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
-with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir={str(tmp_path)!r}, diamant_http_listen="127.0.0.1:0")) as broker:
-    print(*(name in sys.modules for name in ("aiohttp", "prometheus_client")))
-    print(urllib.request.urlopen(broker.http_url + "/metrics").status)
-    print(*(name in sys.modules for name in ("aiohttp", "prometheus_client")))
-"""
-    result = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert (result.returncode, result.stdout.split("\n")) == (0, ["False False", "200", "True True", ""]), result.stderr
 
 
 # -- configuration -------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import hmac
 import json
 import logging
 import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -350,33 +349,3 @@ def test_a_token_that_is_needed_is_in_the_document() -> None:
         found = document(ROUTES, needs_token=needs_token)
         assert found["paths"]["/v1/clock/advance"]["post"]["security"] == expected
         assert "security" not in found["paths"]["/v1/clock"]["get"]
-
-
-@pytest.mark.slow
-async def test_a_verb_is_imported_with_its_first_request(tmp_path: Path) -> None:
-    """A broker that is only scraped loads no endpoint."""
-    script = f"""
-import asyncio, sys
-from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
-from tests.broker.http_asking import ask
-
-async def main():
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir={str(tmp_path)!r}, diamant_http_listen="127.0.0.1:0")
-    async with Broker(config) as broker:
-        unwanted = ("diamant.broker.erasure", "diamant.broker.operations.running.clock", "aiohttp")
-        assert not [name for name in sys.modules if name.startswith(unwanted)], sys.modules
-        assert (await ask(broker, "GET", "/")).status == 200  # the first view loads what it shows, and no more
-        others = ("diamant.broker.http.page.views.topic", "diamant.broker.operations.records", "prometheus_client")
-        assert not [name for name in sys.modules if name.startswith(others)]
-        assert (await ask(broker, "GET", "/metrics")).status == 200
-        assert "diamant.broker.http.endpoints.running.clock" not in sys.modules
-        assert "diamant.broker.http.endpoints.running.faults" not in sys.modules
-        assert (await ask(broker, "GET", "/v1/clock")).status == 200
-        assert "diamant.broker.http.endpoints.running.clock" in sys.modules
-
-asyncio.run(main())
-"""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stderr=asyncio.subprocess.PIPE)
-    _, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()

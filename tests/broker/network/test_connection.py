@@ -222,8 +222,11 @@ async def test_what_large_requests_of_many_connections_take(limit_bytes: int) ->
     """
     body = bytes(1_000_000)
 
-    def answer(_: ConnectionInfo, request: Request) -> bytes:
+    async def answer_later(request: Request) -> bytes:
         return b"%d" % len(request.body)
+
+    def answer(_: ConnectionInfo, request: Request) -> Any:
+        return answer_later(request) if limit_bytes == 1_800_000 else b"%d" % len(request.body)
 
     async with AsyncExitStack() as stack:
         limits = {"max_frame_bytes": 1_100_000, "max_request_memory_bytes": limit_bytes}

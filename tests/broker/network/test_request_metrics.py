@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -29,7 +27,6 @@ from tests.broker.request_fields import offset_commit
 from tests.broker.wire import FETCH, METADATA, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
 from tests.waiting import wait_until
 
-ROOT = Path(__file__).resolve().parents[3]
 REQUESTS = "kafka_network_requestmetrics_"
 LAG = "kafka_consumergroup_lag"
 GROUPS = "kafka_coordinator_group_groupmetadatamanager_num"
@@ -166,21 +163,6 @@ async def test_connections_and_bytes(wire: WireClient, broker: Broker) -> None:
     assert value(found, "diamant_connections_closed_total") == 3
     assert value(found, "diamant_received_bytes_total") == 3 * len(request)
     assert value(found, "diamant_sent_bytes_total") > 300
-
-
-@pytest.mark.slow
-def test_an_idle_broker_imports_nothing_for_metrics(tmp_path: Path) -> None:
-    """Counting needs neither prometheus_client nor the coordinators' figures nor the faults."""
-    program = f"""
-import sys
-from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
-with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir={str(tmp_path)!r})):
-    names = ("prometheus_client", "diamant.broker.metrics.coordinators", "diamant.broker.faults", "kio")
-    print([name for name in names if name in sys.modules])
-"""
-    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
 
 
 # -- coordinators ------------------------------------------------------------------------------------------------------

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -206,21 +204,6 @@ def test_settings_have_no_minimum() -> None:
 def test_every_broker_setting_is_one_of_kafkas() -> None:
     """Each has a default."""
     assert all(parse_settings([f"{name}=99999"], KAFKA) for name in BROKER_SETTINGS)
-
-
-@pytest.mark.slow
-def test_start_imports_none_of_the_log_commands() -> None:
-    """Neither `start` nor a group's help imports a log command."""
-    code = (
-        "import sys; from click.testing import CliRunner; from diamant.broker.cli import main\n"
-        "for words in ([], ['log']):\n"
-        "    assert 'clean' in CliRunner().invoke(main, [*words, '--help']).output or not words\n"
-        "unwanted = ('diamant.broker.commands.log.clean', 'diamant.broker.commands.log.dump', 'diamant.cleaner.offline', "
-        "'diamant.cleaner.engines.plain_round')\n"
-        "print([name for name in sys.modules if name.startswith(unwanted)])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def configure(partition: Path, **configs: str) -> None:

@@ -1,0 +1,69 @@
+"""Nothing is imported before it is needed: a broker, a command and a client start quickly, and are small."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PRINTED = "print([name for name in sys.modules if name.startswith(tuple({unwanted!r}))])\n"
+HELP = """
+from click.testing import CliRunner
+from diamant.broker.cli import main
+for words in ([], ["log"]):
+    assert "log" in CliRunner().invoke(main, [*words, "--help"]).output
+"""
+BROKER = """
+import urllib.request
+from diamant.broker.broker import Broker
+with Broker(listen="127.0.0.1:0", diamant_http_listen="127.0.0.1:0") as broker:
+    for path in {paths!r}:
+        assert urllib.request.urlopen(broker.http_url + path).status == 200
+    """
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "unwanted"),
+    [
+        (
+            'import diamant\ndiamant.Admin("127.0.0.1:1")\n',
+            ["diamant.broker.broker", "aiohttp", "click", "rich", "kio", "numpy", "asyncio"],
+        ),
+        (
+            HELP,
+            [
+                *("diamant.broker.commands.log.clean", "diamant.broker.commands.log.dump", "diamant.cleaner.offline"),
+                "diamant.cleaner.engines.plain_round",
+            ],
+        ),
+        (
+            BROKER.format(paths=[]),
+            [
+                *(
+                    "aiohttp",
+                    "prometheus_client",
+                    "kio",
+                    "diamant.broker.metrics.coordinators",
+                    "diamant.broker.faults",
+                ),
+                *("diamant.broker.erasure", "diamant.broker.operations.running.clock"),
+            ],
+        ),
+        (
+            BROKER.format(paths=["/"]),
+            ["diamant.broker.http.page.views.topic", "diamant.broker.operations.records", "prometheus_client"],
+        ),
+        (
+            BROKER.format(paths=["/metrics"]),
+            ["diamant.broker.http.endpoints.running.clock", "diamant.broker.http.endpoints.running.faults"],
+        ),
+    ],
+    ids=["Admin", "help", "idle broker", "page", "metrics"],
+)
+def test_nothing_is_imported_before_it_is_needed(program: str, unwanted: list[str]) -> None:
+    """A web server comes with the first request, an endpoint with its own first request."""
+    command = [sys.executable, "-c", f"import sys\n{program}{PRINTED.format(unwanted=unwanted)}"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (found.returncode, found.stdout) == (0, "[]\n"), found.stderr
