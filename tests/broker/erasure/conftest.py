@@ -9,7 +9,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase import erase_values
-from tests.broker.erasure.cases import broker_at, commit
+from tests.broker.erasure.brokers import broker_at
+from tests.broker.erasure.records import commit
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,11 @@ from diamant.broker.client.errors import TimedOut
 from diamant.broker.erasure.erase.erase_result import EraseFailed, Erasure
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.operations.calls.progress import Progress
-from tests.broker.erasure.cases import KEY, PERSON, Producer, data_of, erase
+from tests.broker.erasure.brokers import data_of
+from tests.broker.erasure.constants import KEY, PERSON
+from tests.broker.erasure.erasing import erase
 from tests.broker.erasure.faulty_env import Held
+from tests.broker.erasure.records import Producer
 from tests.waiting import wait_until
 
 SCANNING = "waiting for readers of removed files"

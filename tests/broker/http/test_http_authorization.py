@@ -19,7 +19,7 @@ from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.http.serving.token import TokenCheck
 from diamant.broker.http.serving.verbs import VERBS, WITH, verb_of
 from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
-from tests.broker.erasure.cases import commit
+from tests.broker.erasure.records import commit
 from tests.broker.http_asking import Answer, ask
 
 ADMIN, ALICE, BOB = "admin-" + "0" * 20, "alice-" + "0" * 20, "bob-" + "0" * 20

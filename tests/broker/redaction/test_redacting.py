@@ -28,19 +28,12 @@ from diamant.cleaner.redaction.where import parse_where
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
-from tests.broker.erasure.cases import (
-    RETRY_MS,
-    START_MS,
-    Producer,
-    broker_at,
-    clock_of,
-    data_of,
-    env_of,
-    intents_of,
-    move_to,
-    pinned,
-)
+from tests.broker.erasure.brokers import broker_at, clock_of, data_of, env_of, move_to
+from tests.broker.erasure.constants import RETRY_MS, START_MS
+from tests.broker.erasure.erasing import intents_of
+from tests.broker.erasure.issued import pinned
 from tests.broker.erasure.obstacles import SCANNING, at_stage
+from tests.broker.erasure.records import Producer
 from tests.cleaner.evidence.scan.naive_scanner import files_with, log_files, records_in
 from tests.mutants import Mutant, put_in, returns
 from tests.waiting import wait_until

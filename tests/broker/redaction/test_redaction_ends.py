@@ -18,23 +18,13 @@ from diamant.broker.erasure.redact.redactions import Redactions
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.topics.growth import add_partitions
 from diamant.cleaner.evidence.certificates.page import certificate_page
-from tests.broker.erasure.cases import (
-    DAY_MS,
-    KEY,
-    RETRY_MS,
-    START_MS,
-    Producer,
-    broker_at,
-    create,
-    data_of,
-    env_of,
-    intents_of,
-    move_to,
-    pinned,
-    write,
-)
+from tests.broker.erasure.brokers import broker_at, data_of, env_of, move_to
+from tests.broker.erasure.constants import DAY_MS, KEY, RETRY_MS, START_MS
+from tests.broker.erasure.erasing import intents_of
 from tests.broker.erasure.faulty_env import Held
+from tests.broker.erasure.issued import pinned
 from tests.broker.erasure.obstacles import TimeLimit, damage, told_at_its_limit
+from tests.broker.erasure.records import Producer, create, write
 from tests.cleaner.evidence.scan.naive_scanner import log_files, records_in
 from tests.waiting import wait_until
 

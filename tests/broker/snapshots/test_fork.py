@@ -15,8 +15,12 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.errors import VerbError
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.storage.env.memory import MemoryEnv
-from tests.broker.erasure.cases import KEY, PERSON, create_with_key, data_of, erase, pinned, traces_of
-from tests.broker.erasure.cases import config as certifying
+from tests.broker.erasure.brokers import config as certifying
+from tests.broker.erasure.brokers import data_of
+from tests.broker.erasure.constants import KEY, PERSON
+from tests.broker.erasure.erasing import erase, traces_of
+from tests.broker.erasure.issued import verify
+from tests.broker.erasure.records import create_with_key
 from tests.broker.handlers.data.test_produce_fetch import fetch, values_of
 from tests.broker.node.test_cleaning import produce as produce_keyed
 from tests.broker.wire import WireClient
@@ -241,10 +245,10 @@ async def test_an_erasure_in_a_fork(tmp_path: Path) -> None:
             erasure = await erase(fork, is_now=True, is_confirmed=True)
             assert erasure.certificate is not None
             certificate = erasure.certificate
-            found = await fork.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
+            found = await verify(fork, certificate)
             assert found.is_valid, found.notes
             assert not [one for one in records_of_key(data_of(fork), "users", KEY) if one.value is not None]
-            found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
+            found = await verify(broker, certificate)
             assert not found.is_valid
         assert [one.value for one in records_of_key(source, "users", KEY)] == [PERSON]
         assert traces_of(broker) == []

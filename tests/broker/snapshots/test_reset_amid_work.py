@@ -14,7 +14,9 @@ from diamant.broker.groups.classic.group import GroupState
 from diamant.broker.operations.compactions.compact import BrokerStopping
 from diamant.protocol.errors import ErrorCode
 from diamant.storage import names
-from tests.broker.erasure.cases import broker_at, create_with_key, data_of, erase, intents_of
+from tests.broker.erasure.brokers import broker_at, data_of
+from tests.broker.erasure.erasing import erase, intents_of
+from tests.broker.erasure.records import create_with_key
 from tests.broker.groups.consumer.consumer_wire import PROPERTIES, A, B, Members
 from tests.broker.groups.offsets.offset_requests import find_coordinator, join, list_groups
 from tests.broker.node.test_cleaning import SMALL, Gate, gate

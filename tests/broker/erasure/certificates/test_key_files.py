@@ -17,22 +17,11 @@ from diamant.broker.erasure.evidence.signing_keys import SigningKeys
 from diamant.cleaner.evidence.certificates.key_location import check_lasting, mount_table
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.storage.errors import StorageError
-from tests.broker.erasure.cases import (
-    DAY_MS,
-    HTTP,
-    KEY,
-    RETRY_MS,
-    START_MS,
-    broker_at,
-    certificates_of,
-    certified_at,
-    create,
-    create_with_key,
-    erase,
-    move_to,
-    wait_idle,
-    write,
-)
+from tests.broker.erasure.brokers import broker_at, move_to
+from tests.broker.erasure.constants import DAY_MS, HTTP, KEY, RETRY_MS, START_MS
+from tests.broker.erasure.erasing import erase, unfinished, wait_idle
+from tests.broker.erasure.issued import certificates_of, certified_at
+from tests.broker.erasure.records import create, create_with_key, write
 from tests.broker.http_asking import ask
 from tests.cleaner.evidence.scan.naive_scanner import records_of_key
 from tests.waiting import wait_until
@@ -169,7 +158,7 @@ async def test_an_erasure_makes_no_key_in_a_containers_layer(tmp_path: Path) -> 
         with pytest.raises(NotPossible, match="would vanish with the container"):
             await erase(broker)
         assert not (tmp_path / "keys").exists()
-        assert broker.services.erasures().queue.unfinished() == []
+        assert unfinished(broker) == []
     async with contained(**{"diamant.certificate.key.ephemeral": "true"}) as broker:
         await erase(broker)
     async with contained() as broker:
@@ -190,11 +179,11 @@ async def test_an_unfinished_erasure_waits_for_its_key_files(
             assert f"{name} is missing" in caplog.text
             move_to(broker, START_MS + 2 * DAY_MS + RETRY_MS)
             await wait_idle(broker)
-            assert len(broker.services.erasures().queue.unfinished()) == 1
+            assert len(unfinished(broker)) == 1
             assert not (tmp_path / "keys" / name).exists()
             (tmp_path / name).rename(tmp_path / "keys" / name)
             await certified_at(broker, START_MS + 3 * DAY_MS, "key-gone")
-            await wait_until(lambda: broker.services.erasures().queue.unfinished() == [])
+            await wait_until(lambda: unfinished(broker) == [])
 
 
 async def test_one_whose_time_has_not_come_waits_on_when_they_are_back(tmp_path: Path) -> None:
@@ -207,7 +196,7 @@ async def test_one_whose_time_has_not_come_waits_on_when_they_are_back(tmp_path:
         (tmp_path / "unmounted").rename(tmp_path / "keys")
         move_to(broker, START_MS + RETRY_MS)
         await wait_idle(broker)
-        assert [one["due_ms"] for one in broker.services.erasures().queue.unfinished()] == [START_MS + DAY_MS]
+        assert [one["due_ms"] for one in unfinished(broker)] == [START_MS + DAY_MS]
         assert broker.services.erasures().table.held == 0
         await certified_at(broker, START_MS + DAY_MS, "key-gone")
 
@@ -222,7 +211,7 @@ async def test_with_another_secret_it_goes_on_at_no_time(tmp_path: Path, caplog:
         SigningKey.load(str(tmp_path / "keys" / "certificate.key"))
         move_to(broker, START_MS + RETRY_MS)
         await wait_idle(broker)
-        assert broker.services.erasures().queue.unfinished() == []
+        assert unfinished(broker) == []
         assert await broker.services.erasures().queue.unfinished_on_disk() == [
             {"id": erasure.id, "kind": "erasure", "due_ms": None}
         ]

@@ -12,7 +12,10 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotFound
 from diamant.cleaner.service.settings import HASH_KEY_FILE
-from tests.broker.erasure.cases import HTTP, KEY, broker_at, create, create_with_key, data_of, erase
+from tests.broker.erasure.brokers import broker_at, data_of
+from tests.broker.erasure.constants import HTTP, KEY
+from tests.broker.erasure.erasing import erase
+from tests.broker.erasure.records import create, create_with_key
 from tests.broker.http_asking import ask
 from tests.waiting import wait_until
 

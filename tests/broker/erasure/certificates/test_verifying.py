@@ -23,14 +23,18 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv
-from tests.broker.erasure.cases import KEY, PERSON, create, create_with_key, data_of, erase, pinned, write
+from tests.broker.erasure.brokers import data_of
+from tests.broker.erasure.constants import KEY, PERSON
+from tests.broker.erasure.erasing import erase
+from tests.broker.erasure.issued import pinned, verify
+from tests.broker.erasure.records import create, create_with_key, write
 
 
 async def test_a_certificate_is_verified_against_the_broker(broker: Broker) -> None:
     """A pinned key makes it trusted; without one the signer is untrusted; a manual clock is reported."""
     await create_with_key(broker)
     erasure = await erase(broker)
-    found = await broker.services.certificates().verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    found = await verify(broker, erasure.certificate, None)
     assert (found.is_valid, found.signature, found.was_scanned) == (True, "trusted", True)
     assert not found.is_evidence
     assert "no evidence" in found.notes[0]
@@ -65,12 +69,10 @@ async def test_later_writes_and_values_that_come_back_are_told_apart(broker: Bro
     old = (data_of(broker) / "users-0" / "00000000000000000000.log").read_bytes()
     erasure = await erase(broker)
     write(broker, (KEY, b"a customer again"))
-    found = await broker.services.certificates().verify(
-        erasure.certificate, public_key=pinned(erasure.certificate), key=KEY
-    )
+    found = await verify(broker, erasure.certificate)
     assert (found.is_valid, found.claims[0]["written_since"]) == (True, 1)
     (data_of(broker) / "users-0" / "00000000000000000000.log.swap").write_bytes(old)
-    found = await broker.services.certificates().verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    found = await verify(broker, erasure.certificate, None)
     assert (found.is_valid, found.claims[0]["verdict"]) == (False, "broken")
 
 
@@ -107,7 +109,7 @@ async def test_what_is_not_there_is_not_confirmed(broker: Broker, tmp_path: Path
         assert any(one.startswith("others-0, users-0: not there.") for one in found.notes)
     await delete_topics(broker.node.topics, ["others"])
     broker.services.evidence().remove_doomed(["others"], [])
-    found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate))
+    found = await verify(broker, certificate, None)
     verdicts = {one["topic"]: (one["verdict"], one["state_now"]) for one in found.claims}
     assert verdicts == {"users": ("holds", "values-gone"), "others": ("cannot be told", "not-there")}
     assert not found.is_valid
@@ -117,7 +119,7 @@ async def test_the_directory_stays_locked(broker: Broker) -> None:
     """A scan reads all files, including the lock's; no other broker can take the directory during it."""
     await create_with_key(broker)
     certificate = (await erase(broker)).certificate
-    assert (await broker.services.certificates().verify(certificate, public_key=pinned(certificate))).was_scanned
+    assert (await verify(broker, certificate, None)).was_scanned
     code = "import fcntl, sys\nfcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     command = [sys.executable, "-S", "-c", code, str(data_of(broker) / names.LOCK)]
     process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE)
@@ -131,11 +133,11 @@ async def test_a_topic_that_waits_to_be_deleted_is_not_confirmed(broker: Broker)
     certificate = (await erase(broker)).certificate
     await delete_topics(broker.node.topics, ["users"])
     (directory,) = data_of(broker).glob("users-0.*-delete")
-    found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
+    found = await verify(broker, certificate)
     assert (found.outcome, [one["state_now"] for one in found.claims]) == ("not-confirmed", ["not-there"])
     assert any(one.startswith("users-0: not there. The topic was deleted since") for one in found.notes)
     (directory / "00000000000000000000.log.swap").write_bytes(old)
-    found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
+    found = await verify(broker, certificate)
     assert (found.outcome, [one["verdict"] for one in found.claims]) == ("broken", ["broken"])
 
 
@@ -211,7 +213,4 @@ async def test_the_key_in_a_file_of_nobody_leaves_the_claim_open(broker: Broker)
     (data_of(broker) / "copies" / "users").mkdir(parents=True)
     copy = build_batch([Record(0, 1000, key, PERSON)], codec=4)
     (data_of(broker) / "copies" / "users" / "00000000000000000000.log").write_bytes(copy)
-    assert (await broker.services.certificates().verify(certificate, **arguments)).claims[0][
-        "verdict"
-    ] == "cannot be told"
-    assert (await erase(broker, key)).state == "not-certified"
+    assert (await verify(broker, certificate, key)).claims[0]["verdict"] == "cannot be told"

@@ -12,24 +12,12 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument, TooMany
 from diamant.broker.erasure.jobs.job_queue import MAX_UNFINISHED
 from diamant.protocol.batches.header import Header
-from tests.broker.erasure.cases import (
-    DAY_MS,
-    HTTP,
-    KEY,
-    PERSON,
-    START_MS,
-    broker_at,
-    check_claims,
-    create,
-    create_with_key,
-    data_of,
-    erase,
-    pinned,
-    traces_of,
-    values_left,
-    write,
-)
+from tests.broker.erasure.brokers import broker_at, data_of
+from tests.broker.erasure.constants import DAY_MS, HTTP, KEY, PERSON, START_MS
+from tests.broker.erasure.erasing import erase, traces_of, unfinished
+from tests.broker.erasure.issued import check_claims, pinned
 from tests.broker.erasure.obstacles import at_stage
+from tests.broker.erasure.records import create, create_with_key, values_left, write
 from tests.broker.http_asking import ask
 from tests.cleaner.evidence.scan.naive_scanner import log_files, records_in, records_of_key
 
@@ -80,14 +68,6 @@ async def test_a_key_in_a_thousand_partitions_is_erased_and_verified_over_http(t
         check_claims(data_of(broker), certificate, KEY)
 
 
-async def test_a_body_beyond_the_limit_is_refused_with_the_limit(tmp_path: Path) -> None:
-    """The broker issues no certificate of more than 8 MiB; the error states the limit."""
-    async with broker_at(tmp_path, **HTTP) as broker:
-        headers: dict[str, str | None] = {"Content-Length": str(9 * 1024 * 1024)}
-        answer = await ask(broker, "POST", "/v1/verify", "{", headers=headers)
-        assert (answer.status, "expected at most 8388608" in answer.body.decode()) == (413, True)
-
-
 async def test_keys_that_are_too_long_and_texts_that_are_too_long_are_refused(broker: Broker) -> None:
     """Before anything is written; the error does not contain the key."""
     await create(broker)
@@ -121,4 +101,4 @@ async def test_a_topic_that_stops_being_compacted_meanwhile_is_told(broker: Brok
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
     (step,) = erasure.certificate["done"]
     assert step["not_compacted"].startswith("users is not compacted: its cleanup.policy is delete")
-    assert len(broker.services.erasures().queue.unfinished()) == 1
+    assert len(unfinished(broker)) == 1

@@ -15,21 +15,12 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.errors import TimedOut
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compact import PARTITIONS_PER_TURN
-from diamant.storage.log.segment_removal import delete_oldest
-from tests.broker.erasure.cases import (
-    KEY,
-    PERSON,
-    create,
-    create_with_key,
-    data_of,
-    env_of,
-    erase,
-    move_to,
-    pinned,
-    values_left,
-    write,
-)
-from tests.broker.erasure.obstacles import TimeLimit, at_stage, hold_up
+from tests.broker.erasure.brokers import data_of, env_of, move_to
+from tests.broker.erasure.constants import KEY, PERSON
+from tests.broker.erasure.erasing import erase, unfinished
+from tests.broker.erasure.issued import verify
+from tests.broker.erasure.obstacles import TimeLimit, hold_up
+from tests.broker.erasure.records import create, create_with_key, values_left, write
 from tests.waiting import wait_until
 
 
@@ -60,9 +51,7 @@ async def check_certified(broker: Broker) -> None:
     erasure = await erase(broker, is_now=True)
     assert (erasure.state, erasure.certificate["coverage"]["not_read"]) == ("key-gone", [])
     assert values_left(broker) == []
-    found = await broker.services.certificates().verify(
-        erasure.certificate, public_key=pinned(erasure.certificate), key=KEY
-    )
+    found = await verify(broker, erasure.certificate)
     assert (found.outcome, found.coverage_adds_up) == ("valid", True)
 
 
@@ -86,48 +75,6 @@ async def test_a_producer_that_never_rests(
     meanwhile.append(produce)
     await check_certified(broker)
     assert next(numbers) < 100
-
-
-@pytest.mark.parametrize("suffix", [".index", ".txnindex", ".snapshot", ".log.deleted", ".log.swap", ".log.cleaned"])
-async def test_a_copy_under_the_name_of_a_segment_begun_since_is_read(
-    broker: Broker, meanwhile: list[Callable[[], Any]], suffix: str
-) -> None:
-    """A segment name does not make a file the log's own: one that appears during the scan may hold anything."""
-    await create_with_key(broker, others=5, codec=1)
-    log = broker.node.topics.log("users", 0)
-    copy = (data_of(broker) / "users-0/00000000000000000000.log").read_bytes()
-    looks = iter(range(10_000))
-
-    def roll() -> None:
-        # The first look of the scan is its census's.
-        if next(looks) == 1:
-            write(broker, (b"visitor", b"x"))
-            (data_of(broker) / f"users-0/{log.roll().base_offset:020}{suffix}").write_bytes(copy)
-
-    erasure = await erase(broker, progress=at_stage("scanning everything", lambda: meanwhile.append(roll)))
-    (refused,) = erasure.certificate["not_certified"]
-    assert suffix in refused["problems"][0]["file"]
-
-
-async def test_retention_takes_what_was_begun_since(broker: Broker, meanwhile: list[Callable[[], Any]]) -> None:
-    """Segments of another topic, created after the scan began, are deleted during it."""
-    await create(broker, "clicks", policy="delete")
-    await create_with_key(broker, others=5)
-
-    rounds = iter(range(6))
-
-    def produce() -> None:
-        log = broker.node.topics.log("clicks", 0)
-        for _ in range(3):
-            write(broker, (b"visitor", b"x" * 300), topic="clicks")
-            log.roll()
-        # Which is looked for every few minutes; each time a checkpoint is replaced, too.
-        if next(rounds, None) is not None:
-            delete_oldest(log, len(log.segments) - 2)
-
-    meanwhile.append(produce)
-    await check_certified(broker)
-    assert list((data_of(broker) / "clicks-0").glob("*.deleted"))
 
 
 async def test_another_topic_is_cleaned_meanwhile(broker: Broker, meanwhile: list[Callable[[], Any]]) -> None:
@@ -215,7 +162,7 @@ async def test_a_call_whose_turn_does_not_come_says_whose_it_is(
         patched.setattr(broker.services.compactions(), "compact", hang)
         limit = TimeLimit(patched)
         own = await said_at_its_limit(erase(broker, timeout_ms=limit.ms), limit, lambda: hanging)
-        ((erasure_id, due_ms),) = [(one["id"], one["due_ms"]) for one in broker.services.erasures().queue.unfinished()]
+        ((erasure_id, due_ms),) = [(one["id"], one["due_ms"]) for one in unfinished(broker)]
         assert "turn" not in own
         move_to(broker, due_ms)
         await wait_until(lambda: broker.services.erasures().queue.attempts.lock.holder == f"erasure {erasure_id}")

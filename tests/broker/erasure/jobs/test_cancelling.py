@@ -14,27 +14,13 @@ from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, Tim
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.operations.compactions.compact import BrokerStopping
 from diamant.cleaner.evidence.certificates.page import certificate_page
-from tests.broker.erasure.cases import (
-    DAY_MS,
-    KEY,
-    PERSON,
-    RETRY_MS,
-    START_MS,
-    broker_at,
-    certificates_of,
-    certified_at,
-    create_with_key,
-    data_of,
-    env_of,
-    erase,
-    intents_of,
-    move_to,
-    only_certificate,
-    pinned,
-    values_left,
-)
+from tests.broker.erasure.brokers import broker_at, data_of, env_of, move_to
+from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, RETRY_MS, START_MS
+from tests.broker.erasure.erasing import erase, intents_of, unfinished
 from tests.broker.erasure.faulty_env import Held
+from tests.broker.erasure.issued import certificates_of, certified_at, verify
 from tests.broker.erasure.obstacles import TimeLimit, damage, erase_in_vain, hold_up, told_at_its_limit
+from tests.broker.erasure.records import create_with_key, values_left
 from tests.cleaner.evidence.scan.naive_scanner import files_with
 from tests.waiting import wait_until
 
@@ -54,23 +40,6 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
     assert files_with(data_of(broker), PERSON) == []
 
 
-async def test_a_timeout_while_the_intent_goes_says_that_it_has_ended(broker: Broker) -> None:
-    """The certificate exists, and nothing is retried."""
-    await create_with_key(broker)
-    held = Held(broker.env, "write_atomically", "*.pending")
-    call = asyncio.ensure_future(erase(broker, is_now=True))
-    await wait_until(held.begun.is_set)
-    for task in list(broker.services.erasures().queue.attempts.running):
-        task.cancel()
-    await asyncio.sleep(0)
-    held.go_on.set()
-    with pytest.raises(asyncio.CancelledError):
-        await call
-    assert broker.services.erasures().queue.unfinished() == []
-    erasure_id = only_certificate(broker, "key-gone")["id"]
-    assert broker.services.erasures().table.fate_of(erasure_id) == "it has ended just now, see its certificate"
-
-
 # -- cancelled by its user ---------------------------------------------------------------------------------------------------
 
 
@@ -85,8 +54,8 @@ async def held_call(broker: Broker) -> tuple[str, asyncio.Future[Any]]:
     await create_with_key(broker)
     hold_up(broker)
     call = asyncio.ensure_future(erase(broker))
-    await wait_until(lambda: broker.services.erasures().queue.unfinished() != [])
-    return broker.services.erasures().queue.unfinished()[0]["id"], call
+    await wait_until(lambda: unfinished(broker) != [])
+    return unfinished(broker)[0]["id"], call
 
 
 async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broker) -> None:
@@ -94,7 +63,7 @@ async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broke
     await create_with_key(broker, 2)
     damage(broker, partition=1)
     erasure = await erase(broker)
-    assert (erasure.state, len(broker.services.erasures().queue.unfinished())) == ("not-certified", 1)
+    assert (erasure.state, len(unfinished(broker))) == ("not-certified", 1)
     with pytest.raises(BadArgument, match="reason is missing"):
         await broker.cancel(erasure.id, reason=" ")
     ended = await broker.cancel(erasure.id, reason="the disk is replaced")
@@ -103,10 +72,10 @@ async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broke
     assert certificate["ended"] == {"what": "cancelled", "reason": "the disk is replaced", "at_ms": START_MS}
     assert certificate["claims"] == []
     assert {one["state"] for one in certificate["not_certified"]} == {"cancelled"}
-    assert broker.services.erasures().queue.unfinished() == []
+    assert unfinished(broker) == []
     assert intents_of(broker) == []
     assert await broker.services.certificates().last(erasure.id) == certificate
-    verified = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
+    verified = await verify(broker, certificate)
     assert (verified.signature, verified.is_valid) == ("trusted", False)
     page = certificate_page(certificate)
     assert "It was cancelled, on " in page
@@ -118,39 +87,19 @@ async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broke
 
 
 async def test_one_that_waits_for_its_horizon_is_cancelled(broker: Broker) -> None:
-    """The tombstone stays like any other; the earlier certificate remains beside the last one."""
+    """At once, whatever runs; the tombstone stays like any other, and the earlier certificate beside the last one."""
     erasure_id = await waiting_erasure(broker)
-    await broker.cancel(erasure_id, reason="asked in vain")
+    async with broker.services.erasures().queue.attempts.lock:
+        await asyncio.wait_for(broker.cancel(erasure_id, reason="asked in vain"), 60)
+    assert unfinished(broker) == []
     assert len(certificates_of(broker, "values-gone")) == 1
     assert (await broker.services.certificates().last(erasure_id))["ended"]["what"] == "cancelled"
     assert values_left(broker) == [None]
     assert KEY not in b"".join(path.read_bytes() for path in data_of(broker).glob("diamant-*"))
 
 
-async def test_one_that_somebody_waits_for_is_cancelled(broker: Broker) -> None:
-    """The waiting call gets an error that says so, and other jobs run."""
-    _, call = await held_call(broker)
-    (one,) = broker.services.erasures().queue.unfinished()
-    assert one["kind"] == "erasure"
-    ended = await broker.cancel(one["id"], reason="that producer never ends")
-    assert ended.certificate["ended"]["what"] == "cancelled"
-    with pytest.raises(NotPossible, match="was cancelled, it is not certified"):
-        await call
-    assert not broker.services.erasures().queue.attempts.lock.locked()
-    assert broker.services.erasures().table.failed == 1
-
-
-async def test_nobody_else_is_waited_for(broker: Broker) -> None:
-    """A cancellation does not wait for running or queued jobs."""
-    erasure_id = await waiting_erasure(broker)
-    async with broker.services.erasures().queue.attempts.lock:
-        ended = await asyncio.wait_for(broker.cancel(erasure_id, reason="enough"), 60)
-    assert ended.certificate["ended"]["what"] == "cancelled"
-    assert broker.services.erasures().queue.unfinished() == []
-
-
 async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker) -> None:
-    """The waiting call is answered only after the last certificate is written."""
+    """The waiting call gets an error that says so, after the last certificate is written; then other jobs run."""
     erasure_id, call = await held_call(broker)
     held = Held(broker.env, "write_atomically", "*.pending")
     cancelling = asyncio.ensure_future(broker.cancel(erasure_id, reason="enough"))
@@ -160,7 +109,10 @@ async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker) -> N
     held.go_on.set()
     with pytest.raises(NotPossible, match="was cancelled, it is not certified"):
         await call
-    assert (await cancelling).id == erasure_id
+    ended = await cancelling
+    assert (ended.id, ended.certificate["ended"]["what"]) == (erasure_id, "cancelled")
+    assert not broker.services.erasures().queue.attempts.lock.locked()
+    assert broker.services.erasures().table.failed == 1
 
 
 async def test_a_cancellation_that_fails_is_told_as_such(broker: Broker) -> None:
@@ -172,7 +124,7 @@ async def test_a_cancellation_that_fails_is_told_as_such(broker: Broker) -> None
     env_of(broker).faults = ()
     with pytest.raises(EraseFailed, match=r"is being cancelled.*it continues in the broker"):
         await call
-    assert [one["id"] for one in broker.services.erasures().queue.unfinished()] == [erasure_id]
+    assert [one["id"] for one in unfinished(broker)] == [erasure_id]
     assert (await broker.cancel(erasure_id, reason="enough")).certificate["ended"]["what"] == "cancelled"
 
 
@@ -186,7 +138,7 @@ async def test_what_an_attempt_does_to_files_is_over_before_it_is_cancelled(
     damage(broker, partition=1)
     call = asyncio.ensure_future(erase(broker))
     await wait_until(held.begun.is_set)
-    (one,) = broker.services.erasures().queue.unfinished()
+    (one,) = unfinished(broker)
     cancelling = asyncio.ensure_future(broker.cancel(one["id"], reason="enough"))
     await wait_until(lambda: any(task.cancelling() for task in broker.services.erasures().queue.attempts.running))
     await turns()
@@ -228,15 +180,17 @@ async def test_one_that_goes_on_by_itself_is_cancelled(tmp_path: Path, monkeypat
         with pytest.raises(TimedOut):
             await erase_in_vain(broker, monkeypatch)
     async with broker_at(tmp_path) as broker:
-        (one,) = broker.services.erasures().queue.unfinished()
+        (one,) = unfinished(broker)
         await broker.cancel(one["id"], reason="enough")
-        assert broker.services.erasures().queue.unfinished() == []
+        assert unfinished(broker) == []
     async with broker_at(tmp_path) as broker:
         assert not broker.services.erasures.made is not None
 
 
-async def test_an_intent_that_cannot_be_read_is_not_cancelled_blindly(tmp_path: Path) -> None:
-    """It is listed and never resumed; the error says what to do. A missing one is not found."""
+async def test_an_intent_that_cannot_be_read_is_not_cancelled_blindly(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start logs it; it is listed and never resumed; the error says what to do. A missing one is not found."""
     async with broker_at(tmp_path) as broker:
         await broker.services.evidence().keys.key()
         (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
@@ -244,6 +198,7 @@ async def test_an_intent_that_cannot_be_read_is_not_cancelled_blindly(tmp_path: 
         assert await broker.services.erasures().queue.unfinished_on_disk() == [
             {"id": "abc", "kind": "erasure", "due_ms": None}
         ]
+        assert "erasure abc is unfinished" in caplog.text
         with pytest.raises(NotPossible, match="erasure abc cannot be read"):
             await broker.cancel("abc", reason="r")
         with pytest.raises(NotFound):

@@ -12,30 +12,14 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import VerbError
 from diamant.broker.erasure.erase.erase_result import EraseFailed
-from diamant.broker.erasure.redact.redact_result import RedactFailed
 from diamant.cleaner.evidence.certificates.files import PENDING
 from diamant.storage.env.env import RealFile
-from tests.broker.erasure.cases import (
-    DAY_MS,
-    KEY,
-    PERSON,
-    RETRY_MS,
-    START_MS,
-    broker_at,
-    certificates_of,
-    create_with_key,
-    data_of,
-    env_of,
-    erase,
-    intents_of,
-    move_to,
-    only_certificate,
-    traces_of,
-    values_left,
-    wait_idle,
-)
+from tests.broker.erasure.brokers import broker_at, data_of, env_of, move_to
+from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, RETRY_MS, START_MS
+from tests.broker.erasure.erasing import erase, intents_of, traces_of, unfinished, wait_idle
+from tests.broker.erasure.issued import certificates_of, only_certificate
 from tests.broker.erasure.obstacles import no_space
-from tests.broker.redaction import test_redacting as redacting
+from tests.broker.erasure.records import create_with_key, values_left
 from tests.waiting import wait_until
 
 
@@ -56,29 +40,15 @@ async def test_a_last_certificate_that_could_not_get_its_name_gets_it_by_the_nex
     await wait_idle(broker)
     assert (
         certificates_of(broker, "key-gone"),
-        len(broker.services.erasures().queue.unfinished()),
+        len(unfinished(broker)),
         broker.services.erasures().table.done,
     ) == ([], 1, 0)
     env_of(broker).faults = ()
     move_to(broker, START_MS + DAY_MS)
-    await wait_until(lambda: broker.services.erasures().queue.unfinished() == [])
+    await wait_until(lambda: unfinished(broker) == [])
     assert only_certificate(broker, "key-gone")["state"] == "key-gone"
     assert list(data_of(broker).glob(f"*{PENDING}")) == []
     assert (broker.services.erasures().table.done, broker.services.erasures().table.failed) == (1, 0)
-
-
-@pytest.mark.usefixtures("_broken_renames")
-async def test_so_does_that_of_a_redaction(broker: Broker) -> None:
-    """A redaction has the same two steps."""
-    await redacting.create(broker)
-    redacting.write(broker, redacting.ORDER, redacting.OTHER)
-    with pytest.raises(RedactFailed, match="Input/output error"):
-        await broker.redact("orders", where=redacting.WHERE, reason="r")
-    env_of(broker).faults = ()
-    move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: broker.services.redactions().queue.unfinished() == [])
-    assert len(list(data_of(broker).glob("*.records-gone.json"))) == 1
-    assert (broker.services.redactions().table.done, broker.services.redactions().table.failed) == (1, 0)
 
 
 async def test_a_clock_that_stepped_back_does_not_undo_the_last_word(tmp_path: Path) -> None:
@@ -111,19 +81,19 @@ async def test_an_error_that_nobody_expects_is_tried_again_like_others(
     with caplog.at_level(logging.ERROR):
         pauses = []
         for count in (1, 2, 3):
-            (one,) = broker.services.erasures().queue.unfinished()
+            (one,) = unfinished(broker)
             now_ms = max(START_MS + DAY_MS, one["due_ms"])
             move_to(broker, now_ms)
             await wait_held(broker, count)
-            pauses.append(broker.services.erasures().queue.unfinished()[0]["due_ms"] - now_ms)
+            pauses.append(unfinished(broker)[0]["due_ms"] - now_ms)
     env_of(broker).faults = ()
     assert pauses == [RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS]
     assert "KeyError" in caplog.text
     assert "test_ends.py" in caplog.text
     assert KEY.decode() not in caplog.text
-    move_to(broker, broker.services.erasures().queue.unfinished()[0]["due_ms"])
+    move_to(broker, unfinished(broker)[0]["due_ms"])
     await wait_until(lambda: broker.services.erasures().table.done == 1)
-    assert broker.services.erasures().queue.unfinished() == []
+    assert unfinished(broker) == []
 
 
 async def test_a_disk_that_is_full_before_the_intent_leaves_everything_as_it_is(broker: Broker) -> None:
@@ -134,7 +104,7 @@ async def test_a_disk_that_is_full_before_the_intent_leaves_everything_as_it_is(
         await erase(broker)
     assert traces_of(broker) == []
     assert values_left(broker) == [PERSON]
-    assert broker.services.erasures().queue.unfinished() == []
+    assert unfinished(broker) == []
 
 
 def fill_up(stage: str, broker: Broker, patched: pytest.MonkeyPatch) -> None:
@@ -177,7 +147,7 @@ async def test_a_disk_that_is_full_in_the_middle_gives_no_certificate_and_the_er
             stage, []
         )
     env_of(broker).faults = ()
-    assert len(broker.services.erasures().queue.unfinished()) == 1
+    assert len(unfinished(broker)) == 1
     move_to(broker, START_MS + RETRY_MS)
     await wait_until(
         lambda: (

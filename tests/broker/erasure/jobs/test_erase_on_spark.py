@@ -9,7 +9,9 @@ import pytest
 from diamant import Broker
 from diamant.broker.client.errors import BadArgument
 from diamant.cleaner.evidence.certificates.page import certificate_page
-from tests.broker.erasure.cases import KEY, PERSON, config, create, env_at, write
+from tests.broker.erasure.brokers import config, env_at
+from tests.broker.erasure.constants import KEY, PERSON
+from tests.broker.erasure.records import create, write
 from tests.broker.operations.test_compact_on_spark import fake
 
 __all__ = ["fake"]  # a fixture: drivers without Spark

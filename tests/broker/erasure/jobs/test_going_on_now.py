@@ -14,32 +14,13 @@ from diamant.broker.erasure.jobs.job_queue import MAX_WAITING
 from diamant.broker.metrics import prometheus
 from diamant.cleaner.erasure.intent import intent_files
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from tests.broker.erasure.cases import (
-    DAY_MS,
-    KEY,
-    PERSON,
-    RETRY_MS,
-    START_MS,
-    Producer,
-    broker_at,
-    certificates_of,
-    certified_at,
-    commit,
-    create,
-    create_with_key,
-    data_of,
-    env_of,
-    erase,
-    fill,
-    intents_of,
-    move_to,
-    pinned,
-    values_left,
-    wait_certified,
-    write,
-)
+from tests.broker.erasure.brokers import broker_at, data_of, env_of, move_to
+from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, RETRY_MS, START_MS
+from tests.broker.erasure.erasing import erase, intents_of, unfinished
 from tests.broker.erasure.faulty_env import Held
+from tests.broker.erasure.issued import certificates_of, certified_at, verify, wait_certified
 from tests.broker.erasure.obstacles import damage, erase_in_vain
+from tests.broker.erasure.records import Producer, commit, create, create_with_key, fill, values_left, write
 from tests.waiting import wait_until
 
 
@@ -77,10 +58,10 @@ async def test_the_certificate_for_the_key_has_what_the_same_erasure_found(broke
     assert certificate["segments"]["before"] == first["segments"]["before"]
     assert certificate["overrides"][0]["groups_that_had_not_passed_it"] == ["billing"]
     assert intents_of(broker) == []
-    assert broker.services.erasures().queue.unfinished() == []
+    assert unfinished(broker) == []
     assert {one["id"] for one in await broker.services.certificates().list_all()} == {erasure_id}
     assert values_left(broker) == []
-    assert (await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
+    assert (await verify(broker, certificate, KEY)).is_valid
     again = await broker.erase_now(erasure_id)
     assert (again.certificate, again.certificate_path) == (certificate, done.certificate_path)
 
@@ -143,7 +124,7 @@ async def test_one_that_is_not_certified_yet_goes_on_as_far_as_it_can(
     producer.write((b"somebody", b"else"))
     with pytest.raises(TimedOut, match="it continues in the broker"):
         await erase_in_vain(broker, monkeypatch)
-    (one,) = broker.services.erasures().queue.unfinished()
+    (one,) = unfinished(broker)
     producer.end(is_commit=True)
     done = await broker.erase_now(one["id"])
     assert (done.id, done.state) == (one["id"], "key-gone")
@@ -187,7 +168,7 @@ async def test_one_with_now_ends_the_others_of_its_key(broker: Broker) -> None:
     assert (certificate["state"], [one["values"] for one in certificate["found"]]) == ("key-gone", [1])
     # It was another one that did not wait: this one says that consumers may have missed it.
     assert (certificate["overrides"], len(certificate["lost_tombstones"])) == ([], 1)
-    assert [one["id"] for one in broker.services.erasures().queue.unfinished()] == [other.id]
+    assert [one["id"] for one in unfinished(broker)] == [other.id]
     assert [one.name for one in intents_of(broker)] == [f"diamant-erasure-{other.id}.intent"]
 
 

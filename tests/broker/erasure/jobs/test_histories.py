@@ -14,19 +14,12 @@ from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.protocol.batches.header import Header
 from tests import effort
-from tests.broker.erasure.cases import (
-    RETRY_MS,
-    Producer,
-    certificates_of,
-    check_claims,
-    clock_of,
-    create,
-    data_of,
-    erase,
-    move_to,
-    write,
-)
+from tests.broker.erasure.brokers import clock_of, data_of, move_to
+from tests.broker.erasure.constants import RETRY_MS
+from tests.broker.erasure.erasing import erase
+from tests.broker.erasure.issued import certificates_of, check_claims
 from tests.broker.erasure.obstacles import erase_in_vain
+from tests.broker.erasure.records import Producer, create, write
 from tests.cleaner.evidence.scan.naive_scanner import records_of_key
 from tests.waiting import wait_until
 

@@ -6,14 +6,11 @@ file and before each swap of a segment, and a new broker is started on every cop
 
 from __future__ import annotations
 
-import json
-import logging
 import shutil
 import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,35 +20,23 @@ from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.intent import CLOSING, Intent, intent_files
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.cleaner.evidence.certificates.private_files import PREFIX
-from diamant.cleaner.redaction.intent import RedactionIntent
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests import effort
-from tests.broker.erasure.cases import (
-    DAY_MS,
-    KEY,
-    PERSON,
-    RETRY_MS,
-    START_MS,
-    broker_at,
+from tests.broker.erasure.brokers import broker_at, config, data_of, env_of, move_to
+from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, RETRY_MS, START_MS
+from tests.broker.erasure.erasing import erase, intents_of, unfinished, wait_idle
+from tests.broker.erasure.issued import (
     certificates_in,
     certificates_of,
     certified_at,
     check_claims,
-    config,
-    create_with_key,
-    data_of,
-    env_of,
-    erase,
-    intents_of,
-    move_to,
     only_certificate,
-    pinned,
-    values_left,
+    verify,
     wait_certified,
-    wait_idle,
 )
 from tests.broker.erasure.obstacles import SCANNING, at_stage, stopped
+from tests.broker.erasure.records import create_with_key, values_left
 from tests.cleaner.evidence.scan.naive_scanner import files_with
 from tests.waiting import wait_until
 
@@ -137,7 +122,7 @@ async def check_goes_on(tmp_path: Path, index: int) -> bool:
         assert files_with(data_of(broker), KEY) == []
         assert certificate["found"][0]["values"] == 1
         assert [one["file"] for one in certificate["segments"]["before"]] == certificate["found"][0]["files"]
-        verified = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
+        verified = await verify(broker, certificate)
         assert verified.is_valid, verified.notes
         return True
 
@@ -216,7 +201,7 @@ async def test_what_comes_back_before_the_last_scan_keeps_the_certificate_back(b
     come_back = at_last_scan(broker, lambda: log.with_suffix(".log.swap").write_bytes(old))
     erasure = await erase(broker, is_now=True, progress=come_back)
     assert (erasure.state, erasure.next_due_ms) == ("not-certified", START_MS + RETRY_MS)
-    assert [one["id"] for one in broker.services.erasures().queue.unfinished()] == [erasure.id]
+    assert [one["id"] for one in unfinished(broker)] == [erasure.id]
     assert (await broker.services.certificates().last(erasure.id))["state"] == "not-certified"
     log.with_suffix(".log.swap").unlink()
     await certified_at(broker, START_MS + RETRY_MS, "key-gone")
@@ -242,15 +227,6 @@ async def test_an_erasure_that_takes_longer_than_its_next_try_is_not_begun_twice
     assert values_left(broker) == [None]
 
 
-async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path) -> None:
-    """Nothing had changed by then, and the caller got no answer."""
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "diamant-erasure-abc.intent.tmp").write_bytes(b"x")
-    async with broker_at(tmp_path) as broker:
-        assert traces(data_of(broker)) == []
-        assert not broker.services.erasures().queue.unfinished()
-
-
 @pytest.mark.parametrize("stage", [LOCATING, "compacting", SCANNING])
 async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(tmp_path: Path, stage: str) -> None:
     """In any phase. The intent is readable by its owner only, and reveals nothing without the secret."""
@@ -267,30 +243,3 @@ async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(tmp_pat
         assert certificate["found"][0]["values"] == 1
         assert files_with(data_of(broker), PERSON) == []
         check_claims(data_of(broker), certificate, KEY)
-
-
-async def test_an_intent_that_cannot_be_read_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The broker starts, and logs that an erasure is unfinished."""
-    async with broker_at(tmp_path) as broker:
-        await broker.services.evidence().keys.key()
-        (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
-    with caplog.at_level(logging.ERROR):
-        async with broker_at(tmp_path):
-            pass
-    assert "erasure abc is unfinished" in caplog.text
-
-
-INTENTS = json.loads((Path(__file__).parents[3] / "golden" / "intents.json").read_text())
-KINDS: dict[str, Any] = {"erase": Intent, "redact": RedactionIntent}
-
-
-@pytest.mark.parametrize("written", INTENTS, ids=lambda one: f"{one['kind']}-{one['phase']}")
-def test_an_intent_without_what_came_later_is_read_and_written(written: dict[str, Any]) -> None:
-    """An intent without newer fields keeps the others; without a scope, topic names count."""
-    fields = {name: value for name, value in written["json"].items() if name != "scope"}
-    fields["done"] = [
-        {name: value for name, value in step.items() if name != "tombstone_found_at"} for step in fields["done"]
-    ]
-    found = json.loads(KINDS[written["kind"]].from_bytes(json.dumps(fields).encode()).to_bytes())
-    assert {**found, "scope": {}} == {**fields, "scope": {}}
-    assert found["scope"] == {}

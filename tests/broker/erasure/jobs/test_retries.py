@@ -6,29 +6,22 @@ import asyncio
 import errno
 from dataclasses import replace
 
+import pytest
+
 from diamant.broker.broker import Broker
 from diamant.storage.log.segment_removal import delete_oldest
-from tests.broker.erasure.cases import (
-    DAY_MS,
-    RETRY_MS,
-    START_MS,
-    certificates_of,
-    clock_of,
-    create_with_key,
-    data_of,
-    env_of,
-    erase,
-    move_to,
-    wait_idle,
-    write,
-)
+from tests.broker.erasure.brokers import clock_of, data_of, env_of, move_to
+from tests.broker.erasure.constants import DAY_MS, RETRY_MS, START_MS
+from tests.broker.erasure.erasing import erase, unfinished, wait_idle
+from tests.broker.erasure.issued import certificates_of
 from tests.broker.erasure.obstacles import stopped
+from tests.broker.erasure.records import create_with_key, write
 from tests.waiting import wait_until
 
 
 def due_ms(broker: Broker) -> int:
     """The due time of the only erasure."""
-    (one,) = broker.services.erasures().queue.unfinished()
+    (one,) = unfinished(broker)
     due: int = one["due_ms"]
     return due
 
@@ -43,12 +36,18 @@ async def next_pauses(broker: Broker, count: int) -> list[int]:
     return pauses
 
 
-async def test_a_tombstone_that_cannot_go_is_tried_less_and_less_often(broker: Broker) -> None:
-    """Each attempt compacts all affected partitions."""
+@pytest.mark.parametrize("obstacle", ["the tombstone cannot go", "the certificate cannot be written"])
+async def test_what_cannot_be_done_is_tried_less_and_less_often(broker: Broker, obstacle: str) -> None:
+    """Each attempt compacts all affected partitions; the state saved by a failed one does not make it due at once."""
     await create_with_key(broker)
-    await erase(broker)
     log = broker.node.topics.log("users", 0)
-    log.update_config(replace(log.config, cleanup_policy=frozenset({"delete"})))
+    if obstacle == "the tombstone cannot go":
+        await erase(broker)
+        log.update_config(replace(log.config, cleanup_policy=frozenset({"delete"})))
+    else:
+        log.update_config(replace(log.config, max_message_bytes=20))
+        assert (await erase(broker)).state == "not-certified"
+        env_of(broker).fail("write_atomically", "*.not-certified.json", errno.ENOSPC)
     assert await next_pauses(broker, 4) == [RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS, 8 * RETRY_MS]
 
 
@@ -75,18 +74,8 @@ async def test_attempts_that_fail_are_made_less_and_less_often(broker: Broker) -
     env_of(broker).faults = ()
     assert [pause // RETRY_MS for pause in pauses] == [1, 2, 4, 8, 16, 32, 64, 64, 64]
     move_to(broker, due_ms(broker))
-    await wait_until(lambda: broker.services.erasures().queue.unfinished() == [])
+    await wait_until(lambda: unfinished(broker) == [])
     assert broker.services.erasures().table.failures == {}
-
-
-async def test_an_attempt_that_fails_behind_its_first_step_pauses_too(broker: Broker) -> None:
-    """The state saved by then does not make it due at once."""
-    await create_with_key(broker)
-    log = broker.node.topics.log("users", 0)
-    log.update_config(replace(log.config, max_message_bytes=20))
-    assert (await erase(broker)).state == "not-certified"
-    env_of(broker).fail("write_atomically", "*.not-certified.json", errno.ENOSPC)
-    assert await next_pauses(broker, 3) == [RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS]
 
 
 async def test_a_topic_that_is_not_compacted_any_more_is_certified_when_retention_has_removed_all(
@@ -111,7 +100,7 @@ async def test_a_topic_that_is_not_compacted_any_more_is_certified_when_retentio
 async def next_pauses_until_over(broker: Broker) -> None:
     """Move the clock to each next attempt until the last one."""
     move_to(broker, due_ms(broker))
-    await wait_until(lambda: broker.services.erasures().queue.unfinished() == [])
+    await wait_until(lambda: unfinished(broker) == [])
 
 
 async def test_the_last_word_is_the_certificate_that_was_issued_last(broker: Broker) -> None:

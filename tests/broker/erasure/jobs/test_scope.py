@@ -15,28 +15,11 @@ from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.topics.growth import add_partitions
 from diamant.cleaner.evidence.certificates.page import certificate_page
-from tests.broker.erasure.cases import (
-    DAY_MS,
-    KEY,
-    PERSON,
-    START_MS,
-    certificates_of,
-    certified_at,
-    check_claims,
-    clock_of,
-    create,
-    create_with_key,
-    data_of,
-    env_of,
-    erase,
-    fill,
-    intents_of,
-    move_to,
-    only_certificate,
-    pinned,
-    values_left,
-    write,
-)
+from tests.broker.erasure.brokers import clock_of, data_of, env_of, move_to
+from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, START_MS
+from tests.broker.erasure.erasing import erase, intents_of, unfinished
+from tests.broker.erasure.issued import certificates_of, certified_at, check_claims, only_certificate, verify
+from tests.broker.erasure.records import create, create_with_key, fill, values_left, write
 from tests.cleaner.evidence.scan.naive_scanner import files_with
 from tests.mutants import Mutant, put_in
 from tests.waiting import wait_until
@@ -66,10 +49,8 @@ async def test_a_key_that_was_nowhere_and_is_written_while_it_is_looked_for_is_n
     erasure = await erase(broker)
     assert (erasure.state, [one["offset"] for one in erasure.written_since]) == ("nothing-matched", [5])
     assert [one["below_offset"] for one in erasure.certificate["claims"]] == [5]
-    assert broker.services.erasures().queue.unfinished() == []
-    verified = await broker.services.certificates().verify(
-        erasure.certificate, public_key=pinned(erasure.certificate), key=KEY
-    )
+    assert unfinished(broker) == []
+    verified = await verify(broker, erasure.certificate)
     assert (verified.outcome, verified.claims[0]["written_since"]) == ("nothing-matched", 1)
 
 
@@ -97,7 +78,7 @@ async def test_a_partition_that_is_added_before_the_horizon_is_no_obstacle(broke
     assert [one["partition"] for one in certificate["claims"]] == [0]
     assert certificate["partitions_added"] == [{"topic": "users", "partition": 1}]
     assert [(one["partition"], one["offset"]) for one in certificate["written_since"]] == [(1, 0)]
-    assert (await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
+    assert (await verify(broker, certificate, KEY)).is_valid
     assert "no part of it: users-1" in certificate_page(certificate)
 
 
@@ -128,7 +109,7 @@ async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> N
     assert first.state == "values-gone"
     await recreate(broker)
     move_to(broker, START_MS + DAY_MS)
-    await wait_until(lambda: not broker.services.erasures().queue.unfinished())
+    await wait_until(lambda: not unfinished(broker))
     assert certificates_of(broker, "key-gone") == []
     certificate = only_certificate(broker, "not-certified")
     assert (certificate["ended"]["what"], certificate["claims"]) == ("topics-deleted", [])
@@ -138,7 +119,7 @@ async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> N
     assert values_left(broker) == [PERSON]
     assert intents_of(broker) == []
     assert [(one["topic"], one["what"]) for one in certificate["elsewhere"]] == [("users", "same-key")]
-    verified = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
+    verified = await verify(broker, certificate)
     assert (verified.signature, verified.coverage_adds_up, verified.is_valid) == ("trusted", True, False)
 
 
@@ -169,7 +150,7 @@ async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_
     monkeypatch.undo()
     assert erasure.next_due_ms is not None
     move_to(broker, erasure.next_due_ms)
-    await wait_until(lambda: not broker.services.erasures().queue.unfinished())
+    await wait_until(lambda: not unfinished(broker))
     assert only_certificate(broker, "not-certified")["ended"]["what"] == "topics-deleted"
 
 
@@ -185,7 +166,7 @@ async def test_other_topics_are_certified_all_the_same(broker: Broker) -> None:
     assert [one["topic"] for one in certificate["topics_ended"]] == ["users"]
     assert "users was deleted" in certificate_page(certificate)
     assert certificate["ended"] is None
-    assert (await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
+    assert (await verify(broker, certificate, KEY)).is_valid
     assert values_left(broker) == [PERSON]
 
 

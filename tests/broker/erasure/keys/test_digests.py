@@ -7,14 +7,11 @@ from hashlib import sha256
 from pathlib import Path
 
 from diamant.broker.broker import Broker
-from tests.broker.erasure.cases import (
-    PERSON,
-    create_with_key,
-    data_of,
-    erase,
-    values_left,
-)
+from tests.broker.erasure.brokers import data_of
+from tests.broker.erasure.constants import PERSON
+from tests.broker.erasure.erasing import erase
 from tests.broker.erasure.faulty_env import Held
+from tests.broker.erasure.records import create_with_key, values_left
 from tests.waiting import wait_until
 
 

@@ -8,33 +8,18 @@ import logging
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
-from tests.broker.erasure.cases import (
-    DAY_MS,
-    KEY,
-    PERSON,
-    START_MS,
-    certified_at,
-    check_claims,
-    clock_of,
-    create,
-    create_with_key,
-    data_of,
-    erase,
-    fill,
-    intents_of,
-    move_to,
-    traces_of,
-    values_left,
-    write,
-)
-from tests.broker.erasure.obstacles import SCANNING, at_stage, damage, erase_in_vain, hold_up
+from tests.broker.erasure.brokers import clock_of, data_of, move_to
+from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, START_MS
+from tests.broker.erasure.erasing import erase, intents_of, traces_of
+from tests.broker.erasure.issued import certified_at, check_claims
+from tests.broker.erasure.records import create, create_with_key, fill, values_left, write
 from tests.cleaner.evidence.scan.naive_scanner import files_with
 
 # -- the two states ------------------------------------------------------------------------------------------------------
@@ -129,18 +114,6 @@ async def test_a_second_erase_writes_no_second_tombstone(broker: Broker) -> None
     assert values_left(broker) == [None]
 
 
-async def test_a_write_during_the_erase_is_named_and_not_erased(broker: Broker) -> None:
-    """The claim ends after the tombstone."""
-    await create_with_key(broker, others=30)
-    offsets: list[int] = []
-    writing = at_stage(SCANNING, lambda: offsets.append(write(broker, (KEY, b"written during the erase"))))
-    erasure = await erase(broker, progress=writing)
-    assert erasure.state == "values-gone"
-    assert [one["offset"] for one in erasure.written_since] == offsets
-    assert erasure.certificate["claims"][0]["below_offset"] <= offsets[0]
-    assert files_with(data_of(broker), PERSON) == []
-
-
 async def test_the_same_bytes_elsewhere_are_listed(broker: Broker) -> None:
     """Under another key, in a header of another topic, and as the same key of another topic."""
     await create(broker)
@@ -154,9 +127,9 @@ async def test_the_same_bytes_elsewhere_are_listed(broker: Broker) -> None:
     assert found == [("orders", "same-bytes"), ("orders", "same-key"), ("users", "same-bytes")]
 
 
-@pytest.mark.parametrize("key", [b"", b"42", b"\x00\xff\xfe", "Zürich".encode()])
+@pytest.mark.parametrize("key", [b"", b"\x00\xff\xfe", "Zürich".encode()])
 async def test_keys_are_bytes(broker: Broker, key: bytes) -> None:
-    """Empty, short, binary and UTF-8."""
+    """Empty, binary and UTF-8."""
     await create(broker)
     write(broker, (key, b"{}"), (b"4", b"{}"), (b"", b"{}") if key else (b"x", b"{}"))
     erasure = await erase(broker, key)
@@ -178,30 +151,6 @@ async def test_mistakes_are_refused_before_anything_is_written(broker: Broker) -
     with pytest.raises(BadArgument):
         await broker.erase(KEY, ["users"], reason=" ")
     assert traces_of(broker) == []
-
-
-async def test_a_partition_that_cannot_be_read_gets_no_claim(broker: Broker) -> None:
-    """The others get one; the certificate as a whole certifies nothing."""
-    await create_with_key(broker, 2, others=30)
-    damage(broker, partition=1)
-    erasure = await erase(broker)
-    assert erasure.state == "not-certified"
-    assert [one["partition"] for one in erasure.certificate["claims"]] == [0]
-    assert [(one["partition"], one["state"]) for one in erasure.certificate["not_certified"]] == [(1, "inconclusive")]
-    check_claims(data_of(broker), erasure.certificate, KEY)
-
-
-async def test_an_open_transaction_ends_in_a_timeout_that_says_so(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No certificate is issued; the intent stays, and the erasure continues."""
-    await create_with_key(broker)
-    hold_up(broker)
-    with pytest.raises(TimedOut, match="continues"):
-        await erase_in_vain(broker, monkeypatch)
-    assert list(data_of(broker).glob("*.json")) == []
-    assert len(intents_of(broker)) == 1
-    assert len(broker.services.erasures().queue.unfinished()) == 1
 
 
 async def test_no_key_and_no_value_is_in_logs_or_certificates(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,20 +17,11 @@ from diamant.broker.groups.coordinator.partition_scan import PartitionScan
 from diamant.broker.metrics import erasure_deadline
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.storage.segments.segment import FileSlice
-from tests.broker.erasure.cases import (
-    DAY_MS,
-    KEY,
-    PERSON,
-    RETRY_MS,
-    START_MS,
-    broker_at,
-    certified_at,
-    create,
-    erase,
-    fill,
-    traces_of,
-    write,
-)
+from tests.broker.erasure.brokers import broker_at
+from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, RETRY_MS, START_MS
+from tests.broker.erasure.erasing import erase, traces_of
+from tests.broker.erasure.issued import certified_at
+from tests.broker.erasure.records import create, fill, write
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, wait_until_loaded
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until

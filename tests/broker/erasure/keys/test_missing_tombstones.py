@@ -9,19 +9,11 @@ from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.erasure import locate
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
-from tests.broker.erasure.cases import (
-    KEY,
-    RETRY_MS,
-    START_MS,
-    certified_at,
-    create,
-    create_with_key,
-    data_of,
-    erase,
-    fill,
-    values_left,
-    write,
-)
+from tests.broker.erasure.brokers import data_of
+from tests.broker.erasure.constants import KEY, RETRY_MS, START_MS
+from tests.broker.erasure.erasing import erase
+from tests.broker.erasure.issued import certified_at
+from tests.broker.erasure.records import create, create_with_key, fill, values_left, write
 from tests.mutants import Mutant, put_in
 
 STRAY = "users-0.0123456789abcdef0123456789abcdef-stray"

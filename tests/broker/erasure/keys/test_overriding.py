@@ -15,32 +15,12 @@ from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.erasure.intent import intent_files
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.explain.explanation import Change
-from tests.broker.erasure.cases import (
-    DAY_MS,
-    HTTP,
-    KEY,
-    PERSON,
-    RETRY_MS,
-    START_MS,
-    broker_at,
-    certificates_of,
-    certified_at,
-    clock_of,
-    commit,
-    create,
-    create_with_key,
-    data_of,
-    env_of,
-    erase,
-    fill,
-    intents_of,
-    move_to,
-    values_left,
-    wait_certified,
-    wait_idle,
-    write,
-)
+from tests.broker.erasure.brokers import broker_at, clock_of, data_of, env_of, move_to
+from tests.broker.erasure.constants import DAY_MS, HTTP, KEY, PERSON, RETRY_MS, START_MS
+from tests.broker.erasure.erasing import erase, intents_of, unfinished, wait_idle
+from tests.broker.erasure.issued import certificates_of, certified_at, wait_certified
 from tests.broker.erasure.obstacles import at_stage
+from tests.broker.erasure.records import commit, create, create_with_key, fill, values_left, write
 from tests.broker.http_asking import ask
 from tests.cleaner.evidence.scan.naive_scanner import log_files, records_in
 
@@ -57,31 +37,6 @@ async def test_the_horizon_can_be_overridden(broker: Broker) -> None:
     kept = [one for path in log_files(data_of(broker), "users") for one in records_in(path)]
     assert (1, b"other", b"stays") in [one[1:] for one in kept]
     assert len(kept) == 11
-
-
-@pytest.mark.usefixtures("_committed")
-async def test_now_lists_the_groups_that_are_behind_and_stops_there(broker: Broker) -> None:
-    """The values are removed, the tombstone stays until its horizon; once the groups are confirmed it is removed."""
-    await create_with_key(broker)
-    refused = await erase(broker, is_now=True)
-    assert (refused.state, refused.is_now_refused, refused.groups_behind) == (
-        "values-gone",
-        True,
-        {"users-0": ["billing"]},
-    )
-    assert refused.certificate["overrides"] == []
-    assert values_left(broker) == [None]
-    done = await broker.erase_now(refused.id, is_confirmed=True)
-    assert (done.id, done.state, done.is_now_refused) == (refused.id, "key-gone", False)
-    assert done.certificate["overrides"][0]["groups_that_had_not_passed_it"] == ["billing"]
-    assert values_left(broker) == []
-
-
-async def test_now_needs_no_word_when_all_groups_have_passed(broker: Broker) -> None:
-    """Without groups behind, no confirmation is needed."""
-    commit(broker, (2, "billing"))
-    await create_with_key(broker)
-    assert (await erase(broker, is_now=True)).state == "key-gone"
 
 
 async def test_over_http_now_is_confirmed_by_a_field(tmp_path: Path) -> None:
@@ -120,7 +75,7 @@ async def test_a_group_that_comes_before_the_next_attempt_is_not_passed_over_una
     await wait_idle(broker)
     assert certificates_of(broker, "key-gone") == []
     assert values_left(broker) == [None]
-    assert [one["due_ms"] for one in broker.services.erasures().queue.unfinished()] == [START_MS + DAY_MS]
+    assert [one["due_ms"] for one in unfinished(broker)] == [START_MS + DAY_MS]
     certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
     assert certificate["overrides"] == []
 
@@ -162,7 +117,7 @@ async def test_behind_a_tombstone_that_was_there_already_is_who_has_not_passed_i
     write(broker, (KEY, None))
     fill(broker)
     erasure = await erase(broker, is_now=True)
-    assert erasure.is_now_refused == is_refused
+    assert (erasure.is_now_refused, erasure.state) == (is_refused, "values-gone" if is_refused else "key-gone")
     assert erasure.groups_behind == ({"users-0": ["reader"]} if is_refused else {})
     assert [one["below_offset"] for one in erasure.certificate["claims"]] == [32]
     assert [one["tombstone_found_at"] for one in erasure.certificate["done"]] == [1]

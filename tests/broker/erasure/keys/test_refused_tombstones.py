@@ -13,19 +13,11 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.cleaner.evidence.certificates.page import certificate_page
-from tests.broker.erasure.cases import (
-    PERSON,
-    broker_at,
-    certified_at,
-    create,
-    data_of,
-    erase,
-    move_to,
-    only_certificate,
-    wait_certified,
-    wait_idle,
-    write,
-)
+from tests.broker.erasure.brokers import broker_at, data_of, move_to
+from tests.broker.erasure.constants import PERSON
+from tests.broker.erasure.erasing import erase, unfinished, wait_idle
+from tests.broker.erasure.issued import certified_at, only_certificate, wait_certified
+from tests.broker.erasure.records import create, write
 from tests.broker.redaction import test_redacting as redacting
 from tests.cleaner.evidence.scan.naive_scanner import files_with, records_of_key
 
@@ -67,7 +59,7 @@ async def test_a_tombstone_over_a_lowered_limit_is_told_once_and_written_when_th
         f"erasure {erasure.id}: orders-0: {reason}"
     ]
     limit(broker, 1000)
-    due_ms = broker.services.erasures().queue.unfinished()[0]["due_ms"]
+    due_ms = unfinished(broker)[0]["due_ms"]
     certificate = await certified_at(broker, due_ms, "values-gone")
     assert (sorted(one["topic"] for one in certificate["claims"]), certificate["not_certified"]) == ([*TOPICS], [])
     assert files_with(data_of(broker), PERSON) == []
@@ -85,7 +77,7 @@ async def test_a_partition_that_refuses_writes_holds_no_other_up(broker: Broker)
     assert files_with(data_of(broker) / "users-0", PERSON) == []
     for _ in range(9):
         before_ms = broker.env.clock.now_ms()
-        due_ms = broker.services.erasures().queue.unfinished()[0]["due_ms"]
+        due_ms = unfinished(broker)[0]["due_ms"]
         move_to(broker, due_ms)
         await wait_idle(broker)
     assert due_ms - before_ms == 64 * 60_000
@@ -112,7 +104,7 @@ async def test_tombstones_of_others_are_removed_at_once_although_one_partition_r
     with pytest.raises(EraseFailed, match="orders-0: refuses writes"):
         await broker.erase_now(erasure.id, is_confirmed=True)
     assert [topic for topic in TOPICS if records_of_key(data_of(broker), topic, KEY)] == ["orders"]
-    assert [one["id"] for one in broker.services.erasures().queue.unfinished()] == [erasure.id]
+    assert [one["id"] for one in unfinished(broker)] == [erasure.id]
 
 
 async def test_a_redaction_leaves_a_partition_that_refuses_writes_and_says_so(broker: Broker) -> None:

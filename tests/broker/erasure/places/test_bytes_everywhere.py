@@ -15,31 +15,16 @@ from diamant.broker.broker import Broker
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
-from tests.broker.erasure.cases import (
-    DAY_MS,
-    KEY,
-    PERSON,
-    START_MS,
-    broker_at,
-    certified_at,
-    check_claims,
-    create,
-    data_of,
-    erase,
-    fill,
-    pinned,
-    write,
-)
+from tests.broker.erasure.brokers import broker_at, data_of
+from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, START_MS
+from tests.broker.erasure.erasing import erase
+from tests.broker.erasure.issued import certified_at, check_claims, pinned, verify
+from tests.broker.erasure.records import create, fill, write
 from tests.broker.redaction import test_redacting as redacting
 
 TOPIC = "customer-events"
 """Also a key, or a value."""
 NAMED = "customer-000042"
-
-
-def one_and_zero() -> bytes:
-    """Two numbers of 8 bytes."""
-    return (0).to_bytes(8, "big") + (1).to_bytes(8, "big")
 
 
 async def started_again(tmp_path: Path, key: bytes, value: Callable[[Broker], bytes]) -> Broker:
@@ -56,16 +41,29 @@ async def started_again(tmp_path: Path, key: bytes, value: Callable[[Broker], by
     return broker_at(tmp_path)
 
 
-@pytest.mark.parametrize("value", [b"\xff" * 14, bytes(16), one_and_zero(), TOPIC.encode()])
-async def test_a_value_that_is_there_in_any_case_can_be_erased(tmp_path: Path, value: bytes) -> None:
-    """Batch headers, snapshots and checkpoints hold such bytes. The records themselves are found and removed."""
-    async with await started_again(tmp_path, KEY, lambda _: value) as broker:
-        assert (await erase(broker)).state == "values-gone"
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda _: b"\xff" * 14,
+        lambda _: bytes(16),
+        lambda _: (0).to_bytes(8, "big") + (1).to_bytes(8, "big"),
+        lambda _: TOPIC.encode(),
+        lambda broker: broker.cluster_id.encode(),
+    ],
+    ids=["ones", "zeros", "two numbers", "a topic", "the cluster's id"],
+)
+async def test_a_value_that_is_there_in_any_case_can_be_erased(
+    tmp_path: Path, value: Callable[[Broker], bytes]
+) -> None:
+    """Batch headers, snapshots, checkpoints and meta.properties hold such bytes. The records are found and removed."""
+    async with await started_again(tmp_path, KEY, value) as broker:
+        first = (await erase(broker)).certificate
+        assert first["state"] == "values-gone"
+        is_id = value(broker) == broker.cluster_id.encode()
+        assert (names.META_PROPERTIES in {one["file"] for one in first["elsewhere"]}) == is_id
         certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
         check_claims(data_of(broker), certificate, KEY)
-        assert (
-            await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
-        ).outcome == "valid"
+        assert (await verify(broker, certificate)).outcome == "valid"
 
 
 @pytest.mark.parametrize("key", [b"\xff" * 12, bytes(16), TOPIC.encode()])
@@ -79,16 +77,8 @@ async def test_a_key_that_is_there_in_any_case_can_be_erased(tmp_path: Path, key
         is_name = key == TOPIC.encode()
         assert (names.RECOVERY_POINT_CHECKPOINT in listed) == is_name
         assert any(text.startswith("Names of topics") for text in certificate["not_covered"]) == is_name
-        found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=key)
+        found = await verify(broker, certificate, key)
         assert (found.outcome, any(note.startswith("Names of topics") for note in found.notes)) == ("valid", is_name)
-
-
-async def test_the_id_of_the_cluster_can_be_erased(tmp_path: Path) -> None:
-    """As a value: it stays in meta.properties."""
-    async with await started_again(tmp_path, KEY, lambda broker: broker.cluster_id.encode()) as broker:
-        certificate = (await erase(broker)).certificate
-        assert certificate["state"] == "values-gone"
-        assert names.META_PROPERTIES in {one["file"] for one in certificate["elsewhere"]}
 
 
 @pytest.mark.parametrize(
@@ -162,8 +152,6 @@ async def test_a_certificate_does_not_repeat_a_name_with_the_key(broker: Broker)
         one.unlink()
     erasure = await broker.erase_now(erasure.id, is_confirmed=True)
     assert (erasure.state, NAMED in json.dumps(erasure.certificate)) == ("key-gone", False)
-    found = await broker.services.certificates().verify(
-        erasure.certificate, public_key=pinned(erasure.certificate), key=NAMED.encode()
-    )
+    found = await verify(broker, erasure.certificate, NAMED.encode())
     assert found.outcome == "valid"
     assert not any(NAMED.encode() in one.read_bytes() for one in data_of(broker).rglob("*") if one.is_file())

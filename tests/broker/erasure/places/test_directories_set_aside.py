@@ -15,23 +15,11 @@ from diamant.broker.topics.growth import add_partitions
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
-from tests.broker.erasure.cases import (
-    DAY_MS,
-    KEY,
-    PERSON,
-    RETRY_MS,
-    broker_at,
-    certificates_of,
-    certified_at,
-    clock_of,
-    create,
-    create_with_key,
-    data_of,
-    erase,
-    fill,
-    pinned,
-    write,
-)
+from tests.broker.erasure.brokers import broker_at, clock_of, data_of
+from tests.broker.erasure.constants import KEY, PERSON, RETRY_MS
+from tests.broker.erasure.erasing import erase, unfinished
+from tests.broker.erasure.issued import certified_at, pinned, verify
+from tests.broker.erasure.records import create, create_with_key, fill, write
 from tests.broker.redaction import test_redacting as orders
 from tests.cleaner.evidence.scan.naive_scanner import files_with
 
@@ -66,7 +54,7 @@ async def test_a_value_set_aside_lets_nothing_be_certified(
     assert partition == 0 or reason in problems[0]["reason"]
     (directory / LOG).unlink()
     directory.rmdir()
-    due_ms = broker.services.erasures().queue.unfinished()[0]["due_ms"]
+    due_ms = unfinished(broker)[0]["due_ms"]
     await certified_at(broker, due_ms, "values-gone")
     assert files_with(data_of(broker), PERSON) == []
 
@@ -83,17 +71,6 @@ async def test_what_the_broker_itself_sets_aside_is_told(tmp_path: Path) -> None
         refused = (await erase(broker)).certificate
         assert refused["state"] == "not-certified"
         assert refused["not_certified"][0]["problems"][0]["file"] == f"{stray.name}/{LOG}"
-
-
-async def test_a_tombstone_set_aside_names_the_key(broker: Broker) -> None:
-    """The values are gone; `key-gone` is refused while it exists."""
-    await create_with_key(broker, others=30)
-    directory = set_aside(broker, "users", 5, build_batch([Record(0, 1000, KEY, None)]))
-    erasure = await erase(broker, is_now=True)
-    assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
-    assert len(certificates_of(broker, "values-gone")) == 1
-    (directory / LOG).unlink()
-    await certified_at(broker, clock_of(broker).now_ms() + DAY_MS + RETRY_MS, "key-gone")
 
 
 async def test_a_partition_that_was_added_owns_only_the_directory_in_use(broker: Broker) -> None:
@@ -128,9 +105,7 @@ async def test_directories_of_other_topics_are_no_obstacle(broker: Broker, suffi
     assert erasure.state == "key-gone"
     (seen,) = [one for one in erasure.certificate["elsewhere"] if one["what"] == "same-key"]
     assert seen["file"] == f"{directory.name}/{LOG}"
-    found = await broker.services.certificates().verify(
-        erasure.certificate, public_key=pinned(erasure.certificate), key=KEY
-    )
+    found = await verify(broker, erasure.certificate)
     assert found.outcome == "valid"
 
 
@@ -147,9 +122,7 @@ async def test_directories_of_deleted_topics_are_no_obstacle(broker: Broker) -> 
     erasure = await erase(broker, is_now=True)
     assert erasure.state == "key-gone"
     assert files_with(data_of(broker), PERSON) == []
-    found = await broker.services.certificates().verify(
-        erasure.certificate, public_key=pinned(erasure.certificate), key=KEY
-    )
+    found = await verify(broker, erasure.certificate)
     assert found.outcome == "valid"
 
 

@@ -11,7 +11,10 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.scan.file_listing import MAX_DEPTH
-from tests.broker.erasure.cases import PERSON, create_with_key, data_of, erase
+from tests.broker.erasure.brokers import data_of
+from tests.broker.erasure.constants import PERSON
+from tests.broker.erasure.erasing import erase
+from tests.broker.erasure.records import create_with_key
 
 
 async def test_links_to_directories_are_named_and_not_followed(broker: Broker, tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ from diamant.broker.broker import Broker
 from diamant.broker.erasure.evidence import evidence
 from diamant.broker.topics.deletion import delete_topics
 from diamant.storage.env.open_files import removed_but_open
-from tests.broker.erasure.cases import KEY, PERSON, create, create_with_key, data_of, erase, fill, write
+from tests.broker.erasure.brokers import data_of
+from tests.broker.erasure.constants import KEY, PERSON
+from tests.broker.erasure.erasing import erase
+from tests.broker.erasure.records import create, create_with_key, fill, write
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
 

@@ -18,9 +18,10 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
-from tests.broker.erasure.cases import broker_at, data_of, fill, write
+from tests.broker.erasure.brokers import broker_at, data_of
 from tests.broker.erasure.obstacles import SCANNING, at_stage
 from tests.broker.erasure.places.planting import Planted, plant
+from tests.broker.erasure.records import fill, write
 from tests.cleaner.evidence.scan.independent_scanner import Place, search
 from tests.effort import examples
 

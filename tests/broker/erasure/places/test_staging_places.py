@@ -25,7 +25,11 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
-from tests.broker.erasure.cases import KEY, PERSON, config, create, data_of, env_at, env_of, erase, fill, pinned, write
+from tests.broker.erasure.brokers import config, data_of, env_at, env_of
+from tests.broker.erasure.constants import KEY, PERSON
+from tests.broker.erasure.erasing import erase
+from tests.broker.erasure.issued import pinned
+from tests.broker.erasure.records import create, fill, write
 from tests.mutants import Mutant, put_in, returns
 
 RUN = "0123456789abcdef"
@@ -233,24 +237,6 @@ async def test_a_scan_that_passes_over_the_staging_place_is_caught(
     assert certificate["state"] == "not-certified"
     not_read = [one["file"] for one in certificate["coverage"]["not_read"]]
     assert [one for one in not_read if not one.startswith(known_positives.TOPIC)] == [str(path)]
-
-
-async def test_a_scan_that_does_not_see_the_staging_place_certifies_nothing(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The known positives are written there, too, and are removed afterwards."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    fill(broker)
-    certificate = (await erase(broker)).certificate
-    known = certificate["coverage"]["known_positives"]
-    assert (certificate["state"], known["seen"]) == ("values-gone", known["planted"])
-    put_in(monkeypatch, Mutant(StagingPlace, "files", returns(())))
-    certificate = (await erase(broker)).certificate
-    assert (certificate["state"], certificate["claims"]) == ("not-certified", [])
-    assert certificate["coverage"]["known_positives"] == {"planted": known["planted"], "seen": known["seen"] // 2}
-    assert "at the staging place of jobs on Spark" in certificate["not_certified"][0]["problems"][0]["reason"]
-    assert list(root_of(broker).iterdir()) == []
 
 
 # -- elsewhere -----------------------------------------------------------------------------------------------------------------

@@ -18,8 +18,11 @@ from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
-from tests.broker.erasure.cases import KEY, PERSON, create, create_with_key, erase, pinned, write, write_often
+from tests.broker.erasure.constants import KEY, PERSON
+from tests.broker.erasure.erasing import erase
+from tests.broker.erasure.issued import pinned, verify
 from tests.broker.erasure.obstacles import SCANNING, at_stage
+from tests.broker.erasure.records import create, create_with_key, write, write_often
 
 
 @pytest.mark.parametrize("writes", [12, MAX_LISTED + 12])
@@ -33,7 +36,7 @@ async def test_what_is_not_listed_is_counted(broker: Broker, writes: int) -> Non
     assert (len(erasure.written_since), erasure.written_since_not_listed) == (listed, writes - listed)
     assert erasure.to_fields()["written_since_not_listed"] == writes - listed
     assert f"{writes:,} new records with this key" in certificate_page(erasure.certificate)
-    found = await broker.services.certificates().verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    found = await verify(broker, erasure.certificate, None)
     assert (found.is_valid, found.claims[0]["written_since"]) == (True, writes)
     said = [note for note in found.notes if "not listed in it" in note]
     assert len(said) == (writes > listed)
@@ -76,7 +79,7 @@ async def test_certificates_from_before_there_was_a_count(broker: Broker, tmp_pa
     fields = {name: value for name, value in issued.items() if name not in later}
     old = sign_certificate(fields, SigningKey.load(str(tmp_path / "keys" / "certificate.key")))
     assert "written_since_not_listed" not in json.dumps(old)
-    assert (await broker.services.certificates().verify(old, public_key=pinned(old))).is_valid
+    assert (await verify(broker, old, None)).is_valid
     assert "new record" not in certificate_page(old)
     since = {"topic": "users", "partition": 0, "offset": 9}
     assert "1 new record with this key" in certificate_page({**old, "written_since": [since]})
@@ -98,7 +101,7 @@ async def test_a_later_tombstone_of_the_application_is_told(broker: Broker) -> N
     page = certificate_page(certificate)
     assert "1 new deletion mark of the key arrived in users-0" in page
     assert "Deletion marks since" in page
-    found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
+    found = await verify(broker, certificate)
     assert (found.outcome, found.claims[0]["written_since"]) == ("valid", 0)
     assert "Tombstones of the key since, above the offsets that the claims cover: 1." in found.notes
     before = await broker.services.certificates().verify(first.certificate, public_key=pinned(certificate), key=KEY)

@@ -1,65 +1,18 @@
-"""A broker with a key to erase, and checks of its certificates by a scanner that shares no code with the broker."""
+"""Topics with values of the key, and what is left of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.erasure.erase.erase_result import Erasure
 from diamant.broker.groups.store.group import Group
-from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
 from diamant.protocol.internal_topics.group_records import encode_offset_commit_value
-from diamant.storage.env.clock import SettableClock
-from tests.broker.erasure.faulty_env import FaultyEnv
+from tests.broker.erasure.brokers import data_of
+from tests.broker.erasure.constants import KEY, PERSON
 from tests.cleaner.evidence.scan.naive_scanner import records_of_key
-from tests.waiting import wait_until
-
-START_MS = 1_700_000_000_000
-DAY_MS = 86_400_000
-RETRY_MS = 60_000
-KEY = b"customer-42"
-PERSON = b'{"name": "Anna Schmidt", "city": "Bern"}'
-HTTP = {"diamant.http.listen": "127.0.0.1:0"}
-
-
-def config(tmp_path: Path, **properties: str) -> BrokerConfig:
-    """Data and keys below a directory."""
-    names = {"diamant.certificate.key.file": str(tmp_path / "keys" / "certificate.key"), **properties}
-    return BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=names)
-
-
-def env_at(now_ms: int = START_MS) -> FaultyEnv:
-    """Real files, and a frozen clock."""
-    return FaultyEnv(SettableClock(now_ms))
-
-
-def env_of(broker: Broker) -> FaultyEnv:
-    """The broker's files."""
-    assert isinstance(broker.env, FaultyEnv)
-    return broker.env
-
-
-def broker_at(tmp_path: Path, now_ms: int = START_MS, **properties: str) -> Broker:
-    """A broker with data and keys below a directory, and a frozen clock."""
-    return Broker(config(tmp_path, **properties), env=env_at(now_ms))
-
-
-def clock_of(broker: Broker) -> SettableClock:
-    """The broker's clock."""
-    assert isinstance(broker.env.clock, SettableClock)
-    return broker.env.clock
-
-
-def move_to(broker: Broker, now_ms: int) -> None:
-    """Move the broker's clock, so that due work begins."""
-    clock_of(broker).set_ms(now_ms)
-    broker.node.scheduler.poke()
 
 
 async def create(
@@ -159,76 +112,6 @@ async def create_with_key(broker: Broker, partitions: int = 1, *, others: int = 
         fill(broker, others, partition=partition)
 
 
-async def erase(broker: Broker, key: bytes = KEY, topics: Sequence[str] = ("users",), **options: Any) -> Erasure:
-    """Erase."""
-    return await broker.erase(key, list(topics), reason="GDPR Art. 17", **options)
-
-
-def data_of(broker: Broker) -> Path:
-    """The broker's data directory."""
-    return Path(broker.config.data_dir)
-
-
-def certificates_in(directory: Path, state: str) -> list[Path]:
-    """The certificates with a state."""
-    return sorted(directory.glob(f"diamant-erasure-*.{state}.json"))
-
-
-def certificates_of(broker: Broker, state: str) -> list[Path]:
-    """The certificates with a state that a broker has issued."""
-    return certificates_in(data_of(broker), state)
-
-
-def only_certificate(broker: Broker, state: str) -> dict[str, Any]:
-    """The content of the single certificate with a state."""
-    (path,) = certificates_of(broker, state)
-    return parse_certificate(path.read_bytes())
-
-
-def intents_of(broker: Broker) -> list[Path]:
-    """The intent files of unfinished jobs."""
-    return list(data_of(broker).glob("*.intent"))
-
-
-def traces_of(broker: Broker) -> list[Path]:
-    """All files that erasures have in the data directory."""
-    return list(data_of(broker).glob("diamant-erasure-*"))
-
-
 def values_left(broker: Broker, key: bytes = KEY) -> list[bytes | None]:
     """The values of a key in the files of `users`, None for a tombstone, as found by the tests' scanner."""
     return [one.value for one in records_of_key(data_of(broker), "users", key)]
-
-
-async def wait_certified(broker: Broker, state: str) -> None:
-    """Wait until a certificate with a state exists."""
-    await wait_until(lambda: certificates_of(broker, state) != [])
-
-
-async def wait_idle(broker: Broker) -> None:
-    """Wait until the due work is done."""
-    await wait_until(
-        lambda: not broker.node.scheduler.is_due and not broker.services.erasures().queue.attempts.is_at_work
-    )
-
-
-async def certified_at(broker: Broker, now_ms: int, state: str) -> dict[str, Any]:
-    """Move the clock to the next step of an erasure, and wait; return the content of its certificate with that state."""
-    move_to(broker, now_ms)
-    await wait_certified(broker, state)
-    return only_certificate(broker, state)
-
-
-def pinned(certificate: dict[str, Any]) -> bytes:
-    """The public key, as if pinned before."""
-    return bytes.fromhex(certificate["signature"]["public_key"])
-
-
-def check_claims(directory: Path, certificate: dict[str, Any], key: bytes) -> None:
-    """Check that the tests' scanner finds no data that a certificate claims to be gone."""
-    for claim in certificate["claims"]:
-        partition = f"{claim['topic']}-{claim['partition']}"
-        for one in records_of_key(directory, claim["topic"], key):
-            if one.path.parent.name == partition and one.offset < claim["below_offset"]:
-                assert one.value is None, f"a value at offset {one.offset} in {one.path.name}"
-                assert claim["state"] == "values-gone"
