@@ -103,9 +103,9 @@ def no_space(*_arguments: Any, **_options: Any) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere")
 
 
-def damage(broker: Broker, topic: str = "users", partition: int = 0) -> None:
-    """Change a byte of a record in the first segment of a partition."""
-    path = min(data_of(broker).glob(f"{topic}-{partition}/*.log"))
+def damage(broker: Broker, topic: str = "users", partition: int = 0, segment: int = 0) -> None:
+    """Change a byte of a record in a segment of a partition; segments are numbered from 0."""
+    path = sorted(data_of(broker).glob(f"{topic}-{partition}/*.log"))[segment]
     data = bytearray(path.read_bytes())
     data[80] ^= 1
     path.write_bytes(data)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from diamant.broker.erasure.redact.redactions import Redactions
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.topics.growth import add_partitions
 from diamant.cleaner.evidence.certificates.page import certificate_page
-from tests.broker.erasure.brokers import broker_at, data_of, env_of, move_to
+from tests.broker.erasure.brokers import data_of, env_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, RETRY_MS, START_MS
 from tests.broker.erasure.erasing import intents_of
 from tests.broker.erasure.faulty_env import Held
@@ -29,13 +27,6 @@ from tests.cleaner.evidence.scan.naive_scanner import log_files, records_in
 from tests.waiting import wait_until
 
 WHERE = 'key == "customer-42"'
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with a frozen clock."""
-    async with broker_at(tmp_path) as running:
-        yield running
 
 
 async def make(broker: Broker, partitions: int = 1, **options: Any) -> None:
@@ -119,21 +110,6 @@ async def test_a_damaged_segment_does_not_hide_that_everything_else_matches(brok
 # -- timeouts --------------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The redaction does continue."""
-    await make(broker)
-    write_two(broker)
-    held, limit = Held(broker.env, "rename", "*.intent.tmp"), TimeLimit(monkeypatch)
-    told = await told_at_its_limit(redact(broker, timeout_ms=limit.ms), held, limit, broker.services.redactions().queue)
-    assert "it continues in the broker" in told
-    assert len(intents_of(broker)) == 1
-    move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: list(data_of(broker).glob("*.records-gone.json")) != [])
-    assert KEY not in keys(broker)
-
-
 async def test_a_timeout_while_the_intent_goes_leaves_nothing_to_be_tried_again(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,34 +138,26 @@ async def test_an_intent_that_is_gone_is_not_gone_on_with(broker: Broker, caplog
 # -- topics and partitions that change -------------------------------------------------------------------------------------------
 
 
-async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> None:
-    """A redaction that waits for transactions ends with a reason, and removes nothing from the new topic."""
+@pytest.mark.parametrize("is_recreated", [False, True])
+async def test_a_topic_that_is_deleted_ends_its_redaction(broker: Broker, *, is_recreated: bool) -> None:
+    """It waited for a transaction and ends with a reason; from a new topic of that name it removes nothing."""
     await make(broker)
     hold_up(broker)
     redaction = await redact(broker)
     assert redaction.state == "not-certified"
     await delete_topics(broker.node.topics, ["orders"])
-    await make(broker)
-    write(broker, (KEY, b"new"), (b"another", b"two"), topic="orders")
+    if is_recreated:
+        await make(broker)
+        write_two(broker)
     await wait_over(broker)
-    assert keys(broker) == [KEY, b"another"]
+    assert keys(broker) == [KEY, b"another"] * is_recreated
     certificate = await broker.services.certificates().last(redaction.id)
-    assert (certificate["ended"]["what"], certificate["claims"]) == ("topic-recreated", [])
+    assert certificate["ended"]["what"] == ("topic-recreated" if is_recreated else "topic-deleted")
+    assert certificate["claims"] == []
     assert [one["topic"] for one in certificate["topics_ended"]] == ["orders"]
     verified = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), where=WHERE)
     assert (verified.signature, verified.coverage_adds_up, verified.is_valid) == ("trusted", True, False)
     assert intents_of(broker) == []
-
-
-async def test_a_topic_that_is_deleted_ends_its_redaction(broker: Broker) -> None:
-    """There is nothing left to redact."""
-    await make(broker)
-    hold_up(broker)
-    redaction = await redact(broker)
-    await delete_topics(broker.node.topics, ["orders"])
-    await wait_over(broker)
-    assert (await broker.services.certificates().last(redaction.id))["ended"]["what"] == "topic-deleted"
-    assert list(data_of(broker).glob("orders-*")) == []
 
 
 async def test_a_partition_that_is_added_meanwhile_is_named(broker: Broker) -> None:

@@ -12,9 +12,8 @@ from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
-from tests.broker.redaction.test_redacting import EMAIL, ORDER, OTHER, WHERE, broker, create, data_of, redact, write
-
-__all__ = ["broker"]
+from tests.broker.erasure.brokers import data_of
+from tests.broker.redaction.test_redacting import EMAIL, ORDER, OTHER, WHERE, create, redact, verified, write
 
 COPY = "backup/00000000000000000000.log"
 
@@ -53,15 +52,14 @@ async def test_a_copied_record_lets_nothing_be_certified(
     for one in certificate["not_certified"]:
         assert one["state"] == "inconclusive"
         assert COPY in [problem["file"] for problem in one["problems"]]
-    pinned = bytes.fromhex(certificate["signature"]["public_key"])
     path.unlink()
     other = await redact(broker, where, undecided="remove")
     state, outcome = ("records-gone", "valid") if other.removed else ("nothing-matched", "nothing-matched")
     assert other.state == state
-    verified = await broker.services.certificates().verify(other.certificate, public_key=pinned, where=where)
-    assert (verified.outcome, {one["verdict"] for one in verified.claims}) == (outcome, {"holds"})
+    found = await verified(broker, other.certificate, where)
+    assert (found.outcome, {one["verdict"] for one in found.claims}) == (outcome, {"holds"})
     put_copy(data_of(broker), key, value)
-    found = await broker.services.certificates().verify(other.certificate, public_key=pinned, where=where)
+    found = await verified(broker, other.certificate, where)
     assert (found.is_valid, {one["verdict"] for one in found.claims}) == (False, {"cannot be told"})
     assert "Files outside all partitions with records that match, or may match: 1." in found.notes
 
@@ -85,14 +83,13 @@ async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker:
     await create(broker)
     write(broker, ORDER, OTHER)
     certificate = (await redact(broker)).certificate
-    pinned = bytes.fromhex(certificate["signature"]["public_key"])
-    assert (await broker.services.certificates().verify(certificate, public_key=pinned, where=WHERE)).is_valid
+    assert (await verified(broker, certificate)).is_valid
     await delete_topics(broker.node.topics, ["orders"])
     broker.services.evidence().remove_doomed(["orders"], [])
     await create(broker)
     for value in (OTHER, ORDER):
         write(broker, value)
-        found = await broker.services.certificates().verify(certificate, public_key=pinned, where=WHERE)
+        found = await verified(broker, certificate)
         assert {(one["verdict"], one["state_now"]) for one in found.claims} == {("cannot be told", "topic-recreated")}
 
 
@@ -117,8 +114,8 @@ async def test_records_that_hold_the_text_elsewhere_are_counted(broker: Broker) 
         ],
     }
     assert ON_TOP in certificate_page(redaction.certificate)
-    verified = await broker.services.certificates().verify(redaction.certificate)
-    assert "but 3 records of the topic held the text in another place" in " ".join(verified.notes)
+    found = await verified(broker, redaction.certificate, None)
+    assert "but 3 records of the topic held the text in another place" in " ".join(found.notes)
 
 
 async def test_nothing_is_said_where_something_matched_or_is_only_elsewhere(broker: Broker) -> None:
