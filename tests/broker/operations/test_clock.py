@@ -206,29 +206,21 @@ async def test_mode_kafka_cleans_what_is_due_at_the_end_of_a_move() -> None:
 
 @pytest.mark.parametrize("mode", ["prompt", "kafka"])
 async def test_retention_is_by_the_clock(mode: str) -> None:
-    """Regardless of its check interval: one millisecond before the time all is there, then nothing."""
+    """Regardless of its check interval: one millisecond before the time all is there, then nothing.
+
+    The files go file.delete.delay.ms later, before the move returns.
+    """
     async with frozen(diamant_cleaner_mode=mode) as (broker, wire):
-        await wire.create("t", retention_ms=str(DAY_MS))
+        await wire.create("t", retention_ms=str(DAY_MS), file_delete_delay_ms="60000")
         await produce(wire, "t", "a=1", timestamp=START_MS)
         await broker.clock.advance(DAY_MS)
         assert len(await read(wire, "t")) == 1
         await broker.clock.advance(1)
-        assert broker.node.topics.log("t", 0).log_start_offset == 1
-
-
-async def test_deleted_files_go_by_the_clock() -> None:
-    """file.delete.delay.ms after their deletion they are removed from disk before the move returns."""
-    async with frozen() as (broker, wire):
-        await wire.create("t", retention_ms=str(DAY_MS), file_delete_delay_ms="60000")
-        await produce(wire, "t", "a=1", timestamp=START_MS)
-        await broker.clock.advance(DAY_MS + 1)
-        path = broker.node.topics.log("t", 0).path
-        deleted = [name for name in broker.env.list_dir(path) if name.endswith(".deleted")]
-        assert deleted
-        await broker.clock.advance(59_999)
-        assert [name for name in broker.env.list_dir(path) if name.endswith(".deleted")] == deleted
-        await broker.clock.advance(1)
-        assert [name for name in broker.env.list_dir(path) if name.endswith(".deleted")] == []
+        log = broker.node.topics.log("t", 0)
+        assert log.log_start_offset == 1
+        for move_ms, is_there in ((59_999, True), (1, False)):
+            await broker.clock.advance(move_ms)
+            assert any(name.endswith(".deleted") for name in broker.env.list_dir(log.path)) == is_there
 
 
 async def test_an_open_transaction_times_out() -> None:
@@ -357,31 +349,14 @@ async def test_a_fetch_that_waits_goes_on_waiting() -> None:
             assert (await answer).responses[0].partitions[0].high_watermark == 1
 
 
-async def committed_by_member(broker: Broker, wire: WireClient) -> None:
-    """A group "g" whose one member has committed an offset of t-0."""
-    await wire.create("t")
-    await find_coordinator(wire)
-    await broker.services.groups().loaded()
-    member = await join(wire, "g")
-    assert await commit(wire, "g", {("t", 0): 5}, member=member) == [ErrorCode.NONE]
-
-
-async def test_sessions_advance_when_told_to() -> None:
-    """With `sessions` a member without heartbeats is removed, and the group's offsets expire from then on."""
-    async with frozen(offsets_retention_minutes=24 * 60) as (broker, wire):
-        await committed_by_member(broker, wire)
-        await broker.clock.advance("1h", sessions=True)
-        group = broker.services.groups().groups["g"].classic
-        assert group is not None
-        assert group.members == {}
-        await broker.clock.advance("1d")
-        assert "g" not in broker.services.groups().groups
-
-
 async def test_a_group_that_ends_on_the_way_expires_on_the_way() -> None:
-    """In one move its member is removed in the first minutes, so its offsets are older than a day at the end."""
+    """With `sessions`, one move removes its silent member in the first minutes, so its offsets are a day old at the end."""
     async with frozen(offsets_retention_minutes=24 * 60) as (broker, wire):
-        await committed_by_member(broker, wire)
+        await wire.create("t")
+        await find_coordinator(wire)
+        await broker.services.groups().loaded()
+        member = await join(wire, "g")
+        assert await commit(wire, "g", {("t", 0): 5}, member=member) == [ErrorCode.NONE]
         await broker.clock.advance("2d", sessions=True)
         assert "g" not in broker.services.groups().groups
 
@@ -470,24 +445,17 @@ async def test_a_stop_ends_a_move() -> None:
 # -- restarts ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_running_clock_goes_on_after_a_restart(tmp_path: Path) -> None:
-    """With the same lead over real time, and at least its last time."""
+@pytest.mark.parametrize("is_frozen", [False, True])
+async def test_a_clock_goes_on_after_a_restart(tmp_path: Path, *, is_frozen: bool) -> None:
+    """A running one with the same lead over real time, at its last time or later; a frozen one stands."""
     async with manual(tmp_path) as broker:
+        if is_frozen:
+            await broker.clock.freeze()
         await broker.clock.advance("8d")
         last_ms = broker.clock.now_ms()
     async with manual(tmp_path) as broker:
-        assert last_ms <= broker.clock.now_ms() < last_ms + HOUR_MS
-        assert not broker.clock.state().is_frozen
-
-
-async def test_a_frozen_clock_stands_after_a_restart(tmp_path: Path) -> None:
-    """At exactly the same time."""
-    async with manual(tmp_path) as broker:
-        await broker.clock.freeze()
-        await broker.clock.advance("8d")
-        last_ms = broker.clock.now_ms()
-    async with manual(tmp_path) as broker:
-        assert (broker.clock.now_ms(), broker.clock.state().is_frozen) == (last_ms, True)
+        assert last_ms <= broker.clock.now_ms() < last_ms + (1 if is_frozen else HOUR_MS)
+        assert broker.clock.state().is_frozen == is_frozen
 
 
 async def test_time_does_not_go_back_after_a_crash() -> None:

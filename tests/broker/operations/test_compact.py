@@ -23,7 +23,6 @@ from diamant.broker.operations.compactions import compact as compaction
 from diamant.broker.operations.compactions import compact_by_config as compact_config
 from diamant.broker.operations.compactions.compact import MAX_CALLS, BrokerStopping, CompactionFailed
 from diamant.storage.env.clock import SettableClock
-from tests.broker.handlers.test_admin import SET, TOPIC, alter
 from tests.broker.node.test_cleaning import Gate, gate, produce, read
 from tests.broker.operations.compacting import DAY_MS, START_MS, broker, clock, fill
 from tests.broker.wire import DELETE_TOPICS, WireClient
@@ -47,16 +46,6 @@ async def test_compact_and_read(broker: Broker, wire: WireClient) -> None:
     assert fields["is_clean"] is True
     assert fields["partitions"][0]["kept"] == {"live": 1, "tombstone": 0, "marker": 0}
     assert fields["partitions"][0]["runners"] == ["inline"]
-
-
-async def test_ten_thousand_records(broker: Broker, wire: WireClient) -> None:
-    """A thread of the broker cleans them: a worker process would take longer to start."""
-    await fill(wire)
-    for batch in range(100):
-        await produce(wire, "t", *(f"k{index}=" + f"{batch:0200}" for index in range(100)), timestamp=START_MS)
-    report = await broker.compact("t")
-    assert report.removed == {"superseded": 2 + 99 * 100}
-    assert report.partitions[0].runners == ("inline",)
 
 
 async def test_all_partitions_or_one(broker: Broker, wire: WireClient) -> None:
@@ -243,19 +232,8 @@ def test_nothing_of_it_is_imported_before_it_is_asked_for(tmp_path: Path) -> Non
         "wrong = ['diamant.broker.operations.compactions.compact', f'{on_demand}.compaction', f'{on_demand}.record_counts']\n"
         "sys.exit(str([name for name in wrong if name in sys.modules]) if any(n in sys.modules for n in wrong) else 0)\n"
     )
-    import subprocess
-
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-
-
-async def test_alter_then_compact_a_topic_whose_policy_changed(broker: Broker, wire: WireClient) -> None:
-    """A topic that was delete-only is compacted as soon as its policy says so."""
-    await fill(wire, cleanup_policy="delete")
-    with pytest.raises(NotPossible):
-        await broker.compact("t")
-    await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
-    assert (await broker.compact("t")).removed == {"superseded": 2}
 
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -267,17 +245,7 @@ def test_the_examples_of_the_guide(tmp_path: Path) -> None:
     """They are tests, and pass."""
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     (tmp_path / "test_guide.py").write_text("\n\n".join(blocks))
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "test_guide.py",
-    ]
+    command = [sys.executable, "-m", "pytest", "-q", *("-p", "no:cacheprovider", "-p", "no:xdist"), "test_guide.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout

@@ -18,13 +18,13 @@ from diamant.storage.kraft.metadata_log import MetadataLog
 from tests.broker.handlers.test_admin import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, alter, describe
 from tests.broker.node.test_cleaning import Gate, gate, produce, read
 from tests.broker.operations.compacting import DAY_MS, START_MS, broker, clock, fill
+from tests.broker.real_clients import TIMEOUT_S, ConfluentKafka, Message
 from tests.broker.wire import ALTER_CONFIGS, DELETE_TOPICS, INCREMENTAL_ALTER_CONFIGS, WireClient
 from tests.waiting import wait_until
 
 __all__ = ["broker", "clock", "gate"]
 
 COMPACT = ("diamant.compact", SET, "now")
-TIMEOUT_S = 60
 
 
 async def figures(wire: WireClient, topic: str = "t") -> dict[str, str]:
@@ -228,7 +228,7 @@ async def test_what_describe_configs_shows(broker: Broker, wire: WireClient, clo
     await fill(wire, delete_retention_ms=str(DAY_MS))
     await produce(wire, "t", "b=1", timestamp=START_MS)
     await produce(wire, "t", "b=", timestamp=START_MS)
-    assert await figures(wire) == {
+    before = {
         "diamant.compact": "",
         "diamant.dirty.ratio": "0",
         "diamant.dirty.records": "5",
@@ -241,23 +241,19 @@ async def test_what_describe_configs_shows(broker: Broker, wire: WireClient, clo
         "diamant.tombstones": "0",
         "diamant.uncleanable.partitions": "0",
     }
+    assert await figures(wire) == before
     broker.node.topics.log("t", 0).roll()
     assert (await figures(wire))["diamant.dirty.ratio"] == "1"
     clock.advance_ms(1_500)
     await alter(wire, TOPIC, "t", COMPACT)
     await produce(wire, "t", "a=4", timestamp=START_MS)
-    assert await figures(wire) == {
-        "diamant.compact": "",
-        "diamant.dirty.ratio": "0",
+    assert await figures(wire) == before | {
         "diamant.dirty.records": "1",
-        "diamant.held.back": "",
         "diamant.last.cleaned": "2023-11-14T22:13:21.500Z",
         "diamant.live.records": "1",
-        "diamant.markers": "0",
         "diamant.oldest.superseded": "2023-11-14T22:13:21.500Z",
         "diamant.removed.records": "3",
         "diamant.tombstones": "1",
-        "diamant.uncleanable.partitions": "0",
     }
     found = {config.name: config for config in (await describe(wire, TOPIC, "t")).configs}
     for name, row in ROWS.items():
@@ -324,35 +320,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def produced(broker: Broker, topic: str) -> None:
-    """Produce ten values of two keys with confluent-kafka."""
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    for value in range(10):
-        producer.produce(topic, key=f"k{value % 2}", value=f"v{value}")
-    producer.flush(TIMEOUT_S)
+    """Produce ten values of two keys."""
+    messages = [Message(b"k%d" % (value % 2), b"v%d" % value) for value in range(10)]
+    ConfluentKafka().produce(broker.bootstrap_servers, topic, messages)
 
 
-def consumed(broker: Broker, topic: str) -> list[tuple[bytes, bytes]]:
-    """Read everything in a topic of one partition with confluent-kafka."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": "reader",
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found = []
-    try:
-        while (message := consumer.poll(TIMEOUT_S)) is not None and message.error() is None:
-            found.append((message.key(), message.value()))
-    finally:
-        consumer.close()
-    return found
+def consumed(broker: Broker, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values of a topic of one partition."""
+    return [(one.key, one.value) for one in ConfluentKafka().consume(broker.bootstrap_servers, topic)]
 
 
 @pytest.mark.slow
@@ -403,9 +378,8 @@ def test_with_kafka_python(served: Broker) -> None:
         assert len(consumed(served, "kp")) == 10
         assert client.alter_configs([resource]) == {"topic": {"kp": "OK"}}
         assert consumed(served, "kp") == [(b"k0", b"v8"), (b"k1", b"v9")]
-        shown = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "kp")], config_filter="all")["topic"][
-            "kp"
-        ]
+        asked = [ConfigResource(ConfigResourceType.TOPIC, "kp")]
+        shown = client.describe_configs(asked, config_filter="all")["topic"]["kp"]
         assert shown["diamant.live.records"]["value"] == "2"
         assert "diamant.compact" not in served.node.topics.configs_of("kp")
     finally:

@@ -105,8 +105,7 @@ async def test_counts_are_those_of_the_records(tmp_path: Path, seed: int) -> Non
 async def test_after_a_compaction_the_count_at_once_is_exact(tmp_path: Path) -> None:
     """Without a dirty part, headers suffice; each later record widens the bounds by one."""
     async with stage(tmp_path, broker=HTTP) as at:
-        await at.put("a=1", "b=1", "c=1")
-        await at.put("a=2", "b=")
+        await at.play("a=1 b=1 c=1 | a=2 b=")
         await at.broker.compact("t")
         expected = {"records": 3, "live": 2, "superseded": 0, "tombstones": 1, "other": 0, "markers": 0}
         bounds = await check(at, expected)

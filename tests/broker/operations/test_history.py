@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,74 +16,76 @@ from diamant.cleaner.service.metrics import MAX_FINISHED
 from tests.broker.http_asking import ask
 
 
-async def test_rates_between_samples(tmp_path: Path) -> None:
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker with HTTP."""
+    settings: dict[str, Any] = {"diamant_http_listen": "127.0.0.1:0"}
+    async with Broker(data_dir=str(tmp_path / "data"), listen="127.0.0.1:0", **settings) as running:
+        yield running
+
+
+async def test_rates_between_samples(broker: Broker) -> None:
     """Counters become rates, of the broker and of each topic; a deleted topic has no history."""
-    settings: dict[str, Any] = {"diamant_http_listen": "127.0.0.1:0"}
-    async with Broker(data_dir=str(tmp_path / "data"), listen="127.0.0.1:0", **settings) as broker:
-        await broker.create_topic("users", compact=True, internal_segment_bytes=1000, min_cleanable_dirty_ratio=1)
-        kept = broker.services.history()
-        await kept.sample()
-        for number in range(40):
-            await broker.produce("users", "v", key=f"k{number % 4}")
-        await broker.compact("users")
-        await kept.sample()
-        found = (await ask(broker, "GET", "/v1/history")).json
-        assert found["topics"] == ["users"]
-        assert len(found["times_ms"]) >= 2
-        series = found["series"]
-        assert series["bytes"][-1] == sum(log.size for log in broker.node.directory.logs.values())
-        assert series["removed_superseded_per_s"][-1] == series["records_removed_per_s"][-1] > 0
-        assert series["memory_bytes"][-1] > 10_000_000
-        assert series["records_removed_per_s"][0] is None
-        [round_] = found["rounds"]
-        assert (round_["topic"], round_["partition"], round_["removed"]) == ("users", 0, {"superseded": 36})
-        assert round_["bytes_read"] > round_["bytes_written"] > 0
-        asked = (await ask(broker, "GET", "/v1/history?topic=users")).json
-        assert asked["rounds"] == [round_]
-        of_topic = asked["series"]
-        assert of_topic["records_removed_per_s"][-1] > 0
-        since = (await ask(broker, "GET", f"/v1/history?since_ms={found['times_ms'][-1]}")).json
-        assert since["times_ms"] == found["times_ms"][-1:]
-        assert {len(values) for values in since["series"].values()} == {1}
-        await delete_topics(broker.node.topics, ["users"])
-        await kept.sample()
-        assert (await ask(broker, "GET", "/v1/history?topic=users")).status == 404
+    await broker.create_topic("users", compact=True, internal_segment_bytes=1000, min_cleanable_dirty_ratio=1)
+    kept = broker.services.history()
+    await kept.sample()
+    for number in range(40):
+        await broker.produce("users", "v", key=f"k{number % 4}")
+    await broker.compact("users")
+    await kept.sample()
+    found = (await ask(broker, "GET", "/v1/history")).json
+    assert found["topics"] == ["users"]
+    assert len(found["times_ms"]) >= 2
+    series = found["series"]
+    assert series["bytes"][-1] == sum(log.size for log in broker.node.directory.logs.values())
+    assert series["removed_superseded_per_s"][-1] == series["records_removed_per_s"][-1] > 0
+    assert series["memory_bytes"][-1] > 10_000_000
+    assert series["records_removed_per_s"][0] is None
+    [round_] = found["rounds"]
+    assert (round_["topic"], round_["partition"], round_["removed"]) == ("users", 0, {"superseded": 36})
+    assert round_["bytes_read"] > round_["bytes_written"] > 0
+    asked = (await ask(broker, "GET", "/v1/history?topic=users")).json
+    assert asked["rounds"] == [round_]
+    of_topic = asked["series"]
+    assert of_topic["records_removed_per_s"][-1] > 0
+    since = (await ask(broker, "GET", f"/v1/history?since_ms={found['times_ms'][-1]}")).json
+    assert since["times_ms"] == found["times_ms"][-1:]
+    assert {len(values) for values in since["series"].values()} == {1}
+    await delete_topics(broker.node.topics, ["users"])
+    await kept.sample()
+    assert (await ask(broker, "GET", "/v1/history?topic=users")).status == 404
 
 
-async def test_the_superseded_share_is_known_once_it_was_counted(tmp_path: Path) -> None:
+async def test_the_superseded_share_is_known_once_it_was_counted(broker: Broker) -> None:
     """Before that, and without compacted topics, it is null."""
-    settings: dict[str, Any] = {"diamant_http_listen": "127.0.0.1:0"}
-    async with Broker(data_dir=str(tmp_path / "data"), listen="127.0.0.1:0", **settings) as broker:
-        await broker.create_topic("users", compact=True)
-        for number in range(40):
-            await broker.produce("users", "v", key=f"k{number % 4}")
-        kept = broker.services.history()
-        await kept.sample()
-        await broker.services.segment_figures().count(broker.node.topics.by_name["users"].logs[0])
-        await kept.sample()
-        for query in ("", "?topic=users"):
-            series = (await ask(broker, "GET", f"/v1/history{query}")).json["series"]
-            assert (series["superseded_ratio"][0], series["superseded_ratio"][-1]) == (None, 0.9)
+    await broker.create_topic("users", compact=True)
+    for number in range(40):
+        await broker.produce("users", "v", key=f"k{number % 4}")
+    kept = broker.services.history()
+    await kept.sample()
+    await broker.services.segment_figures().count(broker.node.topics.by_name["users"].logs[0])
+    await kept.sample()
+    for query in ("", "?topic=users"):
+        series = (await ask(broker, "GET", f"/v1/history{query}")).json["series"]
+        assert (series["superseded_ratio"][0], series["superseded_ratio"][-1]) == (None, 0.9)
 
 
-async def test_rounds_are_remembered_up_to_a_bound(tmp_path: Path) -> None:
+async def test_rounds_are_remembered_up_to_a_bound(broker: Broker) -> None:
     """An answer has the latest of one topic or of all; the cleaner drops the oldest."""
-    settings: dict[str, Any] = {"diamant_http_listen": "127.0.0.1:0"}
-    async with Broker(data_dir=str(tmp_path / "data"), listen="127.0.0.1:0", **settings) as broker:
-        await broker.create_topic("users", compact=True)
-        await broker.create_topic("other", compact=True)
-        for number in range(3):
-            await broker.produce("users", str(number), key="k")
-            await broker.compact("users")
-        await broker.produce("other", "1", key="k")
-        await broker.compact("other")
-        kept = broker.services.history()
-        assert [one.topic for one in kept.rounds(None)] == ["users"] * 3 + ["other"]
-        assert [one.removed.get("superseded", 0) for one in kept.rounds("users")] == [0, 1, 1]
-        finished = (await broker.services.cleaning.service())._metrics._finished
-        finished.extend([finished[0]] * MAX_FINISHED)
-        assert len(broker.services.cleaning.status().finished) == MAX_FINISHED
-        assert len(kept.rounds("users")) == MAX_ROUNDS
+    await broker.create_topic("users", compact=True)
+    await broker.create_topic("other", compact=True)
+    for number in range(3):
+        await broker.produce("users", str(number), key="k")
+        await broker.compact("users")
+    await broker.produce("other", "1", key="k")
+    await broker.compact("other")
+    kept = broker.services.history()
+    assert [one.topic for one in kept.rounds(None)] == ["users"] * 3 + ["other"]
+    assert [one.removed.get("superseded", 0) for one in kept.rounds("users")] == [0, 1, 1]
+    finished = (await broker.services.cleaning.service())._metrics._finished
+    finished.extend([finished[0]] * MAX_FINISHED)
+    assert len(broker.services.cleaning.status().finished) == MAX_FINISHED
+    assert len(kept.rounds("users")) == MAX_ROUNDS
 
 
 def test_the_oldest_sample_gives_way() -> None:

@@ -141,8 +141,7 @@ async def test_a_damaged_log_has_no_view(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         await at.put("k=1")
         path = at.log.active.path
-        await at.roll()
-        await at.put("k=2")
+        await at.play("roll | k=2")
         flip(path, 1000)
         with pytest.raises(NotPossible, match=r"00000000000000000000\.log at 0"):
             await view(at.broker)

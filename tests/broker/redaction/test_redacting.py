@@ -477,7 +477,7 @@ async def test_a_certificate_is_verified_against_the_broker_and_its_files(broker
     """With the condition, the records are checked again; another one, an altered certificate or a backup is reported."""
     await create(broker)
     write(broker, OTHER, ORDER)
-    backup = Path(broker.node.topics.log("orders", 0).active.path).read_bytes()
+    backup = (data_of(broker) / "orders-0" / f"{0:020d}.log").read_bytes()
     fill(broker)
     certificate = (await redact(broker)).certificate
     found = await verified(broker, certificate, "value.customer.email=='ada@example.com'")

@@ -58,6 +58,21 @@ class Stage:
         """Close the active segment."""
         self.log.roll()
 
+    async def play(self, script: str) -> None:
+        """Do one thing after another: put batches, move the clock by ms, `roll` and `settle`.
+
+        play("k=1 j=1 | +1000 | k=2 | roll")
+        """
+        for step in script.split(" | "):
+            if step.startswith("+"):
+                self.clock.advance_ms(int(step))
+            elif step == "roll":
+                await self.roll()
+            elif step == "settle":
+                await self.settle()
+            else:
+                await self.put(*step.split(" "))
+
     async def alter(self, **configs: str) -> None:
         """Change topic configurations."""
         await alter(self.wire, TOPIC, "t", *((name.replace("_", "."), SET, value) for name, value in configs.items()))

@@ -11,7 +11,6 @@ import pytest
 from diamant.broker.client.errors import BadArgument, NotFound
 from diamant.cleaner.explain import explanation
 from diamant.cleaner.explain.explanation import RecordExplanation
-from diamant.protocol.batches.control import build_marker
 from diamant.protocol.errors import ErrorCode
 from tests.broker.node.test_cleaning import produce
 from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, START_MS, Stage, gate, kinds, stage
@@ -38,24 +37,57 @@ async def test_a_live_value_stays(tmp_path: Path) -> None:
         await at.stays(0)
 
 
-async def test_the_active_segment(tmp_path: Path) -> None:
-    """Mode prompt closes it by time: the superseded value is removed by the cleaner's next pass."""
-    async with stage(tmp_path, segment_ms=str(HOUR_MS)) as at:
-        await at.put("k=1")
-        at.clock.advance_ms(1000)
-        await at.put("k=2")
+@pytest.mark.parametrize(
+    ("script", "gates", "configs"),
+    [
+        ("k=1 | +1000 | k=2", {explanation.ACTIVE_SEGMENT: START_MS + HOUR_MS + 1}, {"segment_ms": str(HOUR_MS)}),
+        (
+            f"k=1 a={'x' * 500} | roll | settle | +{HOUR_MS} | k=2 | roll",
+            {explanation.DIRTY_RATIO: START_MS + 7 * HOUR_MS + 1},
+            {"min_cleanable_dirty_ratio": "0.9", "max_compaction_lag_ms": str(6 * HOUR_MS)},
+        ),
+        (
+            f"k=1 | +{HOUR_MS} | k=2 | roll",
+            {explanation.MIN_LAG: START_MS + 3 * HOUR_MS},
+            {"min_compaction_lag_ms": str(2 * HOUR_MS)},
+        ),
+        (
+            "k=1 | k=2",
+            {explanation.ACTIVE_SEGMENT: START_MS + HOUR_MS + 1, explanation.MIN_LAG: START_MS + 5 * HOUR_MS},
+            {"segment_ms": str(HOUR_MS), "min_compaction_lag_ms": str(5 * HOUR_MS)},
+        ),
+        (
+            "k=1 | +1000 | k=2",
+            {explanation.NOT_COMPACTED: None, explanation.RETENTION_TIME: START_MS + 1000 + HOUR_MS + 1},
+            {"cleanup_policy": "delete", "retention_ms": str(HOUR_MS)},
+        ),
+        (
+            "k=1 | roll",
+            {explanation.LIVE: None, explanation.RETENTION_TIME: START_MS + DAY_MS + 1},
+            {"cleanup_policy": "compact,delete", "retention_ms": str(DAY_MS)},
+        ),
+    ],
+    ids=["active segment", "dirty ratio", "shortest lag", "several", "only deleted", "live under both policies"],
+)
+async def test_a_record_goes_when_its_last_gate_opens(
+    tmp_path: Path, script: str, gates: dict[str, int | None], configs: dict[str, str]
+) -> None:
+    """All closed gates are listed, each with its own time: mode prompt closes segments by time, max.compaction.lag.ms makes
+    a round due, the superseding record's lag counts, and retention removes whole segments, also active ones and live values.
+    """
+    async with stage(tmp_path, **configs) as at:
+        await at.play(script)
         found = await at.goes_exactly_when_told(0)
-        assert kinds(found) == [explanation.ACTIVE_SEGMENT]
-        assert gate(found, explanation.ACTIVE_SEGMENT).until_ms == found.goes_ms == START_MS + HOUR_MS + 1
-        assert found.superseded_by == 1
+        assert {one.kind: one.until_ms for one in found.gates} == gates
+        *_, last_ms = gates.values()
+        assert found.goes_ms == last_ms
         assert found.leaves_disk_ms == found.goes_ms + 60_000
 
 
 async def test_the_bytes_that_close_the_active_segment(tmp_path: Path) -> None:
     """With one byte less than stated it stays open, with the stated number it is closed."""
     async with stage(tmp_path, internal_segment_bytes="1000", segment_ms=str(HOUR_MS)) as at:
-        await at.put("k=1")
-        await at.put("k=2")
+        await at.play("k=1 | k=2")
         more = gate(await at.record(0), explanation.ACTIVE_SEGMENT).bytes_more
         assert more is not None
         overhead = at.log.size // 2 - 2  # of a batch with one key of a byte and a value of a byte
@@ -68,31 +100,14 @@ async def test_the_bytes_that_close_the_active_segment(tmp_path: Path) -> None:
         assert len(at.log.segments) == 2
 
 
-async def test_the_dirty_ratio_until_the_longest_lag(tmp_path: Path) -> None:
-    """The dirty ratio is too low: max.compaction.lag.ms makes the round due."""
-    async with stage(tmp_path, min_cleanable_dirty_ratio="0.9", max_compaction_lag_ms=str(6 * HOUR_MS)) as at:
-        await at.put("a=" + "x" * 500, "k=1")
-        await at.roll()
-        await at.settle()
-        at.clock.advance_ms(HOUR_MS)
-        await at.put("k=2")
-        await at.roll()
-        found = await at.goes_exactly_when_told(1)
-        assert kinds(found) == [explanation.DIRTY_RATIO]
-        assert gate(found, explanation.DIRTY_RATIO).until_ms == found.goes_ms == START_MS + 7 * HOUR_MS + 1
-        assert 0 < gate(found, explanation.DIRTY_RATIO).detail["dirty_ratio"] < 0.9
-
-
 async def test_the_dirty_bytes_that_are_missing(tmp_path: Path) -> None:
     """Without a longest lag, the stated number of dirty bytes makes the round due."""
     async with stage(tmp_path, min_cleanable_dirty_ratio="0.5") as at:
         await at.put("a=" + "x" * 500, "k=1")
-        await at.roll()
-        await at.settle()
-        await at.put("k=2")
-        await at.roll()
+        await at.play("roll | settle | k=2 | roll")
         found = await at.record(1)
         more = gate(found, explanation.DIRTY_RATIO).bytes_more
+        assert 0 < gate(found, explanation.DIRTY_RATIO).detail["dirty_ratio"] < 0.5
         assert found.goes_ms is None
         assert more is not None
         overhead = at.log.segments[1].size - 1
@@ -102,33 +117,8 @@ async def test_the_dirty_bytes_that_are_missing(tmp_path: Path) -> None:
         await at.settle()
         assert 1 in await at.offsets()
         assert gate(await at.record(1), explanation.DIRTY_RATIO).bytes_more == 1
-        await at.put("c=1")
-        await at.roll()
-        await at.settle()
+        await at.play("c=1 | roll | settle")
         assert 1 not in await at.offsets()
-
-
-async def test_the_shortest_lag(tmp_path: Path) -> None:
-    """Records younger than min.compaction.lag.ms wait; the stated time is that of the superseding record."""
-    async with stage(tmp_path, min_compaction_lag_ms=str(2 * HOUR_MS)) as at:
-        await at.put("k=1")
-        at.clock.advance_ms(HOUR_MS)
-        await at.put("k=2")
-        await at.roll()
-        found = await at.goes_exactly_when_told(0)
-        assert kinds(found) == [explanation.MIN_LAG]
-        assert gate(found, explanation.MIN_LAG).until_ms == found.goes_ms == START_MS + 3 * HOUR_MS
-
-
-async def test_several_gates_at_once(tmp_path: Path) -> None:
-    """All closed gates are listed, each with its own time; the last one decides."""
-    async with stage(tmp_path, segment_ms=str(HOUR_MS), min_compaction_lag_ms=str(5 * HOUR_MS)) as at:
-        await at.put("k=1")
-        await at.put("k=2")
-        found = await at.goes_exactly_when_told(0)
-        assert kinds(found) == [explanation.ACTIVE_SEGMENT, explanation.MIN_LAG]
-        assert gate(found, explanation.ACTIVE_SEGMENT).until_ms == START_MS + HOUR_MS + 1
-        assert found.goes_ms == START_MS + 5 * HOUR_MS
 
 
 async def test_an_open_transaction(tmp_path: Path) -> None:
@@ -136,21 +126,14 @@ async def test_an_open_transaction(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         await at.put("k=1")
         at.put_transactional("other", producer_id=5)
-        await at.put("k=2")
-        await at.roll()
-        await at.settle()
+        await at.play("k=2 | roll | settle")
         found = await at.record(0)
         assert (kinds(found), found.goes_ms) == ([explanation.OPEN_TRANSACTION], None)
         assert gate(found, explanation.OPEN_TRANSACTION).detail["producer_id"] == 5
         assert gate(found, explanation.OPEN_TRANSACTION).detail["since_ms"] == START_MS
         assert (await at.record(1, "other")).status == explanation.IS_UNDECIDED
         await at.stays(0)
-        at.log.append_internal(
-            build_marker(
-                is_commit=False, producer_id=5, producer_epoch=0, coordinator_epoch=0, base_offset=0, leader_epoch=0,
-                timestamp=at.clock.now_ms(),
-            )
-        )  # fmt: skip
+        at.end_transaction(is_commit=False)
         found = await at.record(0)
         assert (kinds(found), found.goes_ms) == ([explanation.DUE], at.clock.now_ms())
         assert (await at.record(1, "other")).status == explanation.IS_ABORTED
@@ -164,9 +147,7 @@ async def test_an_open_transaction(tmp_path: Path) -> None:
 async def test_a_tombstone_from_its_writing_to_its_horizon(tmp_path: Path) -> None:
     """Before its first round, the time of that round is stated, then the horizon; both come true."""
     async with stage(tmp_path, segment_ms=str(HOUR_MS), delete_retention_ms=str(DAY_MS)) as at:
-        await at.put("k=1")
-        await at.put("k=")
-        await at.put("z=1")
+        await at.play("k=1 | k= | z=1")
         before = await at.record(1)
         assert before.status == explanation.IS_TOMBSTONE
         assert kinds(before) == [explanation.ACTIVE_SEGMENT, explanation.NOT_STAMPED]
@@ -184,16 +165,11 @@ async def test_a_tombstone_from_its_writing_to_its_horizon(tmp_path: Path) -> No
 async def test_a_tombstone_in_mode_kafka_waits_for_another_round(tmp_path: Path) -> None:
     """Its horizon passes, but no round follows."""
     async with stage(tmp_path, broker={"diamant_cleaner_mode": "kafka"}) as at:
-        await at.put("k=1")
-        await at.put("k=")
-        await at.put("z=1")
-        await at.roll()
-        await at.settle()
+        await at.play("k=1 | k= | z=1 | roll | settle")
         found = await at.record(1)
         assert (kinds(found), found.goes_ms) == ([explanation.HORIZON, explanation.WAITS_FOR_ROUND], None)
         await at.stays(1)
-        await at.put("k2=1")
-        await at.roll()
+        await at.play("k2=1 | roll")
         assert (await at.record(1)).goes_ms == at.clock.now_ms()
         await at.settle()
         assert 1 not in await at.offsets()
@@ -202,47 +178,26 @@ async def test_a_tombstone_in_mode_kafka_waits_for_another_round(tmp_path: Path)
 async def test_mode_kafka_closes_a_segment_by_an_append_only(tmp_path: Path) -> None:
     """There is no time of removal; the timestamp of an append that would close it is stated."""
     async with stage(tmp_path, broker={"diamant_cleaner_mode": "kafka"}, segment_ms=str(HOUR_MS)) as at:
-        await at.put("k=1")
-        await at.put("k=2")
+        await at.play("k=1 | k=2")
         found = await at.record(0)
         active = gate(found, explanation.ACTIVE_SEGMENT)
         assert (kinds(found), found.goes_ms, active.until_ms) == ([explanation.ACTIVE_SEGMENT], None, None)
         assert active.detail["closed_by_timestamp_above_ms"] == START_MS + HOUR_MS
         await at.stays(0)
-        await at.put("z=1")
-        await at.settle()
+        await at.play("z=1 | settle")
         assert 0 not in await at.offsets()
 
 
 # -- what is wrong -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_partition_whose_round_failed(tmp_path: Path) -> None:
-    """The reason and the time of the retry are stated."""
-    async with stage(tmp_path) as at:
-        await at.settle()
-        service = await at.service()
-        service.states.mark_uncleanable(("t", 0), "no space left on device", START_MS, is_retried=True)
-        await at.put("k=1")
-        await at.put("k=2")
-        await at.roll()
-        found = await at.goes_exactly_when_told(0)
-        assert kinds(found) == [explanation.UNCLEANABLE]
-        assert gate(found, explanation.UNCLEANABLE).detail["reason"] == "no space left on device"
-        assert found.goes_ms == START_MS + 60_000
-
-
 async def test_a_segment_in_quarantine(tmp_path: Path) -> None:
     """Its records and those that it would supersede stay until it is readable again; so do later tombstones."""
     async with stage(tmp_path, delete_retention_ms="1000") as at:
-        await at.put("k=1")
-        await at.roll()
+        await at.play("k=1 | roll")
         corrupt = await at.put("k=2")
         path = at.log.active.path
-        await at.roll()
-        await at.put("d=")
-        await at.put("z=1")
-        await at.roll()
+        await at.play("roll | d= | z=1 | roll")
         flip(path, 1000)
         await at.settle()
         found = await at.record(0)
@@ -260,18 +215,12 @@ async def test_a_segment_in_quarantine(tmp_path: Path) -> None:
 
 
 async def test_a_cleaner_that_is_off(tmp_path: Path) -> None:
-    """Nothing is removed automatically; on request it is."""
+    """Nothing is removed automatically."""
     async with stage(tmp_path, broker={"log_cleaner_enable": "false"}) as at:
-        await at.put("k=1")
-        await at.put("k=2")
-        await at.roll()
+        await at.play("k=1 | k=2 | roll")
         found = await at.record(0)
         assert (kinds(found), found.goes_ms) == ([explanation.CLEANER_DISABLED], None)
-        assert found.change is not None
-        assert found.change.command == "compact t --partition 0"
         await at.stays(0)
-        await (await at.service()).request(("t", 0))
-        assert 0 not in await at.offsets()
 
 
 async def test_a_pause(tmp_path: Path) -> None:
@@ -279,9 +228,7 @@ async def test_a_pause(tmp_path: Path) -> None:
     async with stage(tmp_path) as at:
         service = await at.service()
         await service.abort_and_pause(("t", 0))
-        await at.put("k=1")
-        await at.put("k=2")
-        await at.roll()
+        await at.play("k=1 | k=2 | roll")
         found = await at.record(0)
         assert (kinds(found), found.goes_ms) == ([explanation.PAUSED], None)
         await at.stays(0)
@@ -293,24 +240,10 @@ async def test_a_pause(tmp_path: Path) -> None:
 # -- retention -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_topic_that_is_only_deleted(tmp_path: Path) -> None:
-    """Keys do not matter: retention.ms removes the segment, including the active one."""
-    async with stage(tmp_path, cleanup_policy="delete", retention_ms=str(HOUR_MS)) as at:
-        await at.put("k=1")
-        at.clock.advance_ms(1000)
-        await at.put("k=2")
-        found = await at.goes_exactly_when_told(0)
-        assert kinds(found) == [explanation.NOT_COMPACTED, explanation.RETENTION_TIME]
-        assert found.goes_ms == START_MS + 1000 + HOUR_MS + 1
-        assert found.change is not None
-        assert found.change.configs == {"cleanup.policy": "compact,delete"}
-
-
 async def test_retention_by_size(tmp_path: Path) -> None:
     """The stated number of further bytes removes the segment, one less does not."""
     async with stage(tmp_path, cleanup_policy="delete", retention_ms="-1", retention_bytes="1000") as at:
-        await at.put("k=1")
-        await at.roll()
+        await at.play("k=1 | roll")
         found = await at.record(0)
         more = gate(found, explanation.RETENTION_SIZE).bytes_more
         assert more is not None
@@ -321,19 +254,8 @@ async def test_retention_by_size(tmp_path: Path) -> None:
         await at.settle()
         assert 0 in await at.offsets()
         assert gate(await at.record(0), explanation.RETENTION_SIZE).bytes_more == 1
-        await at.put("z=1")
-        await at.settle()
+        await at.play("z=1 | settle")
         assert 0 not in await at.offsets()
-
-
-async def test_a_live_value_under_both_policies(tmp_path: Path) -> None:
-    """It is the latest of its key and is removed all the same, with its segment."""
-    async with stage(tmp_path, cleanup_policy="compact,delete", retention_ms=str(DAY_MS)) as at:
-        await at.put("k=1")
-        await at.roll()
-        found = await at.goes_exactly_when_told(0)
-        assert kinds(found) == [explanation.LIVE, explanation.RETENTION_TIME]
-        assert found.goes_ms == START_MS + DAY_MS + 1
 
 
 async def test_no_policy_at_all(tmp_path: Path) -> None:
@@ -354,8 +276,7 @@ async def held_by(at: Stage, which: str, later_ms: int = 0) -> RecordExplanation
     if which == explanation.DIRTY_RATIO:
         await at.roll()
         await at.settle()
-    await at.put("k=2")
-    at.clock.advance_ms(later_ms)
+    await at.play(f"k=2 | +{later_ms}")
     if which != explanation.ACTIVE_SEGMENT:
         await at.roll()
     await at.settle()
@@ -410,12 +331,7 @@ async def test_the_command_that_is_proposed_is_enough(tmp_path: Path, which: str
 async def test_every_record_of_a_key_and_what_the_log_has_let_go_of(tmp_path: Path) -> None:
     """Segment by segment, and in `.deleted` files until they leave the disk."""
     async with stage(tmp_path) as at:
-        await at.put("k=1", "other=1")
-        await at.roll()
-        await at.put("k=2")
-        await at.roll()
-        await at.settle()
-        await at.put("k=3")
+        await at.play("k=1 other=1 | roll | k=2 | roll | settle | k=3")
         found = await at.partition(key="k")
         present = [one for one in found.records if not one.segment.endswith(".deleted")]
         removed = [one for one in found.records if one.segment.endswith(".deleted")]
@@ -433,8 +349,7 @@ async def test_every_record_of_a_key_and_what_the_log_has_let_go_of(tmp_path: Pa
 async def test_by_an_offset(tmp_path: Path) -> None:
     """The record's key is determined, and all of its records are explained."""
     async with stage(tmp_path) as at:
-        await at.put("k=1", "j=1")
-        await at.put("k=2")
+        await at.play("k=1 j=1 | k=2")
         found = await at.broker.explain("t", partition=0, offset=2)
         assert found.key == b"k"
         assert [one.offset for one in found.partitions[0].records] == [0, 2]
@@ -445,8 +360,7 @@ async def test_the_partition_as_a_whole(tmp_path: Path) -> None:
     async with stage(tmp_path, segment_ms=str(HOUR_MS)) as at:
         empty = await at.partition()
         assert (kinds(empty), empty.next_round_ms) == ([], None)
-        await at.put("k=1")
-        await at.put("k=2")
+        await at.play("k=1 | k=2")
         found = await at.partition()
         assert (kinds(found), found.next_round_ms) == ([explanation.ACTIVE_SEGMENT], START_MS + HOUR_MS + 1)
         assert (found.first_dirty_offset, found.first_uncleanable_offset, found.log_end_offset) == (0, 0, 2)

@@ -5,50 +5,43 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from diamant.broker.broker import Broker
+from diamant.broker.cli import main
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.topics.creation import ensure_topics
 from diamant.cleaner.explain import explanation
+from tests.broker import http_asking
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, wait_until_loaded
 from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, START_MS, Stage, gate, kinds, stage
 from tests.broker.transactions.txn_wire import TxnProducer
-from tests.waiting import wait_until
 
 HTTP = {"diamant_http_listen": "127.0.0.1:0"}
 
 
 async def ask(at: Stage, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
     """Send one HTTP request; return its status and its JSON."""
-    assert at.broker.addresses.http is not None
-    reader, writer = await asyncio.open_connection(at.broker.addresses.http.host, at.broker.addresses.http.port)
-    data = b"" if body is None else json.dumps(body).encode()
-    method = "GET" if body is None else "POST"
-    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
-    writer.write(head.encode() + data)
-    async with asyncio.timeout(60):
-        raw = await reader.read()
-    writer.close()
-    head, _, content = raw.decode().partition("\r\n\r\n")
-    return int(head.split()[1]), json.loads(content)
+    answer = await http_asking.ask(at.broker, "GET" if body is None else "POST", path, body)
+    return answer.status, answer.json
 
 
-async def run(at: Stage, *arguments: str) -> tuple[int, str]:
-    """Run `diamant explain`; return exit code and output."""
-    command = [sys.executable, "-m", "diamant.broker.cli", "explain", *arguments, "-b", at.broker.bootstrap_servers]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env={**os.environ, "COLUMNS": "200"}
-    )
-    async with asyncio.timeout(300):
-        output, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, output.decode()
+async def run(at: Stage, *arguments: str) -> Result:
+    """Run `diamant explain` in a thread."""
+    command = ["explain", *arguments, "-b", at.broker.bootstrap_servers]
+    return await asyncio.to_thread(CliRunner(env={"COLUMNS": "200"}).invoke, main, command)
+
+
+async def hanging(at: Stage) -> TxnProducer:
+    """A producer whose transactions time out after a minute."""
+    producer = TxnProducer(at.wire, "hanging")
+    await producer.wait_for_coordinator()
+    await producer.wait_for_init(timeout_ms=60_000)
+    return producer
 
 
 async def committed(at: Stage, group_id: str, offset: int) -> None:
@@ -66,11 +59,7 @@ async def committed(at: Stage, group_id: str, offset: int) -> None:
 async def test_tombstones_and_the_groups_that_have_not_passed_them(tmp_path: Path) -> None:
     """Every tombstone that is the latest of its key, its removal time, and the groups that would miss it."""
     async with stage(tmp_path, broker={"offsets_topic_num_partitions": "1"}, delete_retention_ms=str(DAY_MS)) as at:
-        await at.put("a=1", "b=1", "c=1")
-        await at.put("a=", "b=", "c=")
-        await at.put("c=2", "z=1")
-        await at.roll()
-        await at.settle()
+        await at.play("a=1 b=1 c=1 | a= b= c= | c=2 z=1 | roll | settle")
         await committed(at, "late", 3)
         await committed(at, "between", 4)
         await committed(at, "done", 8)
@@ -92,9 +81,7 @@ async def test_deadlines_in_the_metrics_and_the_health(tmp_path: Path) -> None:
     """Ages grow with the clock; only past the deadline does /healthz?erasure fail. The other paths are not affected."""
     broker = HTTP | {"diamant_erasure_deadline_ms": str(2 * HOUR_MS), "offsets_topic_num_partitions": "1"}
     async with stage(tmp_path, broker=broker, delete_retention_ms=str(DAY_MS)) as at:
-        await at.put("a=1")
-        await at.put("a=", "z=1")
-        at.clock.advance_ms(HOUR_MS)
+        await at.play(f"a=1 | a= z=1 | +{HOUR_MS}")
         shown = await scrape(at)
         assert shown['diamant_oldest_superseded_age_seconds{topic="t"}'] == 3600
         assert shown['diamant_oldest_tombstone_age_seconds{topic="t"}'] == 0
@@ -121,47 +108,19 @@ async def test_deadlines_in_the_metrics_and_the_health(tmp_path: Path) -> None:
         at.broker.node.is_stopping = False
 
 
-async def test_a_transaction_that_its_coordinator_will_abort(tmp_path: Path) -> None:
-    """The producer, the beginning, and the latest end; after that it holds nothing."""
-    broker = {"transaction_state_log_num_partitions": "1"}
-    async with stage(tmp_path, broker=broker) as at:
-        producer = TxnProducer(at.wire, "hanging")
-        await producer.wait_for_coordinator()
-        await producer.wait_for_init(timeout_ms=60_000)
-        await at.put("k=1")
-        at.clock.advance_ms(1000)
-        assert await producer.add(("t", 0)) == ["NONE"]
-        at.put_transactional("other", producer.producer_id)
-        await at.put("k=2")
-        await at.roll()
-        found = await at.record(0)
-        opened = gate(found, explanation.OPEN_TRANSACTION)
-        assert (opened.detail["producer_id"], opened.detail["since_ms"]) == (producer.producer_id, START_MS + 1000)
-        assert opened.until_ms == found.goes_ms == START_MS + 1000 + 60_000 + 1
-        assert opened.until_ms is not None
-        at.clock.set_ms(opened.until_ms - 1)
-        await at.settle()
-        assert kinds(await at.record(0)) == [explanation.OPEN_TRANSACTION]
-        # The coordinator looks every ten seconds.
-        at.clock.set_ms(opened.until_ms + 10_000)
-        await wait_until(lambda: at.log.last_stable_offset >= at.log.log_end_offset)
-        await at.settle()
-        assert 0 not in await at.offsets()
-
-
 @pytest.mark.parametrize("mode", ["prompt", "kafka"])
 async def test_what_an_open_transaction_holds_goes_when_it_is_aborted(tmp_path: Path, mode: str) -> None:
     """Superseded records before it and its own records, both in closed segments, and not earlier."""
     broker = {"transaction_state_log_num_partitions": "1", "diamant_cleaner_mode": mode}
     async with stage(tmp_path, broker=broker) as at:
-        producer = TxnProducer(at.wire, "hanging")
-        await producer.wait_for_coordinator()
-        await producer.wait_for_init(timeout_ms=60_000)
+        producer = await hanging(at)
         await at.put("k=1")
         assert await producer.add(("t", 0)) == ["NONE"]
         undecided = at.put_transactional("other", producer.producer_id)
-        await at.put("k=2")
-        await at.roll()
+        await at.play("k=2 | roll")
+        opened = gate(await at.record(0), explanation.OPEN_TRANSACTION)
+        assert (opened.detail["producer_id"], opened.detail["since_ms"]) == (producer.producer_id, START_MS)
+        assert opened.until_ms == START_MS + 60_001
         told_before = await at.partition(key="k")
         assert told_before.next_round_ms == START_MS + 60_001
         assert [(await at.record(0)).goes_ms, (await at.record(undecided, "other")).goes_ms] == [START_MS + 60_001] * 2
@@ -175,9 +134,7 @@ async def test_the_marker_of_an_abort_closes_an_old_segment(tmp_path: Path) -> N
     """In mode kafka, where only appends close segments: records held in the active one are removed by the abort, too."""
     broker = {"transaction_state_log_num_partitions": "1", "diamant_cleaner_mode": "kafka"}
     async with stage(tmp_path, broker=broker, segment_ms="50000") as at:
-        producer = TxnProducer(at.wire, "hanging")
-        await producer.wait_for_coordinator()
-        await producer.wait_for_init(timeout_ms=60_000)
+        producer = await hanging(at)
         await at.put("k=1", "k=2")
         assert await producer.add(("t", 0)) == ["NONE"]
         at.put_transactional("other", producer.producer_id)
@@ -204,8 +161,7 @@ async def scrape(at: Stage) -> dict[str, float]:
 async def test_over_http(tmp_path: Path) -> None:
     """The same as from Python, as JSON; invalid questions get their status."""
     async with stage(tmp_path, broker=HTTP, segment_ms=str(HOUR_MS)) as at:
-        await at.put("k=1")
-        await at.put("k=2")
+        await at.play("k=1 | k=2")
         status, fields = await ask(at, "/v1/explain", {"topic": "t", "key": {"hex": "6b"}})
         assert status == 200
         assert fields["key"] == {"text": "k"}
@@ -220,44 +176,37 @@ async def test_over_http(tmp_path: Path) -> None:
         assert (await ask(at, "/v1/explain", {"topic": "t", "key": {"hex": "6"}}))[0] == 400
 
 
-@pytest.mark.slow
 async def test_on_the_command_line(tmp_path: Path) -> None:
     """A table for people, JSON for programs, exit codes for scripts."""
     async with stage(tmp_path, broker=HTTP, segment_ms=str(HOUR_MS)) as at:
-        await at.put("k=1")
-        await at.put("k=2")
-        await at.put("d=")
-        # Four explanations at once are possible.
-        (code, text), (whole_code, whole), (json_code, as_json), (usage, _) = await asyncio.gather(
-            run(at, "t", "--key", "k"),
-            run(at, "t"),
-            run(at, "t", "--key-hex", "6b", "--json"),
-            run(at, "t", "--key", "k", "--key-hex", "6b"),
-        )
-        (none, _), (tombstones, shown) = await asyncio.gather(
-            run(at, "t", "--key", "absent"), run(at, "t", "--tombstones")
-        )
-        assert (code, whole_code, json_code, none, usage, tombstones) == (0, 0, 0, 3, 2, 0)
-        for words in (
+        await at.play("k=1 | k=2 | d=")
+        shown = (
             "2 records of the key",
             "superseded",
             "by 1",
             "active segment",
             "latest value",
             "compact t --partition 0",
+        )
+        for arguments, code, words in (
+            (("--key", "k"), 0, shown),
+            ((), 0, ("next round 2023-11-14 23:13:20.001Z (in 1h 1ms)",)),
+            (("--key-hex", "6b", "--json"), 0, (f'"goes_ms": {START_MS + HOUR_MS + 1}',)),
+            (("--key", "k", "--key-hex", "6b"), 2, ()),
+            (("--key", "absent"), 3, ()),
+            (("--tombstones",), 0, ("groups behind",)),
         ):
-            assert words in text
-        assert "next round 2023-11-14 23:13:20.001Z (in 1h 1ms)" in " ".join(whole.split())
-        assert "groups behind" in shown
-        assert json.loads(as_json)["partitions"][0]["records"][0]["goes_ms"] == START_MS + HOUR_MS + 1
+            result = await run(at, "t", *arguments)
+            assert result.exit_code == code, result.output
+            for word in words:
+                assert word in " ".join(result.output.split())
 
 
 async def test_no_key_and_no_value_in_logs_and_errors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Found or not, no key or value is in the log, in errors or in texts of gates."""
     caplog.set_level(logging.DEBUG)
     async with stage(tmp_path, broker=HTTP) as at:
-        await at.put("secret-key=secret-value")
-        await at.put("secret-key=")
+        await at.play("secret-key=secret-value | secret-key=")
         answers = [
             await ask(at, "/v1/explain", {"topic": "t", "key": "secret-key", "offset": 1, "partition": 0}),
             await ask(at, "/v1/explain", {"topic": "nope", "key": "secret-key"}),

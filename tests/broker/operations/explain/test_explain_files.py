@@ -100,8 +100,7 @@ async def large(at: Stage) -> None:
     await at.put("k=1")
     for _ in range(3):
         await at.put("other=" + "x" * 400_000)
-    await at.roll()
-    await at.put("k=2")
+    await at.play("roll | k=2")
 
 
 async def test_a_segment_whose_filter_excludes_the_key_is_not_read(tmp_path: Path) -> None:

@@ -69,15 +69,12 @@ async def test_a_marker_in_mode_kafka_needs_three_rounds(tmp_path: Path) -> None
         assert (kinds(found), found.goes_ms) == ([explanation.HORIZON, explanation.WAITS_FOR_ROUND], None)
         assert gate(found, explanation.HORIZON).until_ms == found.horizon_ms == START_MS + DAY_MS
         at.clock.set_ms(START_MS + DAY_MS - 1)
-        await at.put("k=4")
-        await at.roll()
-        await at.settle()
+        await at.play("k=4 | roll | settle")
         assert marker in await at.offsets()
         at.clock.set_ms(START_MS + DAY_MS)
         await at.settle()
         assert marker in await at.offsets()
-        await at.put("k=5")
-        await at.roll()
+        await at.play("k=5 | roll")
         assert (await at.at_offset(marker)).goes_ms == START_MS + DAY_MS
         await at.settle()
         assert marker not in await at.offsets()
@@ -115,8 +112,7 @@ async def test_a_superseded_record_of_an_old_format(tmp_path: Path, magic: int) 
     content = old(magic, 0, "k=1") + old(magic, 1, "other=1")
     await plant(tmp_path, {0: (content, START_MS)}, None, segment_ms=str(HOUR_MS))
     async with stage(tmp_path, is_there=True) as at:
-        at.clock.advance_ms(1000)
-        await at.put("k=2")
+        await at.play("+1000 | k=2")
         found = await at.goes_exactly_when_told(0)
         assert (kinds(found), found.superseded_by) == ([explanation.ACTIVE_SEGMENT], 2)
         assert found.goes_ms == START_MS + HOUR_MS + 1
@@ -177,10 +173,7 @@ async def test_a_tombstone_of_an_old_format_in_the_clean_part(tmp_path: Path, ma
 async def test_what_is_superseded_within_the_clean_part(tmp_path: Path) -> None:
     """No round maps the superseding record, so it stays; a later record of the key removes it at the stated time."""
     async with stage(tmp_path, segment_ms=str(HOUR_MS)) as at:
-        await at.put("k=1")
-        await at.roll()
-        await at.put("k=2")
-        await at.roll()
+        await at.play("k=1 | roll | k=2 | roll")
         (await at.service()).states.set_checkpoint(("t", 0), 2)
         found = await at.record(0)
         assert (kinds(found), found.goes_ms, found.superseded_by) == ([explanation.BEHIND], None, 1)
@@ -196,10 +189,7 @@ async def test_what_is_superseded_within_the_clean_part(tmp_path: Path) -> None:
 async def test_what_is_superseded_within_the_clean_part_under_both_policies(tmp_path: Path) -> None:
     """Its segment is removed by age, at the stated time."""
     async with stage(tmp_path, cleanup_policy="compact,delete", retention_ms=str(DAY_MS)) as at:
-        await at.put("k=1")
-        await at.roll()
-        await at.put("k=2")
-        await at.roll()
+        await at.play("k=1 | roll | k=2 | roll")
         # The clock has not moved since, so the cleaner has not looked.
         (await at.service()).states.set_checkpoint(("t", 0), 2)
         found = await at.goes_exactly_when_told(0)
@@ -214,9 +204,7 @@ async def test_a_round_that_could_not_write(tmp_path: Path) -> None:
     """The file, the reason and the time of the retry are stated; each failure doubles the pause, and then it succeeds."""
     env = MemoryEnv(SettableClock(START_MS))
     async with stage(DATA, env=env) as at:
-        await at.put("k=1")
-        await at.put("k=2")
-        await at.roll()
+        await at.play("k=1 | k=2 | roll")
         fault = env.fail("append", "/data/t-0/*.cleaned", errno.ENOSPC)
         await at.settle()
         found = await at.record(0)
@@ -239,9 +227,7 @@ async def test_a_partition_that_refuses_writes(tmp_path: Path) -> None:
     """No round may touch it before a restart of the broker; then one does."""
     env = MemoryEnv(SettableClock(START_MS))
     async with stage(DATA, env=env) as at:
-        await at.put("k=1")
-        await at.put("k=2")
-        await at.roll()
+        await at.play("k=1 | k=2 | roll")
         path = at.log.active.path
         env.fail("append", path, errno.EIO, times=1, partial_bytes=60)
         env.fail("truncate", path, errno.EIO, times=1)
