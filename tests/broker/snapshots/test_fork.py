@@ -22,7 +22,6 @@ from tests.broker.erasure.erasing import erase, traces_of
 from tests.broker.erasure.issued import verify
 from tests.broker.erasure.records import create_with_key
 from tests.broker.handlers.data.test_produce_fetch import fetch, values_of
-from tests.broker.node.test_cleaning import produce as produce_keyed
 from tests.broker.wire import WireClient
 from tests.cleaner.evidence.scan.naive_scanner import records_of_key
 
@@ -115,16 +114,6 @@ async def test_a_long_tail_is_rolled(tmp_path: Path) -> None:
             assert await values(fork) == [LARGE]
 
 
-async def test_without_hard_links_the_data_is_copied() -> None:
-    """On a file system without hard links, a fork is only slower and larger."""
-    env = MemoryEnv()
-    env.fail("link", "*", errno.EPERM)
-    async with Broker(config(Path("/")), env=env) as broker:
-        await fill(broker)
-        async with await broker.fork() as fork:
-            assert await values(fork) == [LARGE, b"tail"]
-
-
 async def test_a_disk_too_full_for_a_fork() -> None:
     """The error names the file and the reason. Nothing is left behind, and the source continues."""
     env = MemoryEnv()
@@ -138,13 +127,6 @@ async def test_a_disk_too_full_for_a_fork() -> None:
         assert await values(broker) == [LARGE, b"tail", b"continued"]
 
 
-def test_a_fork_in_plain_code(tmp_path: Path) -> None:
-    """A program without an event loop enters the fork like any broker."""
-    with Broker(config(tmp_path)) as broker, broker.fork() as fork:
-        assert fork.bootstrap_servers != broker.bootstrap_servers
-        assert fork.cluster_id == broker.cluster_id
-
-
 def test_a_fork_that_is_not_entered_leaves_nothing(tmp_path: Path) -> None:
     """Its directory is removed with the object."""
     with Broker(config(tmp_path)) as broker:
@@ -154,36 +136,9 @@ def test_a_fork_that_is_not_entered_leaves_nothing(tmp_path: Path) -> None:
         assert beside(tmp_path) == []
 
 
-async def test_nothing_is_written_into_linked_files(tmp_path: Path) -> None:
-    """Compaction, appends, deletion and a restart of the source do not change shared files."""
-    async with Broker(config(tmp_path)) as broker:
-        async with WireClient(broker.bootstrap_servers) as wire:
-            await wire.create("t", cleanup_policy="compact", internal_segment_bytes="1000")
-            for number in range(40):
-                await produce_keyed(wire, "t", f"{number % 3}={'v' * 100}{number}")
-        fork = await broker.fork()
-        shared = shared_files(Path(fork.config.data_dir))
-        before = [digest(path) for path in shared]
-        assert len(before) > 3
-        report = await broker.compact("t")
-        assert report
-        async with WireClient(broker.bootstrap_servers) as wire:
-            await produce_keyed(wire, "t", "0=new")
-        broker.node.topics.log("t", 0).delete_records(-1)
-    async with Broker(config(tmp_path)):
-        assert [digest(path) for path in shared] == before
-    async with fork:
-        assert fork.node.topics.log("t", 0).log_end_offset == 40
-
-
 def digest(path: Path) -> bytes:
     """SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).digest()
-
-
-def shared_files(directory: Path) -> list[Path]:
-    """The files with several names."""
-    return [path for path in directory.rglob("*") if path.is_file() and path.stat().st_nlink > 1]
 
 
 def test_forks_leave_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner.redaction.locate import TooManyMatches
@@ -44,35 +44,23 @@ class Batch(NamedTuple):
 
 
 def batches_in(data: bytes) -> list[Batch]:
-    found, at = [], 0
-    while at < len(data):
-        size = int.from_bytes(data[at + 8 : at + 12], "big") + 12
-        batch = data[at : at + size]
-        assert len(batch) == size, "the file ends in a batch"
-        base, epoch = int.from_bytes(batch[0:8], "big"), batch[12:16]
-        attributes = int.from_bytes(batch[21:23], "big")
-        last = base + int.from_bytes(batch[23:27], "big")
-        base_timestamp = int.from_bytes(batch[27:35], "big", signed=True)
-        count = int.from_bytes(batch[57:61], "big")
-        fixed = (base, last, int.from_bytes(epoch, "big"), int.from_bytes(batch[43:57], "big"), attributes & 0x30)
-        records = naive.parse_records(unpack(attributes & 7, batch[61:]), count) if count else []
-        found.append(
-            Batch(
-                fixed,
-                tuple(
-                    (
-                        base + one.offset_delta,
-                        base_timestamp + one.timestamp_delta,
-                        one.key,
-                        one.value,
-                        tuple(one.headers),
-                    )
-                    for one in records
-                ),
-                batch,
+    found = []
+    for entry in naive.iter_entries(data):
+        one = naive.parse_batch(entry)
+        last = one.base_offset + one.last_offset_delta
+        producer = (one.producer_id, one.producer_epoch, one.base_sequence)
+        payload = unpack(one.attributes & 7, one.payload)
+        records = tuple(
+            (
+                one.base_offset + record.offset_delta,
+                one.base_timestamp + record.timestamp_delta,
+                record.key,
+                record.value,
+                tuple(record.headers),
             )
+            for record in (naive.parse_records(payload, one.count) if one.count else [])
         )
-        at += size
+        found.append(Batch((one.base_offset, last, one.leader_epoch, *producer, one.attributes & 0x30), records, entry))
     return found
 
 
@@ -103,14 +91,11 @@ WHERES: dict[str, Callable[[Any], bool]] = {
 
 @dataclass
 class History:
-    """A log, and the offsets of committed, aborted and open transactions."""
+    """A log, and the offsets of aborted and open transactions."""
 
     log: CleanerLog
     open: dict[int, list[int]] = field(default_factory=dict)
     aborted: set[int] = field(default_factory=set)
-
-    def committed(self, offset: int) -> bool:
-        return offset not in self.aborted
 
 
 record_words = st.tuples(
@@ -179,7 +164,7 @@ def expected_removed(history: History, where: str, batches: dict[int, list[Batch
         one
         for segment in batches.values()
         for batch in segment
-        if not batch.fixed[4] & 0x20
+        if not batch.fixed[-1] & 0x20
         for one in batch.records
         if one[0] < below
     ]
@@ -187,7 +172,7 @@ def expected_removed(history: History, where: str, batches: dict[int, list[Batch
     removed = set(matched)
     if history.log.config.is_compacted:
         for offset, _, key, _, _ in records:
-            if offset in matched and key is not None and history.committed(offset):
+            if offset in matched and key is not None and offset not in history.aborted:
                 removed |= {one[0] for one in records if one[2] == key and one[0] < offset and one[3] is not None}
     return removed
 
@@ -220,6 +205,14 @@ def state(log: Log) -> tuple[Any, ...]:
     )
 
 
+ADAS = (b"a", b'{"email": "ada@example.com"}', ())
+OF_ADA = f'value.email == "{EMAIL}"'
+ONE = ("data", [(b"a", b"", ())], -1, 0)
+
+
+@example([ONE, ("data", [(b"a", None, ()), (b"a", b"", ()), ADAS], -1, 0), ONE], "compact", OF_ADA)
+@example([ONE, ("txn", [ADAS], 5, 0), ("end", 5, "abort")], "compact", OF_ADA)
+@example([ONE, ("txn", [ADAS], 5, 0), ONE], "delete", 'key == "a"')
 @settings(max_examples=examples(100), deadline=None)
 @given(
     history_steps=st.lists(steps, min_size=1, max_size=14),
@@ -227,7 +220,11 @@ def state(log: Log) -> tuple[Any, ...]:
     where=st.sampled_from(sorted(WHERES)),
 )
 def test_what_matches_goes_and_nothing_else_changes(history_steps: list[Any], policy: str, where: str) -> None:
-    """Offsets, batches, producers, transactions and indexes stay, also after recovery; a second redaction changes nothing."""
+    """Offsets, batches, producers, transactions and indexes stay, also after recovery; a second redaction changes nothing.
+
+    On compacted topics older values go with a matched one, tombstones and newer ones stay; an aborted record that matches takes
+    no committed value with it; nothing at or above the last stable offset goes.
+    """
     history = make_history(history_steps, policy)
     log = history.log
     before, state_before, crashed_before = batches_of(log), state(log.log), state_after_a_crash(log)
@@ -243,7 +240,7 @@ def test_what_matches_goes_and_nothing_else_changes(history_steps: list[Any], po
     for base, batches in before.items():
         assert [one.fixed for one in after[base]] == [one.fixed for one in batches]
         for old, new in zip(batches, after[base], strict=True):
-            kept = tuple(one for one in old.records if one[0] not in removed or old.fixed[4] & 0x20)
+            kept = tuple(one for one in old.records if one[0] not in removed or old.fixed[-1] & 0x20)
             assert new.records == kept
             if kept == old.records:
                 assert new.data == old.data
@@ -284,47 +281,10 @@ def test_producers_go_on_after_everything_of_them_was_removed() -> None:
         log.log.append_as_leader(memoryview(make_batch("b=", producer_id=7, producer_epoch=0, base_sequence=9)))
 
 
-def test_older_values_go_with_a_matched_one_and_newer_ones_stay() -> None:
-    """On compacted topics only; tombstones stay for consumers that hold older values."""
-    for policy, expected in (
-        ("compact", ["a=", "b=x", "a=newest"]),
-        ("delete", ["a=1", "a=", "a=2", "b=x", "a=newest"]),
-    ):
-        log = CleanerLog("a=1 | roll | a= a=2 b=x", cleanup_policy=frozenset({policy}))
-        log.data(Record(4, START_MS, b"a", b'{"email": "ada@example.com"}'))
-        log.data("a=newest")
-        located = redact(log.log, f'value.email == "{EMAIL}"')
-        assert (located.matched, located.superseded) == (1, 2 if policy == "compact" else 0)
-        found = [
-            f"{(one.key or b'').decode()}={(one.value or b'').decode()}"
-            for batch in log.stored()
-            for one in batch.records
-        ]
-        assert found == expected
-
-
-def test_an_aborted_record_that_matches_takes_no_committed_value_with_it() -> None:
-    """No reader takes the aborted record for the key's value, so its removal brings nothing back."""
-    log = CleanerLog("a=1")
-    log.data(Record(1, START_MS, b"a", b'{"email": "ada@example.com"}'), producer=5, txn=True)
-    log.marker(5, "abort")
-    located = redact(log.log, f'value.email == "{EMAIL}"')
-    assert (located.matched, located.superseded) == (1, 0)
-    assert log.keys() == ["a"]
-
-
-def test_nothing_at_or_above_the_last_stable_offset_goes() -> None:
-    """Records of any transaction from the last stable offset on stay."""
-    log = CleanerLog("a b | t5: a | a", cleanup_policy=frozenset({"delete"}))
-    assert log.log.last_stable_offset == 2
-    assert redact(log.log, 'key == "a"').matched == 1
-    assert log.keys() == ["b", "a", "a"]
-
-
-def damage(log: CleanerLog, path: str) -> bytes:
-    """Change the last byte of a segment; return the new bytes."""
+def put(log: CleanerLog, path: str, at: int, replacement: bytes) -> bytes:
+    """Replace bytes of a segment; return the new content."""
     data = bytearray(log.env.read_bytes(path))
-    data[-1] ^= 1
+    data[at : at + len(replacement)] = replacement
     file = log.env.open(path)
     file.truncate(0)
     file.append(bytes(data))
@@ -332,12 +292,18 @@ def damage(log: CleanerLog, path: str) -> bytes:
     return bytes(data)
 
 
+def damage(log: CleanerLog) -> bytes:
+    """Change the last byte of the first segment; return the new content."""
+    segment = log.log.segments[0]
+    return put(log, segment.path, segment.size - 1, bytes([log.env.read_bytes(segment.path)[segment.size - 1] ^ 1]))
+
+
 def test_a_segment_that_cannot_be_read_is_left_and_told() -> None:
     """On a delete topic the other segments are rewritten; on a compacted one nothing is touched."""
     for policy in ("delete", "compact"):
         log = CleanerLog("a=1 | roll | a=2 | roll | b=3", cleanup_policy=frozenset({policy}))
         path = log.log.segments[0].path
-        data = damage(log, path)
+        data = damage(log)
         located = redact(log.log, 'key == "a"')
         assert len(located.problems) == 1
         assert located.removed == (1 if policy == "delete" else 0)
@@ -355,31 +321,31 @@ def test_a_changed_base_offset_is_damage(which: int, base_offset: int) -> None:
         log.data(f"a={start}", f"b={start + 1}")
     log.write("roll | a=6 b=7")
     path = log.log.segments[0].path
-    data = bytearray(log.env.read_bytes(path))
-    at = 0
-    for _ in range(which):
-        at += int.from_bytes(data[at + 8 : at + 12], "big") + 12
-    data[at : at + 8] = base_offset.to_bytes(8, "big", signed=True)
-    file = log.env.open(path)
-    file.truncate(0)
-    file.append(bytes(data))
-    file.close()
+    put(log, path, log.batch(2 * which).position, base_offset.to_bytes(8, "big", signed=True))
     located = locate(log.log, 'key == "a"')
     assert [one.path for one in located.problems] == [path]
     assert "the batch has offsets" in located.problems[0].reason
     assert located.matched == 1
 
 
-def test_more_than_can_be_remembered_is_refused() -> None:
+@pytest.fixture
+def twenty() -> CleanerLog:
+    """A log of twenty records with keys of their own, that is not compacted."""
+    log = CleanerLog(cleanup_policy=frozenset({"delete"}))
+    log.data(*(f"key-{number}" for number in range(20)))
+    return log
+
+
+def test_more_than_can_be_remembered_is_refused(twenty: CleanerLog) -> None:
     """The limit covers the offsets of all segments, and the keys of compacted topics."""
     log = CleanerLog()
     log.data(*(f"key-{number}" for number in range(20)))
     with pytest.raises(TooManyMatches, match="more than 10 keys"):
         locate(log.log, "value exists", max_keys=10)
-    located = locate(CleanerLogOf20().log, "value exists")
+    located = locate(twenty.log, "value exists")
     with pytest.raises(TooManyMatches, match="20 records"):
-        locate(CleanerLogOf20().log, "value exists", offset_bytes=located.nbytes - 1)
-    assert locate(CleanerLogOf20().log, "value exists", offset_bytes=located.nbytes).matched == 20
+        locate(twenty.log, "value exists", offset_bytes=located.nbytes - 1)
+    assert locate(twenty.log, "value exists", offset_bytes=located.nbytes).matched == 20
 
 
 def test_what_stays_is_counted_where_it_can_be_read() -> None:
@@ -390,21 +356,15 @@ def test_what_stays_is_counted_where_it_can_be_read() -> None:
             log.data(*words)
             log.roll()
         assert (locate(log.log, 'key == "a"').records, locate(log.log, 'key == "a"').kept) == (4, 2)
-        damage(log, log.log.segments[0].path)
+        damage(log)
         located = locate(log.log, 'key == "a"')
         assert (located.records, located.kept, len(located.problems)) == (2, 1, 1)
         assert (locate(log.log, "value exists").records, locate(log.log, "value exists").kept) == (2, 0)
 
 
-def CleanerLogOf20() -> CleanerLog:
-    log = CleanerLog(cleanup_policy=frozenset({"delete"}))
-    log.data(*(f"key-{number}" for number in range(20)))
-    return log
-
-
-def test_the_plan_is_all_that_the_runner_needs() -> None:
+def test_the_plan_is_all_that_the_runner_needs(twenty: CleanerLog) -> None:
     """Equal plans give equal bytes, whatever is appended in between."""
-    log = CleanerLogOf20()
+    log = twenty
     log.roll()
     located = locate(log.log, 'key == "key-3"')
     plan = plan_of(log.log, located)
