@@ -1,7 +1,8 @@
 """The contract of an engine: the kept records, their encoding, and the early end of a round.
 
-Each engine must fulfil it (`engine` in conftest.py). Many scenarios are those of Kafka's LogCleanerTest and MemoryRecordsTest, in
-our words. test_engines_agree.py compares the bytes with the reference.
+Each engine must fulfil it (`engine` in conftest.py). test_golden.py and test_golden_random.py compare every byte that Kafka
+leaves: indexes, old formats, headers of producers, full maps. Here are rules in words, and what Kafka does not do or fails at.
+test_engines_agree.py compares the bytes with the reference.
 """
 
 from __future__ import annotations
@@ -429,15 +430,6 @@ def test_a_segment_of_more_than_31_bits_of_offsets_is_named_in_mode_prompt(new_l
         with pytest.raises(error, match="out of the segment's range of 31 bits"):
             log.engine(log.env, replace(plan, segments=(segment,), first_uncleanable_offset=far + 1))
         assert leftovers(log) == []
-
-
-@pytest.mark.parametrize("preallocate", [False, True])
-def test_files_of_an_output_are_as_long_as_what_is_in_them(new_log: NewLog, preallocate: bool) -> None:
-    """Kafka preallocates the files of a topic that wants it, and trims them in the end (KAFKA-5431): the result is the same."""
-    log = new_log("0 | 1 | 0 | 1 | 0 | roll", preallocate=preallocate, segment_bytes=1024, index_interval_bytes=0)
-    result = log.clean(first_dirty=2)
-    sizes = {name.rpartition(".")[2]: len(content) for name, content in log.segment_files().items()}
-    assert sizes == {"log": result.stats.bytes_written, "index": 8, "timeindex": 12}
 
 
 # -- the log start ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner.engines import compiled, plain_round
@@ -116,19 +116,6 @@ def test_several_may_be_corrupt() -> None:
 # -- what may not expire ---------------------------------------------------------------------------------------------
 
 
-def test_no_tombstone_expires_above_it() -> None:
-    """The corrupt segment may hold an older record of the tombstone's key; below it tombstones expire as usual."""
-    log = segments_of(("x=", "below"), ("a",), ("a=", "b"), delete_retention_ms=100)
-    damaged = Damaged(log, 2)
-    damaged.round()
-    for _ in range(3):
-        log.now_ms += 100
-        log.write("more | roll")
-        damaged.round()
-    assert damaged.with_content().keys() == ["below", "a", "a", "b", "more"]
-    assert committed_values(log).keys() == {b"below", b"b", b"more"}
-
-
 @pytest.mark.parametrize("kind", ["commit", "abort"])
 def test_no_marker_expires_above_it(kind: str) -> None:
     """The corrupt segment may hold batches of the transaction; an abort keeps its entry in the index."""
@@ -145,15 +132,6 @@ def test_no_marker_expires_above_it(kind: str) -> None:
     assert len(aborted) == (kind == "abort")
     assert marker in damaged.with_content().offsets()
     assert (b"a" in committed_values(log)) == (kind == "commit")
-
-
-def test_a_transaction_that_ends_in_it_does_not_reach_beyond() -> None:
-    """Later commits of its producer are not taken for aborted; they are mapped, and stay."""
-    log = CleanerLog("old new | t1: aborted | roll | abort 1 | roll | t1: new | commit 1 | p1: x | roll")
-    damaged = Damaged(log, 3)
-    damaged.round()
-    assert damaged.with_content().keys() == ["old", "new", "x"]
-    assert committed_values(log).keys() == {b"old", b"new", b"x"}
 
 
 # -- repaired --------------------------------------------------------------------------------------------------------
@@ -316,8 +294,19 @@ def test_a_round_without_a_dirty_range_has_no_checkpoint() -> None:
 # -- any history -----------------------------------------------------------------------------------------------------
 
 
+DELETED_ABOVE = [("data", -1, ["a"], 0), ("roll",), ("data", -1, ["a=", "b"], 0), ("roll",)]
+"""The corrupt segment holds an older record of a tombstone's key: the tombstone must not expire."""
+ENDED_WITHIN = [
+    ("data", -1, ["a", "b"], 0), ("data", 11, ["c"], 0), ("roll",), ("marker", 11, "abort"), ("roll",),
+    ("data", 11, ["b"], 0), ("marker", 11, "commit"), ("roll",),
+]  # fmt: skip
+"""The corrupt segment holds the end of a transaction: a later commit of its producer must not be taken for aborted."""
+
+
 @quickly
 @given(histories, st.integers(0, 5), st.sampled_from([150, 400]), st.booleans())
+@example(DELETED_ABOVE, 0, 400, True)
+@example(ENDED_WITHIN, 1, 400, True)
 def test_nothing_comes_back_from_a_corrupt_segment(
     history: list[Any], index: int, segment_bytes: int, with_traffic: bool
 ) -> None:

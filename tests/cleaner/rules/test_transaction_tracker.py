@@ -85,33 +85,6 @@ def txn(log: CleanerLog, producer: int, *keys: int) -> None:
     log.data(*map(str, keys), producer=producer, txn=True)
 
 
-def test_several_rounds_over_interleaved_transactions() -> None:
-    """A small map takes three rounds; markers leave two rounds after their data (testMultiPassSegmentCleaning...)."""
-    log = CleanerLog(delete_retention_ms=50_000)
-    log.write(
-        "t1: 1 2 | t2: 2 3 | t1: 3 4 | commit 1 | commit 2 | t1: 2 3 | abort 1 | t2: 4 5 | t1: 5 6 | commit 1 | "
-        "abort 2 | t2: 6 7 | commit 2 | roll"
-    )
-    index = [(1, 8, 10), (2, 11, 16)]
-    assert log.aborted() == index
-    assert log.log.segments[0].txn_index.all()[0].last_stable_offset == 11
-
-    assert log.clean(max_keys=3).end_offset == 4
-    assert log.bases() == [0, 2, 4, 6, 7, 10, 13, 15, 16, 17, 19]
-    assert log.offsets() == [0, 2, 3, 4, 5, 6, 7, 10, 13, 14, 15, 16, 17, 18, 19]
-    assert log.aborted() == index
-
-    assert log.clean(max_keys=3).end_offset == 14
-    assert log.bases() == [0, 2, 4, 6, 7, 10, 13, 15, 16, 17, 19]
-    assert log.offsets() == [0, 2, 4, 5, 6, 7, 10, 13, 14, 15, 16, 17, 18, 19]
-    assert log.aborted() == []
-
-    log.now_ms += 50_000
-    assert log.clean(max_keys=3).end_offset == 20
-    assert log.bases() == [0, 2, 4, 6, 7, 13, 15, 17, 19]
-    assert log.offsets() == [0, 2, 4, 5, 6, 7, 13, 15, 17, 18, 19]
-
-
 def test_aborted_data_neither_stays_nor_supersedes() -> None:
     """The aborted batches go; an older value of their keys stays (testBasicTransactionAwareCleaning)."""
     log = CleanerLog("t1: 1 2 | t2: 2 3 | t1: 3 4 | abort 1 | commit 2 | t1: 2 | commit 1")
@@ -176,16 +149,3 @@ def test_a_key_like_a_markers_does_not_supersede_it() -> None:
     log.write("commit 2 | roll")
     log.clean()
     assert (log.lasts(), log.offsets()) == ([0, 1, 2, 3], [0, 1, 2, 3])
-
-
-def test_aborted_data_goes_even_past_the_end_of_the_map() -> None:
-    """An abort is final whatever the map covers."""
-    log = CleanerLog("1 | 2 | t5: 7 | t5: 8 | abort 5 | 3 | roll")
-    assert log.clean(max_keys=1).end_offset == 1
-    assert [(batch.header.last_offset, len(batch.records)) for batch in log.stored()] == [
-        (0, 1),
-        (1, 1),
-        (3, 0),
-        (4, 1),
-        (5, 1),
-    ]

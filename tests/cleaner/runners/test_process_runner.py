@@ -205,39 +205,27 @@ async def test_a_worker_killed_together_with_its_broker_leaves_garbage_that_a_st
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("slow")
-async def test_a_round_can_be_told_to_stop(log: Log, runner: ProcessRunner) -> None:
-    """`check_done` ends the round in the worker, which is kept: the next round has the same one."""
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_round_that_is_ended_leaves_the_worker(log: Log, runner: ProcessRunner, is_cancelled: bool) -> None:
+    """By `check_done`, or with its task: the worker writes nothing more, and is kept for the next round."""
     swap = Swapper(log)
 
     def check_done() -> None:
-        if swap.outputs:
+        if swap.outputs and not is_cancelled:
             raise CleaningAborted("stop")
 
-    plan = slow_plan(log)
-    with pytest.raises(CleaningAborted, match="stop"):
-        await runner.run(plan, on_output=swap, check_done=check_done)
+    task = asyncio.create_task(runner.run(slow_plan(log), on_output=swap, check_done=check_done))
+    await wait_until(lambda: bool(leftovers(log)))
     pid = runner.worker_pid
-    assert len(swap.outputs) == 1
+    if is_cancelled:
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError if is_cancelled else CleaningAborted):
+        await task
+    assert is_cancelled or len(swap.outputs) == 1
     assert not leftovers(log)
     before = latest(log)
     await runner.run(plan_of(log), on_output=Swapper(log))
-    assert runner.worker_pid == pid
-    assert latest(log) == before
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("slow")
-async def test_cancelling_ends_the_round_and_keeps_the_worker(log: Log, runner: ProcessRunner) -> None:
-    """Once the cancelled task has returned, the worker writes nothing."""
-    task = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
-    await wait_until(lambda: bool(leftovers(log)))
-    pid = runner.worker_pid
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert not leftovers(log)
-    assert runner.worker_pid == pid
-    await runner.run(plan_of(log), on_output=Swapper(log))
+    assert (runner.worker_pid, latest(log)) == (pid, before)
 
 
 @pytest.mark.slow

@@ -197,15 +197,6 @@ def test_the_same_bytes_under_another_key_are_named(tmp_path: Path, is_compiled:
     assert state(report) == KEY_GONE
 
 
-def test_bytes_outside_of_records_are_inconclusive(tmp_path: Path) -> None:
-    """Bytes in an index, for instance, could belong to any record."""
-    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
-    put(tmp_path, "users-0/00000000000000000000.index", b"...." + PERSON + b"..")
-    report = scan(tmp_path)
-    assert whats(report) == [RAW]
-    assert state(report) == INCONCLUSIVE
-
-
 @pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize(
     "spoil",

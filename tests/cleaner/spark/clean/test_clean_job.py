@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,13 @@ import pytest
 
 from diamant.cleaner.offline.clean import Engine
 from diamant.cleaner.offline.spark_clean import PartitionSettings, clean_directory, partitions_by_size, total_removed
-from diamant.cleaner.rules.modes import PROMPT
 from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.spark.clean.in_session import session_engine
 from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.engines import test_golden_random as golden_random
-from tests.cleaner.engines.engines import copied, on_spark, one_by_one, outcome
+from tests.cleaner.engines.engines import copied
 from tests.cleaner.engines.test_golden import STEPS, case_of, check
 from tests.cleaner.engines.test_golden_random import SEEDS
 from tests.cleaner.golden_pass import Case, run
@@ -74,26 +72,6 @@ def test_a_history_becomes_what_kafka_makes_of_it(seed: int, engine: Engine, tmp
         return run(case, step, engine, RealEnv(SettableClock(step["now"])), str(tmp_path / str(next(numbers))))
 
     golden_random.check(seed, run_pass)
-
-
-def test_mode_prompt_writes_what_the_plain_engine_writes(spark: SparkSession) -> None:
-    """Transactions, tombstones, codecs and old formats in divided segments, dirty from the middle of one."""
-    history = SegmentHistory()
-    for number in range(60):
-        pairs = [(b"key-%d" % (number * 7 + at * 5 & 31), None if at == number % 9 else bytes(50)) for at in range(6)]
-        producer = 11 + number % 2
-        if number % 5 == 4:
-            history.batch(pairs, producer=producer, is_transactional=True, codec=number % 5)
-            history.marker(producer, "abort" if number % 10 == 4 else "commit")
-        elif number % 13 == 12:
-            history.old(number % 2, number % 3, pairs)
-        else:
-            history.batch(pairs, codec=number % 5)
-        if number % 12 == 11:
-            history.roll()
-    env, plan = history.stored(mode=PROMPT, first_dirty_offset=100, segment_bytes=8000)
-    job = partial(on_spark, context=spark.sparkContext, part_bytes=1000, partitions=4)
-    assert outcome(job, env, plan) == outcome(one_by_one, env, plan)
 
 
 def test_a_staging_place_that_cannot_be_written_fails_the_job_alone(spark: SparkSession, tmp_path: Path) -> None:

@@ -182,34 +182,35 @@ def damaged(tmp_path: Path) -> tuple[Path, int]:
     return tmp_path, len(first)
 
 
-def test_a_corrupt_batch_fails_with_file_and_position(damaged: tuple[Path, int]) -> None:
-    """And without any of its content."""
+def test_a_corrupt_batch_fails_with_file_and_position_or_becomes_a_row(damaged: tuple[Path, int]) -> None:
+    """Without any of its content. In mode PERMISSIVE all others are read, and the row has the position of the bytes."""
     root, position = damaged
-    with pytest.raises(CorruptLog, match=f"{0:020d}.log at {position}: the batch's CRC is wrong"):
+    reason = f"{0:020d}.log at {position}: the batch's CRC is wrong"
+    with pytest.raises(CorruptLog, match=reason):
         read(root)
-
-
-def test_a_corrupt_batch_becomes_a_row_in_mode_permissive(damaged: tuple[Path, int]) -> None:
-    """All others are read, and the row has the position of the bytes."""
-    root, position = damaged
     found = read(root, columns="topic,offset,position,_corrupt", mode="PERMISSIVE")
     assert [row["offset"] for row in found.rows if row["_corrupt"] is None] == [0, 2, 3]
     [bad] = [row for row in found.rows if row["_corrupt"] is not None]
     assert (bad["topic"], bad["offset"], bad["position"]) == ("t", None, position)
-    assert bad["_corrupt"].endswith(f"{0:020d}.log at {position}: the batch's CRC is wrong")
+    assert bad["_corrupt"].endswith(reason)
 
 
-def test_bytes_that_are_no_batch_end_a_segment_in_mode_permissive(tmp_path: Path) -> None:
-    """The row says how much was not read; the next segment is."""
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_bytes_that_are_no_batch_end_a_segment_in_mode_permissive(tmp_path: Path, isolation: str) -> None:
+    """The row says where, and how much was not read; the next segment is. Planning, which reads headers for the outcomes of
+    transactions, leaves unreadable ones to the task, which reports them.
+    """
     whole = bytes(make_batch("a=1"))
-    put(tmp_path, 0, whole + b"\x00" * 40)
+    put(tmp_path, 0, whole + b"\xff" * 100)
     put(tmp_path, 3, make_batch("b=1", base_offset=3))
-    with pytest.raises(CorruptLog, match=f"at {len(whole)}"):
-        read(tmp_path)
-    found = read(tmp_path, columns="offset,_corrupt", mode="PERMISSIVE")
-    assert sorted(row["offset"] for row in found.rows if row["_corrupt"] is None) == [0, 3]
-    [reason] = [row["_corrupt"] for row in found.rows if row["_corrupt"]]
-    assert reason.endswith(f"from there to byte {len(whole) + 40} nothing was read")
+    with pytest.raises(CorruptLog, match=f"at {len(whole)}: expected a batch"):
+        read(tmp_path, isolation=isolation)
+    for columns in ("offset,outcome,_corrupt", "offset,_corrupt"):
+        found = read(tmp_path, columns=columns, mode="PERMISSIVE", isolation=isolation)
+        assert sorted(row["offset"] for row in found.rows if row["_corrupt"] is None) == [0, 3]
+        [reason] = [row["_corrupt"] for row in found.rows if row["_corrupt"]]
+        assert f"{0:020d}.log at {len(whole)}: " in reason
+        assert reason.endswith(f"from there to byte {len(whole) + 100} nothing was read")
 
 
 @pytest.mark.parametrize("cut", [1, 30, 60])
@@ -346,20 +347,6 @@ def test_an_index_that_grew_since_the_listing_is_no_damage(tmp_path: Path) -> No
     assert read_offset_index(location, 5, 250, is_growing=True).tolist() == [[15, 25], [100, 200]]
     with pytest.raises(CorruptLog, match=r"0\.index at 0: .* within a segment of 250 bytes; trust_indexes=false reads"):
         read_offset_index(location, 5, 250)
-
-
-def test_a_damaged_header_between_transactions_becomes_a_row_in_mode_permissive(tmp_path: Path) -> None:
-    """Planning reads headers for the outcomes of transactions. Unreadable ones are left to the task, which reports them."""
-    whole = bytes(make_batch("a=1"))
-    put(tmp_path, 0, whole + b"\xff" * 100)
-    put(tmp_path, 3, make_batch("b=1", base_offset=3))
-    with pytest.raises(CorruptLog, match=f"at {len(whole)}: expected a batch"):
-        read(tmp_path, isolation="read_committed")
-    for columns in ("offset,outcome,_corrupt", "offset,_corrupt"):
-        found = read(tmp_path, columns=columns, mode="PERMISSIVE", isolation="read_committed")
-        assert sorted(row["offset"] for row in found.rows if row["_corrupt"] is None) == [0, 3]
-        [reason] = [row["_corrupt"] for row in found.rows if row["_corrupt"]]
-        assert f"{0:020d}.log at {len(whole)}: " in reason
 
 
 def test_an_index_that_passes_over_a_transaction_is_not_believed(tmp_path: Path) -> None:
