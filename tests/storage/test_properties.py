@@ -24,32 +24,16 @@ from diamant.storage.properties import format_properties, parse_properties
         ("a=\\u00e9\\t\\q", {"a": "é\tq"}),
         ("a=b=c:d", {"a": "b=c:d"}),
         ("a=1\\", {"a": "1"}),
+        ("  d\t=\t4 ", {"d": "4 "}),
+        ("e\\=f=g\\:h", {"e=f": "g:h"}),
+        ("long = one, \\\n   two\nuni=\\u00e4\\u20AC", {"long": "one, two", "uni": "ä€"}),
+        ("esc=\\t\\n\\\\\r\nlast=wins\r\nlast=does", {"esc": "\t\n\\", "last": "does"}),
         ("", {}),
     ],
 )
 def test_lines_become_names_and_values(text: str, properties: dict[str, str]) -> None:
     """Separators, comments, continuations and escapes are those of java.util.Properties."""
     assert parse_properties(text) == properties
-
-
-def test_java_properties_syntax() -> None:
-    """Separators, escapes, comments and continued lines are read as Java does."""
-    text = (
-        "# comment\n  ! another\n\na=1\nb : 2\nc 3\n  d\t=\t4 \nempty\ne\\=f=g\\:h\nlong = one, \\\n   two\n"
-        "uni=\\u00e4\\u20AC\nesc=\\t\\n\\\\\r\nlast=wins\r\nlast=does"
-    )
-    assert parse_properties(text) == {
-        "a": "1",
-        "b": "2",
-        "c": "3",
-        "d": "4 ",
-        "empty": "",
-        "e=f": "g:h",
-        "long": "one, two",
-        "uni": "ä€",
-        "esc": "\t\n\\",
-        "last": "does",
-    }
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=12), max_size=5))

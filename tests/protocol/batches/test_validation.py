@@ -52,22 +52,26 @@ def at(*timestamps: int, codec: int = 0, **fields: int) -> bytearray:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_good_batches_give_their_greatest_timestamp(codec: int) -> None:
-    """The result names the greatest timestamp and the first record that has it."""
-    assert validate(make_batch("a=1", "b=2", "c", codec=codec)) == WalkResult(TIMESTAMP + 2, 2)
-    assert validate(at(5, 9, 9, 7, codec=codec)) == WalkResult(9, 1)
-
-
-def test_the_header_is_not_believed_about_timestamps() -> None:
-    """A wrong max timestamp in the header does not change the result."""
-    assert validate(at(5, 9, max_timestamp=10**15)) == WalkResult(9, 1)
-
-
-def test_records_without_timestamps() -> None:
-    """Records without timestamps are accepted for any limits, and have no largest timestamp."""
-    checks = PLAIN._replace(before_max_ms=0, after_max_ms=0)
-    assert validate(at(-1, -1), checks) == WalkResult(-1, -1)
-    assert validate(at(-1, TIMESTAMP, -1), checks) == WalkResult(TIMESTAMP, 1)
+@pytest.mark.parametrize(
+    ("timestamps", "fields", "greatest"),
+    [
+        ((5, 9, 9, 7), {}, (9, 1)),
+        # The header is not believed.
+        ((5, 9), {"max_timestamp": 10**15}, (9, 1)),
+        # Records without timestamps are accepted for any limits.
+        ((-1, -1), {}, (-1, -1)),
+        ((-1, TIMESTAMP, -1), {}, (TIMESTAMP, 1)),
+    ],
+)
+def test_good_batches_give_their_greatest_timestamp(
+    codec: int, timestamps: tuple[int, ...], fields: dict[str, int], greatest: tuple[int, int]
+) -> None:
+    """The result names the greatest timestamp of the records, and the first one that has it."""
+    assert validate(at(*timestamps, codec=codec, **fields)) == WalkResult(*greatest)
+    if -1 in timestamps:
+        assert validate(at(*timestamps, codec=codec), PLAIN._replace(before_max_ms=0, after_max_ms=0)) == WalkResult(
+            *greatest
+        )
 
 
 @pytest.mark.slow
@@ -98,35 +102,33 @@ def test_count_and_offsets_must_agree(last_offset_delta: int, count: int) -> Non
         assert refusal(batch) == (ErrorCode.INVALID_RECORD, [])
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_batch_without_records(codec: int) -> None:
-    """A client may not send a batch without records."""
-    assert refusal(build_batch([], codec=codec))[0] is ErrorCode.INVALID_RECORD
+@pytest.mark.parametrize(
+    ("batch", "code"),
+    [
+        (build_batch([]), ErrorCode.INVALID_RECORD),
+        (build_batch([], codec=1), ErrorCode.INVALID_RECORD),
+        (make_batch("a=1", is_control=True), ErrorCode.INVALID_RECORD),
+        (make_batch("a=1", producer_id=5, producer_epoch=0), ErrorCode.INVALID_RECORD),
+        *(
+            (with_header(make_batch("a=1"), attributes=codec), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            for codec in (5, 6, 7)
+        ),
+    ],
+    ids=["empty", "empty, compressed", "a marker", "no sequence", "codec 5", "codec 6", "codec 7"],
+)
+def test_headers_that_a_client_may_not_send(batch: bytearray, code: ErrorCode) -> None:
+    """No records, markers, a producer without sequence, and unknown codecs, an error that clients do not retry."""
+    assert refusal(batch)[0] is code
+    with pytest.raises(KafkaError, match=code.name):
+        check_client_header(parse_header(batch))
 
 
-def test_control_batches_are_not_for_clients() -> None:
-    """A client may not write markers."""
-    assert refusal(make_batch("a=1", is_control=True))[0] is ErrorCode.INVALID_RECORD
-
-
-def test_producer_needs_a_sequence() -> None:
-    """A producer id comes with a sequence."""
-    assert refusal(make_batch("a=1", producer_id=5, producer_epoch=0))[0] is ErrorCode.INVALID_RECORD
-    validate(make_batch("a=1", producer_id=5, producer_epoch=0, base_sequence=0))
-    validate(make_batch("a=1", producer_id=-1, base_sequence=-1))
-
-
-@pytest.mark.parametrize("codec", [5, 6, 7])
-def test_unknown_codecs_are_unsupported(codec: int) -> None:
-    """An unknown codec is unsupported, an error that clients do not retry."""
-    assert refusal(with_header(make_batch("a=1"), attributes=codec))[0] is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-
-
-def test_header_alone_can_be_checked() -> None:
-    """The header can be checked without a walk."""
-    check_client_header(parse_header(make_batch("a=1")))
-    with pytest.raises(KafkaError, match="INVALID_RECORD"):
-        check_client_header(parse_header(make_batch("a=1", is_control=True)))
+def test_a_producer_comes_with_a_sequence() -> None:
+    """A batch has both or none; its header can be checked without a walk."""
+    for producer_id, base_sequence in ((5, 0), (-1, -1)):
+        batch = make_batch("a=1", producer_id=producer_id, producer_epoch=0, base_sequence=base_sequence)
+        validate(batch)
+        check_client_header(parse_header(batch))
 
 
 # -- records
@@ -134,15 +136,11 @@ def test_header_alone_can_be_checked() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_null_keys_on_compacted_topics(codec: int) -> None:
-    """Every record without a key is listed, and the whole batch refused."""
+    """Every record without a key is listed, and the whole batch refused; a tombstone needs no value."""
     batch = make_batch("a=1", "x", "b=2", (None, None), (b"", b"v"), codec=codec)
     assert refusal(batch, COMPACTED) == (ErrorCode.INVALID_RECORD, [1, 3])
     validate(batch)
-
-
-def test_tombstones_need_no_value() -> None:
-    """A null value, which deletes a key, is accepted on any topic."""
-    validate(make_batch("a=", "b="), COMPACTED)
+    validate(make_batch("a=", "b=", codec=codec), COMPACTED)
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -64,19 +64,6 @@ def test_bootstrap_checkpoint_is_kafkas(memory: MemoryEnv) -> None:
     assert without_times(memory.read_bytes(f"{DATA}/bootstrap.checkpoint")) == without_times(kafkas)
 
 
-def test_a_new_log_begins_with_the_features_in_one_transaction(memory: MemoryEnv) -> None:
-    """As in Kafka, the features follow the quorum's records, and with ELR the cluster's minimum of in-sync replicas."""
-    open_log(memory).close()
-    ours = memory.read_bytes(FIRST_SEGMENT)
-    kafkas = (GOLDEN / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()
-    ours_records, kafkas_records = (
-        [data[position + 61 : position + header.size] for position, header in iter_headers(data)][1]
-        for data in (ours, kafkas)
-    )
-    assert ours_records == kafkas_records
-    assert b"min.insync.replicas" in ours_records
-
-
 def test_the_first_batches_are_kafkas(memory: MemoryEnv) -> None:
     """First the quorum (leader, kraft.version, voters), then the features, the registration and the unfencing."""
     open_log(memory).close()

@@ -34,7 +34,6 @@ from tests.storage.kraft.metadata_directory import (
     make_static_log,
     open_log,
     partition,
-    topic,
 )
 
 
@@ -172,17 +171,3 @@ def test_partitions_in_no_or_another_directory_are_ours(memory: MemoryEnv) -> No
         (1, 2, (log.directory_id,)),
     ]
     log.close()
-
-
-def test_a_thousand_topics(memory: MemoryEnv) -> None:
-    """A thousand topics are appended, loaded from the log and loaded from a snapshot with the same result."""
-    log = open_log(memory)
-    for start in range(0, 1000, 250):
-        log.append([record for number in range(start, start + 250) for record in topic(log, f"topic-{number}", 2)])
-    log.write_snapshot(log.prepare_snapshot())
-    image = log.image
-    log.close()
-    assert load_metadata(memory, METADATA).image == image
-    reopened = open_log(memory)
-    assert reopened.image.topics == image.topics
-    reopened.close()
