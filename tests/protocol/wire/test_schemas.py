@@ -147,21 +147,23 @@ def test_a_duration_beyond_timedelta_is_brought_within(retention: int) -> None:
     assert decode_request(OFFSET_COMMIT, 2, body).retention_time == (longest if retention > 0 else -longest)
 
 
-def test_bad_text_is_a_protocol_error() -> None:
-    """Bytes that are no UTF-8 are the client's fault."""
-    with pytest.raises(ProtocolError, match="HeartbeatRequest v0"):
-        decode_request(HEARTBEAT, 0, b"\x00\x01\xff\x00\x00\x00\x00\x00\x00")
-
-
-def test_a_boolean_that_is_neither_0_nor_1_is_a_protocol_error() -> None:
-    """Kio refuses such a byte, so we do."""
-    with pytest.raises(ProtocolError, match="MetadataRequest v4"):
-        decode_request(METADATA, 4, b"\x00\x00\x00\x00\x02")
+@pytest.mark.parametrize(
+    ("api_key", "version", "body", "what"),
+    [(HEARTBEAT, 0, b"\0\1\xff" + bytes(6), "HeartbeatRequest v0"), (METADATA, 4, b"\0\0\0\0\2", "MetadataRequest v4")],
+    ids=["text that is no UTF-8", "a boolean that is neither 0 nor 1"],
+)
+def test_a_value_that_kio_refuses_is_a_protocol_error(api_key: int, version: int, body: bytes, what: str) -> None:
+    """It is the client's fault, and the error names the request."""
+    with pytest.raises(ProtocolError, match=what):
+        decode_request(api_key, version, body)
 
 
 @pytest.mark.slow
-def test_importing_schemas_imports_no_schema() -> None:
-    """Kio's modules are imported on use, one (API, version) at a time, since all of them take a second and 50 MB."""
+def test_schemas_are_imported_on_use() -> None:
+    """Kio's modules are imported one (API, version) at a time, since all of them take a second and 50 MB.
+
+    Hypothesis, which kio would import for its tests, is left alone, and can be imported afterwards.
+    """
     program = """
 import sys
 import diamant.protocol.wire.schemas as schemas
@@ -169,18 +171,7 @@ assert not [name for name in sys.modules if name.startswith("kio")]
 schemas.decode_request(3, 12, bytes((0, 1, 0, 0)))
 loaded = [name for name in sys.modules if name.startswith("kio.schema.") and name.endswith((".request", ".response"))]
 assert sorted(loaded) == ["kio.schema.metadata.v12.request", "kio.schema.metadata.v12.response"], loaded
+assert "kio.serial" in sys.modules and "hypothesis" not in sys.modules
+import hypothesis
 """
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-@pytest.mark.slow
-def test_a_broker_does_not_import_what_kio_has_for_tests() -> None:
-    """Decoding a request in a fresh process leaves hypothesis alone, and it can be imported afterwards."""
-    code = (
-        "import sys\n"
-        "from diamant.protocol.wire.schemas import request_class\n"
-        "request_class(18, 3)\n"
-        "assert 'kio.serial' in sys.modules and 'hypothesis' not in sys.modules\n"
-        "import hypothesis\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

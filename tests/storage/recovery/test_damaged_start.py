@@ -61,7 +61,7 @@ def positions(path: str) -> list[int]:
     return [position for position, _ in iter_headers(Path(path).read_bytes())]
 
 
-def load(log: Log, *, is_clean: bool = True, recovery_point: int = 100) -> tuple[Log, list[str]]:
+def load(log: Log, *, is_clean: bool = True, recovery_point: int | None = 100) -> tuple[Log, list[str]]:
     """Start without any cached state."""
     log.env = RealEnv(log.env.clock)
     return test_loader.load(log, is_clean=is_clean, recovery_point=recovery_point)
@@ -86,37 +86,34 @@ def check_refused(log: Log, segment: int, position: int) -> None:
     assert read_all(loaded) == [b"%d" % number for number in range(loaded.log_end_offset)]
 
 
-@pytest.mark.parametrize("byte", [LENGTH, BASE_OFFSET], ids=["length", "base offset"])
-def test_the_last_indexed_batch(log: Log, byte: int) -> None:
-    """After an orderly stop a damaged batch is not mistaken for a damaged index."""
-    _, position = log.active.offset_index.last_entry
-    flip(log.active.path, position + byte)
-    check_refused(log, 3, position)
-
-
-def test_a_batch_behind_the_last_index_entry(log: Log) -> None:
-    """Invalid framing hides the end of the log: appends behind it would never be found."""
-    _, indexed = log.active.offset_index.last_entry
-    position = next(at for at in positions(log.active.path) if at > indexed)
-    flip(log.active.path, position + LENGTH + 2)
-    check_refused(log, 3, position)
-
-
-@pytest.mark.parametrize("byte", [CRC, RECORDS, LENGTH], ids=["CRC", "records", "length"])
-def test_a_damaged_index_beside_a_damaged_log(log: Log, byte: int) -> None:
-    """The rebuild of the index scans the `.log` file and reports its damage before any file changes."""
-    flip(log.active.offset_index.file.path, -1, 1)
-    position = positions(log.active.path)[7]
-    flip(log.active.path, position + byte)
-    check_refused(log, 3, position)
-
-
-def test_an_old_segment_without_index(log: Log) -> None:
-    """Damage in an old segment does not remove later segments."""
-    Path(log.segments[0].offset_index.file.path).unlink()
-    position = positions(log.segments[0].path)[13]
-    flip(log.segments[0].path, position + RECORDS)
-    check_refused(log, 0, position)
+@pytest.mark.parametrize(
+    ("segment", "batch", "byte", "index"),
+    [
+        # It is not mistaken for a damaged index.
+        (3, "last indexed", LENGTH, "whole"),
+        (3, "last indexed", BASE_OFFSET, "whole"),
+        # Invalid framing hides the end of the log: appends behind it would never be found.
+        (3, "behind the index", LENGTH + 2, "whole"),
+        # The rebuild of an index scans the `.log` file, and reports its damage before any file changes.
+        (3, "7", CRC, "damaged"),
+        (3, "7", RECORDS, "damaged"),
+        (3, "7", LENGTH, "damaged"),
+        (0, "13", RECORDS, "missing"),
+    ],
+)
+def test_a_damaged_batch_is_refused(log: Log, segment: int, batch: str, byte: int, index: str) -> None:
+    """After an orderly stop damage that a start comes upon, in any segment, removes no batch."""
+    damaged = log.segments[segment]
+    indexed = damaged.offset_index.last_entry[1]
+    found = positions(damaged.path)
+    numbers = {"last indexed": found.index(indexed), "behind the index": found.index(indexed) + 1}
+    position = found[numbers[batch] if batch in numbers else int(batch)]
+    flip(damaged.path, position + byte)
+    if index == "damaged":
+        flip(damaged.offset_index.file.path, -1, 1)
+    elif index == "missing":
+        Path(damaged.offset_index.file.path).unlink()
+    check_refused(log, segment, position)
 
 
 def test_a_damage_that_nothing_has_to_look_at(log: Log) -> None:
@@ -130,13 +127,17 @@ def test_a_damage_that_nothing_has_to_look_at(log: Log) -> None:
     assert contents(log, ".log") == before
 
 
-@pytest.mark.parametrize("byte", [CRC, RECORDS, LENGTH, BASE_OFFSET], ids=["CRC", "records", "length", "base offset"])
+@pytest.mark.parametrize(
+    "byte",
+    [CRC, RECORDS, LENGTH, LENGTH + 3, BASE_OFFSET],
+    ids=["CRC", "records", "length", "short length", "base offset"],
+)
 def test_after_a_crash_the_recovery_point_decides(log: Log, byte: int) -> None:
-    """A damaged batch above the recovery point is cut off with all that follows; below it nothing is removed."""
+    """A damaged batch above the recovery point is cut off with all that follows; below it, or without one, nothing is."""
     position = positions(log.active.path)[10]
     flip(log.active.path, position + byte)
     before = contents(log, ".log")
-    for recovery_point in (71, 99):
+    for recovery_point in (71, 99, None):
         with pytest.raises(SyncedDamage) as caught:
             load(log, is_clean=False, recovery_point=recovery_point)
         assert (caught.value.position, caught.value.next_offset) == (position, 70)
@@ -173,32 +174,41 @@ def test_an_orderly_start_never_shortens_a_log(log: Log, seed: int) -> None:
     assert after == before
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_a_refused_log_is_refused_until_somebody_decides(is_killed: bool) -> None:
-    """Other logs are served; a refused log keeps its recovery point, and the remedy of the error text works.
+@pytest.mark.parametrize("loss", ["nothing", "mark of a stop", "recovery points", "content of recovery points"])
+def test_a_refused_log_is_refused_until_somebody_decides(loss: str) -> None:
+    """Other logs are served; a refused log stays as it is, and the remedy of the error text works.
 
-    This holds even if the broker that refused it was killed before it wrote any checkpoints.
+    This holds even if the broker that refused it was killed before it wrote any checkpoints. Without those of before, damage in
+    the middle is no leave to cut, although later starts find a checkpoint file.
     """
     env, expected = filled(bad=source(1, index_interval_bytes=0), good=source(2))
-    start(env, expected).close()
+    is_lost = loss.endswith("recovery points")
+    checkpoint = f"/data/{names.RECOVERY_POINT_CHECKPOINT}"
+    if not is_lost:
+        start(env, expected).close()
+    elif loss == "recovery points":
+        env.remove(checkpoint, missing_ok=True)
+    else:
+        env.write_atomically(checkpoint, b"0\n7\n")
     path = "/data/bad-0/00000000000000000000.log"
-    whole = env.read_bytes(path)
-    position = [at for at, _ in iter_headers(whole)][-1]
-    env.write_atomically(path, whole[: position + LENGTH] + b"\x7f" + whole[position + LENGTH + 1 :])
+    data = bytearray(env.read_bytes(path))
+    number = COUNT // 2 if is_lost else COUNT - 1
+    position = [at for at, _ in iter_headers(data)][number]
+    data[position + LENGTH] = 0x7F
+    env.write_atomically(path, bytes(data))
     for _ in range(3):
         directory = start(env, expected)
-        (failure,) = directory.failures
-        assert f"{path} at {position}" in str(failure.error)
+        (error,) = [failure.error for failure in directory.failures]
+        assert isinstance(error, SyncedDamage)
+        assert f"{path} at {position}" in str(error)
         assert read_all(directory.logs["good", 0]) == [b"%d" % number for number in range(COUNT)]
-        directory.close(is_clean=not is_killed)
-        assert len(env.read_bytes(path)) == len(whole)
-    assert isinstance(failure.error, SyncedDamage)
-    checkpoint = f"/data/{names.RECOVERY_POINT_CHECKPOINT}"
+        directory.close(is_clean=loss != "mark of a stop")
+        assert env.read_bytes(path) == bytes(data)
     found = checkpoints.read_offset_checkpoint(env, checkpoint)
-    checkpoints.write_offset_checkpoint(env, checkpoint, {**found, ("bad", 0): failure.error.next_offset})
+    checkpoints.write_offset_checkpoint(env, checkpoint, {**found, ("bad", 0): error.next_offset})
     directory = start(env, expected)
     assert directory.failures == []
-    assert read_all(directory.logs["bad", 0]) == [b"%d" % number for number in range(COUNT - 1)]
+    assert read_all(directory.logs["bad", 0]) == [b"%d" % number for number in range(number)]
 
 
 @pytest.mark.parametrize("what", ["no offset index", "a damaged index of aborted transactions"])

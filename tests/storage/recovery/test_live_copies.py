@@ -18,7 +18,6 @@ from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader
 from diamant.storage import names
-from diamant.storage.checkpoints import checkpoints
 from diamant.storage.env.env import RealEnv
 from diamant.storage.env.injected_faults import Operation
 from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
@@ -29,7 +28,7 @@ from diamant.storage.segments.log_config import LogConfig
 from tests.storage.directory.test_log_directory import COUNT, filled, source, start
 from tests.storage.log.test_log import batch, make_log, read_all
 from tests.storage.recovery import test_loader
-from tests.storage.recovery.test_damaged_start import CRC, LENGTH, contents, flip, positions
+from tests.storage.recovery.test_damaged_start import CRC, contents, flip, positions
 
 END = 30
 """Numbers of the fixture's log; its active segment begins at 20."""
@@ -137,18 +136,6 @@ def test_a_start_that_ends_while_it_sets_aside(operation: Operation, path: str) 
     assert kept() == [before[position:]]
 
 
-@pytest.mark.parametrize("byte", [CRC, LENGTH, LENGTH + 3], ids=["CRC", "length", "short length"])
-@pytest.mark.parametrize("recovery_point", [END, None])
-def test_whole_batches_behind_a_damage(log: Log, byte: int, recovery_point: int | None) -> None:
-    """No start removes whole batches behind damage, below the recovery point or without one: the log is refused unchanged."""
-    flip(log.active.path, positions(log.active.path)[4] + byte, 4)
-    before = contents(log)
-    for _ in range(2):
-        with pytest.raises(SyncedDamage, match=f"{names.RECOVERY_POINT_CHECKPOINT} to 24"):
-            load(log, recovery_point)
-        assert contents(log) == before
-
-
 def test_a_damage_in_an_old_segment_without_a_recovery_point(log: Log) -> None:
     """All segments are checked; damage at the end of one is not the end of the log."""
     with Path(log.segments[0].path).open("r+b") as file:
@@ -157,33 +144,6 @@ def test_a_damage_in_an_old_segment_without_a_recovery_point(log: Log) -> None:
     with pytest.raises(SyncedDamage, match="to 19"):
         load(log, None)
     assert contents(log) == before
-
-
-@pytest.mark.parametrize("loss", ["missing", "damaged"])
-def test_a_lost_file_of_recovery_points_is_no_leave_to_cut(loss: str) -> None:
-    """A log with damage in its middle stays refused at later starts, although these find a checkpoint file."""
-    env, expected = filled(bad=source(1), good=source(2))
-    path = f"/data/bad-0/{0:020d}.log"
-    data = bytearray(env.read_bytes(path))
-    data[[at for at, _ in iter_headers(data)][COUNT // 2] + CRC] ^= 1
-    env.write_atomically(path, bytes(data))
-    checkpoint = f"/data/{names.RECOVERY_POINT_CHECKPOINT}"
-    env.remove(checkpoint, missing_ok=True)
-    if loss == "damaged":
-        env.write_atomically(checkpoint, b"0\n7\n")
-    for _ in range(3):
-        directory = start(env, expected)
-        (error,) = [failure.error for failure in directory.failures]
-        assert isinstance(error, SyncedDamage)
-        next_offset = error.next_offset
-        assert len(read_all(directory.logs["good", 0])) == COUNT
-        directory.close()
-        assert env.read_bytes(path) == bytes(data)
-    found = checkpoints.read_offset_checkpoint(env, checkpoint)
-    checkpoints.write_offset_checkpoint(env, checkpoint, {**found, ("bad", 0): next_offset})
-    directory = start(env, expected)
-    assert directory.failures == []
-    assert len(read_all(directory.logs["bad", 0])) == next_offset == COUNT // 2
 
 
 def test_a_log_that_was_checked_without_a_recovery_point() -> None:
