@@ -17,32 +17,29 @@ def write(env: MemoryEnv, path: str, text: str) -> None:
     env.write_atomically(path, text.encode())
 
 
-def test_offset_checkpoint_round_trip() -> None:
+def test_offset_checkpoint_round_trip(memory: MemoryEnv) -> None:
     """Offsets come back, even after a loss of power, and the text is Kafka's."""
-    env = MemoryEnv()
     offsets = {("tt", 0): 11, ("__consumer_offsets", 0): 11, ("a.b-c", 12): 2**62}
-    checkpoints.write_offset_checkpoint(env, PATH, offsets)
-    assert env.read_bytes(PATH) == b"0\n3\n__consumer_offsets 0 11\na.b-c 12 4611686018427387904\ntt 0 11\n"
-    assert checkpoints.read_offset_checkpoint(env, PATH) == offsets
-    checkpoints.write_offset_checkpoint(env, PATH, {})
-    env.crash()
-    assert env.read_bytes(PATH) == b"0\n0\n"
+    checkpoints.write_offset_checkpoint(memory, PATH, offsets)
+    assert memory.read_bytes(PATH) == b"0\n3\n__consumer_offsets 0 11\na.b-c 12 4611686018427387904\ntt 0 11\n"
+    assert checkpoints.read_offset_checkpoint(memory, PATH) == offsets
+    checkpoints.write_offset_checkpoint(memory, PATH, {})
+    memory.crash()
+    assert memory.read_bytes(PATH) == b"0\n0\n"
 
 
 @pytest.mark.parametrize("text", ["", "0\n", "0\n0\n"])
-def test_empty_checkpoints_have_no_entries(text: str) -> None:
+def test_empty_checkpoints_have_no_entries(memory: MemoryEnv, text: str) -> None:
     """An empty file, one with a version only, a count of 0, and no file at all: all the same."""
-    env = MemoryEnv()
-    assert checkpoints.read_offset_checkpoint(env, PATH) == {}
-    write(env, PATH, text)
-    assert checkpoints.read_offset_checkpoint(env, PATH) == {}
+    assert checkpoints.read_offset_checkpoint(memory, PATH) == {}
+    write(memory, PATH, text)
+    assert checkpoints.read_offset_checkpoint(memory, PATH) == {}
 
 
-def test_fields_may_be_any_whitespace_apart() -> None:
+def test_fields_may_be_any_whitespace_apart(memory: MemoryEnv) -> None:
     """Readers split at any run of white space, as Kafka's do."""
-    env = MemoryEnv()
-    write(env, PATH, "0\n1\nt \t 3   7\n")
-    assert checkpoints.read_offset_checkpoint(env, PATH) == {("t", 3): 7}
+    write(memory, PATH, "0\n1\nt \t 3   7\n")
+    assert checkpoints.read_offset_checkpoint(memory, PATH) == {("t", 3): 7}
 
 
 @pytest.mark.parametrize(
@@ -60,21 +57,19 @@ def test_fields_may_be_any_whitespace_apart() -> None:
         ("0\n1\nt 0 1.5\n", 3),
     ],
 )
-def test_broken_checkpoints_say_where(text: str, line: int) -> None:
+def test_broken_checkpoints_say_where(memory: MemoryEnv, text: str, line: int) -> None:
     """Another version, a wrong count and a malformed line are errors that name the line."""
-    env = MemoryEnv()
-    write(env, PATH, text)
+    write(memory, PATH, text)
     with pytest.raises(CorruptLog) as caught:
-        checkpoints.read_offset_checkpoint(env, PATH)
+        checkpoints.read_offset_checkpoint(memory, PATH)
     assert (caught.value.path, caught.value.position) == (PATH, line)
 
 
-def test_bytes_that_are_no_text_are_corrupt() -> None:
+def test_bytes_that_are_no_text_are_corrupt(memory: MemoryEnv) -> None:
     """A checkpoint overwritten with garbage is reported, not decoded somehow."""
-    env = MemoryEnv()
-    env.write_atomically(PATH, b"\xff\xfe\x00")
+    memory.write_atomically(PATH, b"\xff\xfe\x00")
     with pytest.raises(CorruptLog, match="UTF-8"):
-        checkpoints.read_offset_checkpoint(env, PATH)
+        checkpoints.read_offset_checkpoint(memory, PATH)
 
 
 def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
@@ -84,17 +79,16 @@ def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
     return made
 
 
-def test_assign_and_sync_write_kafkas_file() -> None:
+def test_assign_and_sync_write_kafkas_file(memory: MemoryEnv) -> None:
     """A new epoch is in the file after a sync; the same one at a later offset changes nothing."""
-    env = MemoryEnv()
-    made = LeaderEpochs.load(env, "")
+    made = LeaderEpochs.load(memory, "")
     assert made.latest_epoch == -1
     assert made.assign(0, 0)
     assert not made.assign(0, 100)
     assert made.assign(3, 50)
     made.sync()
-    assert env.read_bytes("/leader-epoch-checkpoint") == b"0\n2\n0 0\n3 50\n"
-    again = LeaderEpochs.load(env, "")
+    assert memory.read_bytes("/leader-epoch-checkpoint") == b"0\n2\n0 0\n3 50\n"
+    again = LeaderEpochs.load(memory, "")
     assert again.entries == [(0, 0), (3, 50)]
     assert again.latest_epoch == 3
 
@@ -170,27 +164,26 @@ def test_epoch_for_offset() -> None:
     assert [made.epoch_for_offset(offset) for offset in (4, 5, 7, 8, 100)] == [-1, 2, 2, 4, 4]
 
 
-def test_epochs_survive_a_crash_after_sync() -> None:
+def test_epochs_survive_a_crash_after_sync(memory: MemoryEnv) -> None:
     """Epochs are durable after `sync`; a failed sync leaves the old file, and the next one writes the changes."""
-    env = MemoryEnv()
-    made = LeaderEpochs.load(env, "")
+    made = LeaderEpochs.load(memory, "")
     made.sync()
-    assert env.read_bytes("/leader-epoch-checkpoint") == b"0\n0\n"
+    assert memory.read_bytes("/leader-epoch-checkpoint") == b"0\n0\n"
     made.assign(0, 0)
     made.sync()
-    syncs = env.sync_count
+    syncs = memory.sync_count
     made.sync()
-    assert env.sync_count == syncs
+    assert memory.sync_count == syncs
     made.assign(1, 10)
-    fault = env.fail("append", "*leader-epoch*", 28)
+    fault = memory.fail("append", "*leader-epoch*", 28)
     with pytest.raises(OSError, match="No space"):
         made.sync()
-    assert LeaderEpochs.load(env, "").entries == [(0, 0)]
+    assert LeaderEpochs.load(memory, "").entries == [(0, 0)]
     fault.clear()
     made.sync()
     made.assign(2, 20)
-    env.crash()
-    assert LeaderEpochs.load(env, "").entries == [(0, 0), (1, 10)]
+    memory.crash()
+    assert LeaderEpochs.load(memory, "").entries == [(0, 0), (1, 10)]
 
 
 def test_epochs_of_a_removed_partition() -> None:
@@ -200,38 +193,35 @@ def test_epochs_of_a_removed_partition() -> None:
     made.sync()
 
 
-def test_contradicting_epochs_in_a_file_are_dropped() -> None:
+def test_contradicting_epochs_in_a_file_are_dropped(memory: MemoryEnv) -> None:
     """As in Kafka a file's entries are assigned one after the other; a malformed one is an error."""
-    env = MemoryEnv()
-    write(env, "/leader-epoch-checkpoint", "0\n3\n0 0\n5 9\n3 7\n")
-    assert LeaderEpochs.load(env, "").entries == [(0, 0), (3, 7)]
-    write(env, "/leader-epoch-checkpoint", "0\n1\n0 x\n")
+    write(memory, "/leader-epoch-checkpoint", "0\n3\n0 0\n5 9\n3 7\n")
+    assert LeaderEpochs.load(memory, "").entries == [(0, 0), (3, 7)]
+    write(memory, "/leader-epoch-checkpoint", "0\n1\n0 x\n")
     with pytest.raises(CorruptLog):
-        LeaderEpochs.load(env, "")
+        LeaderEpochs.load(memory, "")
 
 
 TOPIC_ID = uuid_from_text("l2nmKpPwQoOznXvtmR-QdQ")
 
 
-def test_partition_metadata_is_kafkas_43_bytes() -> None:
+def test_partition_metadata_is_kafkas_43_bytes(memory: MemoryEnv) -> None:
     """The file is as Kafka writes it, without a last line end, and durable at once."""
-    env = MemoryEnv()
-    env.make_dirs("/t-0")
-    env.sync_dir("/")
-    checkpoints.write_partition_metadata(env, "/t-0", TOPIC_ID)
-    env.crash()
-    data = env.read_bytes("/t-0/partition.metadata")
+    memory.make_dirs("/t-0")
+    memory.sync_dir("/")
+    checkpoints.write_partition_metadata(memory, "/t-0", TOPIC_ID)
+    memory.crash()
+    data = memory.read_bytes("/t-0/partition.metadata")
     assert data == b"version: 0\ntopic_id: l2nmKpPwQoOznXvtmR-QdQ"
     assert len(data) == 43
-    assert checkpoints.read_partition_metadata(env, "/t-0") == TOPIC_ID
+    assert checkpoints.read_partition_metadata(memory, "/t-0") == TOPIC_ID
 
 
-def test_partition_metadata_of_other_versions() -> None:
+def test_partition_metadata_of_other_versions(memory: MemoryEnv) -> None:
     """A higher version and other white space are accepted; a missing file is no id."""
-    env = MemoryEnv()
-    assert checkpoints.read_partition_metadata(env, "") is None
-    write(env, "/partition.metadata", "version:\t7\ntopic_id:   l2nmKpPwQoOznXvtmR-QdQ\n")
-    assert checkpoints.read_partition_metadata(env, "") == TOPIC_ID
+    assert checkpoints.read_partition_metadata(memory, "") is None
+    write(memory, "/partition.metadata", "version:\t7\ntopic_id:   l2nmKpPwQoOznXvtmR-QdQ\n")
+    assert checkpoints.read_partition_metadata(memory, "") == TOPIC_ID
 
 
 @pytest.mark.parametrize(
@@ -246,27 +236,24 @@ def test_partition_metadata_of_other_versions() -> None:
         "version: 0\ntopic_id: short",
     ],
 )
-def test_broken_partition_metadata(text: str) -> None:
+def test_broken_partition_metadata(memory: MemoryEnv, text: str) -> None:
     """A missing line, a negative version, a bad or zero id: corrupt."""
-    env = MemoryEnv()
-    write(env, "/partition.metadata", text)
+    write(memory, "/partition.metadata", text)
     with pytest.raises(CorruptLog):
-        checkpoints.read_partition_metadata(env, "")
+        checkpoints.read_partition_metadata(memory, "")
 
 
-def test_clean_shutdown() -> None:
+def test_clean_shutdown(memory: MemoryEnv) -> None:
     """The mark carries the broker's epoch in Kafka's bytes and is durable at once."""
-    env = MemoryEnv()
-    assert checkpoints.read_clean_shutdown(env, "") is None
-    checkpoints.write_clean_shutdown(env, "", 13)
-    env.crash()
-    assert env.read_bytes("/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":13}'
-    assert checkpoints.read_clean_shutdown(env, "") == 13
+    assert checkpoints.read_clean_shutdown(memory, "") is None
+    checkpoints.write_clean_shutdown(memory, "", 13)
+    memory.crash()
+    assert memory.read_bytes("/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":13}'
+    assert checkpoints.read_clean_shutdown(memory, "") == 13
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "nonsense", '{"version":0,"brokerEpoch":"x"}'])
-def test_any_clean_shutdown_file_counts(text: str) -> None:
+def test_any_clean_shutdown_file_counts(memory: MemoryEnv, text: str) -> None:
     """The existence of the mark means a clean shutdown; an unreadable one only loses the epoch."""
-    env = MemoryEnv()
-    write(env, "/.kafka_cleanshutdown", text)
-    assert checkpoints.read_clean_shutdown(env, "") == -1
+    write(memory, "/.kafka_cleanshutdown", text)
+    assert checkpoints.read_clean_shutdown(memory, "") == -1

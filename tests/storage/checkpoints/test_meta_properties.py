@@ -27,37 +27,34 @@ def write(env: MemoryEnv, text: str) -> None:
     env.write_atomically("/meta.properties", text.encode("latin-1"))
 
 
-def test_reads_what_kafka_wrote() -> None:
+def test_reads_what_kafka_wrote(memory: MemoryEnv) -> None:
     """A file of Kafka's yields cluster, node and directory."""
-    env = MemoryEnv()
-    assert read_meta_properties(env, "") is None
-    write(env, KAFKAS)
-    assert read_meta_properties(env, "") == MetaProperties(
+    assert read_meta_properties(memory, "") is None
+    write(memory, KAFKAS)
+    assert read_meta_properties(memory, "") == MetaProperties(
         "vaohQqPqmE4KmmtIawBUHw", 1, uuid_from_text("lcL2Klz_SKCToKbMs7XpKw")
     )
 
 
-def test_round_trip_is_durable() -> None:
+def test_round_trip_is_durable(memory: MemoryEnv) -> None:
     """Properties survive a write and a crash; new ones differ from each other."""
-    env = MemoryEnv()
     properties = new_meta_properties(7)
-    write_meta_properties(env, "", properties)
-    env.crash()
-    assert read_meta_properties(env, "") == properties
+    write_meta_properties(memory, "", properties)
+    memory.crash()
+    assert read_meta_properties(memory, "") == properties
     other = new_meta_properties(7)
     assert other.directory_id != properties.directory_id
     assert other.cluster_id != properties.cluster_id
     assert new_meta_properties(1, "mine").cluster_id == "mine"
 
 
-def test_a_missing_directory_id_is_added() -> None:
+def test_a_missing_directory_id_is_added(memory: MemoryEnv) -> None:
     """A directory from before directory ids gets one, which then stays."""
-    env = MemoryEnv()
-    write(env, "version=1\nnode.id=3\ncluster.id=abc\n")
-    first = read_meta_properties(env, "")
+    write(memory, "version=1\nnode.id=3\ncluster.id=abc\n")
+    first = read_meta_properties(memory, "")
     assert first is not None
     assert (first.cluster_id, first.node_id) == ("abc", 3)
-    assert read_meta_properties(env, "") == first
+    assert read_meta_properties(memory, "") == first
 
 
 @pytest.mark.parametrize(
@@ -73,17 +70,15 @@ def test_a_missing_directory_id_is_added() -> None:
         ("version=1\ncluster.id=x\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAg\n", CorruptLog, "reserved"),
     ],
 )
-def test_refuses(text: str, error: type[StorageError], message: str) -> None:
+def test_refuses(memory: MemoryEnv, text: str, error: type[StorageError], message: str) -> None:
     """Other versions, missing keys, reserved and malformed ids are refused with the reason."""
-    env = MemoryEnv()
-    write(env, text)
+    write(memory, text)
     with pytest.raises(error, match=message):
-        read_meta_properties(env, "")
+        read_meta_properties(memory, "")
 
 
-def test_ids_with_a_set_top_bit_are_not_reserved() -> None:
+def test_ids_with_a_set_top_bit_are_not_reserved(memory: MemoryEnv) -> None:
     """Only the hundred ids that count up from zero are reserved."""
-    env = MemoryEnv()
     properties = MetaProperties("c", 1, UUID(int=(1 << 128) - 1))
-    write_meta_properties(env, "", properties)
-    assert read_meta_properties(env, "") == properties
+    write_meta_properties(memory, "", properties)
+    assert read_meta_properties(memory, "") == properties

@@ -119,10 +119,9 @@ def test_a_log_that_does_not_open_keeps_its_checkpoints() -> None:
 
 
 @pytest.mark.parametrize("is_running", [False, True], ids=["before it runs", "while it runs"])
-def test_a_flush_of_a_deleted_log_leaves_the_next_one_of_its_name_alone(is_running: bool) -> None:
+def test_a_flush_of_a_deleted_log_leaves_the_next_one_of_its_name_alone(memory: MemoryEnv, is_running: bool) -> None:
     """A late flush of a deleted log must not overwrite the leader epochs of a new topic of the same name."""
-    env = MemoryEnv()
-    directory = start(env, {})
+    directory = start(memory, {})
     old = directory.create_log("t", 0, UUID(int=1), LogConfig())
     for epoch in (3, 7):
         old.become_leader(epoch)
@@ -139,11 +138,11 @@ def test_a_flush_of_a_deleted_log_leaves_the_next_one_of_its_name_alone(is_runni
 
     if is_running:
         plan._snapshots.append("/data/t-0/leader-epoch-checkpoint")
-        env.before("sync", "/data/t-0/leader-epoch-checkpoint", replace)
+        memory.before("sync", "/data/t-0/leader-epoch-checkpoint", replace)
     else:
         replace()
     plan.run()
-    assert env.read_bytes("/data/t-0/leader-epoch-checkpoint").split() == [b"0", b"1", b"0", b"0"]
+    assert memory.read_bytes("/data/t-0/leader-epoch-checkpoint").split() == [b"0", b"1", b"0", b"0"]
 
 
 @pytest.mark.parametrize("is_writing", [False, True], ids=["in time", "while checkpoints are written"])
@@ -186,22 +185,21 @@ def test_old_rot_outlives_a_start_that_fails() -> None:
     assert directory.logs["bad", 0].log_end_offset == COUNT
 
 
-def test_the_mark_of_an_orderly_stop_does_not_come_back() -> None:
+def test_the_mark_of_an_orderly_stop_does_not_come_back(memory: MemoryEnv) -> None:
     """A removed mark does not return, even if the start was aborted right after: later appends had no orderly stop."""
-    env = MemoryEnv()
-    env.make_dirs("/data")
-    env.sync_dir("/")
+    memory.make_dirs("/data")
+    memory.sync_dir("/")
     expected = {("t", 0): source(1)}
-    fill(env, expected)
-    start(env, expected).close()
-    fault = env.fail("sync_dir", "/data", errno.EIO, times=1)
+    fill(memory, expected)
+    start(memory, expected).close()
+    fault = memory.fail("sync_dir", "/data", errno.EIO, times=1)
     with pytest.raises(OSError, match="Input/output"):
-        start(env, expected)
+        start(memory, expected)
     assert fault.hits == 1
-    env = env.copy()
-    assert not start(env, expected).was_clean
-    env.crash()
-    assert not start(env, expected).was_clean
+    memory = memory.copy()
+    assert not start(memory, expected).was_clean
+    memory.crash()
+    assert not start(memory, expected).was_clean
 
 
 def test_a_log_that_does_not_open_can_be_deleted() -> None:
@@ -253,13 +251,12 @@ def test_checkpoints_that_were_written_in_part(name: str) -> None:
     assert (log.log_start_offset, read_all(log)) == (0, [b"new"])
 
 
-def test_a_deleted_log_whose_directory_keeps_its_name() -> None:
+def test_a_deleted_log_whose_directory_keeps_its_name(memory: MemoryEnv) -> None:
     """A new topic of that name is created after the directory is removed, and never has the old records."""
-    env = MemoryEnv()
-    directory = start(env, {})
+    directory = start(memory, {})
     old = directory.create_log("t", 0, UUID(int=1), LogConfig())
     old.append_as_leader(batch(b"old"))
-    env.fail("rename", "/data/t-0", errno.EIO, times=2)
+    memory.fail("rename", "/data/t-0", errno.EIO, times=2)
     with pytest.raises(OSError, match="Input/output"):
         directory.delete_log(old)
     with pytest.raises(OSError, match="Input/output"):
@@ -268,27 +265,26 @@ def test_a_deleted_log_whose_directory_keeps_its_name() -> None:
     new = directory.create_log("t", 0, UUID(int=2), LogConfig())
     assert (new.log_end_offset, read_all(new)) == (0, [])
     directory.deletions.remove(directory.deletions.take_due())
-    assert [name for name in env.list_dir("/data") if name.startswith("t-0")] == ["t-0"]
+    assert [name for name in memory.list_dir("/data") if name.startswith("t-0")] == ["t-0"]
 
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["keeps its name", "is gone"])
-def test_the_directory_of_a_log_that_does_not_open(is_gone: bool) -> None:
+def test_the_directory_of_a_log_that_does_not_open(memory: MemoryEnv, is_gone: bool) -> None:
     """Even if a deleted log's directory stays, the next topic of its name starts at 0, now and after a crash."""
-    env = MemoryEnv()
     expected = {("bad", 0): source(1), ("bad", 1): source(1)}
-    fill(env, expected)
-    directory = start(env, expected)
+    fill(memory, expected)
+    directory = start(memory, expected)
     for log in directory.logs.values():
         log.delete_records(20)
     directory.close()
-    fault = refuse(env, "bad")
-    directory = start(env, expected)
+    fault = refuse(memory, "bad")
+    directory = start(memory, expected)
     fault.clear()
     if is_gone:
-        env.rename("/data/bad-0", "/elsewhere")
+        memory.rename("/data/bad-0", "/elsewhere")
         directory.delete_unopened("bad")
     else:
-        env.fail("rename", "/data/bad-0", errno.EIO, times=1)
+        memory.fail("rename", "/data/bad-0", errno.EIO, times=1)
         with pytest.raises(OSError, match="Input/output"):
             directory.delete_unopened("bad")
     assert directory.failures == []
@@ -297,21 +293,20 @@ def test_the_directory_of_a_log_that_does_not_open(is_gone: bool) -> None:
         log.append_as_leader(batch(b"new"))
     directory.checkpoint_files.write(directory.checkpoint_state())
     directory.close(is_clean=False)
-    directory = start(env, dict.fromkeys(expected, source(3)))
+    directory = start(memory, dict.fromkeys(expected, source(3)))
     assert [(log.log_start_offset, read_all(log)) for log in directory.logs.values()] == 2 * [(0, [b"new"])]
 
 
-def test_what_cannot_be_removed_does_not_keep_the_rest() -> None:
+def test_what_cannot_be_removed_does_not_keep_the_rest(memory: MemoryEnv) -> None:
     """All other files of deleted logs are removed; the result names the one that failed, which can be retried."""
-    env = MemoryEnv()
-    directory = start(env, {})
+    directory = start(memory, {})
     for partition in range(4):
         directory.delete_log(directory.create_log("t", partition, UUID(int=1), LogConfig(file_delete_delay_ms=0)))
     due = directory.deletions.take_due()
-    env.fail("remove", f"{due[1]}*", errno.EIO, times=1)
+    memory.fail("remove", f"{due[1]}*", errno.EIO, times=1)
     left = directory.deletions.remove(due)
     assert [(path, error.errno) for path, error in left.items()] == [(due[1], errno.EIO)]
-    assert [path for path in due if env.exists(path)] == [due[1]]
+    assert [path for path in due if memory.exists(path)] == [due[1]]
     directory.deletions.add(left)
     assert directory.deletions.remove(directory.deletions.take_due()) == {}
-    assert not env.exists(due[1])
+    assert not memory.exists(due[1])

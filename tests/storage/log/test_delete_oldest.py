@@ -56,12 +56,11 @@ def test_a_segment_whose_file_is_gone_does_not_keep_the_others(env: RealEnv, tmp
     directory.close()
 
 
-def test_a_segment_that_cannot_be_renamed_stays_in_the_log() -> None:
+def test_a_segment_that_cannot_be_renamed_stays_in_the_log(memory: MemoryEnv) -> None:
     """Earlier segments are removed; it and later ones stay readable, even after a restart, until the next attempt."""
-    env = MemoryEnv()
-    directory = started(env, "/data")
+    directory = started(memory, "/data")
     log = filled(directory.logs["t", 0])
-    fault = env.fail("rename", f"*/{10:020d}.log", errno.EROFS, times=2)
+    fault = memory.fail("rename", f"*/{10:020d}.log", errno.EROFS, times=2)
     for _ in range(2):
         with pytest.raises(OSError, match="Read-only"):
             delete_oldest(log, 3 - fault.hits)
@@ -69,7 +68,7 @@ def test_a_segment_that_cannot_be_renamed_stays_in_the_log() -> None:
         assert read_all(log, 10) == text(range(10, 50))
         assert not any(segment.is_deleted for segment in log.segments)
     directory.close()
-    directory = started(env, "/data")
+    directory = started(memory, "/data")
     log = directory.logs["t", 0]
     assert (log.log_start_offset, read_all(log, 10)) == (10, text(range(10, 50)))
     delete_oldest(log, 2)
@@ -77,30 +76,28 @@ def test_a_segment_that_cannot_be_renamed_stays_in_the_log() -> None:
 
 
 @pytest.mark.parametrize("suffix", [names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX])
-def test_an_index_that_cannot_be_renamed(suffix: str) -> None:
+def test_an_index_that_cannot_be_renamed(memory: MemoryEnv, suffix: str) -> None:
     """Its segment counts as removed, since it has no records left; the next start removes the index."""
-    env = MemoryEnv()
-    directory = started(env, "/data")
+    directory = started(memory, "/data")
     log = filled(directory.logs["t", 0])
     stuck = f"{0:020d}{suffix}"
-    env.fail("rename", f"*/{stuck}", errno.EIO, times=1)
+    memory.fail("rename", f"*/{stuck}", errno.EIO, times=1)
     with pytest.raises(OSError, match="Input/output"):
         delete_oldest(log, 2)
     # The next one would have had its turn after it.
     assert (log.log_start_offset, bases_of(log)) == (10, [10, 20, 30, 40])
-    assert stuck in env.list_dir(log.path)
+    assert stuck in memory.list_dir(log.path)
     directory.close()
-    directory = started(env, "/data")
+    directory = started(memory, "/data")
     log = directory.logs["t", 0]
     assert (log.log_start_offset, read_all(log, 10)) == (10, text(range(10, 50)))
-    assert stuck not in env.list_dir(log.path)
+    assert stuck not in memory.list_dir(log.path)
 
 
-def test_a_full_disk_keeps_no_segment() -> None:
+def test_a_full_disk_keeps_no_segment(memory: MemoryEnv) -> None:
     """Removing a segment writes nothing, not even buffered index entries."""
-    env = MemoryEnv()
-    log = filled(started(env, "/data").logs["t", 0])
-    env.fail("pwrite", "*index*", errno.ENOSPC)
+    log = filled(started(memory, "/data").logs["t", 0])
+    memory.fail("pwrite", "*index*", errno.ENOSPC)
     log.segments[0].offset_index.append(5, 100)
     delete_oldest(log, 3)
     assert bases_of(log) == [30, 40]
@@ -117,32 +114,30 @@ def test_a_source_of_a_clean_whose_file_is_gone(env: RealEnv, tmp_path: Path) ->
     assert read_all(log) == text([*range(0, 30, 2), *range(30, 50)])
 
 
-def test_a_full_disk_on_which_everything_is_due() -> None:
+def test_a_full_disk_on_which_everything_is_due(memory: MemoryEnv) -> None:
     """The active segment stays, since no new one can be created; earlier ones make room, and the next check removes it."""
-    env = MemoryEnv()
-    log = filled(started(env, "/data").logs["t", 0])
-    total, free = env.disk_usage("/")
-    env.capacity_bytes = total - free
+    log = filled(started(memory, "/data").logs["t", 0])
+    total, free = memory.disk_usage("/")
+    memory.capacity_bytes = total - free
     with pytest.raises(OSError, match="No space"):
         delete_oldest(log, 5)
     assert (log.log_start_offset, bases_of(log), read_all(log, 40)) == (40, [40], text(range(40, 50)))
-    env.capacity_bytes = None
+    memory.capacity_bytes = None
     delete_oldest(log, 1)
     assert (log.log_start_offset, bases_of(log)) == (50, [50])
 
 
-def test_a_flush_passes_over_nothing_that_stays() -> None:
+def test_a_flush_passes_over_nothing_that_stays(memory: MemoryEnv) -> None:
     """A flush skips a segment that is being removed; if the removal fails, the segment does not count as synced."""
-    env = MemoryEnv()
-    log = started(env, "/data").logs["t", 0]
+    log = started(memory, "/data").logs["t", 0]
     for number in range(20):
         if number == 10:
             log.roll()
         log.append_as_leader(batch(b"%d" % number))
     plan = log.begin_flush()
     assert plan is not None
-    env.before("rename", "*.deleted", plan.run)
-    env.fail("rename", "*.deleted", errno.EROFS, times=1)
+    memory.before("rename", "*.deleted", plan.run)
+    memory.fail("rename", "*.deleted", errno.EROFS, times=1)
     with pytest.raises(OSError, match="Read-only"):
         delete_oldest(log, 1)
     with pytest.raises(OSError, match="was not synced"):

@@ -38,22 +38,21 @@ def recover(env: MemoryEnv, recovery_point: int, log_start_offset: int = 0) -> L
     return load_one(env, CONFIG, recovery_point=recovery_point, log_start_offset=log_start_offset)
 
 
-def test_a_torn_tail_does_not_come_back() -> None:
+def test_a_torn_tail_does_not_come_back(memory: MemoryEnv) -> None:
     """A tail cut off at a start never returns: after a roll, no later start would examine the segment's end."""
-    env = MemoryEnv()
-    log = start(env)
+    log = start(memory)
     append(log, 3)
     log.flush()
     size, end = log.active.size, log.log_end_offset
     log.active.file.append(b"torn batch")
     log.active.file.sync()
-    env.crash()
-    log = recover(env, end)
+    memory.crash()
+    log = recover(memory, end)
     log.roll()
-    env.crash(Loss(names=1, content=0))
-    log = recover(env, end)
+    memory.crash(Loss(names=1, content=0))
+    log = recover(memory, end)
     assert [segment.base_offset for segment in log.segments] == [0, end]
-    assert env.file_size(log.segments[0].path) == size
+    assert memory.file_size(log.segments[0].path) == size
 
 
 @pytest.mark.parametrize("recovery_point", [0, 6])

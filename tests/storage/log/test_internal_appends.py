@@ -40,10 +40,9 @@ def files(env: MemoryEnv, log: Log) -> dict[str, bytes]:
     return {name: env.read_bytes(f"{log.path}/{name}") for name in env.list_dir(log.path)}
 
 
-def test_they_lie_there_as_those_of_clients() -> None:
+def test_they_lie_there_as_those_of_clients(memory: MemoryEnv) -> None:
     """Offsets, epochs, rolls, indexes and bytes equal those of clients' batches; listeners are notified of each append."""
-    env = MemoryEnv()
-    internal, from_clients = make_log(env), make_log(env, "u-0")
+    internal, from_clients = make_log(memory), make_log(memory, "u-0")
     told: list[int] = []
     internal.on_change.append(lambda: told.append(internal.log_end_offset))
     for number in range(40):
@@ -55,7 +54,7 @@ def test_they_lie_there_as_those_of_clients() -> None:
         assert told[-1] == appended.last_offset + 1 == internal.log_end_offset
     assert len(told) == 40
     assert len(internal.segments) > 4
-    assert files(env, internal) == files(env, from_clients)
+    assert files(memory, internal) == files(memory, from_clients)
 
 
 def test_those_with_a_producer_count_in_its_state() -> None:

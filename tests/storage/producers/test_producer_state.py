@@ -80,9 +80,8 @@ def refused(state: ProducerStateManager, code: ErrorCode, sequence: int, offset:
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_basic_sequences() -> None:
+def test_basic_sequences(state: ProducerStateManager) -> None:
     """Sequences follow each other; gaps are refused, a new epoch begins at 0, an old one is fenced."""
-    state = make()
     append(state, 0, 0)
     append(state, 1, 1)
     assert append(state, 1, 2) == DuplicateBatch(1, 1, NOW)
@@ -93,17 +92,15 @@ def test_basic_sequences() -> None:
     refused(state, ErrorCode.INVALID_PRODUCER_EPOCH, 2, epoch=0)
 
 
-def test_an_unknown_producer_may_begin_anywhere() -> None:
+def test_an_unknown_producer_may_begin_anywhere(state: ProducerStateManager) -> None:
     """Without state any first sequence is accepted (KIP-360)."""
-    state = make()
     append(state, 1234, 0, epoch=7)
     append(state, 1235, 1, epoch=7)
     refused(state, OUT_OF_ORDER, 1237, epoch=7)
 
 
-def test_the_last_five_batches_are_recognised() -> None:
+def test_the_last_five_batches_are_recognised(state: ProducerStateManager) -> None:
     """A batch sent again gets its old offsets back; the sixth last, and a partial overlap, are out of order."""
-    state = make()
     for number in range(6):
         append(state, number * 3, 100 + number * 3, count=3, timestamp=NOW + number)
     for number in range(1, 6):
@@ -116,9 +113,8 @@ def test_the_last_five_batches_are_recognised() -> None:
     append(state, 18, 118)
 
 
-def test_sequences_wrap() -> None:
+def test_sequences_wrap(state: ProducerStateManager) -> None:
     """After 2147483647 comes 0, between batches and inside of one; duplicates are found across the wrap."""
-    state = make()
     append(state, MAX, 0)
     refused(state, OUT_OF_ORDER, 1)
     append(state, 0, 1)
@@ -129,9 +125,8 @@ def test_sequences_wrap() -> None:
     append(other, 9, 20)
 
 
-def test_check_changes_nothing() -> None:
+def test_check_changes_nothing(state: ProducerStateManager) -> None:
     """A batch that was checked but never written has left no trace."""
-    state = make()
     state.check(header(0, 0, is_transactional=True), is_client=True)
     assert state.active_producers == []
     append(state, 0, 0)
@@ -141,9 +136,8 @@ def test_check_changes_nothing() -> None:
     assert state.active_producers == [ProducerEntry(PID, 0, 0, 0, 0, NOW, -1, -1)]
 
 
-def test_the_brokers_timestamp_counts() -> None:
+def test_the_brokers_timestamp_counts(state: ProducerStateManager) -> None:
     """Under LogAppendTime the time to keep is the one the broker has set."""
-    state = make()
     update = state.check(header(0, 0, timestamp=5), is_client=True)
     assert not isinstance(update, DuplicateBatch)
     state.apply(update, 10, NOW + 9)
@@ -151,18 +145,16 @@ def test_the_brokers_timestamp_counts() -> None:
     assert state.map_end_offset == 11
 
 
-def test_marker_without_state() -> None:
+def test_marker_without_state(state: ProducerStateManager) -> None:
     """A marker alone makes an entry: it fences older epochs and wants sequence 0."""
-    state = make()
     assert mark(state, ABORT, 0, epoch=2) is None
     refused(state, ErrorCode.INVALID_PRODUCER_EPOCH, 0, epoch=0)
     refused(state, OUT_OF_ORDER, 17, epoch=2)
     append(state, 0, 1, epoch=2)
 
 
-def test_a_marker_with_a_higher_epoch_clears_the_batches() -> None:
+def test_a_marker_with_a_higher_epoch_clears_the_batches(state: ProducerStateManager) -> None:
     """After a fencing abort no transaction is open, no batch is remembered, and only sequence 0 follows."""
-    state = make()
     append(state, 0, 0, is_transactional=True)
     assert mark(state, ABORT, 1, epoch=1) == CompletedTxn(PID, 0, 1, True)
     assert state.active_producers == [ProducerEntry(PID, 1, -1, -1, 0, NOW, 0, -1)]
@@ -170,9 +162,8 @@ def test_a_marker_with_a_higher_epoch_clears_the_batches() -> None:
     append(state, 0, 2, epoch=1)
 
 
-def test_a_marker_of_the_same_epoch_keeps_the_batches() -> None:
+def test_a_marker_of_the_same_epoch_keeps_the_batches(state: ProducerStateManager) -> None:
     """Sequences go on after a commit in the same epoch, and duplicates are still found."""
-    state = make()
     append(state, 0, 0, is_transactional=True)
     mark(state, COMMIT, 1, timestamp=NOW + 5)
     assert append(state, 0, 9, is_transactional=True) == DuplicateBatch(0, 0, NOW)
@@ -180,9 +171,8 @@ def test_a_marker_of_the_same_epoch_keeps_the_batches() -> None:
     append(state, 1, 2, is_transactional=True)
 
 
-def test_markers_of_old_epochs_and_zombie_coordinators_are_fenced() -> None:
+def test_markers_of_old_epochs_and_zombie_coordinators_are_fenced(state: ProducerStateManager) -> None:
     """A marker of an older producer epoch or coordinator is refused unseen, also when no transaction is open."""
-    state = make()
     append(state, 0, 0, epoch=1, is_transactional=True)
     mark(state, COMMIT, 1, epoch=1, coordinator_epoch=1)
     state.transactions.on_high_watermark(2)
@@ -201,9 +191,8 @@ def test_markers_of_old_epochs_and_zombie_coordinators_are_fenced() -> None:
     assert state.transactions.first_unstable_offset == 2
 
 
-def test_check_marker_changes_nothing() -> None:
+def test_check_marker_changes_nothing(state: ProducerStateManager) -> None:
     """A marker can be decided on before it is written."""
-    state = make()
     append(state, 0, 0, is_transactional=True)
     before = state.active_producers
     state.check_marker(header(-1, 1, is_transactional=True, is_control=True), 0)
@@ -212,18 +201,16 @@ def test_check_marker_changes_nothing() -> None:
         state.check_marker(header(-1, 1, epoch=-1, is_transactional=True, is_control=True), 0)
 
 
-def test_plain_batch_inside_a_transaction() -> None:
+def test_plain_batch_inside_a_transaction(state: ProducerStateManager) -> None:
     """A batch that is not transactional while a transaction is open is refused."""
-    state = make()
     append(state, 0, 0, is_transactional=True)
     refused(state, ErrorCode.INVALID_TXN_STATE, 1)
     mark(state, COMMIT, 1)
     append(state, 1, 2)
 
 
-def test_first_unstable_offset() -> None:
+def test_first_unstable_offset(state: ProducerStateManager) -> None:
     """The earliest open transaction holds back the LSO, then the earliest completed one until the high watermark passes."""
-    state = make()
     assert state.transactions.first_unstable_offset is None
     append(state, 0, 100, producer_id=1, is_transactional=True)
     append(state, 0, 105, producer_id=2, is_transactional=True)
@@ -238,9 +225,8 @@ def test_first_unstable_offset() -> None:
     assert state.transactions.first_unstable_offset is None
 
 
-def test_last_stable_offset_of_a_completed_transaction() -> None:
+def test_last_stable_offset_of_a_completed_transaction(state: ProducerStateManager) -> None:
     """The LSO is the first offset of another open transaction, else the offset after the marker."""
-    state = make()
     append(state, 0, 0, producer_id=1, is_transactional=True)
     append(state, 0, 5, producer_id=2, is_transactional=True)
     append(state, 0, 7, producer_id=3, is_transactional=True)
@@ -255,18 +241,16 @@ def test_last_stable_offset_of_a_completed_transaction() -> None:
     assert state.transactions.last_stable_offset_after(CompletedTxn(3, 7, 10, True)) == 11
 
 
-def test_empty_transactions_complete_nothing() -> None:
+def test_empty_transactions_complete_nothing(state: ProducerStateManager) -> None:
     """A marker for a producer without data here ends no transaction; neither do other control records."""
-    state = make()
     assert mark(state, COMMIT, 0) is None
     assert mark(state, ABORT, 1) is None
     assert mark(state, 2, 2, producer_id=77) is None
     assert state.producer_count == 1
 
 
-def test_coordinators_batches_have_no_sequence() -> None:
+def test_coordinators_batches_have_no_sequence(state: ProducerStateManager) -> None:
     """Batches of the group coordinator carry sequence -1 and are only checked for the epoch."""
-    state = make()
     append(state, -1, 0, epoch=1, is_transactional=True, is_client=False)
     append(state, -1, 2, epoch=1, is_transactional=True, is_client=False)
     assert state.active_producers[0].last_sequence == -1
@@ -274,9 +258,8 @@ def test_coordinators_batches_have_no_sequence() -> None:
     refused(state, ErrorCode.INVALID_PRODUCER_EPOCH, -1, epoch=0, is_transactional=True, is_client=False)
 
 
-def test_replay_believes_what_is_stored() -> None:
+def test_replay_believes_what_is_stored(state: ProducerStateManager) -> None:
     """Gaps, epochs and coordinator epochs that go back are accepted from the log."""
-    state = make()
     state.replay(header(5, 0, 3, epoch=4))
     state.replay(header(90, 10, epoch=4))
     state.replay(header(7, 11, epoch=3, is_transactional=True))
@@ -293,9 +276,8 @@ def test_replay_believes_what_is_stored() -> None:
     assert state.map_end_offset == 14
 
 
-def test_expiration() -> None:
+def test_expiration(state: ProducerStateManager) -> None:
     """A producer last heard of too long ago is forgotten and may begin anywhere, unless its transaction is open."""
-    state = make()
     append(state, 0, 0, producer_id=1)
     append(state, 0, 1, producer_id=2, is_transactional=True)
     assert state.expire(NOW + EXPIRATION - 1) == 0
@@ -305,10 +287,9 @@ def test_expiration() -> None:
     assert [entry.producer_id for entry in state.active_producers] == [2]
 
 
-def test_snapshot_and_load() -> None:
+def test_snapshot_and_load(memory: MemoryEnv) -> None:
     """A snapshot keeps the last batch of each producer, and open transactions."""
-    env = MemoryEnv()
-    state = make(env)
+    state = make(memory)
     append(state, 0, 0)
     append(state, 1, 1)
     append(state, 0, 2, producer_id=2, epoch=3, is_transactional=True)
@@ -316,7 +297,7 @@ def test_snapshot_and_load() -> None:
     mark(state, ABORT, 4, producer_id=3, coordinator_epoch=9)
     assert state.take_snapshot(5) == "/t-0/00000000000000000005.snapshot"
     assert state.take_snapshot(5) is None
-    again = make(env)
+    again = make(memory)
     assert again.snapshots.offsets
     again.load(NOW, 5, log_start_offset=0)
     assert again.is_loaded
@@ -330,21 +311,19 @@ def test_snapshot_and_load() -> None:
         mark(again, COMMIT, 6, producer_id=3, coordinator_epoch=8)
 
 
-def test_no_snapshot_at_offset_0() -> None:
+def test_no_snapshot_at_offset_0(state: ProducerStateManager) -> None:
     """An empty log gets no snapshot."""
-    state = make()
     assert state.take_snapshot(0) is None
     assert not state.snapshots.offsets
 
 
-def test_loading_forgets_the_expired() -> None:
+def test_loading_forgets_the_expired(memory: MemoryEnv) -> None:
     """Expired producers are not loaded from a snapshot, unless a transaction is open."""
-    env = MemoryEnv()
-    state = make(env)
+    state = make(memory)
     append(state, 0, 0, timestamp=NOW)
     append(state, 0, 1, producer_id=2, timestamp=NOW, is_transactional=True)
     state.take_snapshot(2)
-    again = make(env)
+    again = make(memory)
     again.load(NOW + EXPIRATION, 2, log_start_offset=0)
     assert [entry.producer_id for entry in again.active_producers] == [2]
 
@@ -353,63 +332,59 @@ def snapshots(env: MemoryEnv) -> list[int]:
     return [int(name.split(".")[0]) for name in env.list_dir(DIR)]
 
 
-def test_load_removes_what_is_out_of_range() -> None:
+def test_load_removes_what_is_out_of_range(memory: MemoryEnv) -> None:
     """Snapshots at or below the log start and above the log end are removed; the newest remaining one is loaded."""
-    env = MemoryEnv()
-    state = make(env)
+    state = make(memory)
     for sequence in range(5):
         append(state, sequence, sequence)
         state.take_snapshot(sequence + 1)
     state.load(NOW, 3, log_start_offset=1)
-    assert snapshots(env) == [2, 3]
+    assert snapshots(memory) == [2, 3]
     assert state.map_end_offset == 3
     assert state.active_producers[0].last_sequence == 2
 
 
 @pytest.mark.parametrize("damage", ["empty", "short", "garbled"])
-def test_a_broken_snapshot_gives_way_to_an_older_one(damage: str) -> None:
+def test_a_broken_snapshot_gives_way_to_an_older_one(memory: MemoryEnv, damage: str) -> None:
     """A corrupt snapshot is removed, and the log must be replayed instead."""
-    env = MemoryEnv()
-    state = make(env)
+    state = make(memory)
     append(state, 0, 0)
     state.take_snapshot(1)
     append(state, 1, 1)
     path = state.take_snapshot(2)
     assert path is not None
-    file = env.open(path)
+    file = memory.open(path)
     if damage == "garbled":
         file.pwrite(b"\xff", 20)
     else:
         file.truncate(0 if damage == "empty" else 30)
-    again = make(env)
+    again = make(memory)
     again.load(NOW, 2, log_start_offset=0)
     assert again.map_end_offset == 1
     assert again.active_producers[0].last_sequence == 0
-    assert snapshots(env) == [1]
+    assert snapshots(memory) == [1]
     assert again.take_snapshot(2) == path
 
 
-def test_nothing_to_load() -> None:
+def test_nothing_to_load(state: ProducerStateManager) -> None:
     """Without a snapshot the state is empty and begins at the log start."""
-    state = make()
     append(state, 0, 50)
     state.load(NOW, 100, log_start_offset=40)
     assert state.map_end_offset == 40
     assert state.active_producers == []
 
 
-def test_a_snapshot_that_is_gone_is_passed_over() -> None:
+def test_a_snapshot_that_is_gone_is_passed_over(memory: MemoryEnv) -> None:
     """Files already removed by another caller are not an error."""
-    env = MemoryEnv()
-    state = make(env)
+    state = make(memory)
     append(state, 0, 0)
     state.take_snapshot(1)
     state.take_snapshot(2)
-    env.rename("/t-0/00000000000000000002.snapshot", "/t-0/00000000000000000002.snapshot.deleted")
+    memory.rename("/t-0/00000000000000000002.snapshot", "/t-0/00000000000000000002.snapshot.deleted")
     state.load(NOW, 2, log_start_offset=0)
     assert state.map_end_offset == 1
     state.snapshots.remove_strays([2])
-    assert env.list_dir(DIR) == ["00000000000000000002.snapshot.deleted"]
+    assert memory.list_dir(DIR) == ["00000000000000000002.snapshot.deleted"]
 
 
 @pytest.mark.parametrize(
@@ -422,30 +397,27 @@ def test_a_snapshot_that_is_gone_is_passed_over() -> None:
         ([3], [10], []),
     ],
 )
-def test_stray_snapshots(present: list[int], bases: list[int], left: list[int]) -> None:
+def test_stray_snapshots(memory: MemoryEnv, present: list[int], bases: list[int], left: list[int]) -> None:
     """Snapshots of no segment are removed, except the newest if it is at or above the last segment."""
-    env = MemoryEnv()
-    env.make_dirs(DIR)
+    memory.make_dirs(DIR)
     for offset in present:
-        env.write_atomically(f"{DIR}/{offset:020d}.snapshot", write_snapshot([]))
-    make(env).snapshots.remove_strays(bases)
-    assert snapshots(env) == left
+        memory.write_atomically(f"{DIR}/{offset:020d}.snapshot", write_snapshot([]))
+    make(memory).snapshots.remove_strays(bases)
+    assert snapshots(memory) == left
 
 
-def test_a_longer_file_of_the_same_name_is_replaced() -> None:
+def test_a_longer_file_of_the_same_name_is_replaced(memory: MemoryEnv) -> None:
     """A snapshot does not keep the tail of an earlier file of the same name."""
-    env = MemoryEnv()
-    env.make_dirs(DIR)
-    state = make(env)
+    memory.make_dirs(DIR)
+    state = make(memory)
     assert not state.snapshots.offsets
-    env.write_atomically(f"{DIR}/{7:020d}.snapshot", bytes(1000))
+    memory.write_atomically(f"{DIR}/{7:020d}.snapshot", bytes(1000))
     state.take_snapshot(7)
-    assert env.file_size(f"{DIR}/{7:020d}.snapshot") == 10
+    assert memory.file_size(f"{DIR}/{7:020d}.snapshot") == 10
 
 
-def test_log_start_moves() -> None:
+def test_log_start_moves(state: ProducerStateManager) -> None:
     """Finished transactions below the log start no longer hold the last stable offset."""
-    state = make()
     append(state, 0, 0, is_transactional=True)
     mark(state, ABORT, 5)
     assert state.transactions.first_unstable_offset == 0

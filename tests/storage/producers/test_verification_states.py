@@ -21,9 +21,8 @@ def lowest(states: VerificationStates) -> list[tuple[int, int, int]]:
     return [(key, state.producer_epoch, state.lowest_sequence) for key, state in states.items()]
 
 
-def test_nothing_gets_in_before_a_batch_that_was_announced() -> None:
+def test_nothing_gets_in_before_a_batch_that_was_announced(state: ProducerStateManager) -> None:
     """An entry blocks transactional and other batches of its producer, but not those of others or of our coordinators."""
-    state = make()
     assert announce(state, 3)
     refused(state, OUT_OF_ORDER, 4)
     refused(state, OUT_OF_ORDER, 4, is_transactional=True)
@@ -33,9 +32,8 @@ def test_nothing_gets_in_before_a_batch_that_was_announced() -> None:
     append(state, 4, 3, is_transactional=True)
 
 
-def test_a_batch_outside_of_the_transaction_leaves_the_entry() -> None:
+def test_a_batch_outside_of_the_transaction_leaves_the_entry(state: ProducerStateManager) -> None:
     """Only a batch of the transaction removes the entry; resent batches are still recognised."""
-    state = make()
     assert announce(state, 0)
     append(state, 0, 0)
     refused(state, OUT_OF_ORDER, 1)
@@ -44,9 +42,8 @@ def test_a_batch_outside_of_the_transaction_leaves_the_entry() -> None:
     refused(state, OUT_OF_ORDER, 1)
 
 
-def test_an_open_transaction_is_not_announced() -> None:
+def test_an_open_transaction_is_not_announced(state: ProducerStateManager) -> None:
     """An open transaction of the same epoch needs no entry; a newer epoch gets one, an older one is refused."""
-    state = make()
     append(state, 0, 0, epoch=1, is_transactional=True)
     assert not announce(state, 1, epoch=1)
     assert announce(state, 0, epoch=2)
@@ -56,9 +53,8 @@ def test_an_open_transaction_is_not_announced() -> None:
     refused(state, ErrorCode.INVALID_PRODUCER_EPOCH, 0)
 
 
-def test_version_2_begins_with_0() -> None:
+def test_version_2_begins_with_0(state: ProducerStateManager) -> None:
     """If the first request used version 2 and the producer has no batches, sequence 0 must come first, whatever follows."""
-    state = make()
     assert announce(state, 5, is_tv2=True)
     assert announce(state, 5)
     refused(state, OUT_OF_ORDER, 5, is_transactional=True)
@@ -70,9 +66,8 @@ def test_version_2_begins_with_0() -> None:
 
 
 @pytest.mark.parametrize(("is_tv2", "epoch", "is_kept"), [(True, 1, True), (True, 0, False), (False, 1, False)])
-def test_markers(is_tv2: bool, epoch: int, is_kept: bool) -> None:
+def test_markers(state: ProducerStateManager, is_tv2: bool, epoch: int, is_kept: bool) -> None:
     """A marker removes the entry, unless its epoch is that of the next transaction, as under version 2."""
-    state = make()
     append(state, 0, 0, is_transactional=True)
     assert announce(state, 0, epoch=1, is_tv2=is_tv2)
     mark(state, COMMIT, 1, epoch=epoch)

@@ -108,31 +108,32 @@ def test_what_is_kept_is_never_overwritten(log: Log) -> None:
         ("truncate", f"*{20:020d}.log"),
     ],
 )
-def test_a_start_that_ends_while_it_sets_aside(operation: Operation, path: str) -> None:
+def test_a_start_that_ends_while_it_sets_aside(memory: MemoryEnv, operation: Operation, path: str) -> None:
     """With a full disk or after a kill, bytes are cut off only once they are kept; the next start makes no second copy."""
-    env = MemoryEnv()
-    log = make_log(env, Path("/c"), index_interval_bytes=300)  # type: ignore[arg-type]
+    log = make_log(memory, Path("/c"), index_interval_bytes=300)  # type: ignore[arg-type]
     for number in range(END):
         if number == 20:
             log.roll()
         log.append_as_leader(batch(b"%d" % number))
     log.close(is_clean=False)
-    whole = env.read_bytes(log.active.path)
+    whole = memory.read_bytes(log.active.path)
     position = [position for position, _ in iter_headers(whole)][-3]
     before = whole[: position + 40]
-    env.write_atomically(log.active.path, before)
-    fault = env.fail(operation, path, errno.ENOSPC, times=1, partial_bytes=7)
+    memory.write_atomically(log.active.path, before)
+    fault = memory.fail(operation, path, errno.ENOSPC, times=1, partial_bytes=7)
 
     def kept() -> list[bytes]:
-        return [env.read_bytes(f"{log.path}/{name}") for name in env.list_dir(log.path) if name.endswith(".aside")]
+        return [
+            memory.read_bytes(f"{log.path}/{name}") for name in memory.list_dir(log.path) if name.endswith(".aside")
+        ]
 
     with suppress(OSError):
         test_loader.load(log, recovery_point=END)[0].close(is_clean=False)
     assert fault.hits == 1
-    assert env.read_bytes(log.active.path) == before or before[position:] in kept()
+    assert memory.read_bytes(log.active.path) == before or before[position:] in kept()
     loaded, _ = test_loader.load(log, recovery_point=END)
     assert read_all(loaded) == [b"%d" % number for number in range(END - 3)]
-    assert env.read_bytes(log.active.path) == before[:position]
+    assert memory.read_bytes(log.active.path) == before[:position]
     assert kept() == [before[position:]]
 
 
@@ -247,26 +248,25 @@ def test_segments_that_were_cleaned_into_another(
 
 
 @pytest.mark.parametrize("loss", [Loss(1, 1), Loss(0.5, 1), Loss(0, 0)])
-def test_a_loss_of_power_while_old_segments_are_set_aside(loss: Loss) -> None:
+def test_a_loss_of_power_while_old_segments_are_set_aside(memory: MemoryEnv, loss: Loss) -> None:
     """Whichever segments were set aside, the rest are found to be stale again."""
-    env = MemoryEnv()
     config = {"cleanup_policy": frozenset({"compact"}), "index_interval_bytes": 300, "segment_bytes": 5500}
-    log = make_log(env, Path("/c"), **config)  # type: ignore[arg-type]
+    log = make_log(memory, Path("/c"), **config)  # type: ignore[arg-type]
     for number in range(110):
         if number and number % 20 == 0:
             log.roll()
         log.append_as_leader(batch(b"%d" % number, key=b"%d" % (number if number in (5, 25, 45) else number % 3)))
     log.close()
-    old = {name: env.read_bytes(f"{log.path}/{name}") for name in env.list_dir(log.path)}
-    clean_partition(env, log.path, log.config, CleanerSettings(), producer_expiration_ms=1, is_forced=True)
-    expected = read_all(test_loader.load(make_like(log, env.copy()), recovery_point=100)[0])
+    old = {name: memory.read_bytes(f"{log.path}/{name}") for name in memory.list_dir(log.path)}
+    clean_partition(memory, log.path, log.config, CleanerSettings(), producer_expiration_ms=1, is_forced=True)
+    expected = read_all(test_loader.load(make_like(log, memory.copy()), recovery_point=100)[0])
     for name in old:
         if name.startswith((f"{20:020d}", f"{40:020d}")):
-            env.write_atomically(f"{log.path}/{name}", old[name])
+            memory.write_atomically(f"{log.path}/{name}", old[name])
     for directory in ("/", "/c", log.path):
-        env.sync_dir(directory)
+        memory.sync_dir(directory)
     for changes in count():
-        machine = env.copy()
+        machine = memory.copy()
         machine.power_off_after(changes=changes)
         is_over = False
         with suppress(PowerOff):

@@ -91,113 +91,106 @@ def test_upper_bound(is_closed: bool) -> None:
     assert index.upper_bound(37, 30) is None
 
 
-def test_bytes_on_disk() -> None:
+def test_bytes_on_disk(memory: MemoryEnv) -> None:
     """Entries are two big-endian 32-bit numbers, and the file is no longer than they are."""
-    env = MemoryEnv()
-    index = make_index(env)
+    index = make_index(memory)
     index.append(BASE + 1, 2)
     index.append(BASE + 0x01020304, 0x7FFFFFFF)
-    assert not env.exists(PATH)
+    assert not memory.exists(PATH)
     index.file.trim_to_valid_size()
-    assert env.read_bytes(PATH) == bytes.fromhex("0000000100000002 010203047fffffff")
+    assert memory.read_bytes(PATH) == bytes.fromhex("0000000100000002 010203047fffffff")
 
 
-def test_reopen_and_go_on() -> None:
+def test_reopen_and_go_on(memory: MemoryEnv) -> None:
     """Flushed entries are found by the next process, which appends after them."""
-    env = MemoryEnv()
-    index = make_index(env)
+    index = make_index(memory)
     index.append(BASE + 1, 10)
     index.file.flush()
     index.append(BASE + 2, 20)
     index.file.trim_to_valid_size()
-    again = make_index(env, max_bytes=16)
+    again = make_index(memory, max_bytes=16)
     assert again.last_entry == (BASE + 2, 20)
     assert again.is_full
-    wider = make_index(env)
+    wider = make_index(memory)
     wider.append(BASE + 3, 30)
     wider.file.flush()
-    assert env.file_size(PATH) == 24
-    assert make_index(env).lookup(BASE + 9) == (BASE + 3, 30)
+    assert memory.file_size(PATH) == 24
+    assert make_index(memory).lookup(BASE + 9) == (BASE + 3, 30)
 
 
-def test_an_empty_index_has_a_file_after_flush() -> None:
+def test_an_empty_index_has_a_file_after_flush(memory: MemoryEnv) -> None:
     """Kafka expects an index file beside every segment of a closed log, also an empty one."""
-    env = MemoryEnv()
-    make_index(env).file.flush()
-    assert env.file_size(PATH) == 0
-    changes = env.change_count
-    again = make_index(env)
+    make_index(memory).file.flush()
+    assert memory.file_size(PATH) == 0
+    changes = memory.change_count
+    again = make_index(memory)
     again.file.flush()
     again.file.flush()
-    assert env.change_count == changes
+    assert memory.change_count == changes
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 100])
-def test_zero_padding_is_no_entry(count: int) -> None:
+def test_zero_padding_is_no_entry(memory: MemoryEnv, count: int) -> None:
     """A file that Kafka had preallocated is read up to the zeros, and loses them when it is written."""
-    env = MemoryEnv()
-    index = make_index(env, max_bytes=10_000)
+    index = make_index(memory, max_bytes=10_000)
     for number in range(count):
         index.append(BASE + number + 1, number * 10 + 1)
     index.file.trim_to_valid_size()
-    file = env.open(PATH, create=True)
+    file = memory.open(PATH, create=True)
     file.append(bytes(8 * 1000 - count * 8))
-    again = make_index(env, max_bytes=10_000)
+    again = make_index(memory, max_bytes=10_000)
     assert again.file.entries == count
     assert again.last_offset == BASE + count
     assert not again.is_full
     again.append(BASE + count + 5, 5000)
     again.file.flush()
-    assert env.file_size(PATH) == (count + 1) * 8
-    flushed = make_index(env, max_bytes=10_000)
+    assert memory.file_size(PATH) == (count + 1) * 8
+    flushed = make_index(memory, max_bytes=10_000)
     flushed.file.flush()
     assert flushed.file.entries == count + 1
 
 
-def test_sanity() -> None:
+def test_sanity(memory: MemoryEnv) -> None:
     """A last entry at the base offset is fine; one below it, or a broken length, is a corrupt file."""
-    env = MemoryEnv()
-    index = make_index(env)
+    index = make_index(memory)
     index.append(BASE, 0)
     index.file.trim_to_valid_size()
     index.sanity_check()
-    env.open(PATH).pwrite((-1).to_bytes(4, "big", signed=True), 0)
+    memory.open(PATH).pwrite((-1).to_bytes(4, "big", signed=True), 0)
     with pytest.raises(CorruptLog, match="expected offsets from 45, got 44") as caught:
-        make_index(env).sanity_check()
+        make_index(memory).sanity_check()
     assert caught.value.path == PATH
-    env.open(PATH).append(b"x")
+    memory.open(PATH).append(b"x")
     with pytest.raises(CorruptLog, match="multiple of 8"):
-        make_index(env).sanity_check()
+        make_index(memory).sanity_check()
 
 
-def test_rename() -> None:
+def test_rename(memory: MemoryEnv) -> None:
     """Renaming works before there is a file, which then gets the new name."""
-    env = MemoryEnv()
-    index = make_index(env)
+    index = make_index(memory)
     index.file.rename("/other.index")
-    assert env.list_dir("/") == []
+    assert memory.list_dir("/") == []
     index.append(BASE + 1, 1)
     index.file.flush()
-    assert env.list_dir("/") == ["other.index"]
+    assert memory.list_dir("/") == ["other.index"]
     index.file.rename("/third.index")
-    assert env.list_dir("/") == ["third.index"]
+    assert memory.list_dir("/") == ["third.index"]
     assert index.file.path == "/third.index"
 
 
-def test_sync_makes_durable_once() -> None:
+def test_sync_makes_durable_once(memory: MemoryEnv) -> None:
     """A sync writes and syncs; without a change it does nothing; entries appended later need another one."""
-    env = MemoryEnv()
-    index = make_index(env)
+    index = make_index(memory)
     index.append(BASE + 1, 10)
     index.file.sync()
-    env.sync_dir("/")
-    syncs = env.sync_count
+    memory.sync_dir("/")
+    syncs = memory.sync_count
     index.file.sync()
-    assert env.sync_count == syncs
+    assert memory.sync_count == syncs
     index.append(BASE + 2, 20)
     index.file.flush()
-    env.crash()
-    assert make_index(env).file.entries == 1
+    memory.crash()
+    assert make_index(memory).file.entries == 1
 
 
 def test_a_closed_index_keeps_no_entries_in_memory() -> None:

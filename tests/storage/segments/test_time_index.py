@@ -88,59 +88,55 @@ def test_one_slot_is_kept_for_the_final_entry() -> None:
 
 @pytest.mark.parametrize("is_closed", [False, True])
 @pytest.mark.parametrize(("relative", "kept"), [(0, 0), (10, 0), (11, 1), (55, 5), (100, 9), (101, 10)])
-def test_truncate(relative: int, kept: int, is_closed: bool) -> None:
+def test_truncate(memory: MemoryEnv, relative: int, kept: int, is_closed: bool) -> None:
     """Truncation drops entries at or above the offset, and the last entry is right afterwards."""
-    env = MemoryEnv()
-    index = filled(10, env)
+    index = filled(10, memory)
     if is_closed:
         index.file.trim_to_valid_size()
     index.truncate_to(BASE + relative)
     assert index.file.entries == kept
     assert index.last_entry == ((kept * 10, BASE + kept * 10) if kept else (-1, BASE))
     index.file.trim_to_valid_size()
-    assert env.file_size(PATH) == kept * 12
-    assert make_index(env).last_entry == index.last_entry
+    assert memory.file_size(PATH) == kept * 12
+    assert make_index(memory).last_entry == index.last_entry
 
 
-def test_bytes_on_disk() -> None:
+def test_bytes_on_disk(memory: MemoryEnv) -> None:
     """Entries are a 64-bit and a 32-bit number, big-endian."""
-    env = MemoryEnv()
-    index = make_index(env)
+    index = make_index(memory)
     index.maybe_append(0x0102030405060708, BASE + 9)
     index.file.flush()
     index.maybe_append(0x0102030405060709, BASE + 0x7FFFFFFF)
     index.file.trim_to_valid_size()
-    assert env.read_bytes(PATH) == bytes.fromhex("010203040506070800000009 01020304050607097fffffff")
-    again = make_index(env)
+    assert memory.read_bytes(PATH) == bytes.fromhex("010203040506070800000009 01020304050607097fffffff")
+    again = make_index(memory)
     again.maybe_append(0x010203040506070A, BASE + 0x7FFFFFFF)
     assert again.entry(1) == (0x0102030405060709, BASE + 0x7FFFFFFF)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 50])
-def test_zero_padding_is_no_entry(count: int) -> None:
+def test_zero_padding_is_no_entry(memory: MemoryEnv, count: int) -> None:
     """A file that Kafka had preallocated is read up to the zeros, and loses them when it is flushed, even untouched."""
-    env = MemoryEnv()
-    filled(count, env).file.trim_to_valid_size()
-    env.open(PATH, create=True).append(bytes(12 * 300 - count * 12))
-    index = make_index(env)
+    filled(count, memory).file.trim_to_valid_size()
+    memory.open(PATH, create=True).append(bytes(12 * 300 - count * 12))
+    index = make_index(memory)
     assert index.file.entries == count
     assert index.last_entry == ((count * 10, BASE + count * 10) if count else (-1, BASE))
     index.file.flush()
-    assert env.file_size(PATH) == count * 12
+    assert memory.file_size(PATH) == count * 12
 
 
-def test_a_first_entry_of_zeros_is_an_entry() -> None:
+def test_a_first_entry_of_zeros_is_an_entry(memory: MemoryEnv) -> None:
     """Timestamp 0 at the base offset is legal, alone or before others, and not taken for padding."""
-    env = MemoryEnv()
-    index = make_index(env)
+    index = make_index(memory)
     index.maybe_append(0, BASE)
     index.file.trim_to_valid_size()
-    assert make_index(env).last_entry == (0, BASE)
-    again = make_index(env)
+    assert make_index(memory).last_entry == (0, BASE)
+    again = make_index(memory)
     again.maybe_append(5, BASE + 1)
     again.file.trim_to_valid_size()
-    env.open(PATH).append(bytes(12 * 7))
-    assert make_index(env).file.entries == 2
+    memory.open(PATH).append(bytes(12 * 7))
+    assert make_index(memory).file.entries == 2
 
 
 def test_sanity() -> None:

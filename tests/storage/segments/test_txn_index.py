@@ -55,10 +55,9 @@ def test_collect(start: int, end: int, expected: list[AbortedTxn], is_complete: 
     assert index.collect(start, end) == (expected, is_complete)
 
 
-def test_no_file_until_the_first_entry() -> None:
+def test_no_file_until_the_first_entry(memory: MemoryEnv) -> None:
     """Nothing is created by looking, flushing, syncing or truncating; most segments never have the file."""
-    env = MemoryEnv()
-    index = make_index(env)
+    index = make_index(memory)
     index.flush()
     index.sync()
     index.sanity_check()
@@ -68,11 +67,11 @@ def test_no_file_until_the_first_entry() -> None:
     index.rename("/other.txnindex")
     assert index.collect(0, 100) == ([], False)
     assert index.last_offset is None
-    assert env.list_dir("/") == []
+    assert memory.list_dir("/") == []
     index.append(ENTRIES[0])
-    assert env.list_dir("/") == ["other.txnindex"]
+    assert memory.list_dir("/") == ["other.txnindex"]
     index.rename(PATH)
-    assert env.list_dir("/") == [PATH[1:]]
+    assert memory.list_dir("/") == [PATH[1:]]
 
 
 def test_last_offsets_must_rise() -> None:
@@ -85,52 +84,48 @@ def test_last_offsets_must_rise() -> None:
     assert index.all() == [AbortedTxn(0, 0, 10, 11)]
 
 
-def test_reopen_appends_after_what_is_there() -> None:
+def test_reopen_appends_after_what_is_there(memory: MemoryEnv) -> None:
     """A reopened index goes on after its old entries and drops a trailing part of one."""
-    env = MemoryEnv()
-    filled(env).trim_to_valid_size()
-    env.open(PATH).append(b"\0" * 20)
-    again = make_index(env)
+    filled(memory).trim_to_valid_size()
+    memory.open(PATH).append(b"\0" * 20)
+    again = make_index(memory)
     assert again.entries == 4
     assert again.last_offset == 50
     later = AbortedTxn(9, 60, 70, 71)
     again.append(later)
-    assert make_index(env).all() == [*ENTRIES, later]
-    assert env.file_size(PATH) == 5 * 34
+    assert make_index(memory).all() == [*ENTRIES, later]
+    assert memory.file_size(PATH) == 5 * 34
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_truncate(is_closed: bool) -> None:
+def test_truncate(memory: MemoryEnv, is_closed: bool) -> None:
     """The file is cut at the first transaction that ends at or above the offset."""
-    env = MemoryEnv()
-    index = filled(env)
+    index = filled(memory)
     for offset, kept in ((51, 4), (50, 3), (16, 2), (0, 0)):
         if is_closed:
             index.trim_to_valid_size()
         index.truncate_to(offset)
         assert index.all() == ENTRIES[:kept]
-        assert env.file_size(PATH) == kept * 34
+        assert memory.file_size(PATH) == kept * 34
     index.append(ENTRIES[0])
     index.reset()
     assert index.all() == []
-    assert env.file_size(PATH) == 0
+    assert memory.file_size(PATH) == 0
 
 
-def test_sanity() -> None:
+def test_sanity(memory: MemoryEnv) -> None:
     """An entry that ends below the segment's base offset is corrupt."""
-    env = MemoryEnv()
-    filled(env).sanity_check()
+    filled(memory).sanity_check()
     with pytest.raises(CorruptLog, match="expected last offsets from 100"):
-        make_index(env, base_offset=100).sanity_check()
+        make_index(memory, base_offset=100).sanity_check()
 
 
-def test_sync() -> None:
+def test_sync(memory: MemoryEnv) -> None:
     """What was appended is durable after a sync, and not before."""
-    env = MemoryEnv()
-    index = make_index(env)
+    index = make_index(memory)
     index.append(ENTRIES[0])
     index.sync()
-    env.sync_dir("/")
+    memory.sync_dir("/")
     index.append(ENTRIES[1])
-    env.crash()
-    assert make_index(env).all() == ENTRIES[:1]
+    memory.crash()
+    assert make_index(memory).all() == ENTRIES[:1]
