@@ -178,6 +178,7 @@ BAD = {
     "lz4, version": (LZ4, lz4_frame("04224d18204082"), "version is 0"),
     "lz4, linked blocks": (LZ4, lz4_frame("04224d18404082"), "depend on each other"),
     "lz4, reserved flag": (LZ4, lz4_frame("04224d18614082"), "reserved bits"),
+    "lz4, another reserved flag": (LZ4, lz4_frame("04224d18624082"), "reserved bits"),
     "lz4, reserved low bits": (LZ4, lz4_frame("04224d18604182"), "reserved bits"),
     "lz4, reserved high bit": (LZ4, lz4_frame("04224d1860c082"), "reserved bits"),
     "lz4, block size": (LZ4, lz4_frame("04224d18603082"), "block size id is 3"),

@@ -17,7 +17,7 @@ from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.format import format_directory
 from diamant.storage.kraft.image import InconsistentMetadata
-from diamant.storage.kraft.metadata_log import MAX_RECORDS_PER_BATCH
+from diamant.storage.kraft.metadata_log import MAX_RECORDS_PER_BATCH, MetadataLog
 from diamant.storage.kraft.replay import load_metadata
 from diamant.storage.kraft.snapshot import decode_snapshot
 from diamant.storage.uuid_text import METADATA_TOPIC_ID
@@ -37,9 +37,8 @@ from tests.storage.kraft.test_metadata_snapshot import without_times
 # -- a new directory ---------------------------------------------------------------------------------------------------
 
 
-def test_a_new_directory_is_formatted(memory: MemoryEnv) -> None:
+def test_a_new_directory_is_formatted(memory: MemoryEnv, log: MetadataLog) -> None:
     """Opening an empty directory creates the files of `kafka-storage format --standalone`, and a log with a leader."""
-    log = open_log(memory)
     assert (log.epoch, log.cluster_id, log.node_id) == (1, read_meta_properties(memory, DATA).cluster_id, 1)  # type: ignore[union-attr]
     assert memory.list_dir(DATA) == ["__cluster_metadata-0", "bootstrap.checkpoint", "meta.properties"]
     assert log.image.features == KAFKAS_FEATURES
@@ -52,7 +51,6 @@ def test_a_new_directory_is_formatted(memory: MemoryEnv) -> None:
     voters = decode_snapshot("0-0", memory.read_bytes(f"{METADATA}/00000000000000000000-0000000000.checkpoint")).voters
     assert voters is not None
     assert [(voter.id, voter.directory_id) for voter in voters.voters] == [(1, log.directory_id)]
-    log.close()
 
 
 def test_bootstrap_checkpoint_is_kafkas(memory: MemoryEnv) -> None:
@@ -90,9 +88,8 @@ def test_a_formatted_directory_is_not_formatted_again(memory: MemoryEnv) -> None
         open_log(memory, node_id=5)
 
 
-def test_every_start_is_a_new_epoch(memory: MemoryEnv) -> None:
+def test_every_start_is_a_new_epoch(memory: MemoryEnv, log: MetadataLog) -> None:
     """Each start leads in the next epoch and registers again; earlier records exist."""
-    log = open_log(memory)
     log.append(topic(log, "foo", 2, cleanup_policy="compact"))
     image = log.image
     log.close()
@@ -112,15 +109,13 @@ def test_an_epoch_of_the_quorum_state_is_not_used_again(memory: MemoryEnv) -> No
     write_quorum_state(memory, METADATA, QuorumState(1, 41))
     log = open_log(memory)
     assert log.epoch == 42
-    log.close()
 
 
 # -- appending -------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_applied_whole_or_not_at_all(memory: MemoryEnv) -> None:
+def test_a_batch_is_applied_whole_or_not_at_all(memory: MemoryEnv, log: MetadataLog) -> None:
     """A record that contradicts the image makes its whole batch fail: image and file do not change."""
-    log = open_log(memory)
     size, end_offset = memory.file_size(FIRST_SEGMENT), log.end_offset
     records = topic(log, "foo")
     with pytest.raises(InconsistentMetadata, match="topic exists"):
@@ -128,12 +123,10 @@ def test_a_batch_is_applied_whole_or_not_at_all(memory: MemoryEnv) -> None:
     assert log.image.topics == {}
     assert (memory.file_size(FIRST_SEGMENT), log.end_offset) == (size, end_offset)
     assert log.append(records) == end_offset + len(records) - 1
-    log.close()
 
 
-def test_a_batch_that_the_disk_refuses_leaves_nothing(memory: MemoryEnv) -> None:
+def test_a_batch_that_the_disk_refuses_leaves_nothing(memory: MemoryEnv, log: MetadataLog) -> None:
     """With a full disk the caller gets an error, nothing is applied, and the next append works once there is room."""
-    log = open_log(memory)
     fault = memory.fail("append", "*.log", errno.ENOSPC, partial_bytes=40)
     with pytest.raises(OSError, match="No space"):
         log.append(topic(log, "foo"))
@@ -144,9 +137,8 @@ def test_a_batch_that_the_disk_refuses_leaves_nothing(memory: MemoryEnv) -> None
     assert list(load_metadata(memory, METADATA).image.topics) == ["foo"]
 
 
-def test_after_a_failed_fsync_nothing_more_is_taken(memory: MemoryEnv) -> None:
+def test_after_a_failed_fsync_nothing_more_is_taken(memory: MemoryEnv, log: MetadataLog) -> None:
     """The data lost by a failed fsync are unknown, so the log refuses further records."""
-    log = open_log(memory)
     log.append(topic(log, "foo"))
     memory.fail("sync", "*.log", errno.EIO, times=1)
     with pytest.raises(OSError, match="Input/output"):
@@ -155,7 +147,6 @@ def test_after_a_failed_fsync_nothing_more_is_taken(memory: MemoryEnv) -> None:
         log.append(topic(log, "bar"))
     with pytest.raises(StorageError, match="earlier failure"):
         log.sync()
-    log.close()
 
 
 @pytest.mark.parametrize(
@@ -166,17 +157,14 @@ def test_after_a_failed_fsync_nothing_more_is_taken(memory: MemoryEnv) -> None:
         ("quantum.version", 1, "no feature of that name"),
     ],
 )
-def test_a_feature_beyond_us_is_refused(memory: MemoryEnv, name: str, level: int, complaint: str) -> None:
+def test_a_feature_beyond_us_is_refused(log: MetadataLog, name: str, level: int, complaint: str) -> None:
     """A feature level that the next start could not read is refused."""
-    log = open_log(memory)
     with pytest.raises(InconsistentMetadata, match=complaint):
         log.append([FeatureLevelRecord(name=name, feature_level=level)])
-    log.close()
 
 
-def test_too_much_for_one_batch_is_refused(memory: MemoryEnv) -> None:
+def test_too_much_for_one_batch_is_refused(log: MetadataLog) -> None:
     """One change has at most 10,000 records and 8 MiB, as in Kafka, which could not read more."""
-    log = open_log(memory)
     with pytest.raises(KafkaError, match="at most 10000") as caught:
         log.append([NoOpRecord()] * (MAX_RECORDS_PER_BATCH + 1))
     assert caught.value.code == ErrorCode.POLICY_VIOLATION
@@ -185,12 +173,10 @@ def test_too_much_for_one_batch_is_refused(memory: MemoryEnv) -> None:
     assert (2, "foo") not in log.image.configs
     with pytest.raises(ValueError, match="at least one record"):
         log.append([])
-    log.close()
 
 
-def test_a_transaction_ends_in_its_batch(memory: MemoryEnv) -> None:
+def test_a_transaction_ends_in_its_batch(memory: MemoryEnv, log: MetadataLog) -> None:
     """Begin and End may enclose the records of one batch, but not extend beyond it."""
-    log = open_log(memory)
     log.append([BeginTransactionRecord(name="x"), *topic(log, "foo"), EndTransactionRecord()])
     assert list(log.image.topics) == ["foo"]
     for records in ([BeginTransactionRecord()], [EndTransactionRecord()], [BeginTransactionRecord()] * 2):
@@ -200,9 +186,8 @@ def test_a_transaction_ends_in_its_batch(memory: MemoryEnv) -> None:
     assert list(load_metadata(memory, METADATA).image.topics) == ["foo"]
 
 
-def test_sync_may_run_beside_appends(memory: MemoryEnv) -> None:
+def test_sync_may_run_beside_appends(memory: MemoryEnv, log: MetadataLog) -> None:
     """Threads that sync while the owner appends each return with their own records durable, sharing fsyncs."""
-    log = open_log(memory)
     failures: list[str] = []
 
     def sync_all() -> None:
@@ -227,9 +212,8 @@ def test_sync_may_run_beside_appends(memory: MemoryEnv) -> None:
     assert len(load_metadata(memory, METADATA).image.topics) == 200
 
 
-def test_closing(memory: MemoryEnv) -> None:
+def test_closing(memory: MemoryEnv, log: MetadataLog) -> None:
     """A clean close fences the registration; after it nothing works, and closing again is harmless."""
-    log = open_log(memory)
     log.close()
     log.close()
     assert load_metadata(memory, METADATA).image.brokers[1].fenced

@@ -8,6 +8,7 @@ from diamant.protocol.kraft.records import ProducerIdsRecord, RemoveTopicRecord
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
+from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.kraft.replay import load_metadata
 from diamant.storage.kraft.snapshot import SnapshotId, list_snapshots
 from tests.storage.kraft.metadata_directory import (
@@ -56,7 +57,6 @@ def test_when_a_snapshot_is_due(memory: MemoryEnv) -> None:
     assert log.snapshot_if_due()
     assert not log.snapshot_if_due()
     assert len(list_snapshots(memory, METADATA)) == 3
-    log.close()
 
 
 def test_the_log_is_trimmed_to_the_snapshots_kept(memory: MemoryEnv) -> None:
@@ -75,12 +75,10 @@ def test_the_log_is_trimmed_to_the_snapshots_kept(memory: MemoryEnv) -> None:
     reopened = open_log(memory)
     assert reopened.image.topics == image.topics
     assert len(reopened.image.topics) == 20
-    reopened.close()
 
 
-def test_a_damaged_snapshot_gives_way_to_the_one_before(memory: MemoryEnv) -> None:
+def test_a_damaged_snapshot_gives_way_to_the_one_before(memory: MemoryEnv, log: MetadataLog) -> None:
     """If the newest snapshot is damaged, the previous one and the log are used, with a warning to the operator."""
-    log = open_log(memory)
     for name in ("foo", "bar"):
         log.append(topic(log, name))
         log.write_snapshot(log.prepare_snapshot())
@@ -95,9 +93,8 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before(memory: MemoryEnv) -> No
     assert any("left aside" in message for message in loaded.messages)
 
 
-def test_a_log_that_ends_below_the_snapshot_is_begun_anew(memory: MemoryEnv) -> None:
+def test_a_log_that_ends_below_the_snapshot_is_begun_anew(memory: MemoryEnv, log: MetadataLog) -> None:
     """If the log ends below the snapshot, the snapshot is used, as in Kafka."""
-    log = open_log(memory)
     sound = memory.read_bytes(FIRST_SEGMENT)
     log.append(topic(log, "foo"))
     log.write_snapshot(log.prepare_snapshot())

@@ -170,4 +170,3 @@ def test_partitions_in_no_or_another_directory_are_ours(memory: MemoryEnv) -> No
         (1, 0, (log.directory_id,)),
         (1, 2, (log.directory_id,)),
     ]
-    log.close()

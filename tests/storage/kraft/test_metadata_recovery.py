@@ -72,9 +72,8 @@ def test_what_was_acknowledged_survives_a_crash_anywhere(seed: int | None) -> No
         assert "after" in load_metadata(env, METADATA).image.topics
 
 
-def test_after_a_crash_leader_epochs_grow(memory: MemoryEnv) -> None:
+def test_after_a_crash_leader_epochs_grow(memory: MemoryEnv, log: MetadataLog) -> None:
     """A start after a crash increments every partition's leader epoch; one after a clean stop does not."""
-    log = open_log(memory)
     log.append(topic(log, "foo", 2))
     log.close()
     log = open_log(memory)
@@ -83,12 +82,10 @@ def test_after_a_crash_leader_epochs_grow(memory: MemoryEnv) -> None:
     log = open_log(memory)
     assert [image.leader_epoch for image in log.image.topics["foo"].partitions.values()] == [1, 1]
     assert [image.leader for image in log.image.topics["foo"].partitions.values()] == [1, 1]
-    log.close()
 
 
-def test_a_torn_end_is_cut_off(memory: MemoryEnv) -> None:
+def test_a_torn_end_is_cut_off(memory: MemoryEnv, log: MetadataLog) -> None:
     """Any incomplete last batch is removed with a warning to the operator, and the rest is kept."""
-    log = open_log(memory)
     log.append(topic(log, "foo"))
     log.sync()
     sound = memory.read_bytes(FIRST_SEGMENT)
@@ -108,9 +105,8 @@ def test_a_torn_end_is_cut_off(memory: MemoryEnv) -> None:
 
 
 @pytest.mark.parametrize("damage", [bytes(500), b"\xff" * 100, bytes(30), None])
-def test_damage_at_the_end_is_cut_off(memory: MemoryEnv, damage: bytes | None) -> None:
+def test_damage_at_the_end_is_cut_off(memory: MemoryEnv, log: MetadataLog, damage: bytes | None) -> None:
     """Zeros or garbage that a crash left after the last batch, and a last batch with a bad checksum, are cut off."""
-    log = open_log(memory)
     log.append(topic(log, "foo"))
     log.append(topic(log, "bar"))
     log.close(clean=False)
@@ -118,12 +114,10 @@ def test_damage_at_the_end_is_cut_off(memory: MemoryEnv, damage: bytes | None) -
     write_log(memory, data[:-3] + b"?" + data[-2:] if damage is None else data + damage)
     reopened = open_log(memory)
     assert list(reopened.image.topics) == (["foo"] if damage is None else ["foo", "bar"])
-    reopened.close()
 
 
-def test_damage_in_the_middle_is_not_skipped(memory: MemoryEnv) -> None:
+def test_damage_in_the_middle_is_not_skipped(memory: MemoryEnv, log: MetadataLog) -> None:
     """A bad batch before sound ones is not a torn end: nothing is cut off, and the error names the position."""
-    log = open_log(memory)
     position = memory.file_size(FIRST_SEGMENT)
     log.append(topic(log, "foo"))
     log.append(topic(log, "bar"))
@@ -185,7 +179,6 @@ def test_an_aborted_first_start_is_made_good(memory: MemoryEnv) -> None:
     make_static_log(memory, leader_change(), batch([BeginTransactionRecord(name="Bootstrap records"), FEATURE_25], 1))
     log = open_log(memory)
     assert log.image.features == KAFKAS_FEATURES
-    log.close()
 
 
 def test_a_transaction_over_several_batches(memory: MemoryEnv) -> None:

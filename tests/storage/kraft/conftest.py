@@ -1,0 +1,15 @@
+"""Shared fixture of tests of the metadata log."""
+
+from __future__ import annotations
+
+import pytest
+
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.kraft.metadata_log import MetadataLog
+from tests.storage.kraft.metadata_directory import open_log
+
+
+@pytest.fixture
+def log(memory: MemoryEnv) -> MetadataLog:
+    """The metadata log of a new directory."""
+    return open_log(memory)
