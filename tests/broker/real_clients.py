@@ -79,7 +79,7 @@ class ConfluentKafka:
 
     def consume(
         self, servers: str, topic: str, *, group: str | None = None, count: int = 0, fetch_bytes: int = 1_000_000,
-        isolation: str = "read_committed",
+        isolation: str = "read_committed", protocol: str = "classic",
     ) -> list[Read]:  # fmt: skip
         """As `Client`."""
         from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -87,6 +87,7 @@ class ConfluentKafka:
         own = {"group.id": group or "none", "enable.auto.commit": group is not None, "auto.offset.reset": "earliest"}
         reading = {"enable.partition.eof": group is None, "check.crcs": True, "fetch.message.max.bytes": fetch_bytes}
         quick = {"fetch.error.backoff.ms": RETRY_MS, "fetch.wait.max.ms": 100, "isolation.level": isolation}
+        own["group.protocol"] = protocol
         consumer = Consumer({**_of_librdkafka(servers), **own, **reading, **quick})
         if group is None:
             consumer.assign([TopicPartition(topic, 0, 0)])
@@ -220,7 +221,7 @@ class AioKafka:
                 consumer.subscribe([topic])
             found: list[Read] = []
             while len(found) < count if group else await consumer.position(partition) < end:
-                for messages in (await consumer.getmany(timeout_ms=100)).values():
+                for messages in (await consumer.getmany(timeout_ms=100, max_records=1 if group else None)).values():
                     found += [Read(one.offset, one.key, one.value, list(one.headers)) for one in messages]
             return found
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from diamant.broker.broker import Broker
-from tests.broker.real_clients import CLIENTS, TIMEOUT_S, Client, ConfluentKafka, Message
+from tests.broker.real_clients import CLIENTS, TIMEOUT_S, AioKafka, Client, ConfluentKafka, Message
 from tests.waiting import wait_until
 
 MESSAGES = [
@@ -64,3 +64,14 @@ def test_acks(diamant_broker: Broker, diamant_topic: str, acks: str) -> None:
         producer.produce(diamant_topic, str(number))
     assert producer.flush(TIMEOUT_S) == 0
     asyncio.run(wait_until(lambda: diamant_broker.node.topics.log(diamant_topic, 0).log_end_offset == 100))
+
+
+def test_clients_of_one_group_go_on_where_the_others_were(diamant_broker: Broker, diamant_topic: str) -> None:
+    """Librdkafka by both protocols, and aiokafka after each: no record is read twice or lost."""
+    servers, sent = diamant_broker.bootstrap_servers, [b"%d" % number for number in range(8)]
+    ConfluentKafka().produce(servers, diamant_topic, [Message(None, value) for value in sent])
+    read = []
+    for protocol in ("classic", "consumer"):
+        read += ConfluentKafka().consume(servers, diamant_topic, group=diamant_topic, count=2, protocol=protocol)
+        read += AioKafka().consume(servers, diamant_topic, group=diamant_topic, count=2)
+    assert [one.value for one in read] == sent

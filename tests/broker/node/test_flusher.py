@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.clock import SystemClock
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
+from tests.broker.held_disk import held_disk
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import METADATA, WireClient
 from tests.storage.log.test_log import batch, make_log
@@ -89,39 +87,6 @@ async def test_nothing_is_acknowledged_that_was_not_synced(
         assert (await wire.produce("t", [b"unsure"])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert (await wire.produce("t", [b"safe"], partition=1)).error_code == ErrorCode.NONE
     assert broker.node.topics.log("t", 1).recovery_point == 1
-
-
-class HeldDisk:
-    """Holds the fsyncs of logs in their threads until they may continue or fail."""
-
-    def __init__(self, logs: list[Log], env: MemoryEnv) -> None:
-        self.begun = {log: threading.Event() for log in logs}
-        self._may_go_on = {log: threading.Event() for log in logs}
-        self._errors: dict[Log, OSError] = {}
-        for log in logs:
-            env.before("sync", f"{log.path}/*.log", partial(self._hold, log), times=None)
-
-    def _hold(self, log: Log) -> None:
-        self.begun[log].set()
-        self._may_go_on[log].wait(20)
-        if log in self._errors:
-            raise self._errors[log]
-
-    def go_on(self, log: Log, error: OSError | None = None) -> None:
-        if error is not None:
-            self._errors[log] = error
-        self._may_go_on[log].set()
-
-
-@contextmanager
-def held_disk(logs: list[Log], env: MemoryEnv) -> Iterator[HeldDisk]:
-    """A held disk that is released at the end of any test."""
-    disk = HeldDisk(logs, env)
-    try:
-        yield disk
-    finally:
-        for log in logs:
-            disk.go_on(log)
 
 
 @pytest.mark.parametrize("error", [None, ERRORS[0]], ids=["synced", "failed"])

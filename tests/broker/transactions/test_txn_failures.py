@@ -7,8 +7,8 @@ import dataclasses
 import errno
 import logging
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -20,6 +20,8 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.internal_topics.transaction_records import encode_key
 from diamant.storage.env.injected_faults import InjectedFault
 from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.log import Log
+from tests.broker.held_disk import held_disk
 from tests.broker.request_fields import list_offsets
 from tests.broker.transactions.conftest import running, started
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
@@ -268,36 +270,20 @@ async def test_answers_wait_for_the_disk() -> None:
         await txn.wait_for_coordinator()
         await wire.create("t")
         broker.node.producer_ids._next = broker.node.producer_ids._end
-        log = broker.node.topics.log("__transaction_state", 0)
-        async with held_sync(env, STATE_LOG) as begun:
-            answer = asyncio.create_task(txn.init())
-            await wait_until(begun.is_set)
-            assert not answer.done()
-        assert await answer == "NONE"
-        assert log.recovery_point == log.log_end_offset > 0
-        for path in (STATE_LOG, "/data/t-0/*.log"):
-            async with held_sync(env, path) as begun:
-                answer = asyncio.create_task(txn.produce("t", 0 if path == STATE_LOG else 1, version=12))
-                await wait_until(begun.is_set)
+        log, records = broker.node.topics.log("__transaction_state", 0), broker.node.topics.log("t", 0)
+
+        async def waits_for(synced: Log, request: Coroutine[Any, Any, str]) -> None:
+            with held_disk([synced], env) as disk:
+                answer = asyncio.create_task(request)
+                await wait_until(disk.begun[synced].is_set)
                 assert not answer.done()
             assert await answer == "NONE"
+
+        await waits_for(log, txn.init())
+        assert log.recovery_point == log.log_end_offset > 0
+        await waits_for(log, txn.produce("t", 0, version=12))
+        await waits_for(records, txn.produce("t", 1, version=12))
         assert log.recovery_point == log.log_end_offset
-
-
-@asynccontextmanager
-async def held_sync(env: MemoryEnv, path_glob: str) -> AsyncIterator[threading.Event]:
-    """Hold the next fsync of a file in its thread; the event signals that it has begun."""
-    begun, may_end = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        begun.set()
-        may_end.wait(20)
-
-    env.before("sync", path_glob, hold)
-    try:
-        yield begun
-    finally:
-        may_end.set()
 
 
 async def test_a_state_too_large_for_a_record() -> None:

@@ -3,80 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.groups.classic.events import (
-    GroupProtocol,
     JoinAnswer,
-    JoinRequest,
     Leaver,
-    SyncAnswer,
-    SyncRequest,
     TimerKind,
 )
 from diamant.broker.groups.classic.group import GroupState
-from diamant.broker.groups.membership.classic_service import ClassicGroups
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage import names
-from tests.broker.groups.classic.classic_cases import HEARTBEAT, JOIN, SYNC, wait_for_coordinator
+from tests.broker.groups.classic.classic_cases import JOIN, SYNC, wait_for_coordinator
+from tests.broker.groups.classic.direct import SESSION_MS, Direct, join_request
 from tests.broker.request_fields import join_group
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
-
-SESSION_MS = 10_000
-
-
-def join_request(member_id: str = "", *, version: int = 3, metadata: bytes = b"m", **more: Any) -> JoinRequest:
-    fields: dict[str, Any] = {
-        "group_instance_id": None,
-        "client_id": "c",
-        "client_host": "/h",
-        "session_timeout_ms": SESSION_MS,
-        "rebalance_timeout_ms": 60_000,
-        "protocol_type": "consumer",
-        "protocols": (GroupProtocol("range", metadata),),
-        "fresh_id": more.pop("fresh_id", ""),
-        **more,
-    }
-    return JoinRequest(member_id=member_id, version=version, **fields)
-
-
-class Direct:
-    """Requests without sockets. `answers`: by name, in the order of their arrival."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.joins: dict[str, JoinAnswer] = {}
-        self.syncs: dict[str, SyncAnswer] = {}
-
-    @property
-    def groups(self) -> ClassicGroups:
-        return self.broker.services.groups().classic
-
-    def join(self, group_id: str, name: str, request: JoinRequest) -> bytes | asyncio.Future[bytes]:
-        def encode(answer: JoinAnswer) -> bytes:
-            self.joins[name] = answer
-            return b"answered"
-
-        return self.groups.join(group_id, request, encode)
-
-    def sync(
-        self, group_id: str, member_id: str, generation: int, assignments: Sequence[tuple[str, bytes]] = ()
-    ) -> bytes | asyncio.Future[bytes]:
-        def encode(answer: SyncAnswer) -> bytes:
-            self.syncs[member_id] = answer
-            return b"answered"
-
-        request = SyncRequest(member_id, None, generation, None, None, tuple(assignments))
-        return self.groups.sync(group_id, request, encode)
 
 
 def config(data_dir: Path, **properties: str) -> BrokerConfig:
@@ -135,49 +80,6 @@ async def join_and_sync(wire: WireClient, group_id: str) -> str:
     )
     assert int(synced.error_code) == 0
     return str(joined.member_id)
-
-
-async def heartbeat(wire: WireClient, group_id: str, member_id: str, generation: int) -> ErrorCode:
-    fields = {"group_id": group_id, "generation_id": generation, "member_id": member_id}
-    return ErrorCode(int((await wire.call(HEARTBEAT, 3, fields)).error_code))
-
-
-def copy_of_a_running_broker(source: Path, target: Path) -> None:
-    """The directory as a crash leaves it; temporary files may disappear during the copy."""
-
-    def copy(path: str, to: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copy2(path, to)
-
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns(names.LOCK), copy_function=copy)
-
-
-@pytest.mark.parametrize("is_crash", [False, True], ids=["restart", "crash"])
-async def test_members_survive(tmp_path: Path, is_crash: bool) -> None:
-    """After a restart, or a crash right after the answer, members continue with their generation, assignment and a new
-    session.
-    """
-    first, second = tmp_path / "first", tmp_path / "second"
-    async with Broker(config(first)) as broker:
-        await wait_for_coordinator(broker.bootstrap_servers)
-        async with WireClient(broker.bootstrap_servers) as wire:
-            member_id = await join_and_sync(wire, "g")
-            if is_crash:
-                copy_of_a_running_broker(first, second)
-    async with Broker(config(second if is_crash else first)) as broker:
-        await broker.services.groups().loaded()
-        group = broker.services.groups().group("g")
-        assert group is not None
-        assert group.classic is not None
-        assert group.classic.state is GroupState.STABLE
-        remaining_ms = broker.services.groups().classic.timers.remaining_ms(("g", TimerKind.SESSION, member_id))
-        assert remaining_ms is not None
-        assert remaining_ms > SESSION_MS - 5000
-        async with WireClient(broker.bootstrap_servers) as wire:
-            assert await heartbeat(wire, "g", member_id, 1) is ErrorCode.NONE
-            assert await heartbeat(wire, "g", member_id, 0) is ErrorCode.ILLEGAL_GENERATION
-            fields = {"group_id": "g", "generation_id": 1, "member_id": member_id, "assignments": []}
-            assert (await wire.call(SYNC, 3, fields)).assignment == b"kept"
 
 
 async def test_a_maximum_lowered_by_a_restart(tmp_path: Path) -> None:

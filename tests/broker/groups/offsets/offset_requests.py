@@ -129,9 +129,16 @@ async def delete_offsets(
 
 
 async def join(
-    client: WireClient, group_id: str, *topics: str, protocol_type: str = "consumer", sync: bool = True
+    client: WireClient,
+    group_id: str,
+    *topics: str,
+    protocol_type: str = "consumer",
+    sync: bool = True,
+    assignment: bytes | None = None,
 ) -> Member:
-    """Become the only member of a classic group, subscribed to `topics`; with its (empty) assignment unless not `sync`."""
+    """Become the only member of a classic group, subscribed to `topics`; with its assignment, by default an empty one, unless
+    not `sync`.
+    """
     metadata = encode_subscription(Subscription(topics=topics))
     answer = await client.call(JOIN_GROUP, 3, join_group(group_id, metadata, protocol_type=protocol_type))
     assert answer.error_code == NONE, answer
@@ -141,7 +148,7 @@ async def join(
             "group_id": group_id,
             "generation_id": member.generation,
             "member_id": member.member_id,
-            "assignments": [{"member_id": member.member_id, "assignment": empty_assignment()}],
+            "assignments": [{"member_id": member.member_id, "assignment": assignment or empty_assignment()}],
         }
         answer = await client.call(SYNC_GROUP, 2, request)
         assert answer.error_code == NONE, answer

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+import errno
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.groups.classic.events import GroupProtocol, JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from diamant.broker.network.api import CloseConnection
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.log.log import Log
+from diamant.storage.env.memory import MemoryEnv
+from tests.broker.groups.classic.direct import Direct, join_request
 from tests.broker.groups.offsets.offset_requests import NONE, commit, find_coordinator, wait_until_loaded
+from tests.broker.held_disk import held_disk
 from tests.broker.request_fields import offset_commit
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import WireClient
@@ -36,145 +38,83 @@ async def test_a_commit_is_on_disk_when_it_is_answered(make_broker: Callable[...
         assert log.recovery_point == log.log_end_offset
 
 
-async def test_a_commit_that_cannot_be_synced_is_not_answered(make_broker: Callable[..., Broker]) -> None:
+async def test_a_commit_that_cannot_be_synced_is_not_answered(
+    make_broker: Callable[..., Broker], groups_env: MemoryEnv
+) -> None:
     """If the sync fails the connection is closed: the client must not take its offsets as safe."""
     async with make_broker(log_flush_interval_messages=1) as broker, WireClient(broker.bootstrap_servers) as client:
         await client.create("t", 1)
         await find_coordinator(client)
-        log = broker.services.groups().log.log_of("g")
-        broker.node.flusher.flushed = lambda logs: _failing(log)  # type: ignore[method-assign,misc]
+        groups_env.fail("sync", "/data/__consumer_offsets-*/*.log", errno.EIO)
         client.send(8, 8, offset_commit("g", ("t", [(0, 1, "")])))
         assert await client.is_closed()
 
 
-async def _failing(log: object) -> None:
-    log.write_failure = OSError("no space")  # type: ignore[attr-defined]
+async def joined(broker: Broker, names: Sequence[str]) -> Direct:
+    """Let members join the first generation of group "g"; the first one leads."""
+    direct = Direct(broker)
+    await asyncio.gather(*(direct.join("g", name, join_request(fresh_id=name)) for name in names))  # type: ignore[arg-type]
+    await broker.node.flusher.settled()
+    return direct
 
 
-class HeldFlush:
-    """Holds the flusher's sync of a log until `go_on`, or makes it fail."""
-
-    def __init__(self, broker: Broker, log: Log) -> None:
-        self._may_go_on = asyncio.Event()
-        self._error: OSError | None = None
-        flush = broker.node.flusher._flush
-
-        async def held(due: Log) -> None:
-            if due is log:
-                await self._may_go_on.wait()
-                if self._error is not None:
-                    log.fail(self._error)
-                    return
-            await flush(due)
-
-        broker.node.flusher._flush = held  # type: ignore[method-assign,assignment]
-
-    def go_on(self, error: OSError | None = None) -> None:
-        """Let the sync proceed, or fail."""
-        self._error = error
-        self._may_go_on.set()
+SYNCED = {"log_flush_interval_messages": 1, "group_initial_rebalance_delay_ms": 50}
 
 
-class Members:
-    """A classic group whose members have joined; collects their answers."""
-
-    def __init__(self, broker: Broker, names: Iterable[str]) -> None:
-        self._groups = broker.services.groups().classic
-        self._names = list(names)
-        self.assigned: dict[str, bytes] = {}
-
-    async def join(self) -> None:
-        """Let all join the first generation."""
-        answers = [self._join(name) for name in self._names]
-        for answer in answers:
-            if not isinstance(answer, bytes):
-                await answer
-
-    def _join(self, name: str) -> bytes | asyncio.Future[bytes]:
-        protocols = (GroupProtocol("range", b""),)
-        request = JoinRequest("", None, "c", "/h", 10_000, 10_000, "consumer", protocols, 3, name)
-        return self._groups.join("g", request, lambda answer: _checked(answer))
-
-    def sync(self, name: str, generation: int = 1) -> bytes | asyncio.Future[bytes]:
-        """Sync a member; the first one, the leader, assigns each its name."""
-        is_leader = name == self._names[0]
-        assignments = tuple((name, name.encode()) for name in self._names) if is_leader else ()
-
-        def encode(answer: SyncAnswer) -> bytes:
-            assert answer.error is ErrorCode.NONE
-            self.assigned[name] = answer.assignment
-            return b"answered"
-
-        return self._groups.sync("g", SyncRequest(name, None, generation, None, None, assignments), encode)
-
-
-def _checked(answer: JoinAnswer) -> bytes:
-    assert answer.error is ErrorCode.NONE
-    return b"answered"
-
-
-async def test_assignments_wait_for_the_disk(make_broker: Callable[..., Broker]) -> None:
+async def test_assignments_wait_for_the_disk(make_broker: Callable[..., Broker], groups_env: MemoryEnv) -> None:
     """Neither the leader, nor a parked follower, nor one that syncs during the flush gets its assignment before the leader's
     record is on disk; a later one gets it at once.
     """
-    properties = {"log_flush_interval_messages": 1, "group_initial_rebalance_delay_ms": 50}
-    async with make_broker(**properties) as broker, WireClient(broker.bootstrap_servers) as client:
+    names = ("leader", "waits", "comes", "late")
+    async with make_broker(**SYNCED) as broker, WireClient(broker.bootstrap_servers) as client:
         await find_coordinator(client)
-        members = Members(broker, ("leader", "waits", "comes", "late"))
-        await members.join()
-        await broker.node.flusher.settled()
+        direct = await joined(broker, names)
         log = broker.services.groups().log.log_of("g")
-        held = HeldFlush(broker, log)
-        waiting = [members.sync("waits"), members.sync("leader")]
-        await wait_until(lambda: log not in broker.node.flusher._due)  # it is under way
-        waiting.append(members.sync("comes"))
-        assert log.recovery_point < log.log_end_offset
-        assert members.assigned == {}
-        held.go_on()
+        with held_disk([log], groups_env) as disk:
+            waiting = [direct.sync("g", "waits", 1)]
+            waiting.append(direct.sync("g", "leader", 1, [(name, name.encode()) for name in names]))
+            await wait_until(disk.begun[log].is_set)
+            waiting.append(direct.sync("g", "comes", 1))
+            assert log.recovery_point < log.log_end_offset
+            assert direct.syncs == {}
         for answer in waiting:
             assert not isinstance(answer, bytes)
             assert await answer == b"answered"
         assert log.recovery_point == log.log_end_offset
-        assert members.sync("late") == b"answered"
-        assert members.assigned == {name: name.encode() for name in ("leader", "waits", "comes", "late")}
+        assert direct.sync("g", "late", 1) == b"answered"
+        assert {name: answer.assignment for name, answer in direct.syncs.items()} == {
+            name: name.encode() for name in names
+        }
 
 
-async def test_assignments_that_cannot_be_synced(make_broker: Callable[..., Broker]) -> None:
+async def test_assignments_that_cannot_be_synced(make_broker: Callable[..., Broker], groups_env: MemoryEnv) -> None:
     """The connections of all waiting members are closed."""
-    properties = {"log_flush_interval_messages": 1, "group_initial_rebalance_delay_ms": 50}
-    async with make_broker(**properties) as broker, WireClient(broker.bootstrap_servers) as client:
+    async with make_broker(**SYNCED) as broker, WireClient(broker.bootstrap_servers) as client:
         await find_coordinator(client)
-        members = Members(broker, ("leader", "waits"))
-        await members.join()
-        await broker.node.flusher.settled()
-        held = HeldFlush(broker, broker.services.groups().log.log_of("g"))
-        waiting = [members.sync("waits"), members.sync("leader")]
-        held.go_on(OSError("no space"))
-        for answer in waiting:
+        direct = await joined(broker, ("leader", "waits"))
+        groups_env.fail("sync", "/data/__consumer_offsets-*/*.log", errno.EIO)
+        for answer in (direct.sync("g", "waits", 1), direct.sync("g", "leader", 1)):
             assert not isinstance(answer, bytes)
             with pytest.raises(CloseConnection, match="could not be synced"):
                 await answer
-        assert members.assigned == {}
+        assert direct.syncs == {}
 
 
-async def test_without_flush_messages_nobody_waits(make_broker: Callable[..., Broker]) -> None:
+async def test_without_flush_messages_nobody_waits(make_broker: Callable[..., Broker], groups_env: MemoryEnv) -> None:
     """By default, as in Kafka, the page cache suffices; an unrelated flush delays no answer."""
     async with (
         make_broker(group_initial_rebalance_delay_ms=50) as broker,
         WireClient(broker.bootstrap_servers) as client,
     ):
         await find_coordinator(client)
-        members = Members(broker, ("leader", "waits"))
-        await members.join()
+        direct = await joined(broker, ("leader", "waits"))
         log = broker.services.groups().log.log_of("g")
-        held = HeldFlush(broker, log)
-        broker.node.flusher.request(log)
-        waits = members.sync("waits")
-        leader = members.sync("leader")
-        assert not isinstance(waits, bytes)
-        assert not isinstance(leader, bytes)
-        assert await waits == await leader == b"answered"
-        held.go_on()
+        with held_disk([log], groups_env):
+            broker.node.flusher.request(log)
+            waits, leader = direct.sync("g", "waits", 1), direct.sync("g", "leader", 1)
+            assert not isinstance(waits, bytes)
+            assert not isinstance(leader, bytes)
+            assert await waits == await leader == b"answered"
 
 
 def data_batches(data: bytes) -> Iterator[BatchHeader]:
