@@ -16,7 +16,6 @@ from diamant.broker.broker import Broker
 from diamant.broker.coordinators.internal_topic import KeyValue, partition_of
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.transactions import partition_scan
-from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.internal_topics.transaction_records import encode_key
 from diamant.storage.env.injected_faults import InjectedFault
 from diamant.storage.env.memory import MemoryEnv
@@ -319,22 +318,6 @@ async def test_list_transactions() -> None:
         for pattern in ("(", "a" * 5000):
             with pytest.raises(AssertionError, match="INVALID_REGULAR_EXPRESSION"):
                 await txn.list(pattern=pattern)
-
-
-async def test_a_partition_of_the_state_that_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
-    """Its ids get NOT_COORDINATOR; those of all other partitions are served, and can be listed."""
-    env = MemoryEnv()
-    names = {partition_of(name, 3): name for name in map("id{}".format, range(99))}
-    async with running(env, transaction_state_log_num_partitions=3) as (_, wire):
-        for name in names.values():
-            await started(wire, transactional_id=name)
-    fail_loading(env, CorruptBatch(124, "magic is 9"))
-    async with running(env) as (broker, wire):
-        await wait_until(lambda: not broker.services.transactions().store.is_loading)
-        codes = [(await TxnProducer(wire, names[partition]).describe()).code for partition in range(3)]
-        assert codes == ["NOT_COORDINATOR", "NONE", "NONE"]
-        assert sorted(await TxnProducer(wire, names[1]).list()) == sorted((names[1], names[2]))
-    assert "__transaction_state-0 could not be loaded, its transactions are not served: magic is 9" in caplog.text
 
 
 def fail_loading(env: MemoryEnv, error: Exception) -> InjectedFault:

@@ -37,7 +37,6 @@ from tests.broker.groups.offsets.offset_requests import (
 )
 from tests.broker.request_fields import join_group
 from tests.broker.wire import DELETE_TOPICS, WireClient
-from tests.waiting import wait_until
 
 NONE = ErrorCode.NONE
 
@@ -163,14 +162,6 @@ async def test_a_deletion_that_does_not_happen() -> None:
         assert ErrorCode(answer.responses[0].error_code) is ErrorCode.KAFKA_STORAGE_ERROR
         assert "t" in broker.node.topics.by_name
         assert await fetch(client, "g") == {("t", 0): 1, ("t", 1): 2, ("u", 0): 3}
-
-
-async def test_a_topic_deleted_without_a_request() -> None:
-    """The topics themselves notify the groups, whatever deletes a topic."""
-    async with running(MemoryEnv()) as (broker, client):
-        await delete_topics(broker.node.topics, ["t"])
-        await wait_until(lambda: "t" not in broker.services.groups().groups["g"].offsets.committed)
-        assert await fetch(client, "g") == {("u", 0): 3}
 
 
 async def test_a_broker_killed_before_groups_were_told(monkeypatch: pytest.MonkeyPatch) -> None:
