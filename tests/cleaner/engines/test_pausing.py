@@ -43,17 +43,29 @@ async def cleaned(logs: SeveralLogs, stubborn: StubbornRunner) -> tuple[Log, Cle
     return log, service
 
 
-async def test_a_pause_that_nobody_waits_for_any_more_is_taken_back(
-    logs: SeveralLogs, stubborn: StubbornRunner
+@pytest.mark.parametrize("is_granted", [False, True])
+async def test_a_pause_that_is_not_waited_for_any_more_is_taken_back(
+    logs: SeveralLogs, stubborn: StubbornRunner, is_granted: bool
 ) -> None:
-    """If the caller is cancelled during a round, the partition is cleaned as before once the round has ended."""
+    """If the caller is cancelled during a round, or as the pause is granted at its end, the partition is cleaned as before."""
     log, service = await cleaned(logs, stubborn)
     pausing = asyncio.ensure_future(service.abort_and_pause(TP))
     await asyncio.sleep(0)
-    pausing.cancel()
+    told = service.states.on_paused
+    assert told is not None
+
+    def tell_and_cancel(partition: tuple[str, int]) -> None:
+        told(partition)
+        pausing.cancel()
+
+    if is_granted:
+        service.states.on_paused = tell_and_cancel
+        stubborn.go_on.set()
+    else:
+        pausing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await pausing
-    assert service.states.state(TP) == "aborted"
+    assert is_granted or service.states.state(TP) == "aborted"
     stubborn.go_on.set()
     await service.settled()
     assert service.states.state(TP) == "none"
@@ -71,27 +83,4 @@ async def test_others_who_wait_for_the_same_pause_get_it(logs: SeveralLogs, stub
     assert (first.cancelled(), service.states.state(TP)) == (True, "paused(1)")
     service.resume(TP)
     await service.settled()
-    assert logs.is_clean(log)
-
-
-async def test_a_pause_that_is_cancelled_as_it_is_granted_is_taken_back(
-    logs: SeveralLogs, stubborn: StubbornRunner
-) -> None:
-    """The round has already ended when the caller is cancelled before it receives the pause."""
-    log, service = await cleaned(logs, stubborn)
-    pausing = asyncio.ensure_future(service.abort_and_pause(TP))
-    await asyncio.sleep(0)
-    told = service.states.on_paused
-    assert told is not None
-
-    def tell_and_cancel(partition: tuple[str, int]) -> None:
-        told(partition)
-        pausing.cancel()
-
-    service.states.on_paused = tell_and_cancel
-    stubborn.go_on.set()
-    with pytest.raises(asyncio.CancelledError):
-        await pausing
-    await service.settled()
-    assert service.states.state(TP) == "none"
     assert logs.is_clean(log)

@@ -73,23 +73,6 @@ def test_a_topic_that_is_not_compacted_is_not_due() -> None:
     assert not clean(closed_log("ab", "ac", cleanup_policy=frozenset({"delete"}))).is_cleaned
 
 
-def test_a_checkpoint_outside_of_the_log_is_put_right() -> None:
-    """A checkpoint outside the log is corrected, even if the log is not cleaned."""
-    log = closed_log("ab", "ac", min_cleanable_dirty_ratio=1.0)
-    write_offset_checkpoint(log.env, CLEANER, {KEY: 99})
-    report = clean(log)
-    assert (report.checkpoint, report.range.is_checkpoint_reset, report.is_cleaned) == (99, True, False)
-    assert read_offset_checkpoint(log.env, CLEANER) == {KEY: 0}
-
-
-def test_the_first_dirty_offset_may_be_given() -> None:
-    """A given first dirty offset replaces the checkpoint."""
-    log = closed_log("ab", "ab")
-    write_offset_checkpoint(log.env, CLEANER, {KEY: 4})
-    assert clean(log, first_dirty_offset=3, is_forced=True).range.first_dirty_offset == 3
-    assert log.keys() == ["a", "a", "b"]
-
-
 def test_a_forgotten_producer_protects_nothing() -> None:
     """The clock decides which producers of the snapshot have expired."""
     kept = {}

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.cleaner.service.metrics import CleanerStatus, recopy_percent
-
-
-def test_before_the_first_scan_everything_is_zero() -> None:
-    """The default status equals Kafka's gauges before the first scan."""
-    status = CleanerStatus()
-    assert status.partitions == ()
-    assert status.in_progress == ()
-    assert status.finished == ()
-    lists = ("partitions", "in_progress", "finished")
-    gauges = {name: getattr(status, name) for name in CleanerStatus.__slots__ if name not in lists}
-    assert set(gauges.values()) == {0}
+from diamant.cleaner.service.metrics import recopy_percent
 
 
 @pytest.mark.parametrize(

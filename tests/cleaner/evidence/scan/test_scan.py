@@ -155,28 +155,25 @@ def test_a_value_is_found_in_the_old_formats(tmp_path: Path, magic: int, codec: 
     assert state(scan(tmp_path)) == VALUES_PRESENT
 
 
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_nothing_is_found_where_nothing_is(tmp_path: Path, is_compiled: bool) -> None:
+def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
     """A tombstone of another key, or a longer key that contains the key, is no finding."""
     batch = build_batch([record(b"customer-43", None), record(b"customer-421", b"y" * 50, 1), record(None, b"", 2)])
     put(tmp_path, LOG, batch)
-    report = scan(tmp_path, is_compiled=is_compiled)
+    report = scan(tmp_path)
     assert (state(report), whats(report)) == (KEY_GONE, [])
     assert (report.counts.batches, report.counts.records) == (1, 3)
 
 
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_a_tombstone_names_the_key_still(tmp_path: Path, is_compiled: bool) -> None:
+def test_a_tombstone_names_the_key_still(tmp_path: Path) -> None:
     """The finding of a tombstone has the horizon of its batch."""
     put(tmp_path, LOG, build_batch([record(b"customer-42", None, 3)], delete_horizon_ms=777))
-    report = scan(tmp_path, is_compiled=is_compiled)
+    report = scan(tmp_path)
     assert whats(report) == [TOMBSTONE]
     assert report.tombstones(TOPIC, END)[0].horizon_ms == 777
     assert state(report) == VALUES_GONE
 
 
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_the_same_bytes_under_another_key_are_named(tmp_path: Path, is_compiled: bool) -> None:
+def test_the_same_bytes_under_another_key_are_named(tmp_path: Path) -> None:
     """The same bytes as a value, within one, or in a header are listed; the key's own values still count as gone."""
     put(
         tmp_path,
@@ -191,7 +188,7 @@ def test_the_same_bytes_under_another_key_are_named(tmp_path: Path, is_compiled:
         ),
     )
     put(tmp_path, LOG, build_batch([record(b"customer-7", PERSON)]))
-    report = scan(tmp_path, is_compiled=is_compiled)
+    report = scan(tmp_path)
     assert whats(report) == sorted([SAME_BYTES] * 3 + [SAME_KEY])
     assert {one.field for one in report.findings if one.what == SAME_BYTES} == {"value", "header"}
     assert state(report) == KEY_GONE
@@ -328,33 +325,31 @@ def test_a_write_behind_the_claim_is_named(tmp_path: Path) -> None:
     assert state(report, end=7) == VALUES_PRESENT
 
 
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_a_value_in_a_header_of_the_keys_own_tombstone_is_one(tmp_path: Path, is_compiled: bool) -> None:
+def test_a_value_in_a_header_of_the_keys_own_tombstone_is_one(tmp_path: Path) -> None:
     """A value in a header of the key's tombstone counts as present, and so may any other header of it."""
     said = [Header("reason", b"asked for"), Header("last", PERSON)]
     put(tmp_path, LOG, build_batch([record(b"customer-42", None, 0, *said)], codec=4))
-    report = scan(tmp_path, is_compiled=is_compiled)
+    report = scan(tmp_path)
     assert state(report) == VALUES_PRESENT
     assert [(one.what, one.field) for one in report.findings] == [(TOMBSTONE, "key"), (VALUE, "header")]
     assert report.elsewhere == []
     put(tmp_path, LOG, build_batch([record(b"customer-42", None, 0, said[0])]))
-    assert state(scan(tmp_path, is_compiled=is_compiled)) == VALUES_PRESENT
+    assert state(scan(tmp_path)) == VALUES_PRESENT
     put(tmp_path, LOG, build_batch([record(b"customer-42", None)]))
-    assert state(scan(tmp_path, is_compiled=is_compiled)) == VALUES_GONE
+    assert state(scan(tmp_path)) == VALUES_GONE
     put(tmp_path, "copies/00000000000000000000.log", build_batch([record(b"customer-42", None, 0, *said)]))
-    report = scan(tmp_path, is_compiled=is_compiled)
+    report = scan(tmp_path)
     assert (state(report), [one.what for one in report.in_the_way]) == (INCONCLUSIVE, [SAME_KEY, SAME_BYTES])
 
 
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_what_a_record_of_the_key_says_more_is_under_no_other_key(tmp_path: Path, is_compiled: bool) -> None:
+def test_what_a_record_of_the_key_says_more_is_under_no_other_key(tmp_path: Path) -> None:
     """A value that is part of the key, or in a header beside another value, is reported with its own record."""
     looked_for = subject(b"person:Anna Schmidt, Bern", b"Anna Schmidt, Bern", PERSON)
     put(tmp_path, LOG, build_batch([record(b"person:Anna Schmidt, Bern", None)]))
-    report = scan(tmp_path, looked_for, is_compiled=is_compiled)
+    report = scan(tmp_path, looked_for)
     assert (state(report, looked_for), whats(report)) == (VALUES_GONE, [TOMBSTONE])
     put(tmp_path, LOG, build_batch([record(b"person:Anna Schmidt, Bern", b"new", 0, Header("old", PERSON))]))
-    assert whats(scan(tmp_path, looked_for, is_compiled=is_compiled)) == [VALUE]
+    assert whats(scan(tmp_path, looked_for)) == [VALUE]
 
 
 def test_a_directory_that_was_set_aside_counts_whole(tmp_path: Path) -> None:
@@ -408,15 +403,14 @@ def test_thousands_of_writes_behind_the_claim_are_no_obstacle(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_a_stray_copy_does_not_hide_behind_the_same_key_in_other_topics(tmp_path: Path, is_compiled: bool) -> None:
+def test_a_stray_copy_does_not_hide_behind_the_same_key_in_other_topics(tmp_path: Path) -> None:
     """A stray copy is found however many records of the key there are in other topics."""
     count = MAX_LISTED + 100
     put(tmp_path, LOG, build_batch([record(b"customer-42", None)]))
     others = [record(b"customer-42", b"v" * 30, offset) for offset in range(count)]
     put(tmp_path, "events-0/00000000000000000000.log", build_batch(others))
     put(tmp_path, "backup/00000000000000000000.log", build_batch([record(b"customer-42", b"short", 3)]))
-    report = scan(tmp_path, is_compiled=is_compiled)
+    report = scan(tmp_path)
     assert state(report) == INCONCLUSIVE
     assert [(one.file, one.offset) for one in report.in_the_way] == [("backup/00000000000000000000.log", 3)]
     assert report.reasons(TOPIC, END)[0]["file"] == "backup/00000000000000000000.log"
@@ -557,18 +551,17 @@ def test_a_record_beyond_its_batch_is_damage(tmp_path: Path, offset: int, codec:
     assert (state(report, end=3), len(report.unreadable)) == (INCONCLUSIVE, 1)
 
 
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_gaps_and_what_was_appended_meanwhile_are_no_damage(tmp_path: Path, is_compiled: bool) -> None:
+def test_gaps_and_what_was_appended_meanwhile_are_no_damage(tmp_path: Path) -> None:
     """Gaps, as in compacted logs, and any data above the recorded end are no damage."""
     batches = [build_batch([record(b"a", b"b", offset)]) for offset in (3, 40, 41, 90)]
     old = build_batch([record(b"a", b"b", 90)])
     put(tmp_path, "users-0/00000000000000000000.log", make_message(1, 1, b"a", b"b"), *batches[:3])
     active = put(tmp_path, "users-0/00000000000000000080.log", old, build_batch([record(b"a", b"b", 91)]))
     ends = {TOPIC: LogEnd(91, 80, len(old), {80: active.stat().st_size}.get)}
-    report = scan(tmp_path, ends=ends, is_compiled=is_compiled)
+    report = scan(tmp_path, ends=ends)
     assert (report.unreadable, state(report, end=91)) == ([], KEY_GONE)
     active.rename(active.with_name("00000000000000000080.log.deleted"))
-    assert state(scan(tmp_path, is_compiled=is_compiled)) == KEY_GONE
+    assert state(scan(tmp_path)) == KEY_GONE
 
 
 def test_bytes_of_the_key_do_not_hide_those_of_a_value(tmp_path: Path) -> None:
@@ -629,14 +622,13 @@ def test_a_copy_within_the_partition_is_read_to_its_end(tmp_path: Path) -> None:
     assert state(scan(tmp_path, ends={TOPIC: LogEnd(2, 0, len(first))}), end=2) == INCONCLUSIVE
 
 
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_a_record_of_the_key_among_control_records_is_one(tmp_path: Path, is_compiled: bool) -> None:
+def test_a_record_of_the_key_among_control_records_is_one(tmp_path: Path) -> None:
     """A record of the key in a control batch is found, though consumers skip it; a marker is not, even with the key's bytes."""
     batch = build_batch([record(b"customer-42", b"short")], is_control=True, is_transactional=True, producer_id=1)
     put(tmp_path, LOG, batch)
-    assert state(scan(tmp_path, is_compiled=is_compiled)) == VALUES_PRESENT
+    assert state(scan(tmp_path)) == VALUES_PRESENT
     put(tmp_path, LOG, build_batch([record(b"\0\0\0\1", b"......")], is_control=True, producer_id=1))
-    assert state(scan(tmp_path, subject(b"\0\0\0\1"), is_compiled=is_compiled), subject(b"\0\0\0\1")) == KEY_GONE
+    assert state(scan(tmp_path, subject(b"\0\0\0\1")), subject(b"\0\0\0\1")) == KEY_GONE
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -654,8 +646,7 @@ def test_nothing_hides_behind_the_records_of_a_batch(tmp_path: Path, codec: int,
         assert state(scan(tmp_path, is_compiled=is_compiled)) in (INCONCLUSIVE, VALUES_PRESENT)
 
 
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_what_groups_and_producers_leave_is_looked_through(tmp_path: Path, is_compiled: bool) -> None:
+def test_what_groups_and_producers_leave_is_looked_through(tmp_path: Path) -> None:
     """A value in the metadata of a committed offset is listed; one in a producer snapshot of the topic prevents claims."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     commit = (
@@ -663,14 +654,14 @@ def test_what_groups_and_producers_leave_is_looked_through(tmp_path: Path, is_co
     )
     group = build_batch([record(b"\0\1\0\5group", commit)], codec=2)
     put(tmp_path, "__consumer_offsets-3/00000000000000000000.log", group)
-    report = scan(tmp_path, is_compiled=is_compiled)
+    report = scan(tmp_path)
     assert [(one.what, one.topic, one.field) for one in report.elsewhere] == [
         (SAME_BYTES, "__consumer_offsets", "value")
     ]
     assert state(report) == KEY_GONE
     put(tmp_path, "users-0/00000000000000000001.snapshot", b"\0" * 6 + PERSON)
-    assert state(scan(tmp_path, is_compiled=is_compiled)) == INCONCLUSIVE
+    assert state(scan(tmp_path)) == INCONCLUSIVE
     put(tmp_path, "users-0/00000000000000000001.snapshot", b"")
     put(tmp_path, "others-0/00000000000000000001.snapshot", b"\0" * 6 + PERSON)
-    report = scan(tmp_path, is_compiled=is_compiled)
+    report = scan(tmp_path)
     assert (state(report), {one.what for one in report.elsewhere}) == (KEY_GONE, {SAME_BYTES, RAW})
