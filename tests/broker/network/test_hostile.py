@@ -196,21 +196,6 @@ async def test_garbage_after_a_valid_header(target: Target) -> None:
         await send_all_and_leave(target.address, attacks)
 
 
-async def test_huge_frames_announced_cost_little(target: Target) -> None:
-    """A frame of the greatest size of which nothing comes, or a little, takes memory for what came, not for what was said:
-    256 KiB at most each.
-    """
-    async with attack(target):
-        clients = [WireClient(target.address) for _ in range(16)]
-        for number, client in enumerate(clients):
-            await client.__aenter__()
-            client.writer.write(struct.pack(">i", MAX_FRAME_BYTES) + b"\x00\x00\x00\x09" + bytes(1000 * number))
-        await use(target.address)
-        target.check_memory()
-        for client in clients:
-            await client.__aexit__(None, None, None)
-
-
 CROWD = """
 import resource, socket, sys
 host, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

@@ -80,20 +80,6 @@ async def test_it_is_cancelled_with_its_connection() -> None:
             assert handler.cancelled == 1
 
 
-async def test_a_stop_waits_for_it() -> None:
-    """The connection closes after the response."""
-    handler = Handler()
-    async with serving(handler) as (server, address), WireClient(address) as client:
-        client.writer.write(client.frame(KEY, VERSION, b"later"))
-        await wait_until(lambda: handler.pending != [])
-        closing = asyncio.create_task(server.close(60))
-        await asyncio.sleep(0)
-        handler.pending[0].give(b"done")
-        assert await client.receive_frame() == (1, b"done")
-        assert await client.is_closed()
-        await closing
-
-
 @pytest.mark.parametrize("error", [None, ValueError("bad")])
 async def test_it_can_be_awaited(error: ValueError | None) -> None:
     """The coroutine gets the body or the error. Cancelling it cancels the response."""

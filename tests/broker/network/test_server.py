@@ -8,10 +8,9 @@ import socket
 
 import pytest
 
-from diamant.broker.network.api import ConnectionInfo, frame_header
+from diamant.broker.network.api import frame_header
 from diamant.broker.network.server import Server
 from diamant.broker.network.server_limits import ServerLimits
-from diamant.protocol.wire.connection import Request
 from tests.broker.network.serving import KEY, VERSION, echo, serving
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
@@ -41,20 +40,6 @@ async def test_stop_answers_what_is_under_way() -> None:
         await closing
         with pytest.raises(ConnectionError):
             await WireClient(address).__aenter__()
-
-
-async def test_the_default_advertised_address_is_where_the_client_arrived() -> None:
-    """Without advertised.listeners, handlers see the connection's local address."""
-    infos: list[ConnectionInfo] = []
-
-    def dispatch(info: ConnectionInfo, _: Request) -> bytes:
-        infos.append(info)
-        return b""
-
-    async with serving(dispatch) as (_, address), WireClient(address) as client:
-        client.writer.write(client.frame(KEY, VERSION, b"", client_id=None))
-        await client.receive_frame()
-    assert f"{infos[0].advertised_host}:{infos[0].advertised_port}" == address
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])

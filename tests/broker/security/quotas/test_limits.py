@@ -64,13 +64,17 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "rates_4.3.1.json"
 
 
 @pytest.mark.parametrize("case", json.loads(GOLDEN.read_text()))
-def test_rate_and_window_are_those_of_kafka(case: dict[str, float]) -> None:
-    """After every record, the rate and its time span equal those of Kafka's class, after pauses of any length."""
-    rate = Rate(RateWindows(int(case["samples"]), int(case["window_ms"])))
-    for now_ms, value, expected_rate, expected_window_ms, _ in case["steps"]:  # type: ignore[attr-defined]
+def test_rates_and_tokens_are_those_of_kafka(case: dict[str, Any]) -> None:
+    """After every record, the rate, its time span and the tokens left equal those of Kafka's classes, after pauses of any length
+    and deep in debt.
+    """
+    windows = RateWindows(case["samples"], case["window_ms"])
+    rate, bucket = Rate(windows), TokenBucket(windows)
+    for now_ms, value, expected_rate, expected_window_ms, tokens in case["steps"]:
         rate.record(value, now_ms)
         assert rate.per_second(now_ms) == pytest.approx(expected_rate)
         assert rate.elapsed_ms(now_ms) == expected_window_ms
+        assert bucket.take(value, case["limit"], now_ms) == pytest.approx(tokens)
 
 
 def test_a_short_time_counts_as_all_windows_but_one() -> None:
@@ -87,14 +91,6 @@ def test_what_is_taken_back_was_never_there() -> None:
     rate.record(900, 10.0)
     rate.record(-900, 10.0)
     assert rate.per_second(10.0) == pytest.approx(100 / 10.01)
-
-
-@pytest.mark.parametrize("case", json.loads(GOLDEN.read_text()))
-def test_tokens_are_those_of_kafka(case: dict[str, Any]) -> None:
-    """After every charge, the remaining tokens equal those of Kafka's class, even after long pauses and deep in debt."""
-    bucket = TokenBucket(RateWindows(case["samples"], case["window_ms"]))
-    for now_ms, value, _, _, tokens in case["steps"]:
-        assert bucket.take(value, case["limit"], now_ms) == pytest.approx(tokens)
 
 
 def charged(time: Time) -> MutationQuota:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import random
 
 import pytest
 
@@ -153,33 +152,6 @@ def test_an_unknown_user_gets_the_same_salt_each_time_and_never_comes_in() -> No
     signature = hmac.digest(stored_key, signed, "sha256")
     with pytest.raises(AuthenticationFailed, match="wrong user or password, user 'zoe'"):
         exchange.respond(b"c=biws,r=abcserver,p=" + base64.b64encode(signature))
-
-
-def test_random_messages_never_let_in() -> None:
-    """Parts of valid messages in any order raise only AuthenticationFailed."""
-    generator = random.Random(7)
-    parts = [
-        b"n,,",
-        b"n=carol",
-        b",r=abc",
-        b",r=abcserver",
-        b"c=biws",
-        b",p=",
-        b"AAAA",
-        b"=2C",
-        b"m=",
-        b"\x00",
-        b"\xff",
-        b",",
-    ]
-    for _ in range(2000):
-        exchange = exchange_of()
-        for _ in range(8):
-            try:
-                exchange.respond(b"".join(generator.choices(parts, k=generator.randint(0, 8))))
-            except AuthenticationFailed:
-                break
-        assert exchange.identity is None
 
 
 def test_credentials_are_made_once_for_a_password() -> None:
