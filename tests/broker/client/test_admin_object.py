@@ -13,22 +13,15 @@ import pytest
 import diamant
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.client.admin import Admin, AdminError
-from diamant.broker.config.broker_config import BrokerConfig
 from tests.broker.settling import run_when_settling
 
 DAY_MS = 86_400_000
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
+def broker() -> Iterator[BlockingBroker]:
     """A broker in its own thread, with HTTP and a manual clock."""
-    config = BrokerConfig(
-        listen="127.0.0.1:0",
-        data_dir=tmp_path_factory.mktemp("admin"),
-        diamant_http_listen="127.0.0.1:0",
-        diamant_clock="manual",
-    )
-    with Broker(config) as running:
+    with Broker(diamant_http_listen="127.0.0.1:0", diamant_clock="manual") as running:
         yield running
 
 
@@ -65,8 +58,7 @@ def test_kafkas_own_client_sees_the_address(broker: BlockingBroker) -> None:
 
 def test_every_interface_means_the_address_that_was_asked(tmp_path: Path) -> None:
     """With HTTP on all interfaces the broker reports only the port."""
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen=":0")
-    with Broker(config) as broker:
+    with Broker(data_dir=tmp_path, diamant_http_listen=":0") as broker:
         assert broker.addresses.http is not None
         assert Admin(broker.bootstrap_servers).http_url == f"http://127.0.0.1:{broker.addresses.http.port}"
         assert Admin(broker.bootstrap_servers).clock.get()["kind"] == "system"
@@ -74,7 +66,7 @@ def test_every_interface_means_the_address_that_was_asked(tmp_path: Path) -> Non
 
 def test_a_broker_without_http_is_said_to_have_none(tmp_path: Path) -> None:
     """The error names the configuration that enables HTTP."""
-    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
+    with Broker(data_dir=tmp_path) as broker:
         with pytest.raises(AdminError, match=r"diamant\.http\.listen") as caught:
             Admin(broker.bootstrap_servers).status()
         assert caught.value.code == "no-http"
@@ -211,7 +203,6 @@ def test_the_token_is_sent(tmp_path: Path) -> None:
     file.write_text("0123456789abcdef\n")
     file.chmod(0o600)
     settings: Any = {"diamant_http_listen": "127.0.0.1:0", "diamant_http_token_file": str(file)}
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", diamant_clock="manual", **settings)
-    with Broker(config) as broker:
+    with Broker(data_dir=tmp_path / "data", diamant_clock="manual", **settings) as broker:
         for token in ({"token": "0123456789abcdef"}, {"token_file": str(file)}):
             assert Admin(broker.bootstrap_servers, **token).clock.advance(1)["stops"] == 1

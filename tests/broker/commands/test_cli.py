@@ -16,7 +16,6 @@ from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.launch.settings import make_config
 from diamant.broker.launch.start import _http_line, _watch
@@ -80,7 +79,7 @@ def test_a_link_to_nowhere_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_directory_in_use_is_one_line(tmp_path: Path) -> None:
     """A second broker on one data directory exits with 1 and one line that names the directory."""
-    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)):
+    with Broker(data_dir=tmp_path):
         result = run_start("--listen", "127.0.0.1:0", "--data", str(tmp_path))
     assert result.returncode == 1
     assert result.stderr == (
@@ -123,8 +122,7 @@ def test_a_broker_says_where_it_listens_and_stops_cleanly(tmp_path: Path) -> Non
 )
 async def test_the_printed_address_of_http_is_the_one_bound(tmp_path: Path, listen: str, expected: str) -> None:
     """HTTP on all interfaces is printed as such, not as loopback."""
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen=listen)
-    async with Broker(config) as broker:
+    async with Broker(data_dir=tmp_path, diamant_http_listen=listen) as broker:
         assert re.fullmatch(expected, _http_line(broker).lstrip("\n"))
 
 

@@ -13,7 +13,6 @@ from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
 from diamant.broker.client.duration import duration_text, parse_duration_ms
 from diamant.broker.commands.admin.clock import time
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.storage.directory.log_directory import LoadFailure
 from tests.broker.commands.running import run
 from tests.broker.settling import run_when_settling
@@ -23,15 +22,9 @@ DAY_MS = 86_400_000
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
+def broker() -> Iterator[BlockingBroker]:
     """A broker in its own thread, with HTTP and a frozen clock."""
-    config = BrokerConfig(
-        listen="127.0.0.1:0",
-        data_dir=tmp_path_factory.mktemp("command"),
-        diamant_http_listen="127.0.0.1:0",
-        diamant_clock="manual",
-    )
-    with Broker(config) as running:
+    with Broker(diamant_http_listen="127.0.0.1:0", diamant_clock="manual") as running:
         running.call(running.clock.freeze())
         yield running
 
@@ -105,8 +98,7 @@ def test_no_broker_is_one_line(tmp_path: Path) -> None:
 
 def test_a_broker_with_the_systems_clock_refuses(tmp_path: Path) -> None:
     """Exit code 1 and a line with the flag; `show` works."""
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0")
-    with Broker(config) as broker:
+    with Broker(data_dir=tmp_path, diamant_http_listen="127.0.0.1:0") as broker:
         for words in (("advance", "8d"), ("set", "2099-01-01"), ("freeze",), ("resume",)):
             result = run(broker, "clock", *words)
             assert result.exit_code == 1

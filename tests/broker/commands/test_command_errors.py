@@ -17,7 +17,6 @@ from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.client import admin as admin_module
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, CA_VARIABLE, USER_VARIABLE
-from diamant.broker.config.broker_config import BrokerConfig
 
 
 @pytest.mark.parametrize(
@@ -60,7 +59,7 @@ def test_a_token_that_is_missing_or_wrong_is_asked_for_by_its_option(tmp_path: P
         files[name].write_text(f"0123456789abcdef-{name}\n")
         files[name].chmod(0o600)
     properties = {"diamant.http.listen": "127.0.0.1:0", "diamant.http.token.file": str(files["token"])}
-    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=properties)) as broker:
+    with Broker(data_dir=tmp_path / "data", properties=properties) as broker:
         command = ["compact", "users", "-b", broker.bootstrap_servers]
         for options, words in (
             ([], "needs the broker's token: give"),
@@ -100,10 +99,9 @@ class Secured(NamedTuple):
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """A broker with SASL_SSL only, and a topic."""
     path = tmp_path_factory.mktemp("secured")
-    config = BrokerConfig(
-        "127.0.0.1:0", path / "data", users={"alice": "secret"}, tls=True, diamant_http_listen="127.0.0.1:0"
-    )
-    with Broker(config) as broker:
+    with Broker(
+        data_dir=path / "data", users={"alice": "secret"}, tls=True, diamant_http_listen="127.0.0.1:0"
+    ) as broker:
         broker.create_topic("orders")
         (path / "password").write_text("secret\n")
         (path / "ca.pem").write_text(broker.client_config("alice").ca or "")

@@ -8,17 +8,13 @@ import pytest
 
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.client.client_config import ClientRefused
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.faults.spec import FaultError
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
+def broker() -> Iterator[BlockingBroker]:
     """A broker with a throw-away CA."""
-    config = BrokerConfig(
-        listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("data"), tls=True, diamant_http_listen=""
-    )
-    with Broker(config) as running:
+    with Broker(tls=True, diamant_http_listen="") as running:
         yield running
 
 
@@ -46,8 +42,7 @@ def test_what_does_not_go_with_it_is_refused(broker: BlockingBroker) -> None:
 
 def test_it_needs_the_brokers_own_ca(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Without TLS it is refused."""
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("data"), diamant_http_listen="")
-    with Broker(config) as plain:
+    with Broker(data_dir=tmp_path_factory.mktemp("data"), diamant_http_listen="") as plain:
         with pytest.raises(FaultError, match=r"BrokerConfig\(tls=True\)"):
             plain.faults.add(certificate="expired")
         assert plain.faults.list() == []

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import BlockingBroker, Broker
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.faults.faults import Faults
 from tests.broker.real_clients import OWN_WARNINGS, AioKafka, Client, ConfluentKafka, KafkaPython, Message
 
@@ -19,15 +18,9 @@ pytestmark = OWN_WARNINGS
 
 
 @pytest.fixture(scope="module")
-def diamant_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
+def diamant_broker() -> Iterator[BlockingBroker]:
     """A broker without an initial rebalance delay."""
-    config = BrokerConfig(
-        listen="127.0.0.1:0",
-        data_dir=tmp_path_factory.mktemp("faults"),
-        group_initial_rebalance_delay_ms=0,
-        offsets_topic_num_partitions=1,
-    )
-    with Broker(config) as broker:
+    with Broker(group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=1) as broker:
         yield broker
 
 

@@ -567,7 +567,7 @@ async def test_waiting_for_a_fault_ends(wire: WireClient, broker: BlockingBroker
 
 def test_any_thread_may_use_them(tmp_path: Path) -> None:
     """Several threads can use faults at once."""
-    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker, ThreadPoolExecutor(4) as threads:
+    with Broker(data_dir=tmp_path) as broker, ThreadPoolExecutor(4) as threads:
 
         def add_and_remove(_: int) -> None:
             for _ in range(50):
@@ -592,7 +592,7 @@ async def test_without_faults_nothing_stands_in_the_way(wire: WireClient, broker
 
 async def test_a_broker_that_stops_lets_everything_go(tmp_path: Path) -> None:
     """A held request is answered, and the broker stops."""
-    async with asyncio.timeout(60), Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
+    async with asyncio.timeout(60), Broker(data_dir=tmp_path) as broker:
         fault = broker.faults.add("Metadata", hold=True)
         client = WireClient(broker.bootstrap_servers)
         await client.__aenter__()

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.faults.faults import MAX_FAULTS
 from diamant.protocol.errors import ErrorCode
 from tests.broker.http_asking import ask
@@ -21,8 +20,7 @@ DROP = {"drop": True, "client_id": "nobody"}
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker with HTTP."""
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0")
-    async with Broker(config) as running:
+    async with Broker(data_dir=tmp_path, diamant_http_listen="127.0.0.1:0") as running:
         yield running
 
 

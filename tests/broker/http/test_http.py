@@ -350,7 +350,7 @@ async def test_a_start_that_fails_lets_go_of_the_port(tmp_path: Path, monkeypatc
 
 async def test_http_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
     """A broker in a program has no HTTP port by default; an empty text means the same."""
-    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
+    async with Broker(data_dir=tmp_path) as broker:
         assert broker.http_url is None
     assert config(tmp_path, "").http_listener is None
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.acl import Acl, Operation, PatternType, Permission, ResourceType
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.dispatch.services import Services
 from diamant.broker.http.serving.route import row_name
 from diamant.broker.http.serving.routes import Routes
@@ -31,16 +30,14 @@ async def secured(path: Path, tokens: str = f"admin:{ADMIN}\nalice:{ALICE}\nbob:
     """A broker with an authorizer: admin may do everything, alice may read users."""
     (path / "tokens").write_text(tokens)
     (path / "tokens").chmod(0o600)
-    config = BrokerConfig(
-        listen="127.0.0.1:0",
+    async with Broker(
         data_dir=path / "data",
         diamant_http_listen="127.0.0.1:0",
         diamant_http_token_file=str(path / "tokens"),
         diamant_audit_file=str(path / "audit.log"),
         authorizer_class_name="StandardAuthorizer",
         super_users="User:admin",
-    )
-    async with Broker(config) as broker:
+    ) as broker:
         await broker.create_topic("users", **{"cleanup.policy": "compact"})
         await broker.create_topic("others")
         assert broker.node.authorizer is not None
@@ -195,13 +192,9 @@ async def test_a_token_without_a_name_may_everything(tmp_path: Path) -> None:
 async def test_without_an_authorizer_tokens_are_all_alike(tmp_path: Path) -> None:
     """Any token, one with a name, too, may change data."""
     (tmp_path / "tokens").write_text(f"alice:{ALICE}\n")
-    config = BrokerConfig(
-        listen="127.0.0.1:0",
-        data_dir=tmp_path / "data",
-        diamant_http_listen="127.0.0.1:0",
-        diamant_http_token_file=str(tmp_path / "tokens"),
-    )
-    async with Broker(config) as broker:
+    async with Broker(
+        data_dir=tmp_path / "data", diamant_http_listen="127.0.0.1:0", diamant_http_token_file=str(tmp_path / "tokens")
+    ) as broker:
         await broker.create_topic("users", **{"cleanup.policy": "compact"})
         assert (await call(broker, ALICE, "POST", "/v1/compact", {"topic": "users"})).status == 200
 

@@ -11,7 +11,6 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotFound, NotPossible, TooMany
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.http.serving.jobs import DONE, FAILED, RUNNING, Jobs
 from diamant.broker.http.serving.limits import JobLimits
 from diamant.broker.operations.calls.progress import Progress
@@ -23,10 +22,7 @@ from tests.waiting import wait_until
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker with HTTP and a manual clock."""
-    config = BrokerConfig(
-        listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0", diamant_clock="manual"
-    )
-    async with Broker(config) as running:
+    async with Broker(data_dir=tmp_path, diamant_http_listen="127.0.0.1:0", diamant_clock="manual") as running:
         yield running
 
 
@@ -230,10 +226,7 @@ async def test_a_wait_outlasts_the_time_of_a_connection(broker: Broker) -> None:
 
 async def test_a_broker_that_stops_answers_who_waits(tmp_path: Path) -> None:
     """Waiting requests get 503 at once."""
-    config = BrokerConfig(
-        listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0", diamant_clock="manual"
-    )
-    async with Broker(config) as broker:
+    async with Broker(data_dir=tmp_path, diamant_http_listen="127.0.0.1:0", diamant_clock="manual") as broker:
         await ask(broker, "GET", "/v1/clock")
         opened = hold(broker)
         begun = asyncio.ensure_future(ask(broker, "POST", "/v1/clock/advance?wait_ms=60000", {"by": "8d"}))

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Listener
 from diamant.broker.http.serving.json_body import MAX_BODY_BYTES
 from diamant.broker.http.serving.openapi import document
@@ -33,7 +32,7 @@ ADVANCE = {"by_ms": 1}
 async def running(path: Path, listen: str = "127.0.0.1:0", **config: Any) -> AsyncIterator[Broker]:
     """A broker with HTTP and a manual clock."""
     settings = {"diamant_http_listen": listen, "diamant_clock": "manual", **config}
-    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=path / "data", **settings)) as broker:
+    async with Broker(data_dir=path / "data", **settings) as broker:
         yield broker
 
 

@@ -6,7 +6,6 @@ import ssl
 from pathlib import Path
 
 from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.metrics import prometheus
 from diamant.broker.metrics.authentications import Authentications
 from diamant.broker.metrics.quotas import MAX_COUNTS_SHOWN, take_quotas
@@ -40,10 +39,13 @@ async def try_sasl(address: str, *tokens: bytes, context: ssl.SSLContext | None 
 
 async def test_attempts_are_counted_on_their_listener(tmp_path: Path) -> None:
     """They count by SASL if it is on, else by TLS. A failed handshake counts for both, a successful one only without SASL."""
-    config = BrokerConfig(
-        LISTENERS, tmp_path, users={"alice": "secret"}, tls=True, connection_failed_authentication_delay_ms=1
-    )
-    async with Broker(config) as broker:
+    async with Broker(
+        listen=LISTENERS,
+        data_dir=tmp_path,
+        users={"alice": "secret"},
+        tls=True,
+        connection_failed_authentication_delay_ms=1,
+    ) as broker:
         sasl, tls, both, plain = [listener.address.rpartition("://")[2] for listener in broker.node.addresses.kafka]
         assert broker.node.tls is not None
         assert broker.node.tls.authority is not None
@@ -75,15 +77,14 @@ async def test_attempts_are_counted_on_their_listener(tmp_path: Path) -> None:
 
 async def test_sessions_that_are_renewed_or_end_are_counted(tmp_path: Path) -> None:
     """Covers renewed, wrong-password and expired sessions. None of them counts as a failed authentication."""
-    config = BrokerConfig(
-        "SASL_PLAINTEXT://127.0.0.1:0",
-        tmp_path,
+    async with Broker(
+        listen="SASL_PLAINTEXT://127.0.0.1:0",
+        data_dir=tmp_path,
         users={"alice": "secret"},
         connections_max_reauth_ms=60_000,
         connection_failed_authentication_delay_ms=1,
         diamant_clock="manual",
-    )
-    async with Broker(config) as broker:
+    ) as broker:
         await broker.clock.freeze()
         await try_sasl(broker.bootstrap_servers, ALICE, ALICE)
         await try_sasl(broker.bootstrap_servers, ALICE, WRONG)

@@ -13,7 +13,6 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.dispatch.services import Services
 from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.metrics.table import HISTOGRAM, METRICS, QUOTA_LABELS, Metric
@@ -206,8 +205,7 @@ async def test_a_partition_that_was_never_cleaned_has_no_time_and_no_reason(brok
 
 async def test_without_a_cleaner_there_are_no_metrics_of_it(tmp_path: Path) -> None:
     """`log.cleaner.enable=false` leaves them out, as in Kafka, and keeps the others."""
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, log_cleaner_enable=False)
-    async with Broker(config) as broker:
+    async with Broker(data_dir=tmp_path, log_cleaner_enable=False) as broker:
         names = {name for name, _ in await scrape(broker)}
     assert not [name for name in names if "cleaner" in name]
     assert "kafka_server_kafkaserver_brokerstate" in names

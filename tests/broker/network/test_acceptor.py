@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.network.admission import ConnectionAdmission
 from diamant.broker.network.api import frame_header
 from diamant.broker.network.server import Server
@@ -112,7 +111,7 @@ async def test_a_listener_may_have_a_limit_of_its_own() -> None:
 
 async def test_the_limits_of_listeners_are_configurations(tmp_path: Path) -> None:
     """They are `listener.name.NAME.max.connections` and the creation rate of a listener (KIP-612)."""
-    config = BrokerConfig(
+    async with Broker(
         properties={
             "listeners": "ONE://127.0.0.1:0,TWO://127.0.0.1:0",
             "listener.security.protocol.map": "ONE:PLAINTEXT,TWO:PLAINTEXT",
@@ -120,8 +119,7 @@ async def test_the_limits_of_listeners_are_configurations(tmp_path: Path) -> Non
             "listener.name.two.max.connection.creation.rate": "5",
         },
         data_dir=tmp_path,
-    )
-    async with Broker(config) as broker:
+    ) as broker:
         server = broker.services.server
         assert server.limits.max_connections_of == {"ONE": 7}
         assert server.admission is not None

@@ -13,17 +13,15 @@ from diamant.broker.cli import main
 from diamant.broker.client.acl_text import parse_all
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
 from diamant.broker.commands.cluster.acl import administrators
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.launch.settings import make_config
 
 OPS = "User:ANONYMOUS ALL cluster"
 
 
 @pytest.fixture
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
+def broker() -> Iterator[BlockingBroker]:
     """A broker without super users, on which an ACL allows everyone everything on the cluster."""
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("data"), acls=[OPS])
-    with Broker(config) as running:
+    with Broker(acls=[OPS]) as running:
         yield running
 
 
@@ -79,12 +77,7 @@ def test_the_last_who_may_change_acls_is_not_locked_out(broker: BlockingBroker, 
 def test_another_administrator_or_a_super_user_is_enough(tmp_path_factory: pytest.TempPathFactory) -> None:
     """With another administrator or a super user the ACL is removed."""
     for settings in ({"super_users": "User:root"}, {"acls": [OPS, "User:ops ALTER cluster"]}):
-        config = BrokerConfig(
-            listen="127.0.0.1:0",
-            data_dir=tmp_path_factory.mktemp("data"),
-            **({"acls": [OPS]} | settings),  # type: ignore[arg-type]
-        )
-        with Broker(config) as broker:
+        with Broker(data_dir=tmp_path_factory.mktemp("data"), **{"acls": [OPS]} | settings) as broker:
             assert run(broker, "remove", OPS).exit_code == 0
 
 
@@ -101,7 +94,7 @@ def test_administrators_are_those_whom_nothing_denies_it() -> None:
 
 def test_without_an_authorizer_it_is_said(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Without an authorizer, the broker's own message is printed."""
-    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("data"))) as broker:
+    with Broker(data_dir=tmp_path_factory.mktemp("data")) as broker:
         listed = run(broker, "list")
     assert (listed.exit_code, "No Authorizer is configured" in listed.output) == (1, True)
 

@@ -21,7 +21,6 @@ from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import KafkaConnection
 from diamant.broker.client.kafka_group import KafkaGroup
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_assignment, encode_subscription
 from tests.broker.commands.running import run
@@ -36,7 +35,7 @@ TIMEOUT_S = 60
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
     """A broker whose topic `users` has five records in each of two partitions."""
     data: Path = tmp_path_factory.mktemp("data")
-    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=str(data))) as running:
+    with Broker(data_dir=str(data)) as running:
         assert run(running, "topic", "create", "users", "-p", "2").exit_code == 0
         for partition in range(2):
             for number in range(5):

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import BlockingBroker, Broker
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.batches.compression import CODEC_NAMES
 from diamant.protocol.murmur2 import murmur2
 from tests.broker.commands.running import run
@@ -18,7 +17,7 @@ from tests.broker.commands.running import run
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
     """A broker without topics."""
     data: Path = tmp_path_factory.mktemp("data")
-    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=str(data))) as running:
+    with Broker(data_dir=str(data)) as running:
         yield running
 
 

@@ -11,7 +11,6 @@ from click.testing import CliRunner
 
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
-from diamant.broker.config.broker_config import BrokerConfig
 from tests.broker.commands.running import run
 
 
@@ -19,7 +18,7 @@ from tests.broker.commands.running import run
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
     """A broker whose topic `users` has ten records in one partition."""
     data: Path = tmp_path_factory.mktemp("data")
-    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=str(data))) as running:
+    with Broker(data_dir=str(data)) as running:
         assert run(running, "topic", "create", "users", "-p", "1").exit_code == 0
         for number in range(9):
             running.produce("users", f"v{number}", key=f"k{number % 3}", timestamp_ms=1000 + number)

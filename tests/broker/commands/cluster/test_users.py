@@ -12,17 +12,15 @@ from click.testing import CliRunner, Result
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.launch.settings import ArgumentError, make_config
 from tests.broker.security.sasl.sasl_wire import NAME, PLAIN_MODULE
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
+def broker() -> Iterator[BlockingBroker]:
     """A broker with a listener for each kind of login, and the user admin."""
-    config = BrokerConfig(
+    with Broker(
         listen=["SASL_PLAINTEXT://127.0.0.1:0", "OLD://127.0.0.1:0", "PLAINTEXT://127.0.0.1:0"],
-        data_dir=tmp_path_factory.mktemp("data"),
         users={"admin": "hush"},
         properties={
             "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,OLD:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT",
@@ -31,8 +29,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
             "connection.failed.authentication.delay.ms": "1",
             "diamant.http.listen": "127.0.0.1:0",
         },
-    )
-    with Broker(config) as running:
+    ) as running:
         yield running
 
 
@@ -144,8 +141,7 @@ async def test_users_of_the_start_are_kept(tmp_path: Path) -> None:
     mechanisms = {"sasl.enabled.mechanisms": "SCRAM-SHA-256"}
     seen = []
     for users in ({"a": passwords[0]}, None, {"a": passwords[0]}, {"a": passwords[1]}):
-        config = BrokerConfig(listen, tmp_path, mechanisms, users=users)
-        async with Broker(config) as running:
+        async with Broker(listen=listen, data_dir=tmp_path, properties=mechanisms, users=users) as running:
             image = running.node.metadata.image
             seen.append(image.scram_credentials[1, "a"].salt)
     assert seen[0] == seen[1] == seen[2] != seen[3]

@@ -17,7 +17,6 @@ from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.commands.terminal import files as reading
 from diamant.broker.commands.terminal.files import bytes_json, bytes_text, size_text, time_text
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.batches.header import Header, Record
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.env import RealEnv
@@ -338,8 +337,7 @@ COMMANDS = (("dump",), ("stats",), ("find", "--key", "k"), ("whatif",))
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_directory_of_a_running_broker_is_refused(command: tuple[str, ...], tmp_path: Path) -> None:
     """One line with the remedy; the broker keeps its lock, and after its stop the command works."""
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
-    with Broker(config):
+    with Broker(data_dir=tmp_path):
         for _ in range(2):
             result = run(command[0], tmp_path, *command[1:])
             assert result.exit_code == 1

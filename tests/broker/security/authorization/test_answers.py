@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.dispatch.table import TABLE
 from diamant.protocol.wire.apis import API_NAMES
 from diamant.protocol.wire.schemas import unknown_fields
@@ -28,20 +27,17 @@ KAFKAS = recorded.read()
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def answers() -> dict[str, Any]:
     """Our responses, from two brokers."""
 
     async def ask(scenarios: Sequence[Scenario], *, allows_by_default: bool) -> dict[str, Any]:
-        config = BrokerConfig(
-            listen="127.0.0.1:0",
-            data_dir=tmp_path_factory.mktemp("access"),
+        async with Broker(
             authorizer_class_name="StandardAuthorizer",
             super_users=f"User:{ADMIN}",
             allow_everyone_if_no_acl_found=allows_by_default,
             offsets_topic_num_partitions=3,
             transaction_state_log_num_partitions=3,
-        )
-        async with Broker(config) as broker:
+        ) as broker:
             asker = Asker(HandedPrincipals(broker).connect)
             await asker.prepare()
             answers = await asker.answers(scenarios)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.security.authorization import denial_log
 from diamant.broker.security.authorization.denial_log import DenialLog
 from diamant.broker.security.authorization.needs import READ_TOPIC, WRITE_TOPIC
@@ -55,9 +54,7 @@ def test_names_write_no_lines_and_addresses_fill_no_memory(caplog: pytest.LogCap
 async def test_a_broker_tells_of_denials(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The broker's authorizer uses the log."""
     caplog.set_level(logging.INFO)
-    async with Broker(
-        BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, authorizer_class_name="StandardAuthorizer")
-    ) as broker:
+    async with Broker(data_dir=tmp_path, authorizer_class_name="StandardAuthorizer") as broker:
         assert broker.node.authorizer is not None
         assert not broker.node.authorizer.allows((ANONYMOUS, "10.0.0.7"), READ_TOPIC, "users")
     assert lines(caplog) == ["10.0.0.7: denied: 'User:ANONYMOUS' needs READ on TOPIC 'users'"]

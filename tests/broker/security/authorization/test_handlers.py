@@ -11,7 +11,6 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.acl import CLUSTER_NAME, Acl, Operation, ResourceType
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
 from tests.broker.request_fields import SET, alteration
 from tests.broker.security.authorization.asking import ADMIN, Asker
@@ -53,14 +52,12 @@ class Clients:
 @pytest.fixture
 async def clients(tmp_path: Path) -> AsyncIterator[Clients]:
     """A broker for one test, with a record in each of the topics `users` and `orders`."""
-    config = BrokerConfig(
-        listen="127.0.0.1:0",
+    async with Broker(
         data_dir=tmp_path,
         authorizer_class_name="StandardAuthorizer",
         super_users=f"User:{ADMIN}",
         diamant_clock="manual",
-    )
-    async with Broker(config) as broker:
+    ) as broker:
         clients = Clients(broker)
         admin = await clients.connect(ADMIN)
         for name in ("users", "orders"):

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
 from tests.broker.security.sasl.sasl_wire import (
     ALICE,
     PROPERTIES,
@@ -32,12 +31,9 @@ WRONG = "Authentication failed: Invalid username or password"
 
 
 @pytest.fixture(scope="module")
-def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+def addresses() -> Iterator[list[str]]:
     """The addresses of a broker's listeners, with SASL and without. It has users for PLAIN, and others for SCRAM."""
-    config = BrokerConfig(
-        data_dir=tmp_path_factory.mktemp("data"), properties=PROPERTIES, users={"carol": "pw", "o,x=": "pw"}
-    )
-    with Broker(config) as running:
+    with Broker(properties=PROPERTIES, users={"carol": "pw", "o,x=": "pw"}) as running:
         yield running.bootstrap_servers.split(",")
 
 

@@ -147,8 +147,7 @@ def test_the_time_of_a_session_may_differ_by_mechanism() -> None:
 
 async def test_what_the_next_start_could_not_serve_is_refused_over_the_wire(tmp_path: Path) -> None:
     """Kafka accepts it and does not start again. A valid value is stored and takes effect at the next start."""
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, users={"alice": "secret"})
-    async with Broker(config) as broker:
+    async with Broker(data_dir=tmp_path, users={"alice": "secret"}) as broker:
         client = AdminClient({**broker.client_config("alice").confluent()})
 
         async def alter(operation: AlterConfigOpType, value: str) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
 from tests.broker.security.sasl.sasl_wire import ALICE, SaslClient
 from tests.broker.wire import WireClient
 
@@ -17,8 +16,9 @@ from tests.broker.wire import WireClient
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker with one user, which answers failures at once."""
     properties = {"connection.failed.authentication.delay.ms": "1"}
-    config = BrokerConfig("SASL_PLAINTEXT://127.0.0.1:0", tmp_path, properties, users={"alice": "secret"})
-    async with Broker(config) as running:
+    async with Broker(
+        listen="SASL_PLAINTEXT://127.0.0.1:0", data_dir=tmp_path, properties=properties, users={"alice": "secret"}
+    ) as running:
         yield running
 
 

@@ -13,7 +13,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from diamant.broker.broker import BlockingBroker, Broker
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.security.sasl.scram_keys import SCRAM_MECHANISMS, make_credential
 from diamant.protocol.kraft.records import RemoveUserScramCredentialRecord
 from tests.broker.security.sasl.sasl_wire import SaslClient, scram_final
@@ -25,7 +24,7 @@ LISTEN = "SASL_PLAINTEXT://127.0.0.1:0"
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker with one user."""
-    async with Broker(BrokerConfig(LISTEN, tmp_path, users={"alice": "secret"})) as running:
+    async with Broker(listen=LISTEN, data_dir=tmp_path, users={"alice": "secret"}) as running:
         yield running
 
 
@@ -92,7 +91,7 @@ def with_tokens(tmp_path: Path, issuer: Any) -> Any:
         "sasl.oauthbearer.jwks.endpoint.url": f"file://{issuer[1]}",
         "sasl.oauthbearer.expected.audience": "kafka",
     }
-    with Broker(BrokerConfig(LISTEN, tmp_path, properties)) as running:
+    with Broker(listen=LISTEN, data_dir=tmp_path, properties=properties) as running:
         yield running
 
 

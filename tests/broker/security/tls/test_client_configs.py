@@ -15,17 +15,15 @@ from tests.broker.security.writing import LIBRARIES, Write
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
+def broker() -> Iterator[BlockingBroker]:
     """A broker that requires certificates on one listener and a login on another."""
-    config = BrokerConfig(
+    with Broker(
         listen=["SSL://127.0.0.1:0", "SASL_SSL://127.0.0.1:0"],
-        data_dir=tmp_path_factory.mktemp("data"),
         tls=True,
         users={"alice": "secret"},
         ssl_client_auth="required",
         diamant_http_listen="",
-    )
-    with Broker(config) as running:
+    ) as running:
         running.create_topic("topic")
         yield running
 
@@ -42,7 +40,7 @@ def test_who_belongs_comes_in(broker: BlockingBroker) -> None:
 
 def test_without_a_throw_away_ca_no_certificates_are_made(tmp_path: Path) -> None:
     """The error names the setting that provides the CA."""
-    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as plain:
+    with Broker(data_dir=tmp_path) as plain:
         with pytest.raises(ValueError, match=r"BrokerConfig\(tls=True\)"):
             plain.client_config(certificate="bob")
 

@@ -100,14 +100,13 @@ async def test_a_broker_with_tls_on_both_ports(tmp_path: Path) -> None:
     ca_file, none, pem = tmp_path / "ca.pem", tmp_path / "none", str(written(tmp_path, of_broker()))
     ca_file.write_text(authority().certificate)
     (tmp_path / "password").write_text("secret\n")
-    config = BrokerConfig(
+    async with Broker(
         listen="SSL://127.0.0.1:0",
         data_dir=tmp_path / "data",
         diamant_http_listen="127.0.0.1:0",
         diamant_http_ssl_keystore_location=pem,
         ssl_keystore_location=pem,
-    )
-    async with Broker(config) as broker:
+    ) as broker:
         for file, code, said in (
             (ca_file, 0, ""),
             (none, 2, "No such file or directory"),
