@@ -28,6 +28,12 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
+async def connect(broker: Broker) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection to the HTTP port."""
+    assert broker.addresses.http is not None
+    return await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
+
+
 async def ask(
     broker: Broker, method: str, path: str, fields: object = None, *, headers: dict[str, str | None] | None = None
 ) -> Answer:
@@ -40,7 +46,7 @@ async def ask(
     sent |= headers or {}
     head = "".join(f"{name}: {value}\r\n" for name, value in sent.items() if value is not None)
     async with asyncio.timeout(TIMEOUT_S):
-        reader, writer = await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
+        reader, writer = await connect(broker)
         try:
             writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
             raw = await reader.read()

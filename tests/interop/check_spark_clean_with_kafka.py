@@ -17,19 +17,16 @@ Every check prints one line, `ok` or `FAILED` with what differs. The exit code i
 
 from __future__ import annotations
 
-import argparse
 import json
-import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from all_kinds import CODECS, create_topics
 from confluent_kafka import Producer
 from dump_checks import check_cleaned_files
-from programs import Checks, Programs
+from programs import Checks, Programs, command_line, run_parts
 from topic_contents import Contents, Row, compare, contents
 
 LARGE, TRANSACTIONS, KEPT = "updates-large", "updates-transactions", "kept"
@@ -149,31 +146,10 @@ def run(programs: Programs, master: str) -> None:
 
 def main() -> int:
     """Run the checks; the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--kafka", required=True, type=shlex.split, metavar="COMMAND", help="launcher of Apache Kafka")
-    parser.add_argument(
-        "--diamant",
-        type=shlex.split,
-        metavar="COMMAND",
-        default=[str(Path(sys.executable).parent / "diamant")],
-        help="command of Diamant (default: the one beside this Python)",
-    )
+    parser = command_line(__doc__)
     parser.add_argument("--master", default="local[2]", help="where Spark runs (default: local[2])")
-    parser.add_argument(
-        "--work", type=Path, metavar="DIR", help="directory for data and logs, kept (default: temporary)"
-    )
-    parser.add_argument("--port", type=int, default=19092, help="where to look for two free ports (default: 19092)")
     options = parser.parse_args()
-    checks = Checks()
-    with tempfile.TemporaryDirectory(prefix="diamant-interop-") as temporary:
-        work = options.work or Path(temporary)
-        work.mkdir(parents=True, exist_ok=True)
-        try:
-            run(Programs(options.kafka, options.diamant, work.resolve(), options.port, checks), options.master)
-        except Exception as error:  # what cannot go on is a failed check
-            checks.report("the checks ran to their end", [f"{type(error).__name__}: {error}"])
-    print(f"{checks.passed} passed, {checks.failed} failed")
-    return 1 if checks.failed else 0
+    return run_parts(options, {"the check of Spark": lambda programs: run(programs, options.master)})
 
 
 if __name__ == "__main__":

@@ -20,20 +20,17 @@ Every check prints one line, `ok` or `FAILED` with what differs. The exit code i
 
 from __future__ import annotations
 
-import argparse
 import random
-import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 from all_kinds import append, check_configs_as_set, fill, transact
 from compaction_checks import check_compaction
 from crash_checks import check_unclean
 from dump_checks import check_files, check_topics_command
-from programs import Checks, Programs
+from programs import Programs, command_line, run_parts
 from topic_contents import compare, contents
 
 LAUNCHER = """\
@@ -104,49 +101,14 @@ PARTS: dict[str, Callable[[Programs, int], None]] = {
 
 def main() -> int:
     """Run the checks; the exit code."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").split("\n\n")[0],
-        epilog=LAUNCHER,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--kafka", required=True, type=shlex.split, metavar="COMMAND", help="launcher of Apache Kafka, see below"
-    )
-    parser.add_argument(
-        "--diamant",
-        type=shlex.split,
-        metavar="COMMAND",
-        default=[str(Path(sys.executable).parent / "diamant")],
-        help="command of Diamant (default: the one beside this Python)",
-    )
-    parser.add_argument(
-        "--work", type=Path, metavar="DIR", help="directory for data and logs, kept (default: a temporary one)"
-    )
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=19092,
-        help="where to look for two free ports (default: 19092); better none that the system gives to clients",
-    )
+    parser = command_line(__doc__, LAUNCHER)
     parser.add_argument("--seed", type=int, default=None, help="seed of the records (default: a new one, printed)")
     parser.add_argument("--only", choices=tuple(PARTS), help="one part of the checks")
     options = parser.parse_args()
     seed = random.randrange(1 << 30) if options.seed is None else options.seed
     print(f"seed {seed}")
-    checks = Checks()
-    with tempfile.TemporaryDirectory(prefix="diamant-interop-") as temporary:
-        work = options.work or Path(temporary)
-        work.mkdir(parents=True, exist_ok=True)
-        programs = Programs(options.kafka, options.diamant, work.resolve(), options.port, checks)
-        for name, run in PARTS.items():
-            if options.only not in (None, name):
-                continue
-            try:
-                run(programs, seed)
-            except Exception as error:  # what cannot go on is a failed check; the other parts still run
-                checks.report(f"{name} ran to its end", [f"{type(error).__name__}: {error}"])
-    print(f"{checks.passed} passed, {checks.failed} failed")
-    return 1 if checks.failed else 0
+    parts = {name: partial(run, seed=seed) for name, run in PARTS.items() if options.only in (None, name)}
+    return run_parts(options, parts)
 
 
 if __name__ == "__main__":

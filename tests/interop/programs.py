@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -178,3 +181,37 @@ def free_port(first: int) -> int:
             else:
                 return port
     raise RuntimeError(f"no two free ports from {first} on")
+
+
+def command_line(document: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
+    """The options that the checks with both brokers have in common."""
+    parser = argparse.ArgumentParser(
+        description=(document or "").split("\n\n")[0],
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--kafka", required=True, type=shlex.split, metavar="COMMAND", help="launcher of Apache Kafka")
+    own = [str(Path(sys.executable).parent / "diamant")]
+    text = "command of Diamant (default: the one beside this Python)"
+    parser.add_argument("--diamant", type=shlex.split, metavar="COMMAND", default=own, help=text)
+    text = "directory for data and logs, kept (default: a temporary one)"
+    parser.add_argument("--work", type=Path, metavar="DIR", help=text)
+    text = "where to look for two free ports (default: 19092); better none that the system gives to clients"
+    parser.add_argument("--port", type=int, default=19092, help=text)
+    return parser
+
+
+def run_parts(options: argparse.Namespace, parts: Mapping[str, Callable[[Programs], None]]) -> int:
+    """Run the checks; the exit code. What cannot go on is a failed check, and the other parts still run."""
+    checks = Checks()
+    with tempfile.TemporaryDirectory(prefix="diamant-interop-") as temporary:
+        work = options.work or Path(temporary)
+        work.mkdir(parents=True, exist_ok=True)
+        programs = Programs(options.kafka, options.diamant, work.resolve(), options.port, checks)
+        for name, run in parts.items():
+            try:
+                run(programs)
+            except Exception as error:
+                checks.report(f"{name} ran to its end", [f"{type(error).__name__}: {error}"])
+    print(f"{checks.passed} passed, {checks.failed} failed")
+    return 1 if checks.failed else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
 from pathlib import Path
@@ -20,6 +19,7 @@ from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import Listener
 from diamant.broker.config.security_table import told_at_start
 from diamant.protocol.kraft.records import AccessControlEntryRecord
+from tests.broker.security.altering import alter
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,6 @@ async def test_what_came_over_the_wire_or_with_the_directory_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As in Kafka, it is stored and does not change a PLAINTEXT listener. Each start logs a warning."""
-    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
-
     said = (
         ": kept for a Kafka that opens the directory, without effect here. Open listeners are not changed; "
         "any client can connect to one without TLS and SASL"
@@ -207,11 +205,8 @@ async def test_what_came_over_the_wire_or_with_the_directory_is_warned_of(
     )
     async with Broker(config) as broker:
         assert warnings_of(caplog) == []
-        client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         for name in names:
-            entry = ConfigEntry(name, "required", incremental_operation=AlterConfigOpType.SET)
-            resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
-            await asyncio.to_thread(client.incremental_alter_configs([resource])[resource].result, 60)
+            await alter(broker.bootstrap_servers, name, "required")
             assert warnings_of(caplog) == [name + said]
         broker.node.metadata.append([acl])
     async with Broker(config):

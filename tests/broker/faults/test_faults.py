@@ -161,38 +161,28 @@ async def test_of_a_request_only_the_named_partition_is_refused(
     wire: WireClient, broker: BlockingBroker, version: int
 ) -> None:
     """The other partitions are handled: the response has both, in every version, by name and by topic ID."""
-    await wire.create("t", 3)
-    await wire.create("other", 1)
-    ids = {name: topic.topic_id for name, topic in broker.node.topics.by_name.items()}
+    sizes = {"t": 3, "other": 1}
+    ids = {name: (await wire.create(name, size)).topic_id for name, size in sizes.items()}
     broker.faults.add(0, topic="t", partition=1, error="KAFKA_STORAGE_ERROR")
-    request = {
-        "transactional_id": None,
-        "acks": -1,
-        "timeout_ms": 1000,
-        "topic_data": [
-            {
-                "name": name,
-                "topic_id": ids[name],
-                "partition_data": [{"index": index, "records": batch_of([b"v"])} for index in indexes],
-            }
-            for name, indexes in (("t", (0, 1, 2)), ("other", (0,)))
-        ],
-    }
-    response = await wire.call(PRODUCE, version, request)
+    data = [
+        {
+            "name": name,
+            "topic_id": ids[name],
+            "partition_data": [{"index": index, "records": batch_of([b"v"])} for index in range(size)],
+        }
+        for name, size in sizes.items()
+    ]
+    response = await wire.call(PRODUCE, version, {**produce_fields("t", 0, None), "topic_data": data})
     found = {
-        (getattr(topic, "name", None) or topic.topic_id, one.index): one.error_code
+        (topic.topic_id if version == 13 else topic.name, one.index): one.error_code
         for topic in response.responses
         for one in topic.partition_responses
     }
-    key = (lambda name: ids[name]) if version == 13 else (lambda name: name)
-    assert found == {
-        (key("t"), 0): ErrorCode.NONE,
-        (key("t"), 1): ErrorCode.KAFKA_STORAGE_ERROR,
-        (key("t"), 2): ErrorCode.NONE,
-        (key("other"), 0): ErrorCode.NONE,
-    }
-    ends = [broker.node.topics.log("t", index).log_end_offset for index in range(3)]
-    assert (ends, broker.node.topics.log("other", 0).log_end_offset) == ([1, 0, 1], 1)
+    t, other = (ids["t"], ids["other"]) if version == 13 else ("t", "other")
+    hit = {(t, 1): ErrorCode.KAFKA_STORAGE_ERROR}
+    assert found == dict.fromkeys([(t, 0), (t, 2), (other, 0)], ErrorCode.NONE) | hit
+    ends = [broker.node.topics.log(name, index).log_end_offset for name, size in sizes.items() for index in range(size)]
+    assert ends == [1, 0, 1, 1]
 
 
 async def test_an_error_after_applying(wire: WireClient, broker: BlockingBroker) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from diamant.broker.launch.settings import make_config
 from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.node.cleaner import NodeCleaner
 from diamant.storage.errors import StorageError
-from tests.broker.http_asking import Answer, limit_http
+from tests.broker.http_asking import TIMEOUT_S, Answer, connect, limit_http
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 
@@ -35,25 +34,9 @@ MOST = 64
 """Connections."""
 
 
-TIMEOUT_S = 60
-
-
 def config(data_dir: Path, listen: str = "127.0.0.1:0") -> BrokerConfig:
     """A broker with HTTP on a free port."""
     return BrokerConfig(listen="127.0.0.1:0", data_dir=data_dir, diamant_http_listen=listen)
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with HTTP."""
-    async with Broker(config(tmp_path)) as running:
-        yield running
-
-
-async def connect(broker: Broker) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Open a connection to the HTTP port."""
-    assert broker.addresses.http is not None
-    return await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
 
 
 async def exchange(broker: Broker, request: bytes) -> bytes:

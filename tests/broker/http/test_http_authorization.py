@@ -19,7 +19,7 @@ from diamant.broker.http.serving.token import TokenCheck
 from diamant.broker.http.serving.verbs import VERBS, WITH, verb_of
 from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
 from tests.broker.erasure.records import commit
-from tests.broker.http_asking import Answer, ask
+from tests.broker.http_asking import Answer, ask, connect
 
 ADMIN, ALICE, BOB = "admin-" + "0" * 20, "alice-" + "0" * 20, "bob-" + "0" * 20
 KEY = {"key": "customer-42", "topics": ["users"], "reason": "asked for"}
@@ -110,7 +110,7 @@ async def test_a_live_page_ends_with_the_right_to_see_it(tmp_path: Path) -> None
     async with secured(tmp_path) as broker, asyncio.timeout(30):
         assert broker.addresses.http is not None
         assert broker.node.authorizer is not None
-        reader, writer = await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
+        reader, writer = await connect(broker)
         head = f"Host: {broker.addresses.http.address}\r\nAuthorization: Bearer {ALICE}\r\n\r\n"
         writer.write(f"GET /live/topics/users HTTP/1.1\r\n{head}".encode())
         await reader.readuntil(b"event: ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,6 @@ from diamant.broker.operations.calls.progress import Progress
 from tests.broker.http_asking import ask, limit_http
 from tests.broker.settling import run_when_settling
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with HTTP and a manual clock."""
-    async with Broker(data_dir=tmp_path, diamant_http_listen="127.0.0.1:0", diamant_clock="manual") as running:
-        yield running
 
 
 class Work:

@@ -22,7 +22,7 @@ from diamant.broker.http.serving.route import Route
 from diamant.broker.http.serving.routes import Routes
 from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.http.serving.token import Token, TokenCheck
-from tests.broker.http_asking import TIMEOUT_S, ask
+from tests.broker.http_asking import TIMEOUT_S, ask, connect
 
 TOKEN = "0123456789abcdef-secret"
 ADVANCE = {"by_ms": 1}
@@ -34,13 +34,6 @@ async def running(path: Path, listen: str = "127.0.0.1:0", **config: Any) -> Asy
     settings = {"diamant_http_listen": listen, "diamant_clock": "manual", **config}
     async with Broker(data_dir=path / "data", **settings) as broker:
         yield broker
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker on loopback without a token."""
-    async with running(tmp_path) as found:
-        yield found
 
 
 @pytest.fixture
@@ -254,8 +247,7 @@ async def test_a_body_is_an_object(broker: Broker, body: str, status: int, messa
 
 async def test_a_body_without_a_length_is_bounded(broker: Broker) -> None:
     """Chunked bodies are read only up to the limit."""
-    assert broker.addresses.http is not None
-    reader, writer = await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
+    reader, writer = await connect(broker)
     head = b"POST /v1/faults HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     chunks = (b"4000\r\n" + b" " * 0x4000 + b"\r\n") * 5
     writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
@@ -266,9 +258,8 @@ async def test_a_body_without_a_length_is_bounded(broker: Broker) -> None:
 
 async def test_a_body_that_ends_early_leaves_no_trace(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     """A peer that disconnects early is not even in the log."""
-    assert broker.addresses.http is not None
     assert (await ask(broker, "GET", "/health")).status == 200
-    _, writer = await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
+    _, writer = await connect(broker)
     head = (
         "POST /v1/faults HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
     )

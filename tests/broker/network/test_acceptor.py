@@ -111,15 +111,13 @@ async def test_a_listener_may_have_a_limit_of_its_own() -> None:
 
 async def test_the_limits_of_listeners_are_configurations(tmp_path: Path) -> None:
     """They are `listener.name.NAME.max.connections` and the creation rate of a listener (KIP-612)."""
-    async with Broker(
-        properties={
-            "listeners": "ONE://127.0.0.1:0,TWO://127.0.0.1:0",
-            "listener.security.protocol.map": "ONE:PLAINTEXT,TWO:PLAINTEXT",
-            "listener.name.one.max.connections": "7",
-            "listener.name.two.max.connection.creation.rate": "5",
-        },
-        data_dir=tmp_path,
-    ) as broker:
+    properties = {
+        "listener.security.protocol.map": "ONE:PLAINTEXT,TWO:PLAINTEXT",
+        "listener.name.one.max.connections": "7",
+        "listener.name.two.max.connection.creation.rate": "5",
+    }
+    listen = ["ONE://127.0.0.1:0", "TWO://127.0.0.1:0"]
+    async with Broker(listen=listen, data_dir=tmp_path, properties=properties) as broker:
         server = broker.services.server
         assert server.limits.max_connections_of == {"ONE": 7}
         assert server.admission is not None

@@ -33,7 +33,8 @@ WRONG = "Authentication failed: Invalid username or password"
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[list[str]]:
     """The addresses of a broker's listeners, with SASL and without. It has users for PLAIN, and others for SCRAM."""
-    with Broker(properties=PROPERTIES, users={"carol": "pw", "o,x=": "pw"}) as running:
+    listen = PROPERTIES["listeners"].split(",")
+    with Broker(listen=listen, properties=PROPERTIES, users={"carol": "pw", "o,x=": "pw"}) as running:
         yield running.bootstrap_servers.split(",")
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
@@ -17,6 +16,7 @@ from diamant.broker.security.sasl.listeners import SaslListeners
 from diamant.broker.security.sasl.mechanism import AuthenticationFailed
 from diamant.broker.security.sasl.session import SaslState
 from diamant.protocol.errors import ErrorCode
+from tests.broker.security.altering import APPEND, SET, alter
 from tests.broker.security.sasl.sasl_wire import HANDLER, NAME, PLAIN_MODULE, UNSECURED
 
 OTHER_JAVA = "com.example.Handler"
@@ -145,21 +145,15 @@ def test_the_time_of_a_session_may_differ_by_mechanism() -> None:
         exchange.begin().respond(b"nonsense")
 
 
-async def test_what_the_next_start_could_not_serve_is_refused_over_the_wire(tmp_path: Path) -> None:
+async def test_what_the_next_start_could_not_serve_is_refused_over_the_wire() -> None:
     """Kafka accepts it and does not start again. A valid value is stored and takes effect at the next start."""
-    async with Broker(data_dir=tmp_path, users={"alice": "secret"}) as broker:
-        client = AdminClient({**broker.client_config("alice").confluent()})
-
-        async def alter(operation: AlterConfigOpType, value: str) -> None:
-            entry = ConfigEntry("sasl.enabled.mechanisms", value, incremental_operation=operation)
-            resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
-            await asyncio.to_thread(client.incremental_alter_configs([resource])[resource].result, 60)
-
-        for operation, value, reason in (
-            (AlterConfigOpType.SET, "GSSAPI,PLAIN", "does not support GSSAPI"),
-            (AlterConfigOpType.APPEND, "DIGEST-MD5", "does not support GSSAPI"),
-        ):
-            with pytest.raises(KafkaException, match=reason):
-                await alter(operation, value)
-        await alter(AlterConfigOpType.SET, "SCRAM-SHA-256")
-        assert (await asyncio.to_thread(client.list_topics, timeout=60)).brokers
+    name = "sasl.enabled.mechanisms"
+    async with Broker(users={"alice": "secret"}) as broker:
+        config = broker.client_config("alice")
+        client = {key.replace(".", "_"): value for key, value in config.confluent().items()}
+        address = client.pop("bootstrap_servers")
+        for operation, value in ((SET, "GSSAPI,PLAIN"), (APPEND, "DIGEST-MD5")):
+            with pytest.raises(KafkaException, match="does not support GSSAPI"):
+                await alter(address, name, value, operation, **client)
+        await alter(address, name, "SCRAM-SHA-256", **client)
+        await asyncio.to_thread(config.check)

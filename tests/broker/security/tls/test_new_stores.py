@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.security.tls.throw_away import Issued
+from tests.broker.security import altering
 from tests.broker.security.tls.certificates import authority, client_context
 
 HOSTS = ["localhost", "127.0.0.1"]
@@ -43,11 +43,8 @@ async def agreed(broker: Broker) -> str:
 async def alter(broker: Broker, name: str, value: str) -> None:
     """Set a dynamic configuration of the broker."""
     is_secured = broker.addresses.kafka[0].security_protocol == "SSL"
-    security = {"security.protocol": "SSL", "ssl.ca.pem": authority().certificate} if is_secured else {}
-    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **security})
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
-    await asyncio.to_thread(client.incremental_alter_configs([resource])[resource].result, 60)
+    security = {"security_protocol": "SSL", "ssl_ca_pem": authority().certificate} if is_secured else {}
+    await altering.alter(broker.bootstrap_servers, name, value, **security)
 
 
 @pytest.fixture
