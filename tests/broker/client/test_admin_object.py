@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Awaitable, Iterator
 from pathlib import Path
@@ -13,7 +12,9 @@ import pytest
 import diamant
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.client.admin import Admin, AdminError
+from tests.broker.one_answer import one_answer
 from tests.broker.settling import run_when_settling
+from tests.ports import ReservedPort
 
 DAY_MS = 86_400_000
 
@@ -39,10 +40,8 @@ def test_it_finds_the_http_address(broker: BlockingBroker, admin: Admin) -> None
 
 def test_it_takes_the_first_broker_that_answers(broker: BlockingBroker) -> None:
     """`bootstrap` may be a list, as for Kafka's clients."""
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
-        assert Admin(f"{address}, {broker.bootstrap_servers}").http_url == broker.http_url
+    with ReservedPort() as closed:
+        assert Admin(f"{closed.address}, {broker.bootstrap_servers}").http_url == broker.http_url
 
 
 def test_kafkas_own_client_sees_the_address(broker: BlockingBroker) -> None:
@@ -92,55 +91,26 @@ def test_what_is_no_address(address: str) -> None:
 )
 def test_something_else_answers(answer: bytes) -> None:
     """Any reply outside Kafka's protocol gives one clear error."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(1000)
-                connection.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with pytest.raises(AdminError, match="no Diamant broker answers"):
-            Admin(f"127.0.0.1:{listener.getsockname()[1]}", timeout_s=60).status()
-        thread.join()
+    with one_answer(answer) as address, pytest.raises(AdminError, match="no Diamant broker answers"):
+        Admin(address, timeout_s=60).status()
 
 
 def test_http_that_does_not_answer(broker: BlockingBroker) -> None:
     """The error has the address, and a likely reason."""
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    with ReservedPort() as closed:
         with pytest.raises(AdminError, match=r"does not answer.*diamant\.http\.listen"):
-            Admin(broker.bootstrap_servers, http_url=url).status()
+            Admin(broker.bootstrap_servers, http_url=f"http://{closed.address}").status()
 
 
 @pytest.mark.parametrize("said", [b"", b'{"state": "running", "href": "/v1/jobs/1", "progress": {"stage": ""}}'])
 def test_a_broker_that_goes_away_was_there(broker: BlockingBroker, said: bytes) -> None:
     """A broker that stops during a request or a job is reported as gone, not as unreachable."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            listener.close()
-            with connection:
-                connection.recv(1000)
-                if said:
-                    head = f"HTTP/1.1 202 Accepted\r\nContent-Length: {len(said)}\r\n\r\n"
-                    connection.sendall(head.encode() + said)
-
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread = threading.Thread(target=serve)
-        thread.start()
+    head = f"HTTP/1.1 202 Accepted\r\nContent-Length: {len(said)}\r\n\r\n".encode()
+    with one_answer(head + said if said else b"") as address:
+        admin = Admin(broker.bootstrap_servers, http_url=f"http://{address}", timeout_s=20)
         with pytest.raises(AdminError, match=r"the broker at http://127.0.0.1:\d+ went away: [^.]+$") as caught:
-            Admin(broker.bootstrap_servers, http_url=url, timeout_s=20).call("POST", "/v1/erase", {})
+            admin.call("POST", "/v1/erase", {})
         assert caught.value.code == "went-away"
-        thread.join()
 
 
 def test_a_refusal_is_an_error_with_its_status(admin: Admin) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +15,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.client import admin as admin_module
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, CA_VARIABLE, USER_VARIABLE
+from tests.broker.one_answer import one_answer
 
 
 @pytest.mark.parametrize(
@@ -30,23 +29,11 @@ from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, CA_VARIABLE, USE
 )
 def test_what_was_begun_goes_on_if_the_broker_goes_away(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """If the broker is killed during an erasure or redaction, one line says so and how to list it later."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(1000)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        monkeypatch.setattr(admin_module, "_find_http_url", lambda *_: url)
+    with one_answer(b"") as address:
+        monkeypatch.setattr(admin_module, "_find_http_url", lambda *_: f"http://{address}")
         result = CliRunner().invoke(main, command)
-        thread.join()
     assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output
-    for words in (f"the broker at {url} went away", "continues at its next start", "diamant certificates"):
+    for words in (f"the broker at http://{address} went away", "continues at its next start", "diamant certificates"):
         assert words in result.stderr
     assert "cannot be reached from elsewhere" not in result.stderr
 

@@ -19,17 +19,10 @@ from tests.waiting import wait_until
 def test_one_line_of_json_and_a_file(tmp_path: Path) -> None:
     """Both have the same line once clients are served. The file is written atomically and removed at the stop."""
     ready = tmp_path / "ready.json"
-    command = [
-        sys.executable,
-        "-m",
-        "diamant.broker.cli",
-        "start",
-        "--listen",
-        "127.0.0.1:0",
-        "--data",
-        str(tmp_path / "data"),
-    ]
-    command += ["--set", "diamant.http.listen=127.0.0.1:0", "--json", "--ready-file", str(ready)]
+    options = (
+        f"--listen 127.0.0.1:0 --data {tmp_path}/data --set diamant.http.listen=127.0.0.1:0 --json --ready-file {ready}"
+    )
+    command = [sys.executable, "-m", "diamant.broker.cli", "start", *options.split()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         asyncio.run(wait_until(ready.exists))
         found = json.loads(ready.read_text())
