@@ -1,12 +1,14 @@
 """A log directory with random failures of disk calls: topics are created and deleted, and starts fail half-way.
 
-Strategy: a random life of two topics on `MemoryEnv`: created, deleted, created again under the old name, appended to, flushed,
-shortened; checkpoints are written, some of them outdated. In one step of five some disk calls fail. At random the directory is
-stopped in order, killed, or loses power; up to two starts fail or lose power half-way before one succeeds.
+Strategy: a random life of two topics on `MemoryEnv`: created, deleted, created again under the old name, appended to (also by
+producers), rolled, flushed, shortened; checkpoints are written, some of them outdated. In one step of five some disk calls
+fail, with partial writes, for a while or until the end of the step. At random the directory is stopped in order, killed, or
+loses power; up to two starts fail or lose power half-way before one succeeds.
 
-Invariants: that start opens every topic of the metadata, with its own records only, never those of an earlier topic of the same
-name: all acknowledged ones, or after a loss of power all flushed ones. The log start is not below that of a written checkpoint,
-nor above the deleted offsets.
+Invariants: whichever call failed, refused records are never read and acknowledged ones always, now and after an orderly stop or
+a kill. The start that succeeds opens every topic of the metadata, with its own records only, never those of an earlier topic of
+the same name; after a loss of power all flushed ones exist. After an orderly stop the producer state is unchanged. The log
+start is not below that of a written checkpoint, nor above the deleted offsets.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import errno
 import random
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 import pytest
@@ -23,7 +26,7 @@ from diamant.protocol.errors import KafkaError
 from diamant.storage.directory.checkpoint_files import CheckpointState
 from diamant.storage.directory.log_directory import PartitionSource
 from diamant.storage.env.clock import SettableClock
-from diamant.storage.env.injected_faults import InjectedFault
+from diamant.storage.env.injected_faults import InjectedFault, Operation
 from diamant.storage.env.memory import MemoryEnv, PowerOff
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
@@ -32,9 +35,12 @@ from diamant.storage.segments.log_config import LogConfig
 from tests.storage.conftest import START_MS
 from tests.storage.directory.test_log_directory import start
 from tests.storage.log.test_log import batch, read_all
-from tests.storage.recovery.test_failing_calls import OPERATIONS
 
-PATHS = ("*", "/data", "/data/*checkpoint*", "/data/a-0*", "*.log")
+PATHS = ("*", "*", "/data", "/data/*checkpoint*", "/data/a-0*", "*.log", "*.index", "*.timeindex", "*.snapshot")
+OPERATIONS: tuple[Operation, ...] = (
+    "append", "append", "append", "truncate", "create", "rename", "remove", "sync", "sync_dir", "open", "pwrite", "pread"
+)  # fmt: skip
+PRODUCERS = (1, 2)
 
 
 @dataclass
@@ -45,6 +51,16 @@ class Truth:
     flushed: int = 0
     min_start: int = 0
     max_start: int = 0
+    sequences: dict[int, int] = field(default_factory=lambda: dict.fromkeys(PRODUCERS, 0))
+    """The next one of each producer."""
+
+    def readable(self, log: Log, end: int | None = None) -> list[bytes]:
+        """Return the records that readers of `log` should get below offset `end`."""
+        return [
+            value
+            for offset, value in sorted(self.acknowledged.items())
+            if offset >= log.log_start_offset and (end is None or offset < end)
+        ]
 
 
 class Life:
@@ -56,8 +72,8 @@ class Life:
         self.env.make_dirs("/data")
         self.env.sync_dir("/")
         self.config = LogConfig(
-            segment_bytes=chance.choice([300, 2000]),
-            index_interval_bytes=80,
+            segment_bytes=chance.choice([300, 600, 2000]),
+            index_interval_bytes=chance.choice([0, 80, 300]),
             file_delete_delay_ms=chance.choice([0, 1000]),
         )
         self.sources: dict[tuple[str, int], PartitionSource] = {}
@@ -73,9 +89,9 @@ class Life:
             chance.choice(OPERATIONS),
             chance.choice(PATHS),
             chance.choice([errno.ENOSPC, errno.EIO]),
-            after=chance.choice([0, 0, 1, 2, 5, 9]),
+            after=chance.choice([0, 0, 0, 1, 2, 5, 9]),
             times=chance.choice([1, 2, None]),
-            partial_bytes=chance.choice([0, 5]),
+            partial_bytes=chance.choice([0, 5, 70]),
         )
 
     def step(self) -> None:
@@ -84,7 +100,7 @@ class Life:
         key = (self.chance.choice("ab"), 0)
         log = self.directory.logs.get(key)
         with suppress(KafkaError, OSError):
-            match self.chance.choices(["topic", "log", "checkpoints", "files"], [4, 18, 4, 2])[0]:
+            match self.chance.choices(["topic", "log", "checkpoints", "files"], [2, 22, 3, 1])[0]:
                 case "topic" if key in self.sources:
                     self.delete(key, log)
                 case "topic":
@@ -101,6 +117,9 @@ class Life:
                     self.directory.deletions.add(self.directory.deletions.remove(self.directory.deletions.take_due()))
         if fault is not None:
             fault.clear()
+        for key, log in self.directory.logs.items():
+            if key in self.truths:
+                assert read_all(log, log.log_start_offset) == self.truths[key].readable(log)
 
     def delete(self, key: tuple[str, int], log: Log | None) -> None:
         """Delete topics like `delete_topics`."""
@@ -112,11 +131,14 @@ class Life:
             self.directory.delete_unopened(key[0])
 
     def change(self, log: Log, truth: Truth) -> None:
-        match self.chance.choices(["append", "flush", "roll", "retain", "delete"], [10, 2, 2, 1, 1])[0]:
+        match self.chance.choices(["append", "produce", "flush", "roll", "retain", "delete"], [7, 7, 2, 2, 2, 1])[0]:
             case "append":
-                self.number += 1
-                value = b"%d" % self.number
-                truth.acknowledged[log.append_as_leader(batch(value)).base_offset] = value
+                self.append(log, truth)
+            case "produce":
+                producer_id = self.chance.choice(PRODUCERS)
+                sequence = truth.sequences[producer_id]
+                self.append(log, truth, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+                truth.sequences[producer_id] += 1
             case "flush" if log.write_failure is None:
                 try:
                     log.flush()
@@ -135,6 +157,13 @@ class Life:
                 before = self.chance.randint(log.log_start_offset, log.log_end_offset)
                 truth.max_start = max(truth.max_start, before)
                 log.delete_records(before)
+
+    def append(self, log: Log, truth: Truth, **fields: int) -> None:
+        self.number += 1
+        value = b"%d" % self.number
+        result = log.append_as_leader(batch(value, **fields))
+        assert result.base_offset not in truth.acknowledged
+        truth.acknowledged[result.base_offset] = value
 
     def write_checkpoints(self) -> None:
         """Write the current checkpoint state or an outdated one, or keep the current one for later."""
@@ -156,10 +185,12 @@ class Life:
         how = chance.choice(["stopped", "killed", "power lost"])
         if how == "stopped":
             self.directory.close()
+        before = {key: state_of(log) for key, log in self.directory.logs.items()}
         machine = self.env.copy(SettableClock(self.env.clock.now_ms()))
         if how == "power lost":
             machine.crash(chance if chance.random() < 0.7 else None)
-        for _ in range(chance.choice([0, 0, 1, 2])):
+        vain_starts = chance.choice([0, 0, 1, 2])
+        for _ in range(vain_starts):
             machine, is_power_lost = self.start_in_vain(machine)
             if is_power_lost and how == "killed":
                 how = "power lost"
@@ -167,6 +198,11 @@ class Life:
         for key, source in self.sources.items():
             if not has_failed:
                 self.check(key, source, is_power_lost=how == "power lost")
+                log = self.directory.logs[key]
+                if how == "stopped" and not vain_starts and key in before and log.log_start_offset < log.log_end_offset:
+                    assert state_of(log) == before[key]
+                    for offset in range(log.log_start_offset, log.log_end_offset):
+                        assert log.read(offset, 1, isolation_level=0, min_one_message=True).size, offset
             self.take_over(key, self.directory.logs[key])
 
     def start_in_vain(self, machine: MemoryEnv) -> tuple[MemoryEnv, bool]:
@@ -190,13 +226,10 @@ class Life:
         assert log.topic_id == source.topic_id
         assert truth.min_start <= log.log_start_offset <= truth.max_start
         found = read_all(log, log.log_start_offset)
-        assert set(found) <= set(truth.acknowledged.values())
-        sure = [
-            value
-            for offset, value in sorted(truth.acknowledged.items())
-            if log.log_start_offset <= offset and (not is_power_lost or offset < truth.flushed)
-        ]
+        sure = truth.readable(log, truth.flushed if is_power_lost else None)
         assert found[: len(sure)] == sure
+        left = iter(truth.readable(log))
+        assert all(value in left for value in found)
         assert is_power_lost or len(found) == len(sure)
 
     def take_over(self, key: tuple[str, int], log: Log) -> None:
@@ -207,9 +240,26 @@ class Life:
                 del truth.acknowledged[offset]
         truth.flushed = min(truth.flushed, log.log_end_offset)
         truth.min_start, truth.max_start = 0, max(truth.max_start, log.log_start_offset)
+        truth.sequences = {producer_id: last + 1 for producer_id, last in state_of(log).sequences.items()}
 
 
-@pytest.mark.parametrize("seed", range(40))
+class LogState(NamedTuple):
+    """What a client may see of a log, apart from its records."""
+
+    log_start_offset: int
+    log_end_offset: int
+    sequences: dict[int, int]
+    """The last one of each producer; -1 if unknown."""
+
+
+def state_of(log: Log) -> LogState:
+    """Return the state of a log."""
+    states = {producer_id: log.producers.state_of(producer_id) for producer_id in PRODUCERS}
+    sequences = {producer_id: -1 if state is None else state.last_sequence for producer_id, state in states.items()}
+    return LogState(log.log_start_offset, log.log_end_offset, sequences)
+
+
+@pytest.mark.parametrize("seed", range(160))
 def test_a_life_with_failing_calls_and_starts(seed: int) -> None:
     """See the module."""
     print(f"seed {seed}")
