@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Iterable
 
 import pytest
 
-from diamant.storage.env.env import RealEnv
+from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.log.moves import EnvDirectory, Moves, carry_out, moves_from
 
 STEP = Moves(
@@ -34,80 +34,59 @@ AFTER = {
 """What is there in the end, and what it was called."""
 
 
-class Died(Exception):
-    """The process that carries out moves has died."""
-
-
-class MortalPlace(EnvDirectory):
-    """Dies after a given number of changes."""
-
-    def __init__(self, path: Path, changes: int) -> None:
-        super().__init__(RealEnv(), str(path))
-        self.changes_left = changes
-
-    def _change(self) -> None:
-        if not self.changes_left:
-            raise Died
-        self.changes_left -= 1
-
-    def rename(self, old: str, new: str) -> None:
-        self._change()
-        super().rename(old, new)
-
-    def remove(self, name: str) -> None:
-        self._change()
-        super().remove(name)
-
-    def sync(self) -> None:
-        self._change()
-        super().sync()
+PLACE = "/place"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A directory in which each file contains its original name."""
-    for name in BEFORE:
-        (tmp_path / name).write_text(name)
-    return tmp_path
+def place(memory: MemoryEnv) -> EnvDirectory:
+    """An empty directory."""
+    memory.make_dirs(PLACE)
+    return EnvDirectory(memory, PLACE)
 
 
-def content(place: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in place.iterdir()}
+def fill(memory: MemoryEnv, names: Iterable[str] = BEFORE) -> None:
+    """Create files that contain their names."""
+    for name in names:
+        memory.write_atomically(f"{PLACE}/{name}", name.encode())
 
 
-@pytest.mark.parametrize("changes", range(11))
-def test_a_step_that_was_interrupted_is_carried_out_again(place: Path, changes: int) -> None:
-    """Whichever change came last, nothing is moved twice, although a source and the new segment have the same name."""
-    with pytest.raises(Died):
-        carry_out(MortalPlace(place, changes), STEP)
-    carry_out(EnvDirectory(RealEnv(), str(place)), STEP)
-    assert content(place) == AFTER
+def content(memory: MemoryEnv) -> dict[str, str]:
+    return {name: memory.read_bytes(f"{PLACE}/{name}").decode() for name in memory.list_dir(PLACE)}
 
 
-def test_a_step_that_was_over_changes_nothing(place: Path) -> None:
-    """A completed step may run again, since only its response may have been lost."""
+@pytest.mark.parametrize("stop", [*({"changes": number} for number in range(10)), {"syncs": 0}], ids=str)
+def test_a_step_that_was_interrupted_is_carried_out_again(
+    memory: MemoryEnv, place: EnvDirectory, stop: dict[str, int]
+) -> None:
+    """Whichever change came last, nothing is moved twice, although a source and the new segment have the same name.
+
+    A completed step may run again, too, since only its response may have been lost.
+    """
+    fill(memory)
+    memory.power_off_after(**stop)
+    with pytest.raises(PowerOff):
+        carry_out(place, STEP)
+    memory.crash(Loss(names=1, content=1))
     for _ in range(2):
-        carry_out(EnvDirectory(RealEnv(), str(place)), STEP)
-        assert content(place) == AFTER
+        carry_out(place, STEP)
+        assert content(memory) == AFTER
 
 
-def test_files_of_another_partition_stay(tmp_path: Path) -> None:
+def test_files_of_another_partition_stay(memory: MemoryEnv, place: EnvDirectory) -> None:
     """If another directory has taken the deleted one's name, its files with the names of sources are not touched."""
-    for name in ("5.log", "9.log"):
-        (tmp_path / name).write_text("another")
-    carry_out(EnvDirectory(RealEnv(), str(tmp_path)), STEP._replace(outdated=()))
-    assert content(tmp_path) == {"5.log": "another", "9.log": "another"}
+    fill(memory, ("5.log", "9.log"))
+    carry_out(place, STEP._replace(outdated=()))
+    assert content(memory) == {"5.log": "5.log", "9.log": "9.log"}
 
 
-def test_a_log_file_must_be_there(tmp_path: Path) -> None:
+def test_a_log_file_must_be_there(memory: MemoryEnv, place: EnvDirectory) -> None:
     """A missing `.log` file is an error; indexes may be missing."""
-    place = EnvDirectory(RealEnv(), str(tmp_path))
     moves = Moves("/none", arriving=(("5.log.cleaned", "5.log.swap"), ("5.index.cleaned", "5.index.swap")))
     with pytest.raises(FileNotFoundError):
         carry_out(place, moves)
-    (tmp_path / "5.log.cleaned").touch()
+    fill(memory, ("5.log.cleaned",))
     carry_out(place, moves)
-    assert list(content(tmp_path)) == ["5.log.swap"]
+    assert list(content(memory)) == ["5.log.swap"]
 
 
 def test_moves_are_sent_as_json() -> None:

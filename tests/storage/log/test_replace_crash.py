@@ -23,7 +23,7 @@ from diamant.protocol.batches.header import Record, parse_header
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.clock import SettableClock
-from diamant.storage.env.memory import MemoryEnv, PowerOff
+from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import Replacement, replace_segments
 from diamant.storage.segments.log_config import LogConfig
@@ -37,17 +37,7 @@ CONFIG = LogConfig(segment_bytes=450, index_interval_bytes=60)
 PATH = "/data/t-0"
 
 
-class KeepAll(random.Random):
-    """A chance that keeps all written data: the process was killed, the machine kept running."""
-
-    def randint(self, a: int, b: int) -> int:
-        return b
-
-    def random(self) -> float:
-        return 0.0
-
-
-MODES = {"kill": KeepAll(), "strict": None, "seed 1": random.Random(1), "seed 2": random.Random(2)}
+MODES = {"kill": Loss(names=1, content=1), "strict": None, "seed 1": random.Random(1), "seed 2": random.Random(2)}
 
 
 class Group(NamedTuple):

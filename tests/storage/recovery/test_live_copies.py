@@ -209,6 +209,14 @@ def compacted(env: RealEnv, tmp_path: Path) -> Log:
     return log
 
 
+@pytest.fixture
+def before(compacted: Log, tmp_path: Path) -> Path:
+    """The files of `compacted` from before a cleaning round, which has run."""
+    shutil.copytree(compacted.path, tmp_path / "before")
+    clean(compacted)
+    return tmp_path / "before"
+
+
 def clean(log: Log) -> None:
     """Run a cleaning round on the files."""
     clean_partition(
@@ -226,12 +234,9 @@ def take(log: Log, before: Path, *bases: int) -> None:
 @pytest.mark.parametrize("taken", [(20,), (40, 60), (20, 40, 60, 80), (80,)])
 @pytest.mark.parametrize("has_active", [True, False])
 def test_segments_that_were_cleaned_into_another(
-    compacted: Log, tmp_path: Path, taken: tuple[int, ...], has_active: bool
+    compacted: Log, before: Path, taken: tuple[int, ...], has_active: bool
 ) -> None:
     """Stale segments are set aside; reads from any offset get the cleaned segment, at which the log ends."""
-    before = tmp_path / "before"
-    shutil.copytree(compacted.path, before)
-    clean(compacted)
     if not has_active:
         for path in Path(compacted.path).glob(f"{100:020d}.*"):
             path.unlink()
@@ -328,11 +333,8 @@ def make_like(log: Log, env: RealEnv | MemoryEnv, path: str | None = None) -> Lo
     return other
 
 
-def test_an_index_of_another_moment_than_its_segment(compacted: Log, tmp_path: Path) -> None:
+def test_an_index_of_another_moment_than_its_segment(compacted: Log, before: Path) -> None:
     """If a cleaned segment has the old one's indexes, the start rebuilds all of them, instead of later reads entry by entry."""
-    before = tmp_path / "before"
-    shutil.copytree(compacted.path, before)
-    clean(compacted)
     name = f"{0:020d}.index"
     expected = (Path(compacted.path) / name).read_bytes()
     shutil.copy2(before / name, compacted.path)
@@ -368,11 +370,8 @@ def test_config_without_compaction_compares_no_segments(log: Log) -> None:
     assert loaded.segments[0]._file is None
 
 
-def test_a_clean_of_a_copy_merges_no_segments_of_different_moments(compacted: Log, tmp_path: Path) -> None:
+def test_a_clean_of_a_copy_merges_no_segments_of_different_moments(compacted: Log, before: Path) -> None:
     """`diamant log clean` and `whatif` recognise stale segments even without recovery."""
-    before = tmp_path / "before"
-    shutil.copytree(compacted.path, before)
-    clean(compacted)
     take(compacted, before, 20, 40)
     report = clean_partition(
         RealEnv(compacted.env.clock), compacted.path, compacted.config, CleanerSettings(), producer_expiration_ms=1
