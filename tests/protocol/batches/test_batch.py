@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from diamant.protocol.batches.batch import crc_is_valid, iter_headers, set_base_offset, set_timestamps
 from diamant.protocol.batches.header import MAX_SEQUENCE, BatchHeader, add_to_sequence, parse_header
-from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from tests.builder import TIMESTAMP, make_batch, make_log, make_message, make_records, make_wrapper, with_header
 
@@ -148,17 +144,6 @@ def test_iter_headers_yields_positions() -> None:
     assert [position for position, _ in found] == [0, found[0][1].size, found[0][1].size + found[1][1].size]
     assert list(iter_headers(log, found[1][0])) == found[1:]
     assert list(iter_headers(log, 0, found[2][0])) == found[:2]
-
-
-def test_iter_headers_reads_a_mapped_file(tmp_path: Path) -> None:
-    """The buffer may be a mapped file."""
-    path = tmp_path / "log"
-    path.write_bytes(make_log(["a=1"], ["b=2"]))
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        found = list(iter_headers(mapped))  # type: ignore[arg-type]
-        assert [header.base_offset for _, header in found] == [0, 1]
-        assert crc_is_valid(mapped, found[1][0], found[1][1].size)  # type: ignore[arg-type]
-        assert [record.key for record in iter_records(mapped, found[1][0])] == [b"b"]  # type: ignore[arg-type]
 
 
 def test_iter_headers_stops_at_every_torn_tail() -> None:

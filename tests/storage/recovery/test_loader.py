@@ -12,7 +12,7 @@ from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
 from tests.storage.conftest import START_MS
-from tests.storage.log.test_log import batch, make_log, read_all, reopen
+from tests.storage.log.test_log import batch, make_log, read_all
 from tests.storage.one_log import load_one
 
 
@@ -117,19 +117,6 @@ def test_corruption_anywhere_leaves_a_prefix(log: Log, seed: int) -> None:
     assert loaded.log_end_offset == len(found)
 
 
-def test_segments_below_the_recovery_point_are_not_scanned(log: Log) -> None:
-    """Segments below the recovery point are not checked: they were synced before the crash."""
-    fill(log)
-    log.close(is_clean=False)
-    first = files(log, ".log")[0]
-    data = bytearray(first.read_bytes())
-    data[80] ^= 1
-    first.write_bytes(data)
-    loaded, messages = load(log, recovery_point=60)
-    assert not messages
-    assert loaded.log_end_offset == 60
-
-
 def test_leftovers_of_crashes_are_removed(log: Log) -> None:
     """`.deleted`, `.cleaned` and orphaned index files are removed; unknown files stay."""
     fill(log)
@@ -177,17 +164,6 @@ def test_log_end_below_log_start_starts_empty_at_the_log_start(log: Log) -> None
     assert (loaded.log_start_offset, loaded.log_end_offset, loaded.size) == (100, 100, 0)
     assert messages
     assert loaded.append_as_leader(batch(b"a")).base_offset == 100
-
-
-def test_clean_restarts_keep_all_state(log: Log) -> None:
-    """Repeated closing and opening changes nothing visible to clients."""
-    expected = fill(log)
-    for _ in range(3):
-        log = reopen(log)
-        assert read_all(log) == expected
-        assert (log.recovery_point, log.log_end_offset) == (60, 60)
-    snapshots = [path.name for path in files(log, ".snapshot")]
-    assert "00000000000000000060.snapshot" in snapshots
 
 
 def test_recovery_forgets_producers_that_expired(log: Log) -> None:
