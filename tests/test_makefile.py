@@ -1,7 +1,8 @@
-"""`make run`: a data directory of any name; with an interpreter that is too old, one line in place of what pip makes of it."""
+"""The Makefile: a data directory of any name, an interpreter that is too old, and Java, installed as root of Debian alone."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,47 +11,44 @@ import pytest
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
+on_debian = pytest.mark.skipif(not Path("/etc/debian_version").exists(), reason="not Debian")
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def write_python(path: Path, version: str) -> None:
-    """Make a program that says it is this version of Python and does nothing."""
+def write_program(path: Path, text: str) -> None:
+    """Make a shell script."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "Python {version}" && exit 0\nexit 1\n')
+    path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
 
 
-def make(*arguments: str) -> str:
-    """Run make, which must fail; return its standard error."""
-    done = subprocess.run(
-        ["make", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False, timeout=30
-    )
+@pytest.mark.parametrize(
+    ("target", "python", "told"),
+    [
+        ("run", "python3.9", "Diamant needs CPython 3.11 or newer; {} is 3.9.18. make run PYTHON=python3.11\n"),
+        # The environment that is there: with the command that makes it again.
+        (
+            "test",
+            "venv/bin/python",
+            "Diamant needs CPython 3.11 or newer; {} is 3.9.18. make clean test PYTHON=python3.11\n",
+        ),
+        ("run", "", "python-of-nowhere: not found. make run PYTHON=python3.11\n"),
+    ],
+    ids=["too old", "an environment of one too old", "not there"],
+)
+def test_a_python_that_will_not_do_is_told(tmp_path: Path, target: str, python: str, told: str) -> None:
+    """One line in place of what pip makes of it; nothing is made."""
+    program = tmp_path / python if python else "python-of-nowhere"
+    if python:
+        write_program(tmp_path / python, '[ "$1" = --version ] && echo "Python 3.9.18" && exit 0\nexit 1')
+    before = sorted(tmp_path.rglob("*"))
+    given = [] if python.startswith("venv") else [f"PYTHON={program}"]
+    command = ["make", "-C", str(ROOT), target, *given, f"VENV={tmp_path}/venv"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 2
-    return done.stderr
-
-
-def test_an_old_python_is_told(tmp_path: Path) -> None:
-    """And nothing is made."""
-    python = tmp_path / "python3.9"
-    write_python(python, "3.9.18")
-    stderr = make("run", f"PYTHON={python}", f"VENV={tmp_path}/venv")
-    assert f"Diamant needs CPython 3.11 or newer; {python} is 3.9.18. make run PYTHON=python3.11\n" in stderr
-    assert not (tmp_path / "venv").exists()
-
-
-def test_an_environment_of_an_old_python_is_told(tmp_path: Path) -> None:
-    """With the command that makes it again."""
-    python = tmp_path / "venv/bin/python"
-    write_python(python, "3.9.18")
-    stderr = make("test", f"VENV={tmp_path}/venv")
-    wanted = f"Diamant needs CPython 3.11 or newer; {python} is 3.9.18. make clean test PYTHON=python3.11\n"
-    assert wanted in stderr
-
-
-def test_a_python_that_is_not_there_is_told(tmp_path: Path) -> None:
-    """As one that is too old is."""
-    stderr = make("run", "PYTHON=python-of-nowhere", f"VENV={tmp_path}/venv")
-    assert "python-of-nowhere: not found. make run PYTHON=python3.11\n" in stderr
+    assert told.format(program) in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(("given", "typed"), [("a b  c", r"a\ b\ \ c"), ("~/data", "~/data")])
@@ -61,3 +59,51 @@ def test_a_directory_with_spaces_is_one_argument(tmp_path: Path, given: str, typ
         capture_output=True, text=True, check=True, timeout=30,
     )  # fmt: skip
     assert f"--data {typed}\n" in done.stdout
+
+
+def make_java(tmp_path: Path, *arguments: str, user: int, has_java: bool, apt_code: int = 0) -> tuple[str, str, str]:
+    """The output and the errors of `make java`, and its calls of apt-get."""
+    write_program(tmp_path / "venv/bin/python", f"exit {0 if has_java else 1}")
+    write_program(tmp_path / "bin/id", f"echo {user}")
+    write_program(tmp_path / "bin/apt-get", f'echo "$@" >> {tmp_path}/asked; exit {apt_code}')
+    done = subprocess.run(
+        ["make", "-s", "-C", str(ROOT), "java", f"VENV={tmp_path}/venv", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+        env={**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"},
+    )
+    asked = tmp_path / "asked"
+    return done.stdout, done.stderr, asked.read_text() if asked.exists() else ""
+
+
+@on_debian
+def test_root_of_debian_gets_it_and_is_told(tmp_path: Path) -> None:
+    """With the way out."""
+    out, _, asked = make_java(tmp_path, user=0, has_java=False)
+    assert "installing openjdk-17-jre-headless (make test JAVA=skip does not)" in out
+    assert asked == "update -q\ninstall -y -q openjdk-17-jre-headless\n"
+
+
+@on_debian
+def test_others_are_told_the_command(tmp_path: Path) -> None:
+    """And nothing is tried; the suite continues."""
+    out, err, asked = make_java(tmp_path, user=1000, has_java=False)
+    assert (out, asked) == ("", "")
+    assert "the tests of Spark are skipped: they need Java 17 or newer." in err
+    assert "as root: apt-get install -y openjdk-17-jre-headless" in err
+
+
+@on_debian
+def test_a_failed_installation_does_not_end_the_suite(tmp_path: Path) -> None:
+    """The tests that need it are skipped then, and fail by themselves where CI is set."""
+    _, err, _ = make_java(tmp_path, user=0, has_java=False, apt_code=100)
+    assert "that failed: the tests of Spark are skipped" in err
+
+
+@on_debian
+@pytest.mark.parametrize(("arguments", "has_java"), [(["JAVA=skip"], False), ([], True)])
+def test_nothing_is_done_where_nothing_is_to_be_done(tmp_path: Path, arguments: list[str], has_java: bool) -> None:
+    """With JAVA=skip, or with a Java that will do."""
+    assert make_java(tmp_path, *arguments, user=0, has_java=has_java) == ("", "", "")
