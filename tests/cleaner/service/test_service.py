@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.service.metrics import recopy_percent
 from diamant.cleaner.service.settings import ServiceSettings
 from diamant.storage.segments.log_config import LONG_MAX
 from tests.cleaner.held_runner import HeldRunner
@@ -191,6 +192,15 @@ async def test_status(logs: SeveralLogs) -> None:
     assert 0 < status.cleaner_recopy_percent < 50
     assert (status.time_since_last_run_ms, status.uncleanable_partitions_count) == (5_000, 0)
     assert status.io_bytes_total > 0
+
+
+@pytest.mark.parametrize(
+    ("bytes_read", "bytes_written", "percent"),
+    [(0, 0, 0), (0, 5, 500), (1000, 999, 99), (1000, 1000, 100), (3, 1, 33), (10**15, 10**15 // 4, 25)],
+)
+def test_recopy_percent(bytes_read: int, bytes_written: int, percent: int) -> None:
+    """Rounded down to whole percents, as Kafka's gauge; zero bytes read count as one."""
+    assert recopy_percent(bytes_read, bytes_written) == percent
 
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])

@@ -485,15 +485,18 @@ def test_a_report_of_many_partitions_is_asked_quickly(tmp_path: Path) -> None:
 
 
 def test_only_the_digest_of_the_key_is_enough(tmp_path: Path) -> None:
-    """A search with the secret and the key's digest works without the key."""
+    """A search with the secret and the key's digest works without the key; it is a plain one, which can compare digests."""
     known = subject()
     unknown = Subject(None, known.topics, known.needles, known.key_digest)
     put(tmp_path, LOG, build_batch([record(b"customer-42", PERSON)], codec=3))
-    assert state(scan(tmp_path, unknown)) == VALUES_PRESENT
+    report = scan(tmp_path, unknown, is_compiled=True)
+    assert (state(report), report.engine, report.counts.compiled_batches) == (VALUES_PRESENT, "plain", 0)
 
 
 def test_both_engines_find_the_same_in_random_logs(tmp_path: Path) -> None:
-    """Plain and compiled search agree for any sizes, codecs, headers and needles."""
+    """Plain and compiled search agree for any sizes, codecs, headers and needles. The report names which has read; the compiled
+    search hands batches with findings to the plain one.
+    """
     rng = random.Random(20)
     for index in range(30):
         directory = tmp_path / str(index)
@@ -510,6 +513,8 @@ def test_both_engines_find_the_same_in_random_logs(tmp_path: Path) -> None:
         plain, compiled = scan(directory, is_compiled=False), scan(directory, is_compiled=True)
         assert sorted(plain.findings, key=repr) == sorted(compiled.findings, key=repr), index
         assert plain.counts.records == compiled.counts.records
+        assert (plain.engine, plain.counts.compiled_batches, compiled.engine) == ("plain", 0, "compiled")
+        assert compiled.counts.compiled_batches == len(batches) - len({one.position for one in compiled.findings})
         assert plain.counts.decompressed_bytes <= compiled.counts.decompressed_bytes
 
 
