@@ -143,13 +143,7 @@ TIMEOUT_S = 30
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
     """A broker with an authorizer, whose unauthenticated clients may do everything."""
-    config = BrokerConfig(
-        listen="127.0.0.1:0",
-        data_dir=tmp_path_factory.mktemp("data"),
-        authorizer_class_name="StandardAuthorizer",
-        super_users="User:ANONYMOUS",
-    )
-    with Broker(config) as running:
+    with Broker(config(tmp_path_factory.mktemp("data"))) as running:
         yield running
 
 

@@ -199,22 +199,19 @@ def logger() -> Iterator[logging.Logger]:
 
 
 async def test_levels_of_loggers_are_set_and_taken_away(wire: WireClient, logger: logging.Logger) -> None:
-    """Levels have log4j's names, including TRACE and FATAL; without its own level a logger has its parent's."""
+    """Levels have log4j's names, including TRACE and FATAL; without its own level a logger has its parent's. A validated change
+    has no effect.
+    """
     for text, level in [("DEBUG", logging.DEBUG), ("TRACE", 5), ("FATAL", logging.CRITICAL), ("WARN", logging.WARNING)]:
         await alter(wire, LOGGER, "1", logger.name, text)
         assert logger.level == level
         assert (await configs(wire, LOGGER, "1"))[logger.name] == text
+    change = alteration(LOGGER, "1", (logger.name, SET, "ERROR"), validate_only=True)
+    await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, change)
+    assert logger.level == logging.WARNING
     await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, alteration(LOGGER, "1", (logger.name, DELETE, None)))
     assert logger.level == logging.NOTSET
     assert "root" in await configs(wire, LOGGER, "1")
-
-
-async def test_validate_only_leaves_loggers_alone(wire: WireClient, logger: logging.Logger) -> None:
-    """A validated change has no effect."""
-    level = logger.level
-    change = alteration(LOGGER, "1", (logger.name, SET, "ERROR"), validate_only=True)
-    await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, change)
-    assert logger.level == level
 
 
 async def test_we_do_not_unregister_ourselves(broker: Broker, wire: WireClient) -> None:

@@ -120,28 +120,30 @@ def test_end_by_tv2(state: TransactionState) -> None:
         assert code_of(lambda at=epoch: end(txn, commit=True, version=2, epoch=at)) == "PRODUCER_FENCED"
 
 
-def test_a_commit_by_tv1_keeps_the_epoch() -> None:
-    """PrepareCommit keeps the partitions for their markers, CompleteCommit has none."""
-    prepared = end(in_state(ONGOING), commit=True, version=0)
-    assert prepared is not None
-    assert (prepared.state, prepared.partitions, prepared.producer_epoch) == (PREPARE_COMMIT, PARTITIONS, 3)
-    done = completed(prepared, 2000)
-    assert (done.state, done.partitions, done.producer_epoch, done.start_ms) == (COMPLETE_COMMIT, frozenset(), 3, 100)
-
-
-def test_an_end_by_tv2_raises_the_epoch() -> None:
-    """The markers already have the raised epoch; the next transaction begins with it."""
-    prepared = end(in_state(ONGOING), commit=False, version=2)
-    assert prepared is not None
-    assert (prepared.state, prepared.producer_epoch, prepared.last_producer_epoch) == (PREPARE_ABORT, 4, 3)
-    assert completed(prepared, 2000).identity == (10, 4)
-
-
-def test_an_abort_of_nothing_by_tv2() -> None:
-    """It begins and ends a transaction; the start is the time of the request."""
-    prepared = end(in_state(COMPLETE_COMMIT), commit=False, version=2)
-    assert prepared is not None
-    assert (prepared.state, prepared.producer_epoch, prepared.start_ms) == (PREPARE_ABORT, 4, 1000)
+@pytest.mark.parametrize(
+    ("state", "commit", "version", "prepared", "epoch", "start_ms"),
+    [
+        (ONGOING, True, 0, PREPARE_COMMIT, 3, 100),
+        (ONGOING, False, 2, PREPARE_ABORT, 4, 100),
+        (COMPLETE_COMMIT, False, 2, PREPARE_ABORT, 4, 1000),
+    ],
+    ids=["by TV1", "by TV2", "of nothing, by TV2"],
+)
+def test_an_end_and_its_markers(
+    state: TransactionState, commit: bool, version: int, prepared: TransactionState, epoch: int, start_ms: int
+) -> None:
+    """Partitions are kept for their markers, which by TV2 already have the next epoch. An abort of nothing starts with its
+    request.
+    """
+    txn = in_state(state)
+    after = end(txn, commit=commit, version=version)
+    assert after is not None
+    assert (after.state, after.partitions, after.producer_epoch, after.start_ms) == (
+        prepared, txn.partitions, epoch, start_ms,
+    )  # fmt: skip
+    assert after.last_producer_epoch == (3 if version == 2 else -1)
+    done = completed(after, 2000)
+    assert (done.partitions, done.identity, done.start_ms) == (frozenset(), (10, epoch), start_ms)
 
 
 def test_the_last_epoch_by_tv2() -> None:

@@ -354,6 +354,7 @@ async def test_a_disk_that_does_not_give_the_state(caplog: pytest.LogCaptureFixt
         for _ in range(3):
             assert set(await second.list()) == {names[1]}
             assert (await first.describe()).code == "NOT_COORDINATOR"
+            assert (await second.describe()).code == "NONE"
         (line,) = told()
         assert "retried in 1 s: [Errno 5]" in line
         loader._try_again(0)

@@ -8,10 +8,9 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.transactions.transaction import LAST_CLIENT_EPOCH
-from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.records import iter_records
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
+from tests.broker.stored import records_of
 from tests.broker.transactions.conftest import running, started
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed, wait_for_committed_offset
 from tests.broker.wire import FETCH, WireClient, fetch_fields
@@ -136,14 +135,8 @@ async def test_ids_that_nobody_uses_are_forgotten(clock: SettableClock) -> None:
         assert (await txns[0].describe()).code == "TRANSACTIONAL_ID_NOT_FOUND"
         assert await txns[1].add(("t", 0)) == ["INVALID_PRODUCER_ID_MAPPING"]
         assert await txns[2].end(commit=True) == "NONE"
-        log = broker.node.topics.log("__transaction_state", 0)
-        tombstones = [
-            record.key
-            for data in [segment.file.pread(segment.size, 0) for segment in log.segments]
-            for position, _ in iter_headers(data)
-            for record in iter_records(data, position)
-            if record.value is None
-        ]
+        stored = records_of(broker.node.topics.log("__transaction_state", 0))
+        tombstones = [record.key for record in stored if record.value is None]
         assert tombstones == [b"\x00\x00\x00\x05empty", b"\x00\x00\x00\x04done"]
     async with running(env) as (broker, wire):
         txn = TxnProducer(wire, "empty")

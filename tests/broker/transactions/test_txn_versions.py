@@ -8,11 +8,10 @@ import uuid
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.records import iter_records
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.kraft.format import format_directory
 from tests.broker.real_clients import TIMEOUT_S, ConfluentKafka
+from tests.broker.stored import records_of
 from tests.broker.transactions.conftest import running, started
 from tests.broker.transactions.txn_cases import CASES, run_case
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
@@ -48,14 +47,8 @@ async def test_transactions_at_every_level(level: int) -> None:
         assert await txn.produce("t", 1, version=12, values=(b"tv2",)) == tv2
         assert await txn.end(commit=True, version=5) == tv2
         assert await read_committed(wire, "t") == [b"tv1", b"tv2"][: 2 if level else 1]
-        log = broker.node.topics.log("__transaction_state", 0)
-        data = log.active.file.pread(log.active.size, 0)
-        versions = {
-            record.value[:2]
-            for position, _ in iter_headers(data)
-            for record in iter_records(data, position)
-            if record.value
-        }
+        stored = records_of(broker.node.topics.log("__transaction_state", 0))
+        versions = {record.value[:2] for record in stored if record.value}
         assert versions == {b"\x00\x01" if level else b"\x00\x00"}
     async with running(env) as (_, wire):
         txn = TxnProducer(wire, "id")

@@ -305,7 +305,7 @@ async def read_committed(wire: WireClient, topic: str, partition: int = 0) -> li
     values: list[bytes] = []
     request = fetch_fields(topic, 0, partition=partition, max_bytes=1 << 24, partition_max_bytes=1 << 24)
     request["isolation_level"] = 1
-    response = await wire.call(FETCH, 11, request)
+    response = await wire.call(FETCH, 12, request)
     fetched = response.responses[0].partitions[0]
     assert not fetched.error_code, name_of(fetched.error_code)
     aborted = list(fetched.aborted_transactions or ())

@@ -15,8 +15,6 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import (
     Subscription,
@@ -25,11 +23,12 @@ from diamant.protocol.internal_topics.consumer_protocol import (
     parse_assignment,
 )
 from diamant.protocol.internal_topics.group_records import ConsumerGroupMetadataKey, parse_key
+from tests.broker.groups.classic.classic_cases import Send, heartbeat, join, leave, sync
 from tests.broker.groups.consumer.consumer_wire import PROPERTIES, T1, T2, A, B, C, Members, prepare
-from tests.broker.request_fields import join_group
+from tests.broker.stored import records_of
 from tests.broker.wire import WireClient
 
-JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS = 11, 12, 13, 14, 15
+DESCRIBE_GROUPS = 15
 
 MOST_THREADS = 32
 """Of a loop's executor, whatever the machine."""
@@ -38,6 +37,10 @@ MOST_THREADS = 32
 class ClassicMembers(Members):
     """Sends requests of classic members, too."""
 
+    async def ask(self, group: str, send: Send) -> Any:
+        """Send a request of the stories of classic groups."""
+        return await self.wire.call(send.key, send.version, {"group_id": group, **send.fields})
+
     async def join(
         self,
         group: str,
@@ -45,24 +48,15 @@ class ClassicMembers(Members):
         *,
         names: Sequence[str] = ("t1",),
         owned: Mapping[str, tuple[int, ...]] | None = None,
-        instance_id: str | None = None,
         protocols: Sequence[str] = ("range", "cooperative-sticky"),
-        protocol_type: str = "consumer",
         metadata: bytes | None = None,
         version: int = 5,
+        **more: Any,
     ) -> Any:
         if metadata is None:
             metadata = encode_subscription(Subscription(tuple(names), None, owned or {}))
-        fields = join_group(
-            group,
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=5_000,
-            member_id=member,
-            group_instance_id=instance_id,
-            protocol_type=protocol_type,
-            protocols=[{"name": name, "metadata": metadata} for name in protocols],
-        )
-        return await self.wire.call(JOIN_GROUP, version, fields)
+        offered = [(name, metadata) for name in protocols]
+        return await self.ask(group, join("", member, version, protocols=offered, rebalance_ms=5_000, **more))
 
     async def join_twice(self, group: str, **fields: Any) -> Any:
         """Join a dynamic member, the second time with its assigned id."""
@@ -70,29 +64,8 @@ class ClassicMembers(Members):
         assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return await self.join(group, first.member_id, **fields)
 
-    async def sync(
-        self,
-        group: str,
-        member: str,
-        generation: int,
-        *,
-        assignments: Mapping[str, bytes] | None = None,
-        instance_id: str | None = None,
-        protocol: str = "range",
-    ) -> Any:
-        return await self.wire.call(
-            SYNC_GROUP,
-            5,
-            {
-                "group_id": group,
-                "generation_id": generation,
-                "member_id": member,
-                "group_instance_id": instance_id,
-                "protocol_type": "consumer",
-                "protocol_name": protocol,
-                "assignments": [{"member_id": one, "assignment": data} for one, data in (assignments or {}).items()],
-            },
-        )
+    async def sync(self, group: str, member: str, generation: int, **more: Any) -> Any:
+        return await self.ask(group, sync("", member, generation, **more))
 
     async def synced(self, group: str, member: str, generation: int, **fields: Any) -> dict[str, list[int]]:
         """Return the assignment of a SyncGroup answer."""
@@ -102,18 +75,11 @@ class ClassicMembers(Members):
             topic: sorted(partitions) for topic, partitions in parse_assignment(answer.assignment).partitions.items()
         }
 
-    async def classic_beat(self, group: str, member: str, generation: int, instance_id: str | None = None) -> ErrorCode:
-        fields = {
-            "group_id": group,
-            "generation_id": generation,
-            "member_id": member,
-            "group_instance_id": instance_id,
-        }
-        return ErrorCode(int((await self.wire.call(HEARTBEAT, 4, fields)).error_code))
+    async def classic_beat(self, group: str, member: str, generation: int, **more: Any) -> ErrorCode:
+        return ErrorCode(int((await self.ask(group, heartbeat("", member, generation, **more))).error_code))
 
     async def leave(self, group: str, *member_ids: str) -> list[ErrorCode]:
-        leavers = [{"member_id": member_id, "group_instance_id": None} for member_id in member_ids]
-        answer = await self.wire.call(LEAVE_GROUP, 5, {"group_id": group, "members": leavers})
+        answer = await self.ask(group, leave("", *((member_id, None) for member_id in member_ids)))
         assert answer.error_code == ErrorCode.NONE
         return [ErrorCode(int(member.error_code)) for member in answer.members]
 
@@ -125,7 +91,7 @@ class ClassicMembers(Members):
         """Create a Stable classic group of one member, by default with t1; return the member's id."""
         joined = await self.join_twice(group)
         assignment = encode_assignment(T1) if assignment is None else assignment
-        await self.sync(group, joined.member_id, joined.generation_id, assignments={joined.member_id: assignment})
+        await self.sync(group, joined.member_id, joined.generation_id, assignments=[(joined.member_id, assignment)])
         return str(joined.member_id)
 
 
@@ -233,7 +199,10 @@ async def test_classic_requests_to_a_consumer_group_are_checked(members: Classic
     joined = await members.join_twice("g")
     member, generation = joined.member_id, joined.generation_id
     for answer, code in (
-        (await members.sync("g", member, generation, protocol="roundrobin"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (
+            await members.sync("g", member, generation, protocol_name="roundrobin"),
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ),
         (await members.sync("g", member, 9), ErrorCode.ILLEGAL_GENERATION),
         (await members.sync("g", A, 2), ErrorCode.UNKNOWN_MEMBER_ID),
         (await members.sync("g", "nobody", 2), ErrorCode.UNKNOWN_MEMBER_ID),
@@ -261,9 +230,7 @@ async def test_a_refused_join_removes_an_empty_consumer_group(members: ClassicMe
     assert await members.error("g", A, -1) is ErrorCode.GROUP_ID_NOT_FOUND
     assert (await members.describe("g")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert members.broker.services.groups().group("g") is None
-    log = members.broker.services.groups().log.log_of("g")
-    data = log.read(0, 1 << 20, isolation_level=0, min_one_message=True).slices[0].read()
-    records = [record for position, _ in iter_headers(data) for record in iter_records(data, position)]
+    records = records_of(members.broker.services.groups().log.log_of("g"))
     *_, last = [record.value for record in records if parse_key(record.key or b"") == ConsumerGroupMetadataKey("g")]
     assert last is None
 
@@ -277,10 +244,10 @@ async def test_static_members_change_the_protocol(members: ClassicMembers) -> No
     assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, 2)
     assert await members.classic_state("g") == "Stable"
     assert await members.synced("g", joined.member_id, 2, instance_id="i") == T2
-    assert await members.classic_beat("g", joined.member_id, 2, "i") is ErrorCode.NONE
+    assert await members.classic_beat("g", joined.member_id, 2, instance_id="i") is ErrorCode.NONE
     assert await members.beat("g", B, 0, names=["t2"]) == (3, {})
     assert await members.beat("g", C, 0, names=["t2"], instance_id="i") == (3, {"t2": [0]})
-    assert await members.classic_beat("g", joined.member_id, 2, "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert await members.classic_beat("g", joined.member_id, 2, instance_id="i") is ErrorCode.FENCED_INSTANCE_ID
 
 
 @pytest.mark.parametrize("members", ["upgrade"], indirect=True)
@@ -323,7 +290,7 @@ async def test_what_cannot_be_upgraded(members: ClassicMembers, fields: dict[str
     """A group without consumers, with unreadable metadata or with custom assignor data stays classic."""
     joined = await members.join_twice("g", **fields)
     if "protocol_type" not in fields:
-        await members.sync("g", joined.member_id, 1, assignments={joined.member_id: assignment})
+        await members.sync("g", joined.member_id, 1, assignments=[(joined.member_id, assignment)])
     before = await members.classic_state("g")
     assert await members.error("g", A, 0, names=["t1"]) is ErrorCode.GROUP_ID_NOT_FOUND
     assert await members.classic_state("g") == before

@@ -17,8 +17,6 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 from diamant.broker.groups.store.offsets import GroupOffsets
 from diamant.broker.topics.deletion import delete_topics
-from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_subscription
 from diamant.storage.env.memory import MemoryEnv
@@ -36,19 +34,15 @@ from tests.broker.groups.offsets.offset_requests import (
     wait_until_loaded,
 )
 from tests.broker.request_fields import join_group
+from tests.broker.stored import batches_of
 from tests.broker.wire import DELETE_TOPICS, WireClient
 
 NONE = ErrorCode.NONE
 
 
-def headers(log: Log, start: int) -> list[BatchHeader]:
-    """The batch headers from an offset on."""
-    found: list[BatchHeader] = []
-    while start < log.log_end_offset:
-        for part in log.read(start, 1 << 20, isolation_level=0, min_one_message=True).slices:
-            found += [header for _, header in iter_headers(part.read())]
-        start = found[-1].next_offset
-    return found
+def counts(log: Log, start: int = 0) -> list[int]:
+    """The number of records in each batch."""
+    return [header.record_count for header, _ in batches_of(log, start)]
 
 
 def log_of(broker: Broker, group_id: str) -> Log:
@@ -69,7 +63,7 @@ async def test_a_group_goes_in_one_batch(groups_broker: Broker, client: WireClie
     log = log_of(groups_broker, "g")
     end = log.log_end_offset
     assert await delete_groups(client, "g") == {"g": NONE}
-    assert [header.record_count for header in headers(log, end)] == [4]
+    assert counts(log, end) == [4]
     assert await list_groups(client) == {}
 
 
@@ -88,7 +82,7 @@ async def test_a_large_group_goes_in_several_batches(make_broker: Callable[..., 
         )  # room for ten, by the longest names that there are
         end = log.log_end_offset
         assert await delete_groups(client, "g") == {"g": NONE}
-        assert [header.record_count for header in headers(log, end)] == [5, 10 + 1]
+        assert counts(log, end) == [5, 10 + 1]
     async with make_broker() as broker, WireClient(broker.bootstrap_servers) as client:
         await wait_until_loaded(broker)
         assert await list_groups(client) == {}
@@ -102,7 +96,7 @@ async def test_a_group_with_a_very_long_name(groups_broker: Broker, client: Wire
     await commit(client, name, {("large", partition): 1 for partition in range(20)})
     await commit(client, name, {("large", partition): 1 for partition in range(20, 40)})
     assert await delete_groups(client, name) == {name: NONE}
-    assert all(header.size <= 1 << 20 for header in headers(log_of(groups_broker, name), 0))
+    assert all(header.size <= 1 << 20 for header, _ in batches_of(log_of(groups_broker, name)))
     assert await list_groups(client) == {}
 
 
@@ -113,7 +107,7 @@ async def test_a_group_that_expires_goes_in_one_batch(groups_broker: Broker, cli
     end = log.log_end_offset
     groups_broker.env.clock.advance_ms(8 * 86_400_000)  # type: ignore[attr-defined]
     await groups_broker.services.groups().expiry.expire()
-    assert [header.record_count for header in headers(log, end)] == [3]
+    assert counts(log, end) == [3]
     assert await list_groups(client) == {}
 
 
@@ -177,7 +171,7 @@ async def test_a_broker_killed_before_groups_were_told(monkeypatch: pytest.Monke
         killed_later = env.copy()
     async with restarted(killed) as (broker, client):
         assert await fetch(client, "g") == {}
-        assert [header.record_count for header in headers(log_of(broker, "g"), 0)] == [3, 3]
+        assert counts(log_of(broker, "g")) == [3, 3]
     async with restarted(killed_later) as (_, client):
         assert await fetch(client, "g") == {("t", 1): 7}
     async with restarted(killed_later) as (_, client):

@@ -8,7 +8,6 @@ from diamant.broker.broker import Broker
 from diamant.broker.groups.classic.group import ClassicGroup
 from diamant.broker.groups.coordinator.offset_expiry import expired_offsets
 from diamant.broker.groups.store.group import Group
-from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_subscription
 from diamant.protocol.internal_topics.group_records import (
@@ -24,6 +23,7 @@ from diamant.protocol.internal_topics.group_records import (
 )
 from diamant.storage.env.clock import SettableClock
 from tests.broker.groups.offsets.offset_requests import commit, fetch, join, leave, list_groups, wait_until_loaded
+from tests.broker.stored import records_of
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 
@@ -112,14 +112,7 @@ async def test_offsets_and_then_the_group_expire(
     clock.advance_ms(DAY_MS)
     await wait_until(lambda: not groups_broker.services.groups().groups)
     assert await list_groups(client) == {}
-    log = groups_broker.services.groups().log.log_of("g")
-    records = [
-        record
-        for offset in range(log.log_start_offset, log.log_end_offset)
-        for part in log.read(offset, 1, isolation_level=0, min_one_message=True).slices
-        for record in iter_records(part.read())
-        if record.offset == offset
-    ]
+    records = records_of(groups_broker.services.groups().log.log_of("g"))
     assert [(parse_key(record.key or b""), record.value is None) for record in records[-3:]] == [
         (OffsetCommitKey("g", "t", 0), True),
         (OffsetCommitKey("g", "t", 1), True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,14 +13,13 @@ from diamant.broker.broker import Broker
 from diamant.broker.network.api import CloseConnection
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.classic.direct import Direct, join_request
 from tests.broker.groups.offsets.offset_requests import NONE, commit, find_coordinator, wait_until_loaded
 from tests.broker.held_disk import held_disk
 from tests.broker.request_fields import offset_commit
-from tests.broker.transactions.txn_wire import TxnProducer
+from tests.broker.transactions.conftest import started
 from tests.broker.wire import WireClient
 from tests.golden_groups import consumer_offsets_log
 from tests.waiting import wait_until
@@ -117,18 +116,10 @@ async def test_without_flush_messages_nobody_waits(make_broker: Callable[..., Br
             assert await waits == await leader == b"answered"
 
 
-def data_batches(data: bytes) -> Iterator[BatchHeader]:
-    """All batches without markers."""
-    return (header for _, header in iter_headers(data) if not header.is_control)
-
-
 @pytest.mark.slow
 async def test_sequences_are_those_of_kafka(broker: Broker, wire: WireClient, tmp_path: Path) -> None:
     """Every batch begins with sequence 0; Kafka's cleaner fails on one with a producer and -1."""
-    txn = TxnProducer(wire, "id")
-    await txn.wait_for_coordinator("g")
-    await txn.wait_for_init()
-    await wire.create("t")
+    txn = await started(wire)
     for offset in (1, 2):
         assert await txn.commit_offset("g", "t", offset, version=5) == "NONE"
         assert await txn.end(commit=True, version=5) == "NONE"
@@ -136,5 +127,5 @@ async def test_sequences_are_those_of_kafka(broker: Broker, wire: WireClient, tm
     partition = broker.services.groups().log.topic.partition_of("g")
     written = (tmp_path / f"{GROUP_OFFSETS_TOPIC}-{partition}" / f"{0:020d}.log").read_bytes()
     for log in (written, consumer_offsets_log()):
-        found = {(header.is_transactional, header.base_sequence) for header in data_batches(log)}
-        assert found == {(False, 0), (True, 0)}
+        headers = [header for _, header in iter_headers(log) if not header.is_control]
+        assert {(header.is_transactional, header.base_sequence) for header in headers} == {(False, 0), (True, 0)}

@@ -10,7 +10,6 @@ from uuid import UUID
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import parse_key, parse_offset_commit_value
 from diamant.protocol.wire.apis import SERVED
@@ -32,6 +31,7 @@ from tests.broker.groups.offsets.offset_requests import (
     list_groups,
 )
 from tests.broker.request_fields import offset_commit
+from tests.broker.stored import records_of
 from tests.broker.wire import DESCRIBE_CONFIGS, METADATA, WireClient
 
 NONE = ErrorCode.NONE
@@ -196,16 +196,8 @@ async def test_each_row_of_a_mixed_request_has_its_own_result(client: WireClient
         [(2, NONE), (7, UNKNOWN_TOPIC), (2, NONE)],
     ]
     assert await fetch(client, "g") == {("t", 1): 3, ("t", 2): 8}
-    data = (
-        groups_broker.services.groups()
-        .log.log_of("g")
-        .read(0, 1 << 20, isolation_level=0, min_one_message=True)
-        .slices[0]
-        .read()
-    )
-    written = [
-        (parse_key(record.key or b""), parse_offset_commit_value(record.value or b"")) for record in iter_records(data)
-    ]
+    records = records_of(groups_broker.services.groups().log.log_of("g"))
+    written = [(parse_key(record.key or b""), parse_offset_commit_value(record.value or b"")) for record in records]
     assert [(key, value.offset, value.metadata) for key, value in written] == [
         (("g", "t", 1), 3, "kept"),
         (("g", "t", 2), 4, ""),
@@ -215,11 +207,8 @@ async def test_each_row_of_a_mixed_request_has_its_own_result(client: WireClient
     for partition in (1, 2):
         stored = groups_broker.services.groups().groups["g"].offsets.get("t", partition)
         assert stored is not None
-        assert stored == next(
-            (r.value, r.offset)
-            for r in reversed(list(iter_records(data)))
-            if parse_key(r.key or b"") == ("g", "t", partition)
-        )
+        *_, last = [record for record in records if parse_key(record.key or b"") == ("g", "t", partition)]
+        assert stored == (last.value, last.offset)
 
 
 async def test_a_commit_that_does_not_fit_into_a_batch(client: WireClient) -> None:
