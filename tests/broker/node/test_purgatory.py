@@ -51,12 +51,23 @@ def logs(count: int) -> list[Log]:
     return [cast(Log, object()) for _ in range(count)]
 
 
-async def test_appends_of_one_turn_cost_one_look_at_what_changed() -> None:
-    """Several wakes in one turn cause one refresh, with exactly the changed logs."""
-    purgatory = Purgatory(asyncio.get_running_loop())
-    first, second, third = logs(3)
+@pytest.fixture
+async def purgatory() -> Purgatory:
+    """A purgatory in the test's loop."""
+    return Purgatory(asyncio.get_running_loop())
+
+
+def parked(purgatory: Purgatory, logs: list[Log], wait_ms: int = 60_000) -> CountingWaiter:
+    """A waiter for these logs."""
     waiter = CountingWaiter()
-    waiter.expect(purgatory.wait(waiter, [first, second, third], 60_000))
+    waiter.expect(purgatory.wait(waiter, logs, wait_ms))
+    return waiter
+
+
+async def test_appends_of_one_turn_cost_one_look_at_what_changed(purgatory: Purgatory) -> None:
+    """Several wakes in one turn cause one refresh, with exactly the changed logs."""
+    first, second, third = logs(3)
+    waiter = parked(purgatory, [first, second, third])
     for log in (first, second, first):
         purgatory.wake(log)
     assert await waiter.future == 1
@@ -65,36 +76,14 @@ async def test_appends_of_one_turn_cost_one_look_at_what_changed() -> None:
     assert len(purgatory) == 0
 
 
-async def test_a_waiter_that_has_not_enough_stays() -> None:
-    """Below min_bytes the fetch keeps waiting and is woken again."""
-    purgatory = Purgatory(asyncio.get_running_loop())
-    (log,) = logs(1)
-    waiter = CountingWaiter(enough=2)
-    waiter.expect(purgatory.wait(waiter, [log], 60_000))
-    purgatory.wake(log)
-    await asyncio.sleep(0)
-    assert not waiter.future.done()
-    purgatory.wake(log)
-    assert await waiter.future == 2
-
-
-async def test_time_completes_a_waiter() -> None:
-    """After max_wait_ms the fetch is answered with its data so far."""
-    purgatory = Purgatory(asyncio.get_running_loop())
-    waiter = CountingWaiter()
-    waiter.expect(purgatory.wait(waiter, logs(1), 1))
-    async with asyncio.timeout(60):
-        assert await waiter.future == 0
-
-
 async def test_waits_that_end_together_share_a_timer() -> None:
     """Deadlines are rounded up by a 25th of the wait at most, never down."""
     loop = SettableLoop()
     purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
-    waiters = [CountingWaiter() for _ in range(10)]
-    for waiter in waiters:
+    waiters = []
+    for _ in range(10):
         loop.now_s += 0.0004
-        waiter.expect(purgatory.wait(waiter, logs(1), 500))
+        waiters.append(parked(purgatory, logs(1), 500))
     assert len(loop.pending) <= 2
     assert all(loop.now_s - 0.004 + 0.5 <= timer.when_s <= loop.now_s + 0.5 + 0.5 / 25 for timer in loop.pending)
     loop.pass_s(1)
@@ -108,8 +97,7 @@ async def test_a_wait_is_little_longer_than_it_was_asked_for(wait_ms: int, at_mo
     """By a millisecond for short waits, by 20 ms for long ones."""
     loop = SettableLoop()
     loop.now_s += 0.0123
-    waiter = CountingWaiter()
-    waiter.expect(Purgatory(cast(asyncio.AbstractEventLoop, loop)).wait(waiter, logs(1), wait_ms))
+    parked(Purgatory(cast(asyncio.AbstractEventLoop, loop)), logs(1), wait_ms)
     (timer,) = loop.pending
     assert -1e-6 <= timer.when_s - loop.now_s - wait_ms / 1000 <= at_most_later_s + 1e-6
 
@@ -135,8 +123,7 @@ async def test_waits_that_end_early_leave_no_timer() -> None:
     loop = SettableLoop()
     purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
     for number in range(100):
-        waiter = CountingWaiter()
-        waiter.expect(purgatory.wait(waiter, logs(1), 2**31 - 1 - number * 50_000_000))
+        waiter = parked(purgatory, logs(1), 2**31 - 1 - number * 50_000_000)
         assert waiter.answer is not None
         waiter.answer.cancel()
     assert not loop.pending
@@ -165,12 +152,10 @@ async def test_a_fetch_that_cannot_be_answered_keeps_no_other_from_its_answer() 
         assert [type(answer) for answer in answers] == [ValueError, int, ValueError]
 
 
-async def test_a_cancelled_waiter_is_forgotten() -> None:
+async def test_a_cancelled_waiter_is_forgotten(purgatory: Purgatory) -> None:
     """No state of a fetch remains when its connection is closed."""
-    purgatory = Purgatory(asyncio.get_running_loop())
     (log,) = logs(1)
-    waiter = CountingWaiter()
-    waiter.expect(purgatory.wait(waiter, [log], 60_000))
+    waiter = parked(purgatory, [log])
     purgatory.wake(log)
     assert waiter.answer is not None
     waiter.answer.cancel()
@@ -180,9 +165,8 @@ async def test_a_cancelled_waiter_is_forgotten() -> None:
     assert waiter.refreshed == []
 
 
-async def test_a_refresh_that_fails_fails_its_own_fetch_only() -> None:
+async def test_a_refresh_that_fails_fails_its_own_fetch_only(purgatory: Purgatory) -> None:
     """The exception is set on the fetch's future; other waiters of the log are completed."""
-    purgatory = Purgatory(asyncio.get_running_loop())
     (log,) = logs(1)
     good, bad = CountingWaiter(), CountingWaiter()
     bad.refresh = lambda logs: 1 / 0  # type: ignore[method-assign,assignment,return-value]
@@ -193,21 +177,18 @@ async def test_a_refresh_that_fails_fails_its_own_fetch_only() -> None:
     assert isinstance(bad.future.exception(), ZeroDivisionError)
 
 
-async def test_close_completes_all_and_those_to_come() -> None:
+async def test_close_completes_all_and_those_to_come(purgatory: Purgatory) -> None:
     """After the broker's stop no fetch waits."""
-    purgatory = Purgatory(asyncio.get_running_loop())
-    early, late = CountingWaiter(), CountingWaiter()
-    early.expect(purgatory.wait(early, logs(1), 60_000))
+    early = parked(purgatory, logs(1))
     purgatory.close()
-    late.expect(purgatory.wait(late, logs(1), 60_000))
+    late = parked(purgatory, logs(1))
     assert (await early.future, await late.future) == (0, 0)
 
 
-async def test_a_watch_that_nobody_looks_at_is_told_once() -> None:
+async def test_a_watch_that_nobody_looks_at_is_told_once(purgatory: Purgatory) -> None:
     """A session without its client costs one notification per log, and nothing from then on; when it is read again, it knows
     the changes, and is notified again.
     """
-    purgatory = Purgatory(asyncio.get_running_loop())
     first, second = logs(2)
     watch = purgatory.watch()
     watch.add(first)
@@ -224,9 +205,8 @@ async def test_a_watch_that_nobody_looks_at_is_told_once() -> None:
     assert watch.take_dirty() == {first}
 
 
-async def test_a_watch_that_waits_is_told_every_time() -> None:
+async def test_a_watch_that_waits_is_told_every_time(purgatory: Purgatory) -> None:
     """A fetch of a session that needs several appends is notified of each."""
-    purgatory = Purgatory(asyncio.get_running_loop())
     (log,) = logs(1)
     watch = purgatory.watch()
     watch.add(log)
@@ -240,9 +220,8 @@ async def test_a_watch_that_waits_is_told_every_time() -> None:
     assert not purgatory.is_watched(log)
 
 
-async def test_a_closed_watch_leaves_nothing() -> None:
+async def test_a_closed_watch_leaves_nothing(purgatory: Purgatory) -> None:
     """No log keeps a reference to it, notified or not."""
-    purgatory = Purgatory(asyncio.get_running_loop())
     first, second = logs(2)
     watch, other = purgatory.watch(), purgatory.watch()
     for log in (first, second):
