@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Addresses, Listener
 from diamant.broker.node.housekeeping import CHECKPOINT_INTERVAL_MS, Housekeeping
@@ -31,6 +30,7 @@ from diamant.storage.env.injected_faults import InjectedFault, Operation
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.broker_process import broker_process
 from tests.broker.node.test_sigkill import read_all
+from tests.broker.running import running
 from tests.broker.wire import DELETE_TOPICS, WireClient
 from tests.storage.conftest import START_MS
 from tests.storage.log.test_log import batch
@@ -41,14 +41,6 @@ TIMEOUT_S = 60
 FULL = (
     "/full"  # a directory of its own for the test of what is logged: the same message is not logged twice in a minute
 )
-
-
-@asynccontextmanager
-async def running(env: MemoryEnv, data_dir: str = "/data") -> AsyncIterator[tuple[Broker, WireClient]]:
-    """A broker on a file system in memory, and a connection to it."""
-    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=data_dir), env=env) as broker:
-        async with WireClient(broker.bootstrap_servers) as client:
-            yield broker, client
 
 
 def fill_disk(env: MemoryEnv, free_bytes: int = 0) -> None:
@@ -122,7 +114,7 @@ async def test_everything_on_a_full_disk(caplog: pytest.LogCaptureFixture) -> No
     and the next start recovers; new space is used at once.
     """
     env = MemoryEnv()
-    async with running(env, FULL) as (_, client):
+    async with running(env, data_dir=FULL) as (_, client):
         await client.create("t")
         await client.create("doomed")
         assert (await client.produce("t", [b"a"])).error_code == ErrorCode.NONE
@@ -148,7 +140,7 @@ async def test_everything_on_a_full_disk(caplog: pytest.LogCaptureFixture) -> No
     assert not env.exists(f"{FULL}/.kafka_cleanshutdown")
     assert not env.exists(f"{FULL}/.lock")
     env.capacity_bytes = None
-    async with running(env, FULL) as (_, client):
+    async with running(env, data_dir=FULL) as (_, client):
         assert await read_all(client, "t") == [b"a", b"b"]
         assert await read_all(client, "newer") == []
 

@@ -8,7 +8,7 @@ import pytest
 
 from diamant.storage.env.memory import MemoryEnv
 from tests import effort
-from tests.broker.transactions.conftest import running
+from tests.broker.running import running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed, wait_for_committed_offset
 from tests.broker.wire import WireClient
 

@@ -22,8 +22,8 @@ from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from tests.broker.held_disk import held_disk
 from tests.broker.request_fields import list_offsets
-from tests.broker.transactions.conftest import running, started
-from tests.broker.transactions.txn_wire import TxnProducer, read_committed
+from tests.broker.running import running
+from tests.broker.transactions.txn_wire import TxnProducer, read_committed, started
 from tests.broker.wire import CREATE_PARTITIONS, DELETE_TOPICS, LIST_OFFSETS, WireClient
 from tests.waiting import wait_until
 

@@ -12,8 +12,8 @@ from diamant.broker.transactions.verification import Support, Write
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.append_checks import LIGHT_RECORDS
-from tests.broker.transactions.conftest import running, started
-from tests.broker.transactions.txn_wire import TxnProducer, name_of, read_committed
+from tests.broker.running import running
+from tests.broker.transactions.txn_wire import TxnProducer, name_of, read_committed, started
 from tests.broker.wire import PRODUCE, WireClient, batch_of
 from tests.waiting import wait_until
 

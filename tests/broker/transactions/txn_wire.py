@@ -297,6 +297,17 @@ class TxnProducer:
         return {each.transactional_id: each.transaction_state for each in response.transaction_states}
 
 
+async def started(
+    wire: WireClient, *, topic: str = "t", partitions: int = 3, transactional_id: str = "id", **init: Any
+) -> TxnProducer:
+    """An initialized producer, a topic, and the topics of both coordinators."""
+    txn = TxnProducer(wire, transactional_id)
+    await txn.wait_for_coordinator("g")
+    await wire.create(topic, partitions)
+    await txn.wait_for_init(**init)
+    return txn
+
+
 # -- a consumer ----------------------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from tests.broker.groups.offsets.offset_requests import (
     leave,
     wait_until_loaded,
 )
-from tests.broker.transactions.conftest import running
+from tests.broker.running import running
 from tests.broker.wire import WireClient
 
 SETTINGS = {"group_initial_rebalance_delay_ms": 0, "group_consumer_assignment_interval_ms": 0}

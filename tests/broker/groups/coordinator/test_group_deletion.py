@@ -8,12 +8,10 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 from diamant.broker.groups.store.offsets import GroupOffsets
 from diamant.broker.topics.deletion import delete_topics
@@ -34,6 +32,7 @@ from tests.broker.groups.offsets.offset_requests import (
     wait_until_loaded,
 )
 from tests.broker.request_fields import join_group
+from tests.broker.running import running
 from tests.broker.stored import batches_of
 from tests.broker.wire import DELETE_TOPICS, WireClient
 
@@ -114,14 +113,13 @@ async def test_a_group_that_expires_goes_in_one_batch(groups_broker: Broker, cli
 @asynccontextmanager
 async def restarted(env: MemoryEnv) -> AsyncIterator[tuple[Broker, WireClient]]:
     """A broker with all groups loaded."""
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=Path("/data"), offsets_topic_num_partitions=1)
-    async with Broker(config, env=env) as broker, WireClient(broker.bootstrap_servers) as client:
+    async with running(env) as (broker, client):
         await wait_until_loaded(broker)
         yield broker, client
 
 
 @asynccontextmanager
-async def running(env: MemoryEnv) -> AsyncIterator[tuple[Broker, WireClient]]:
+async def with_commits(env: MemoryEnv) -> AsyncIterator[tuple[Broker, WireClient]]:
     """A new broker with topics "t" and "u", and a group with commits for both."""
     async with restarted(env) as (broker, client):
         await client.create("t", 2)
@@ -139,7 +137,7 @@ async def running(env: MemoryEnv) -> AsyncIterator[tuple[Broker, WireClient]]:
 async def test_a_deletion_that_fails_half_way(operation: str, path: str) -> None:
     """The client gets the error; the topic is deleted, and so are the groups' offsets for it."""
     env = MemoryEnv()
-    async with running(env) as (broker, client):
+    async with with_commits(env) as (broker, client):
         env.fail(operation, path, errno.EIO, times=1)  # type: ignore[arg-type]
         answer = await client.call(DELETE_TOPICS, 4, {"topic_names": ["t"], "timeout_ms": 1000})
         assert ErrorCode(answer.responses[0].error_code) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -150,7 +148,7 @@ async def test_a_deletion_that_fails_half_way(operation: str, path: str) -> None
 async def test_a_deletion_that_does_not_happen() -> None:
     """If the metadata log refuses the record, the topic stays, with its committed offsets."""
     env = MemoryEnv()
-    async with running(env) as (broker, client):
+    async with with_commits(env) as (broker, client):
         env.fail("append", "/data/__cluster_metadata-0/*.log", errno.ENOSPC, times=1)
         answer = await client.call(DELETE_TOPICS, 4, {"topic_names": ["t"], "timeout_ms": 1000})
         assert ErrorCode(answer.responses[0].error_code) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -161,7 +159,7 @@ async def test_a_deletion_that_does_not_happen() -> None:
 async def test_a_broker_killed_before_groups_were_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next start finds the topic deleted or recreated, and removes its offsets."""
     env = MemoryEnv()
-    async with running(env) as (broker, client):
+    async with with_commits(env) as (broker, client):
         with monkeypatch.context() as patch:
             patch.setattr(broker.services.groups(), "topic_deleted", lambda topic: None)
             await delete_topics(broker.node.topics, ["t", "u"])

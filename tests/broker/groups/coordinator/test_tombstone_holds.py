@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.groups.coordinator.tombstone_holds import GroupHolds
 from diamant.cleaner.explain import explanation
 from diamant.protocol.errors import ErrorCode
@@ -17,6 +16,7 @@ from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator
 from tests.broker.node.test_cleaning import produce
+from tests.broker.running import running
 from tests.broker.wire import WireClient
 
 START_MS = 1_700_000_000_000
@@ -59,12 +59,8 @@ class Held:
 @asynccontextmanager
 async def held(mode: str = "prompt") -> AsyncIterator[Held]:
     """The broker of `Held`, in memory."""
-    config = BrokerConfig(
-        listen="127.0.0.1:0", data_dir="/data", offsets_topic_num_partitions=1, diamant_cleaner_mode=mode
-    )
-    async with Broker(config, env=MemoryEnv(SettableClock(START_MS))) as broker:
-        async with WireClient(broker.bootstrap_servers) as wire:
-            yield Held(broker, wire)
+    async with running(MemoryEnv(SettableClock(START_MS)), diamant_cleaner_mode=mode) as (broker, wire):
+        yield Held(broker, wire)
 
 
 GROUPS = {"diamant_tombstone_hold": "groups"}

@@ -19,7 +19,7 @@ from tests.broker.groups.classic.direct import Direct, join_request
 from tests.broker.groups.offsets.offset_requests import NONE, commit, find_coordinator, wait_until_loaded
 from tests.broker.held_disk import held_disk
 from tests.broker.request_fields import offset_commit
-from tests.broker.transactions.conftest import started
+from tests.broker.transactions.txn_wire import started
 from tests.broker.wire import WireClient
 from tests.golden_groups import consumer_offsets_log
 from tests.waiting import wait_until
