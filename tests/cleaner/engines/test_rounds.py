@@ -56,15 +56,6 @@ def test_a_result_names_its_engine() -> None:
     assert found == {"inline": "inline", "one by one": "inline", "Spark": "spark", "Spark, whole": "spark", **compiled}
 
 
-def test_the_last_batch_of_a_round_stays_at_least_empty(new_log: NewLog) -> None:
-    """So that the log's end can be recovered from the remaining batches (KAFKA-17076)."""
-    log = new_log("0 | 0 | 0= | roll")
-    log.clean_twice()
-    assert counts(log) == [(2, 0)]
-    log.reload()
-    assert log.log.log_end_offset == 3
-
-
 def test_keyless_records_go_and_are_counted(new_log: NewLog) -> None:
     """They stem from a time without compaction (testCleaningWithUnkeyedMessages)."""
     log = new_log()

@@ -57,13 +57,16 @@ def grouped(plan: CleanPlan) -> list[list[int]]:
 
 
 def test_a_plan_survives_json() -> None:
-    """The parsed plan is equal, including infinite rates and nested tuples."""
+    """A worker process gets the complete plan, with infinite rates, sets and nested tuples."""
     aborted = AbortedTxn(1, 2, 3, 4)
     plan = make_plan(
         [SegmentPlan(0, 10, 8, 12, 99, 50, (aborted,))],
         active_producers={7: ActiveProducer(1, None), 8: ActiveProducer(0, 4)},
         hash_key=bytes(range(16)),
         later_aborted=(aborted,),
+        quarantined=frozenset({1}),
+        untouched=frozenset({0}),
+        horizons_frozen_above=0,
     )
     assert CleanPlan.from_json(plan.to_json()) == plan
     limited = replace(plan, io_max_bytes_per_second=1.5)

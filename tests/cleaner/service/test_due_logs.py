@@ -57,25 +57,15 @@ async def test_a_log_that_cannot_be_looked_at_is_uncleanable_and_the_others_go_o
     assert "Input/output error" in states.uncleanable["t30", 0].reason
 
 
-async def test_a_replaced_checkpoint_is_kept_even_if_nothing_is_cleaned() -> None:
-    """TestCheckpointUpdatedForInvalidOffsetNoCleaning."""
+@pytest.mark.parametrize("other", [None, "dirtier"])
+async def test_a_replaced_checkpoint_is_kept_even_if_the_log_is_not_picked(other: str | None) -> None:
+    """TestCheckpointUpdatedForInvalidOffsetNoCleaning, …NotSelected: nothing is cleaned, or another log."""
     logs = SeveralLogs()
-    log = logs.add("t")
-    for _ in range(30):
-        logs.data(log, "k=v")
-    log.delete_records(20)
-    states = PartitionStates({TP: 15})
-    assert await topic_of(logs.due(states)) is None
-    assert states.checkpoint(TP) == 20
-
-
-async def test_a_replaced_checkpoint_is_kept_even_if_another_log_is_picked() -> None:
-    """TestCheckpointUpdatedForInvalidOffsetNotSelected."""
-    logs = SeveralLogs()
-    logs.filthy("t", 20).delete_records(15)
-    logs.filthy("dirtier", 20)
+    logs.filthy("t", 20, min_cleanable_dirty_ratio=0.9).delete_records(15)
+    if other is not None:
+        logs.filthy(other, 20)
     states = PartitionStates({TP: 10, ("dirtier", 0): 5})
-    assert await topic_of(logs.due(states)) == "dirtier"
+    assert await topic_of(logs.due(states)) == other
     assert states.checkpoint(TP) == 15
 
 
