@@ -80,8 +80,7 @@ async def test_other_logs_get_none(logs: SeveralLogs, mode: str, count: int) -> 
     log = logs.add("t", min_compaction_lag_ms=HOUR_MS)
     for number in range(count):
         add_segment(logs, log, f"k{number}")
-    service = await logs.start(mode=mode)
-    await service.settled()
+    service = await logs.settled(mode=mode)
     assert service.picker.without_filters == []
 
 
@@ -122,8 +121,7 @@ def maker(logs: SeveralLogs) -> Maker:
 async def test_a_round_does_not_wait_for_filters(logs: SeveralLogs, maker: Maker) -> None:
     """A round ends the making of filters, which continues afterwards."""
     log, other = large_log(logs), logs.filthy("other", 20, min_cleanable_dirty_ratio=0.5)
-    service = await logs.start(mode=PROMPT, new_process_runner=lambda: maker)
-    await service.settled()
+    service = await logs.settled(mode=PROMPT, new_process_runner=lambda: maker)
     await wait_until(lambda: len(maker.tasks) == 1)
     report = await service.request((other.topic, other.partition))
     assert report.error is None

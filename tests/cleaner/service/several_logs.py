@@ -2,8 +2,7 @@
 
 logs = SeveralLogs()
 log = logs.filthy("t", 20)                  20 batches of one record, five to a segment
-await logs.start(backoff_ms=1000)
-await logs.settled()
+await logs.settled(backoff_ms=1000)         a cleaner that has started, and has nothing to do any more
 """
 
 from __future__ import annotations
@@ -188,6 +187,12 @@ class SeveralLogs:
         )
         await self.service.start()
         return self.service
+
+    async def settled(self, **settings: Any) -> CleanerService:
+        """Start a cleaner, and wait until it has nothing to do at present."""
+        service = await self.start(**settings)
+        await service.settled()
+        return service
 
     async def stop(self) -> None:
         """Stop the cleaner."""

@@ -80,8 +80,7 @@ async def test_a_full_map_is_ninety_percent_of_its_table(
         logs.data(log, f"key{number}=v")
     log.roll()
     with caplog.at_level(logging.INFO):
-        service = await logs.start(mode=mode, dedupe_buffer_bytes=24 * 100)
-        await service.settled()
+        await logs.settled(mode=mode, dedupe_buffer_bytes=24 * 100)
     assert logs.cleaned[0] == "t"
     told = "\n".join(_told(caplog))
     if mode == PROMPT:
@@ -98,8 +97,7 @@ async def test_an_uncleanable_partition(logs: SeveralLogs, caplog: pytest.LogCap
     logs.filthy("t", 20)
     logs.env.fail("append", "*.cleaned", RuntimeError("broken"))
     with caplog.at_level(logging.INFO):
-        service = await logs.start(mode=KAFKA)
-        await service.settled()
+        await logs.settled(mode=KAFKA)
     (told,) = _told(caplog)
     assert re.fullmatch(
         r"Unexpected exception thrown when cleaning log Log\(dir=.*, topicId=.*, topic=t, partition=0, highWatermark=\d+, "

@@ -39,8 +39,7 @@ async def test_a_quarantined_file_may_be_moved_away(
     segment, good = quarantined(logs)
     path = segment.path
     mtime_ms = logs.env.mtime_ms(path)
-    service = await logs.start()
-    await service.settled()
+    service = await logs.settled()
     assert service.quarantined(("bad", 0))
     logs.env.rename(path, "/data/taken-away")
     other = logs.filthy("other", 20, cleanup_policy=BOTH, retention_ms=HOUR_MS)
@@ -74,8 +73,7 @@ async def test_retention_of_the_others_goes_on(logs: SeveralLogs, caplog: pytest
     """Without timestamps the file's time counts. A missing file is logged once, and again if it is missing after a return."""
     gone = logs.fill(logs.add("gone", cleanup_policy=BOTH, retention_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0), 10)
     other = logs.filthy("other", 20, cleanup_policy=BOTH, retention_ms=HOUR_MS)
-    service = await logs.start(mode=mode)
-    await service.settled()
+    service = await logs.settled(mode=mode)
     for segment in gone.segments:
         segment.max_timestamp = -1
     path = gone.segments[0].path

@@ -56,8 +56,7 @@ async def test_writing_and_cleaning_in_turns(logs: SeveralLogs) -> None:
 async def test_when_nothing_is_due_it_looks_again_after_the_backoff(logs: SeveralLogs, mode: str) -> None:
     """Not a millisecond sooner, by the clock of the Env."""
     log = logs.add("t", **ONCE)
-    service = await logs.start(mode=mode, backoff_ms=15_000)
-    await service.settled()
+    await logs.settled(mode=mode, backoff_ms=15_000)
     logs.fill(log, 5)
     logs.clock.advance_ms(14_999)
     for _ in range(50):
@@ -99,8 +98,7 @@ async def test_a_rolled_segment_is_looked_at_soon_in_mode_prompt(logs: SeveralLo
 async def test_without_the_cleaner_only_requests_are_served(logs: SeveralLogs, mode: str) -> None:
     """log.cleaner.enable=false."""
     log = logs.filthy("t", 20)
-    service = await logs.start(mode=mode, is_enabled=False)
-    await service.settled()
+    service = await logs.settled(mode=mode, is_enabled=False)
     assert logs.cleaned == []
     report = await service.request(("t", 0))
     assert report.is_cleaned
@@ -146,8 +144,7 @@ async def test_settings_reach_the_plan_and_change_while_it_runs(logs: SeveralLog
 async def test_a_shorter_backoff_counts_at_once(logs: SeveralLogs) -> None:
     """cleanerConfigUpdateTest: the new backoff limits the wait in progress."""
     log = logs.add("t", **ONCE)
-    service = await logs.start(mode=KAFKA, backoff_ms=HOUR_MS)
-    await service.settled()
+    service = await logs.settled(mode=KAFKA, backoff_ms=HOUR_MS)
     logs.fill(log, 5)
     service.reconfigure(ServiceSettings(mode=KAFKA, backoff_ms=100))
     logs.clock.advance_ms(100)
@@ -181,8 +178,7 @@ async def test_status(logs: SeveralLogs) -> None:
     """It has Kafka's gauges and, per partition, the removed records and the rounds by runner."""
     logs.filthy("t", 20)
     logs.filthy("deleted", 20, cleanup_policy=frozenset({"delete"}))
-    service = await logs.start(mode=KAFKA)
-    await service.settled()
+    service = await logs.settled(mode=KAFKA)
     logs.clock.advance_ms(5_000)
     status = service.status()
     assert [one.topic for one in status.partitions] == ["t"]
@@ -224,8 +220,7 @@ async def test_the_lag_is_the_age_of_the_oldest_record_that_no_round_has_been_ov
 ) -> None:
     """With and without a longest lag, and in the active segment, too. Records that a round has covered have no lag."""
     log = logs.add("t", max_compaction_lag_ms=lag_ms, min_cleanable_dirty_ratio=1.0)
-    service = await logs.start(mode=mode)
-    await service.settled()
+    service = await logs.settled(mode=mode)
     assert service.status().partitions[0].compaction_lag_ms == 0
     logs.data(log, "a=1")
     logs.clock.advance_ms(HOUR_MS)
@@ -255,8 +250,7 @@ async def test_what_must_be_cleaned_is_shown(logs: SeveralLogs, mode: str) -> No
         logs.clock.set_ms(START_MS + hour * HOUR_MS // 2)
         logs.write(log, "k=v | roll")
     logs.clock.set_ms(START_MS + 2 * HOUR_MS)
-    service = await logs.start(mode=mode)
-    await service.settled()
+    service = await logs.settled(mode=mode)
     status = service.status()
     assert [(one.topic, one.must_clean_ratio) for one in status.partitions] == [("held", 0.0), ("t", 0.5)]
     assert (status.must_clean_partitions, status.must_clean_ratio) == (2, 0.5)
@@ -267,8 +261,7 @@ async def test_the_greatest_delay_is_of_the_last_scan_in_mode_prompt(logs: Sever
     """Kafka's gauge keeps its value from the last picked log."""
     logs.filthy("t", 20, max_compaction_lag_ms=HOUR_MS)
     logs.clock.advance_ms(HOUR_MS + 10_000)
-    service = await logs.start(mode=mode)
-    await service.settled()
+    service = await logs.settled(mode=mode)
     await service.settled()
     assert logs.cleaned == ["t"]
     assert service.status().max_compaction_delay_secs == (10 if mode == KAFKA else 0)
@@ -281,8 +274,7 @@ async def test_a_log_that_is_overdue_but_held_counts_for_the_greatest_delay(logs
     """
     logs.add("held", "t7: a=1 | roll", max_compaction_lag_ms=HOUR_MS)
     logs.clock.advance_ms(HOUR_MS + 5_000)
-    service = await logs.start(mode=mode)
-    await service.settled()
+    service = await logs.settled(mode=mode)
     assert service.status().max_compaction_delay_secs == (0 if mode == KAFKA else 5)
     logs.filthy("other", 20)
     await service.settled()
@@ -297,8 +289,7 @@ async def test_a_full_map_takes_several_rounds_in_mode_kafka(
     log = logs.add("t", **ONCE)
     logs.fill(log, 40, keys=20)
     with caplog.at_level(logging.INFO):
-        service = await logs.start(mode=KAFKA, dedupe_buffer_bytes=24 * 10, load_factor=0.9)
-        await service.settled()
+        await logs.settled(mode=KAFKA, dedupe_buffer_bytes=24 * 10, load_factor=0.9)
     assert len(logs.cleaned) > 2
     for told in ("t-0: cleaned by inline", "offset map is full"):
         assert told in caplog.text

@@ -52,8 +52,7 @@ async def test_when_a_log_was_cleaned_is_known_after_a_restart(logs: SeveralLogs
     """For existing logs, after a restart and after a kill. An empty or damaged file is no error."""
     log = logs.filthy("t", 20)
     logs.filthy("gone", 20)
-    service = await logs.start(mode=mode)
-    await service.settled()
+    service = await logs.settled(mode=mode)
     logs.delete(logs.logs["gone", 0])
     await logs.stop()
     logs.clock.advance_ms(HOUR_MS)
@@ -65,8 +64,7 @@ async def test_when_a_log_was_cleaned_is_known_after_a_restart(logs: SeveralLogs
     for content in (b"", b"0\nmany\n"):
         await logs.stop()
         logs.env.write_atomically(LAST_CLEANED, content)
-        service = await logs.start(mode=mode)
-        await service.settled()
+        service = await logs.settled(mode=mode)
         assert service.status().partitions[0].last_cleaned_ms is None
         assert logs.checkpoints == {("t", 0): log.active.base_offset}
 
@@ -74,8 +72,7 @@ async def test_when_a_log_was_cleaned_is_known_after_a_restart(logs: SeveralLogs
 async def test_a_deleted_log_leaves_the_checkpoint_file_soon(logs: SeveralLogs) -> None:
     """Before the next cycle: after a crash a new log of that name would otherwise count as clean."""
     log = logs.filthy("t", 20)
-    service = await logs.start(backoff_ms=HOUR_MS)
-    await service.settled()
+    await logs.settled(backoff_ms=HOUR_MS)
     assert list(logs.checkpoints) == [("t", 0)]
     logs.delete(log)
     await wait_until(lambda: logs.checkpoints == {})
@@ -85,8 +82,7 @@ async def test_a_broken_checkpoint_file_counts_as_empty(logs: SeveralLogs) -> No
     """Everything is cleaned once more."""
     log = logs.filthy("t", 20)
     logs.env.write_atomically(CHECKPOINT, b"0\nmany\n")
-    service = await logs.start()
-    await service.settled()
+    await logs.settled()
     assert logs.checkpoints == {("t", 0): log.active.base_offset}
 
 
@@ -94,8 +90,7 @@ async def test_a_checkpoint_that_cannot_be_written_is_written_later(logs: Severa
     """The round succeeds nevertheless: without the entry the next start would only clean more."""
     logs.filthy("t", 20)
     fault = logs.env.fail("create", f"{CHECKPOINT}*", OSError(errno.ENOSPC, "No space left on device"))
-    service = await logs.start()
-    await service.settled()
+    service = await logs.settled()
     assert logs.cleaned == ["t"]
     assert logs.checkpoints == {}
     fault.clear()
@@ -112,6 +107,5 @@ async def test_a_stop_ends_a_round_and_loses_nothing(logs: SeveralLogs, held: He
     await logs.stop()
     await service.stop()
     assert (logs.values(log), logs.checkpoints) == (before, {})
-    service = await logs.start()
-    await service.settled()
+    service = await logs.settled()
     assert logs.is_clean(log)

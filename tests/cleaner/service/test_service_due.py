@@ -61,8 +61,7 @@ async def test_max_compaction_lag(logs: SeveralLogs) -> None:
 async def test_without_traffic_everything_superseded_goes_within_the_lag(logs: SeveralLogs) -> None:
     """KIP-354 holds: mode prompt closes the active segment by itself and cleans it as soon as it is due."""
     log = logs.add("t", max_compaction_lag_ms=HOUR_MS)
-    service = await logs.start(backoff_ms=10 * HOUR_MS)
-    await service.settled()
+    service = await logs.settled(backoff_ms=10 * HOUR_MS)
     logs.write(log, "a=old | a=new b=1")
     await service.settled()
     logs.clock.advance_ms(HOUR_MS)
@@ -103,8 +102,7 @@ async def test_a_deadline_that_goes_by_while_all_threads_are_busy(logs: SeveralL
 async def test_a_tombstone_goes_when_its_time_is_over(logs: SeveralLogs, mode: str, is_left: bool) -> None:
     """In mode prompt a round removes it without traffic. In Kafka it stays until another reason makes a round due."""
     log = logs.add("t", "a=1 | a= | b=1 | roll", delete_retention_ms=HOUR_MS, **ONCE)
-    service = await logs.start(mode=mode, backoff_ms=100 * HOUR_MS)
-    await service.settled()
+    service = await logs.settled(mode=mode, backoff_ms=100 * HOUR_MS)
     assert [key for _, key in logs.values(log)] == ["a", "b"]
     logs.clock.advance_ms(HOUR_MS - 1)
     await service.settled()
@@ -154,8 +152,7 @@ async def test_segments_below_the_log_start_go(logs: SeveralLogs, mode: str) -> 
     """Whatever the policy (KAFKA-7400)."""
     log = logs.filthy("t", 20, min_cleanable_dirty_ratio=1.0)
     log.delete_records(12)
-    service = await logs.start(mode=mode)
-    await service.settled()
+    await logs.settled(mode=mode)
     assert log.segments[0].base_offset == 11
 
 
@@ -173,8 +170,7 @@ async def test_a_log_is_compacted_first_and_deleted_later(logs: SeveralLogs) -> 
     """TestCleansCombinedCompactAndDeleteTopic."""
     policy = frozenset({"compact", "delete"})
     log = logs.filthy("t", 20, cleanup_policy=policy, retention_ms=100_000)
-    service = await logs.start(mode=KAFKA)
-    await service.settled()
+    service = await logs.settled(mode=KAFKA)
     assert [offset for offset, _ in logs.values(log)] == [17, 18, 19]
     logs.clock.advance_ms(200_000)
     await service.settled()

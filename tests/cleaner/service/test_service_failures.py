@@ -50,8 +50,7 @@ async def test_in_mode_kafka_a_corrupt_log_is_left_alone_for_good(logs: SeveralL
     """testMarksPartitionsAsOffline…: others are cleaned. Its reason and bytes are shown until it is deleted."""
     broken, _ = logs.filthy("broken", 20), logs.filthy("fine", 10)
     corrupt(logs, broken)
-    service = await logs.start(mode=KAFKA)
-    await service.settled()
+    service = await logs.settled(mode=KAFKA)
     logs.clock.advance_ms(100 * HOUR_MS)
     logs.change(broken, delete_retention_ms=1)
     await service.settled()
@@ -76,8 +75,7 @@ async def test_in_mode_prompt_a_corrupt_segment_is_left_out(logs: SeveralLogs) -
     middle = len(good) // 2
     logs.env.open(path).pwrite(b"\xff" * 4, middle)
     last = {key: offset for offset, key in [(offset, f"k{offset % 10 % 3}") for offset in range(30)]}
-    service = await logs.start()
-    await service.settled()
+    service = await logs.settled()
     assert not service.states.uncleanable
     (shown,) = service.status().partitions[0].quarantined
     assert shown.startswith(f"{bad.base_offset:020}.log at ")
@@ -108,8 +106,7 @@ async def test_a_corrupt_segment_restored_with_another_size_stays_left_out(
             bad = log.segments[-3]
     path, good = bad.path, logs.env.read_bytes(bad.path)
     corrupt(logs, log, log.segments.index(bad))
-    service = await logs.start()
-    await service.settled()
+    service = await logs.settled()
     other = good[: len(good) // 2] if kind == "shorter" else good + good[: len(good) // 2]
     for change in ({}, {"delete_retention_ms": 1}):
         logs.clock.advance_ms(HOUR_MS)
@@ -139,8 +136,7 @@ async def test_a_missing_index_is_no_hindrance(logs: SeveralLogs, mode: str, suf
         segment.close()
         if logs.env.exists(path):
             logs.env.remove(path)
-    service = await logs.start(mode=mode)
-    await service.settled()
+    service = await logs.settled(mode=mode)
     assert logs.cleaned == ["t"]
     assert not service.states.uncleanable
     assert service.quarantined(("t", 0)) == ()
@@ -156,8 +152,7 @@ async def test_a_segment_without_a_readable_beginning_is_left_out(logs: SeveralL
     for segment in log.segments:
         segment.close()
         segment._first_timestamp = None
-    service = await logs.start()
-    await service.settled()
+    service = await logs.settled()
     assert not service.states.uncleanable
     assert len(service.status().partitions[0].quarantined) == 1
     assert logs.cleaned
@@ -169,8 +164,7 @@ async def test_a_full_disk_is_tried_again(logs: SeveralLogs, mode: str) -> None:
     log = logs.filthy("t", 20)
     before = logs.values(log)
     fault = logs.env.fail("append", "*.cleaned", OSError(errno.ENOSPC, "No space left on device"))
-    service = await logs.start(mode=mode)
-    await service.settled()
+    service = await logs.settled(mode=mode)
     assert logs.values(log) == before
     assert "No space left" in service.states.uncleanable["t", 0].reason
     assert not [name for name in logs.env.list_dir(log.path) if name.endswith(".cleaned")]
@@ -187,8 +181,7 @@ async def test_a_changed_configuration_brings_the_next_try_at_once_in_mode_promp
     """The user may have fixed the cause."""
     log = logs.filthy("t", 20)
     fault = logs.env.fail("append", "*.cleaned", OSError(errno.ENOSPC, "No space left on device"))
-    service = await logs.start()
-    await service.settled()
+    await logs.settled()
     fault.clear()
     logs.change(log, delete_retention_ms=5)
     await wait_until(lambda: logs.cleaned == ["t"])
@@ -201,8 +194,7 @@ async def test_a_round_that_failed_for_the_logs_sake_is_tried_again_in_mode_prom
     """If neither the disk nor a worker is at fault. Mode kafka does not clean the partition until a restart."""
     runner = failing(logs, t=OutputOverflow("a.index", "the index is full"))
     log = logs.filthy("t", 20)
-    service = await logs.start(mode=mode, new_process_runner=lambda: runner)
-    await service.settled()
+    service = await logs.settled(mode=mode, new_process_runner=lambda: runner)
     assert "index is full" in service.states.uncleanable["t", 0].reason
     runner.errors.clear()
     logs.clock.advance_ms(RETRY_FIRST_MS)
@@ -211,8 +203,7 @@ async def test_a_round_that_failed_for_the_logs_sake_is_tried_again_in_mode_prom
     await service.settled()
     assert logs.cleaned == (["t"] if mode == PROMPT else [])
     await logs.stop()
-    service = await logs.start(mode=mode)
-    await service.settled()
+    service = await logs.settled(mode=mode)
     assert logs.cleaned == ["t"]
 
 
@@ -223,8 +214,7 @@ async def test_retention_goes_on_where_cleaning_fails_in_mode_prompt(
     """Kafka stops retention of an uncleanable partition."""
     log = logs.filthy("t", 20, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=HOUR_MS)
     logs.env.fail("append", "*.cleaned", OSError(errno.EIO, "Input/output error"))
-    service = await logs.start(mode=mode)
-    await service.settled()
+    service = await logs.settled(mode=mode)
     assert service.states.uncleanable
     logs.clock.advance_ms(HOUR_MS + 1)
     # In mode kafka a failure of the disk is tried again after the wait as well, and fails again.
@@ -241,8 +231,7 @@ async def test_an_unexpected_error_is_a_failure_of_its_round_only(
     logs.filthy("bad", 30)
     logs.filthy("good", 20)
     with caplog.at_level(logging.WARNING):
-        service = await logs.start(mode=mode, new_process_runner=lambda: runner)
-        await service.settled()
+        service = await logs.settled(mode=mode, new_process_runner=lambda: runner)
     assert logs.cleaned == ["good"]
     assert "a bug" in service.states.uncleanable["bad", 0].reason
     assert any(record.exc_info for record in caplog.records)
@@ -271,8 +260,7 @@ async def test_a_log_that_changes_all_the_time_is_not_tried_for_ever(logs: Sever
 
     runner = Changing(logs.env)
     logs.max_inline_bytes = -1
-    service = await logs.start(new_process_runner=lambda: runner)
-    await service.settled()
+    service = await logs.settled(new_process_runner=lambda: runner)
     assert len(runner.plans) == 6
     assert "somewhere.log" in service.states.uncleanable["t", 0].reason
 
@@ -283,8 +271,7 @@ async def test_a_worker_that_was_killed_is_replaced_at_once(logs: SeveralLogs, h
     log = logs.filthy("t", 20)
     held.failures = [RunnerFailed("worker 7 was killed by signal 9") for _ in range(3)]
     held.go_on.set()
-    service = await logs.start(mode=mode, new_process_runner=lambda: held)
-    await service.settled()
+    service = await logs.settled(mode=mode, new_process_runner=lambda: held)
     assert len(held.failures) == 1
     assert "signal 9" in service.states.uncleanable["t", 0].reason
     logs.clock.advance_ms(RETRY_FIRST_MS)
@@ -298,8 +285,7 @@ async def test_a_worker_that_was_killed_is_replaced_at_once(logs: SeveralLogs, h
 async def test_a_map_that_takes_no_key_is_a_failure(logs: SeveralLogs) -> None:
     """A round that ends at its first offset would be repeated forever."""
     logs.filthy("t", 20)
-    service = await logs.start(mode=KAFKA, dedupe_buffer_bytes=24)
-    await service.settled()
+    service = await logs.settled(mode=KAFKA, dedupe_buffer_bytes=24)
     assert "offset map is too small" in service.states.uncleanable["t", 0].reason
     assert not (await service.request(("t", 0))).is_cleaned
 
@@ -309,8 +295,7 @@ async def test_a_round_that_has_no_room_is_not_begun_anew_at_once(logs: SeveralL
     logs.filthy("t", 20)
     held.failures = [NoRoom("t-0: not cleaned on this machine")]
     held.go_on.set()
-    service = await logs.start(new_process_runner=lambda: held)
-    await service.settled()
+    service = await logs.settled(new_process_runner=lambda: held)
     found = service.states.uncleanable["t", 0]
     assert "not cleaned on this machine" in found.reason
     assert found.retry_ms is not None
@@ -338,10 +323,9 @@ async def test_who_stands_in_for_other_machines_needs_room(logs: SeveralLogs, he
     held.go_on.set()
     total, free = logs.env.disk_usage("/")
     logs.env.capacity_bytes = total - free + 10_000
-    service = await logs.start(
+    service = await logs.settled(
         new_process_runner=lambda: held, new_offload_runner=lambda _: Away(logs.env), offload_from_bytes=0
     )
-    await service.settled()
     assert held.plans == []
     found = service.states.uncleanable["t", 0]
     assert f"only {logs.env.disk_usage('/')[1]} are free" in found.reason

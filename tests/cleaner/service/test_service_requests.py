@@ -31,8 +31,7 @@ async def under_way(logs: SeveralLogs, held: HeldRunner) -> CleanerService:
 async def test_a_request_cleans_what_is_not_due(logs: SeveralLogs) -> None:
     """The report says what was done, and the checkpoint is on disk by then."""
     log = logs.filthy("t", 20, min_cleanable_dirty_ratio=1.0)
-    service = await logs.start()
-    await service.settled()
+    service = await logs.settled()
     assert logs.cleaned == []
     report = await service.request(("t", 0))
     assert report.result is not None

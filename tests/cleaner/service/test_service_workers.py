@@ -88,8 +88,7 @@ async def test_large_plans_are_for_the_worker(logs: SeveralLogs) -> None:
     log = logs.filthy("small", 10)
     large = logs.add("large", **ONCE)
     logs.fill(large, 6, size=MAX_INLINE_BYTES // 4)
-    service = await logs.start(new_process_runner=lambda: runner)
-    await service.settled()
+    await logs.settled(new_process_runner=lambda: runner)
     assert [plan.topic for plan in runner.plans] == ["large"]
     assert logs.is_clean(log)
     assert logs.is_clean(large)
