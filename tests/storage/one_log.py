@@ -1,4 +1,4 @@
-"""One partition, created and opened with defaults for most tests."""
+"""One partition, created and opened with defaults for most tests, and searches by time in it, run to their end."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 from uuid import UUID
 
 from diamant.storage.env.env import Env
+from diamant.storage.log import time_search
 from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
+from diamant.storage.log.time_search import TimestampOffset
 from diamant.storage.recovery.open_log import create_log, load_log
 from diamant.storage.segments.log_config import LogConfig
 
@@ -42,3 +44,13 @@ def load_one(
         env, path, topic, int(partition), TOPIC_ID, config or LogConfig(), Validation(), recovery_point=recovery_point,
         log_start_offset=log_start_offset, producer_expiration_ms=expiration_ms, **({"is_clean": False} | fields),
     )  # fmt: skip
+
+
+def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
+    """First record at or after `timestamp` ms that is not below the log start."""
+    return next(filter(None, (step.run() for step in time_search.at_or_after(log, timestamp))), None)
+
+
+def offset_of_max_timestamp(log: Log) -> TimestampOffset | None:
+    """First record with the log's largest timestamp."""
+    return next(filter(None, (step.run() for step in time_search.with_largest_timestamp(log))), None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.directory.log_directory import LogDirectory, PartitionSource
+from diamant.storage.env.env import RealEnv
 from diamant.storage.env.injected_faults import InjectedFault
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.segments.log_config import LogConfig
@@ -310,3 +313,22 @@ def test_what_cannot_be_removed_does_not_keep_the_rest(memory: MemoryEnv) -> Non
     directory.deletions.add(left)
     assert directory.deletions.remove(directory.deletions.take_due()) == {}
     assert not memory.exists(due[1])
+
+
+class Overtaken(RealEnv):
+    """An environment in which another caller always removes a file first."""
+
+    def remove(self, path: str, *, missing_ok: bool = False) -> None:
+        """Remove it twice."""
+        os.unlink(path)
+        super().remove(path, missing_ok=missing_ok)
+
+
+def test_a_file_that_somebody_else_removes_is_gone(tmp_path: Path) -> None:
+    """A file already removed is not an error."""
+    directory = LogDirectory.open(Overtaken(), str(tmp_path / "data"), producer_expiration_ms=1)
+    path = tmp_path / "data" / "00000000000000000000.index.deleted"
+    path.touch()
+    assert directory.deletions.remove([str(path)]) == {}
+    assert not path.exists()
+    directory.close(is_clean=False)

@@ -7,6 +7,7 @@ import resource
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -403,3 +404,22 @@ def test_a_file_that_another_process_renames_is_found_under_both_names(tmp_path:
     for look in (env.open, env.view_file, env.file_size, env.read_bytes, env.mtime_ms):
         with pytest.raises(FileNotFoundError):
             look(old)
+
+
+def test_a_tree_that_somebody_else_removes_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of a partly removed tree is removed."""
+    tree = tmp_path / "t-0.0123-delete"
+    tree.mkdir()
+    for name in "abc":
+        (tree / name).touch()
+    unlink, overtaken = os.unlink, list[Any]()
+
+    def late(path: Any, **options: Any) -> None:
+        unlink(path, **options)
+        if not overtaken:
+            overtaken.append(path)
+            raise FileNotFoundError(2, "No such file", path)
+
+    monkeypatch.setattr(os, "unlink", late)
+    RealEnv().remove_tree(str(tree))
+    assert (overtaken != [], tree.exists()) == (True, False)

@@ -17,8 +17,7 @@ from diamant.storage.log.log import Log, ReadResult
 from diamant.storage.segments.log_config import LogConfig
 from tests.builder import make_marker
 from tests.storage.conftest import START_MS
-from tests.storage.log.found_by_time import offset_for_timestamp, offset_of_max_timestamp
-from tests.storage.one_log import create_one, load_one
+from tests.storage.one_log import create_one, load_one, offset_for_timestamp, offset_of_max_timestamp
 
 TOPIC_ID = UUID(int=7)
 
