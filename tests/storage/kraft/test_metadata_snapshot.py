@@ -10,7 +10,7 @@ from diamant.protocol.batches.batch import iter_headers, update_crc
 from diamant.protocol.batches.header import parse_header
 from diamant.protocol.kraft.batch import encode_control_batch
 from diamant.protocol.kraft.control_records import KRaftVoters, SnapshotFooter, Voter, VoterEndpoint
-from diamant.protocol.kraft.records import ConfigRecord, FeatureLevelRecord, MetadataRecord
+from diamant.protocol.kraft.records import ConfigRecord, MetadataRecord
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import MemoryEnv, PowerOff
@@ -25,31 +25,12 @@ from diamant.storage.kraft.snapshot import (
     write_snapshot,
 )
 from tests.storage.conftest import START_MS
+from tests.storage.kraft.metadata_directory import FEATURE_25, GOLDEN, KAFKAS_FEATURES
 
 DIRECTORY_ID = UUID(bytes=bytes(range(0x11, 0x21)))
 VOTERS = KRaftVoters((Voter(1, DIRECTORY_ID, (VoterEndpoint("CONTROLLER", "localhost", 9093),)),))
-FEATURES: list[MetadataRecord] = [
-    FeatureLevelRecord(name="metadata.version", feature_level=25),
-    FeatureLevelRecord(name="group.version", feature_level=1),
-    FeatureLevelRecord(name="transaction.version", feature_level=2),
-]
-
-# Written by Kafka's RecordsSnapshotWriter (4.0 sources); each batch has the time of its writing.
-BOOTSTRAP_CHECKPOINT = bytes.fromhex(
-    "0000000000000000000000470000000002b5236422002000000000000001a1fbb57957000001a1fbb57957ffffffffffffffffff"
-    "ffffffffff000000012a00000008000000031600000000000000000000000000000000000000010000008b000000000252dc4694"
-    "000000000002000001a1fbb57963000001a1fbb57963ffffffffffffffffffffffffffff000000033a000000012e010c00116d65"
-    "7461646174612e76657273696f6e00190000340000020128010c000e67726f75702e76657273696f6e0001000040000004013401"
-    "0c00147472616e73616374696f6e2e76657273696f6e0002000000000000000000040000003f0000000002e3e8dbb80020000000"
-    "00000001a1fbb57967000001a1fbb57967ffffffffffffffffffffffffffff000000011a00000008000000040600000000"
-)
-VOTERS_CHECKPOINT = bytes.fromhex(
-    "00000000000000000000009a00000000021bdba70b002000000002000001a1fbb5798b000001a1fbb5798bffffffffffffffffff"
-    "ffffffffff000000032a00000008000000031600000000018bcfe5680000001e00000208000000050a0000000100008201000004"
-    "08000000066e000002000000011112131415161718191a1b1c1d1e1f20020b434f4e54524f4c4c45520a6c6f63616c686f737423"
-    "8500000000010000000000000000000000030000003f0000000002faf2f7f2002000000000000001a1fbb57991000001a1fbb579"
-    "91ffffffffffffffffffffffffffff000000011a00000008000000040600000000"
-)
+BOOTSTRAP_CHECKPOINT = (GOLDEN / "bootstrap.checkpoint").read_bytes()
+VOTERS_CHECKPOINT = (GOLDEN / "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint").read_bytes()
 
 
 def without_times(data: bytes) -> bytes:
@@ -61,22 +42,16 @@ def without_times(data: bytes) -> bytes:
     return bytes(out)
 
 
-def test_bootstrap_checkpoint_is_kafkas() -> None:
-    """A snapshot of features equals the file of Kafka's formatter, except for the times of its batches."""
-    snapshot = Snapshot(0, 0, None, FEATURES)
-    assert decode_snapshot("bootstrap.checkpoint", BOOTSTRAP_CHECKPOINT) == snapshot
-    ours = encode_snapshot(snapshot, epoch=0, metadata_version=25, timestamp_ms=START_MS)
-    assert len(ours) == 309
-    assert without_times(ours) == without_times(BOOTSTRAP_CHECKPOINT)
-
-
-def test_voters_checkpoint_is_kafkas() -> None:
-    """The voters are in the header's batch, as in the file of `format --standalone`."""
-    snapshot = Snapshot(START_MS, 1, VOTERS, [])
-    assert decode_snapshot("0-0.checkpoint", VOTERS_CHECKPOINT) == snapshot
-    ours = encode_snapshot(snapshot, epoch=0, metadata_version=25, timestamp_ms=START_MS)
-    assert len(ours) == 241
-    assert without_times(ours) == without_times(VOTERS_CHECKPOINT)
+def test_checkpoints_of_the_formatter_are_kafkas() -> None:
+    """The features, and the voters in the header's batch, are read and written as Kafka does, but for the batches' times."""
+    features, voters = (decode_snapshot("a.checkpoint", data) for data in (BOOTSTRAP_CHECKPOINT, VOTERS_CHECKPOINT))
+    assert features.voters is None
+    assert {record.name: record.feature_level for record in features.records} == KAFKAS_FEATURES  # type: ignore[union-attr]
+    assert voters.records == []
+    assert [voter.endpoints for voter in voters.voters.voters] == [(VoterEndpoint("CONTROLLER", "127.0.0.1", 31011),)]  # type: ignore[union-attr]
+    for snapshot, kafkas in ((features, BOOTSTRAP_CHECKPOINT), (voters, VOTERS_CHECKPOINT)):
+        ours = encode_snapshot(snapshot, epoch=0, metadata_version=30, timestamp_ms=START_MS)
+        assert without_times(ours) == without_times(kafkas)
 
 
 def test_every_cut_is_refused() -> None:
@@ -123,7 +98,7 @@ def test_many_records_are_split_over_batches() -> None:
 
 def test_a_record_of_a_newer_kafka_is_named() -> None:
     """An unknown record version is not damage: the message says so and names the position."""
-    data = bytearray(encode_snapshot(Snapshot(0, 0, None, FEATURES), epoch=0, metadata_version=25, timestamp_ms=1))
+    data = bytearray(encode_snapshot(Snapshot(0, 0, None, [FEATURE_25]), epoch=0, metadata_version=25, timestamp_ms=1))
     position = data.index(bytes.fromhex("010c00116d65"))
     data[position + 2] = 1
     second = parse_header(data).size

@@ -126,7 +126,7 @@ def test_sequences_wrap(state: ProducerStateManager) -> None:
 
 
 def test_check_changes_nothing(state: ProducerStateManager) -> None:
-    """A batch that was checked but never written has left no trace."""
+    """A batch or marker that was checked but never written has left no trace."""
     state.check(header(0, 0, is_transactional=True), is_client=True)
     assert state.active_producers == []
     append(state, 0, 0)
@@ -134,6 +134,12 @@ def test_check_changes_nothing(state: ProducerStateManager) -> None:
     state.check(header(0, 0, epoch=5), is_client=True)
     assert state.transactions.first_unstable_offset is None
     assert state.active_producers == [ProducerEntry(PID, 0, 0, 0, 0, NOW, -1, -1)]
+    append(state, 1, 1, is_transactional=True)
+    before = state.active_producers
+    state.check_marker(header(-1, 2, is_transactional=True, is_control=True), 0)
+    with pytest.raises(KafkaError):
+        state.check_marker(header(-1, 2, epoch=-1, is_transactional=True, is_control=True), 0)
+    assert state.active_producers == before
 
 
 def test_the_brokers_timestamp_counts(state: ProducerStateManager) -> None:
@@ -189,16 +195,6 @@ def test_markers_of_old_epochs_and_zombie_coordinators_are_fenced(state: Produce
             assert caught.value.code == code
             assert state.active_producers == before
     assert state.transactions.first_unstable_offset == 2
-
-
-def test_check_marker_changes_nothing(state: ProducerStateManager) -> None:
-    """A marker can be decided on before it is written."""
-    append(state, 0, 0, is_transactional=True)
-    before = state.active_producers
-    state.check_marker(header(-1, 1, is_transactional=True, is_control=True), 0)
-    assert state.active_producers == before
-    with pytest.raises(KafkaError):
-        state.check_marker(header(-1, 1, epoch=-1, is_transactional=True, is_control=True), 0)
 
 
 def test_plain_batch_inside_a_transaction(state: ProducerStateManager) -> None:
@@ -288,8 +284,9 @@ def test_expiration(state: ProducerStateManager) -> None:
 
 
 def test_snapshot_and_load(memory: MemoryEnv) -> None:
-    """A snapshot keeps the last batch of each producer, and open transactions."""
+    """A snapshot keeps the last batch of each producer, and open transactions; an empty log gets none."""
     state = make(memory)
+    assert state.take_snapshot(0) is None
     append(state, 0, 0)
     append(state, 1, 1)
     append(state, 0, 2, producer_id=2, epoch=3, is_transactional=True)
@@ -309,12 +306,6 @@ def test_snapshot_and_load(memory: MemoryEnv) -> None:
     append(again, 2, 5)
     with pytest.raises(KafkaError):
         mark(again, COMMIT, 6, producer_id=3, coordinator_epoch=8)
-
-
-def test_no_snapshot_at_offset_0(state: ProducerStateManager) -> None:
-    """An empty log gets no snapshot."""
-    assert state.take_snapshot(0) is None
-    assert not state.snapshots.offsets
 
 
 def test_loading_forgets_the_expired(memory: MemoryEnv) -> None:
