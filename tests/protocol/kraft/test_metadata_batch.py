@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diamant.protocol.batches.batch import crc_is_valid, update_crc
@@ -93,6 +93,7 @@ def test_an_empty_batch_is_refused() -> None:
         encode_metadata_batch([], base_offset=0, leader_epoch=1, timestamp_ms=TIME_MS)
 
 
+@example([bytes(63), bytes(64), bytes(20_000)], 0)
 @given(st.lists(st.binary(max_size=20_000), min_size=1, max_size=70), st.integers(0, 2**62))
 def test_values_survive(values: list[bytes], base_offset: int) -> None:
     """Values of any size survive encoding, at any position of a buffer."""

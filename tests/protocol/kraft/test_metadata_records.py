@@ -236,11 +236,21 @@ def test_unknown_tags_are_skipped() -> None:
     assert decode_record(bytes(unfenced)) == UNFENCED
 
 
-def test_tags_out_of_order_are_refused() -> None:
-    """Tags must ascend; a repeated tag is malformed."""
-    value = bytes.fromhex("011100000000010000000000000008" + "02" + "0001ff" + "0001ff")
-    with pytest.raises(MalformedRecord, match="tag 0 after tag 0"):
-        decode_record(value)
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ("011100000000010000000000000008" + "02" + "0001ff" + "0001ff", "tag 0 after tag 0"),
+        ("010e00" + "ffff03", "array of 65534 elements"),
+        ("010200" + "ffffffffff01", "has more than 5 bytes"),
+        ("", "expected frame version 1"),
+        ("00140000", "expected frame version 1"),
+        ("02140000", "expected frame version 1"),
+    ],
+)
+def test_what_is_no_record_is_malformed(value: str, complaint: str) -> None:
+    """A repeated tag, an array larger than the record, a long integer, and any frame version but 1 are refused."""
+    with pytest.raises(MalformedRecord, match=complaint):
+        decode_record(bytes.fromhex(value))
 
 
 @pytest.mark.parametrize("api_key", sorted(RECORD_TYPES))
@@ -258,13 +268,6 @@ def test_an_unknown_record_type_is_refused(api_key: int) -> None:
     """An api key that no Kafka up to 4.3 has is unsupported."""
     with pytest.raises(UnsupportedRecord, match=f"api key {api_key} "):
         decode_record(bytes((1, api_key, 0, 0)))
-
-
-def test_another_frame_version_is_refused() -> None:
-    """Frames begin with version 1."""
-    for value in (b"", b"\0\x14\0\0", b"\x02\x14\0\0"):
-        with pytest.raises(MalformedRecord, match="expected frame version 1"):
-            decode_record(value)
 
 
 def test_versions_follow_the_metadata_version() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from diamant.broker.handlers.groups.consumer_group_heartbeat import decode
 from diamant.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeat,
     decode_unchanged,
@@ -24,8 +25,8 @@ UNCHANGED: dict[str, object] = {
 @pytest.mark.parametrize("version", [0, 1])
 def test_what_is_as_before_is_read_by_hand(version: int) -> None:
     """A request with only ids and epoch, all other fields unchanged, is decoded by hand."""
-    body = encode_request_fields(KEY, version, UNCHANGED)
-    assert decode_unchanged(version, memoryview(body)) == ConsumerGroupHeartbeat("group", "member", 7)
+    body = memoryview(encode_request_fields(KEY, version, UNCHANGED))
+    assert decode_unchanged(version, body) == ConsumerGroupHeartbeat("group", "member", 7) == decode(version, body)
 
 
 @pytest.mark.parametrize(
