@@ -1,7 +1,7 @@
 """Record counts of logs by kind, counted in parts by tasks: the counts of `diamant log stats`, for any amount of data.
 
-A part is a whole log if that keeps all cores busy; otherwise it is some adjacent segments of a log, or adjacent batches of a
-large segment. `count_tasks` has the tasks.
+A part is a whole log if that keeps all cores busy; otherwise it is some adjacent segments of a log, or adjacent batches of large
+segments. `count_tasks` has the tasks.
 
 A producer snapshot and the headers after it give the outcomes of transactions. Without a snapshot the driver would have to read
 all headers. Instead, transactional records first count as undecided; if there are any, the log is counted again with outcomes.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 
 PART_BYTES = 256 * 1024 * 1024
 MAX_PART_BYTES = 8 * PART_BYTES
-PARTS_PER_CORE = 3
-"""Parts per core. More parts distribute the work more evenly, but repeat more keys."""
+TASKS_PER_PART = 4
+"""Ranges of a part, at least; more of them make parts of a divided log more equal."""
 TABLE_BYTES = 96 * 1024 * 1024
 """Memory for the keys of a task. On few cores all tasks together take as much as `diamant log stats`."""
 BYTES_OF_A_SLICE = 512 * 1024 * 1024
@@ -59,7 +60,7 @@ def count_logs(
 ) -> list[KindCounts]:
     """Return the counts of each log. Raises CorruptLog, SegmentChanged and OSError, wrapped by Spark.
 
-    Parts of a divided log have at least `part_bytes`, except the last.
+    `part_bytes`: least size to which logs are divided.
     """
     if table_bytes is None:
         table_bytes = max(TABLE_BYTES, DEFAULT_MAX_BYTES // context.defaultParallelism)
@@ -87,7 +88,11 @@ def _counted(
     total = sum(log.size for log in logs)
     part_bytes = _part_bytes([log.size for log in logs], context.defaultParallelism, least_bytes)
     options = SourceOptions(
-        tuple(paths), (), include_control=True, include_below_log_start=True, split_bytes=part_bytes
+        tuple(paths),
+        (),
+        include_control=True,
+        include_below_log_start=True,
+        split_bytes=max(1, part_bytes // TASKS_PER_PART),
     )
     planned = plan_logs(logs, options, FilterBounds(), are_decided)
     parts = [
@@ -111,25 +116,29 @@ def _counted(
 
 
 def _part_bytes(sizes: Sequence[int], cores: int, least_bytes: int) -> int:
-    """Return the size of parts; larger logs are divided into parts of this size."""
+    """Return the size of parts; larger logs are divided into parts of this size or less.
+
+    Every part has most keys of its log again, so there is only one for each core.
+    """
     if are_shared_evenly(sizes, cores):
         return max(sizes, default=0)
-    return min(MAX_PART_BYTES, max(least_bytes, sum(sizes) // (PARTS_PER_CORE * cores)))
+    return min(MAX_PART_BYTES, max(least_bytes, ceil(sum(sizes) / cores)))
 
 
 def _parts(
     place: int, log: PartitionLog, tasks: Sequence[ReadTask], part_bytes: int, *, is_decided: bool
 ) -> list[CountedPart]:
-    """Return the parts of a log: adjacent tasks, together at least `part_bytes`."""
-    groups: list[list[ReadTask]] = []
-    room = 0
+    """Return the parts of a log: adjacent tasks, in parts of about the same size."""
+    total = sum(task.size for task in tasks)
+    count = max(1, ceil(total / max(1, part_bytes)))
+    groups: list[list[ReadTask]] = [[] for _ in range(count)]
+    start = 0
     for task in tasks:
-        if room <= 0:
-            groups.append([])
-            room = part_bytes
-        groups[-1].append(task)
-        room -= task.size
+        # By its middle.
+        groups[min(count - 1, (2 * start + task.size) * count // max(1, 2 * total))].append(task)
+        start += task.size
+    filled = [group for group in groups if group]
     return [
-        CountedPart(place, number, len(groups) == 1, is_decided, log.log_start_offset, tuple(group))
-        for number, group in enumerate(groups)
+        CountedPart(place, number, len(filled) == 1, is_decided, log.log_start_offset, tuple(group))
+        for number, group in enumerate(filled)
     ]

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from diamant.cleaner.offline.stats import read_stats
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
 from diamant.cleaner.spark.analyses.count_tasks import COUNTS, KindCounts
-from diamant.cleaner.spark.analyses.counted_logs import count_logs
+from diamant.cleaner.spark.analyses.counted_logs import _parts, count_logs
+from diamant.cleaner.spark.source.filter_bounds import FilterBounds
+from diamant.cleaner.spark.source.options import SourceOptions
 from diamant.cleaner.spark.source.partition_logs import find_partitions
+from diamant.cleaner.spark.source.read_plan import plan_logs
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
@@ -25,7 +28,9 @@ from tests.effort import examples
 
 def counted(directory: Path | str, *, seed: int = 0, table_bytes: int = 1 << 20) -> list[KindCounts]:
     paths = [str(directory)]
-    return count_logs(OneProcess(seed), paths, find_partitions(paths), part_bytes=1, table_bytes=table_bytes)
+    context = OneProcess(seed)
+    context.defaultParallelism = 6  # As many parts.
+    return count_logs(context, paths, find_partitions(paths), part_bytes=1, table_bytes=table_bytes)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -74,9 +79,9 @@ def test_keys_that_do_not_fit_a_table_are_put_together(tmp_path: Path, segments:
     }
 
 
-@pytest.mark.parametrize(("logs", "tasks"), [(1, 3), (2, 2), (3, 3)])
+@pytest.mark.parametrize(("logs", "tasks"), [(1, 2), (2, 2), (3, 3)])
 def test_logs_that_keep_the_cores_at_work_are_not_cut(tmp_path: Path, logs: int, tasks: int) -> None:
-    """On two cores a single log of three segments is divided. Of two or three logs each is one task, and outputs no keys."""
+    """On two cores a single log is divided into two parts. Of two or three logs each is one task, and outputs no keys."""
     for number in range(logs):
         history = History("t", number)
         for _ in range(3):
@@ -120,3 +125,20 @@ def test_transactions_are_looked_for_where_there_are_some(tmp_path: Path) -> Non
     found = count_logs(context, paths, find_partitions(paths))
     assert [(one.records, one.live, one.aborted, one.undecided) for one in found] == [(2, 1, 0, 0), (3, 1, 1, 1)]
     assert context.tasks == [2, 1]
+
+
+def test_parts_of_a_log_are_about_the_same_size(tmp_path: Path) -> None:
+    """Where segments differ in size, each is in the part in which its middle is; a part without any is left out."""
+    history = History("t", 0)
+    for size in (1, 10, 1, 1, 8, 1):
+        history.batch(f"a={'v' * 1000 * size}")
+        history.roll()
+    history.write(RealEnv(), str(tmp_path))
+    [log] = find_partitions([str(tmp_path)])
+    options = SourceOptions((str(tmp_path),), (), include_control=True)
+    [tasks] = plan_logs([log], options, FilterBounds(), [False])
+    for count, expected in ((1, [6]), (2, [2, 4]), (4, [1, 1, 2, 2]), (22, [1, 1, 1, 1, 1, 1])):
+        parts = _parts(0, log, tasks, log.size // count + 1, is_decided=False)
+        assert [len(part.tasks) for part in parts] == expected
+        assert [part.number for part in parts] == [*range(len(expected))]
+        assert [task for part in parts for task in part.tasks] == list(tasks)
