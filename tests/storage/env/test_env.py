@@ -14,14 +14,29 @@ import pytest
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import Env, RealEnv, parent
 from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.env.overlay import OverlayEnv
 from diamant.storage.env.view import content_of, part_of
 from diamant.storage.errors import StorageError
 
 
-@pytest.fixture(params=["real", "memory"])
-def any_env(request: pytest.FixtureRequest) -> Env:
-    """The operating system and the model of it, one after the other."""
-    return RealEnv(SettableClock(1000)) if request.param == "real" else MemoryEnv(SettableClock(1000))
+@pytest.fixture(params=["real", "memory", "overlay"])
+def any_env(request: pytest.FixtureRequest, tmp_path: Path) -> Env:
+    """The operating system, the model of it, and changes over one, one after the other."""
+    clock = SettableClock(1000)
+    if request.param == "real":
+        return RealEnv(clock)
+    memory = MemoryEnv(clock)
+    if request.param == "memory":
+        return memory
+    memory.make_dirs("/scratch")
+    memory.make_dirs(str(tmp_path))
+    overlay = OverlayEnv(memory, memory, "/scratch", clock)
+    overlay.add_directory(str(tmp_path))
+    return overlay
+
+
+disks = pytest.mark.parametrize("any_env", ["real", "memory"], indirect=True)
+"""An overlay has no locks, and moves no directories."""
 
 
 @pytest.fixture
@@ -118,6 +133,7 @@ def test_directories(any_env: Env, root: str) -> None:
     any_env.sync_dir(root)
 
 
+@disks
 def test_rename(any_env: Env, root: str) -> None:
     """A rename replaces a file, moves a directory with its content, and open files stay the same files."""
     file = any_env.open(f"{root}/a", create=True)
@@ -154,6 +170,7 @@ def test_atomic_writes(any_env: Env, root: str) -> None:
         any_env.write_atomically(f"{root}/missing/f", b"")
 
 
+@disks
 def test_maps_follow_changes(any_env: Env, root: str) -> None:
     """A view shows the current file after a write, replacement or rename, whether small or large."""
     for size in (10, 100_000):
@@ -182,6 +199,7 @@ def test_maps_follow_changes(any_env: Env, root: str) -> None:
     assert content_of(any_env.view_file(f"{root}/empty")) == b""
 
 
+@disks
 @pytest.mark.slow
 def test_maps_follow_a_directory_above(any_env: Env, root: str) -> None:
     """After a directory is renamed or removed, old paths give current contents, even if views were evicted."""
@@ -219,6 +237,7 @@ def test_syncs_and_space(any_env: Env, root: str) -> None:
     assert total >= free > 0
 
 
+@disks
 def test_lock(any_env: Env, root: str) -> None:
     """A directory can be locked once, by a file that is removed with the lock."""
     lock = any_env.lock(f"{root}/.lock")

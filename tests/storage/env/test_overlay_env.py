@@ -118,16 +118,6 @@ def test_opening_for_writing_copies_nothing(below: Below) -> None:
     assert below.overlay.mtime_ms(below.path("a")) == 500
 
 
-def test_a_file_open_for_reading_only_refuses_changes(below: Below) -> None:
-    """A file opened read-only refuses changes, whatever its content is."""
-    file = below.overlay.open(below.path("a"), read_only=True)
-    with pytest.raises(OSError, match="reading only"):
-        file.append(b"x")
-    file.close()
-    with pytest.raises(OSError, match="closed"):
-        file.pread(1, 0)
-
-
 def test_forks_go_their_own_ways(below: Below) -> None:
     """Changes in one fork do not affect the other, not even through a file opened before the fork."""
     overlay = below.overlay
@@ -176,20 +166,6 @@ def test_scratch_files_go_with_the_last_fork(below: Below) -> None:
     assert fork.read_bytes(below.path("a")) == b"x"
     del fork
     assert below.scratch_files() == []
-
-
-def test_directories(below: Below) -> None:
-    """Directories can be created, and removed with their contents; a new file needs an existing directory."""
-    overlay = below.overlay
-    deeper = below.path("made/deeper")
-    with pytest.raises(FileNotFoundError):
-        overlay.create_new(f"{deeper}/file")
-    overlay.make_dirs(deeper)
-    overlay.create_new(f"{deeper}/file").close()
-    assert overlay.list_dir(below.path("made")) == ["deeper"]
-    overlay.remove_tree(below.path("made"))
-    assert not overlay.exists(f"{deeper}/file")
-    assert overlay.list_dir(below.directory) == ["a", "b", "empty"]
 
 
 def test_locks_and_space(below: Below) -> None:
