@@ -56,13 +56,6 @@ def test_wrappers(magic: int, codec: int) -> None:
     assert crc_is_valid(wrapper, 0, len(wrapper))
 
 
-def test_wrapper_with_log_append_time() -> None:
-    """A wrapper's LogAppendTime applies to every record."""
-    wrapper = make_wrapper(1, compression.GZIP, make_records(["a=1", "b=2"]), log_append_time_ms=99)
-    assert [record.timestamp for record in iter_records(wrapper)] == [99, 99]
-    assert parse_legacy_header(wrapper).is_log_append_time
-
-
 def test_wrapper_of_offset_zero_has_base_zero() -> None:
     """A wrapper with offset 0 has inner offsets from 0 on, as written by old librdkafka."""
     records = make_records(["a=1", "b=2", "c=3"])
