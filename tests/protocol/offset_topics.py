@@ -15,15 +15,8 @@ Rows = list[tuple[str, UUID | None, list[tuple[int, int, int, str]]]]
 
 def topic_fields(texts: Iterable[str | None]) -> dict[str, Any]:
     """Return a topic with one partition per text, which is the partition's metadata."""
-    rows = [
-        {
-            "partition_index": index,
-            "committed_offset": index + 5,
-            "committed_leader_epoch": 3,
-            "committed_metadata": text,
-        }
-        for index, text in enumerate(texts)
-    ]
+    names = ("partition_index", "committed_offset", "committed_leader_epoch", "committed_metadata")
+    rows = [dict(zip(names, (index, index + 5, 3, text), strict=True)) for index, text in enumerate(texts)]
     return {"name": "t", "topic_id": TOPIC_ID, "partitions": rows}
 
 
@@ -55,19 +48,9 @@ def offsets_by_kio(topics: Sequence[Any]) -> Rows:
 
 def offsets_by_hand(topics: Sequence[TopicOffsets]) -> Rows:
     """Convert topics from the hand-written decoders."""
-    return [
-        (
-            topic.name,
-            topic.topic_id,
-            list(
-                zip(
-                    topic.partitions,
-                    topic.offsets,
-                    topic.leader_epochs,
-                    [""] * len(topic.partitions) if topic.metadata is None else topic.metadata,
-                    strict=True,
-                )
-            ),
-        )
-        for topic in topics
-    ]
+    rows = []
+    for topic in topics:
+        texts = [""] * len(topic.partitions) if topic.metadata is None else topic.metadata
+        partitions = zip(topic.partitions, topic.offsets, topic.leader_epochs, texts, strict=True)
+        rows.append((topic.name, topic.topic_id, list(partitions)))
+    return rows

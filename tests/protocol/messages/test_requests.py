@@ -45,61 +45,48 @@ def milliseconds(duration: timedelta) -> int:
     return duration // timedelta(milliseconds=1)
 
 
+DEFAULTS = {
+    **dict.fromkeys(
+        ("current_leader_epoch", "last_fetched_epoch", "log_start_offset", "session_epoch", "generation_id"), -1
+    ),
+    **{"session_id": 0, "rack_id": "", "member_id": "", "forgotten_topics_data": ()},
+}
+"""The decoder's value of a field that a version does not have; None for others."""
+
+
+def picked(message: Any, *names: str) -> tuple[Any, ...]:
+    """Return some fields of kio's message."""
+    return tuple(getattr(message, name, DEFAULTS.get(name)) for name in names)
+
+
 def produce_values(request: Any) -> object:
     topics = [
-        (
-            getattr(topic, "name", None),
-            getattr(topic, "topic_id", None),
-            [(p.index, p.records) for p in topic.partition_data],
-        )
+        (*picked(topic, "name", "topic_id"), [picked(one, "index", "records") for one in topic.partition_data])
         for topic in request.topic_data
     ]
     return request.transactional_id, request.acks, milliseconds(request.timeout), topics
 
 
 def fetch_values(request: Any) -> object:
+    names = ("partition", "current_leader_epoch", "fetch_offset", "last_fetched_epoch", "log_start_offset")
     topics = [
-        (
-            getattr(topic, "topic", None),
-            getattr(topic, "topic_id", None),
-            [
-                (
-                    partition.partition,
-                    getattr(partition, "current_leader_epoch", -1),
-                    partition.fetch_offset,
-                    getattr(partition, "last_fetched_epoch", -1),
-                    getattr(partition, "log_start_offset", -1),
-                    partition.partition_max_bytes,
-                )
-                for partition in topic.partitions
-            ],
-        )
+        (*picked(topic, "topic", "topic_id"), [picked(one, *names, "partition_max_bytes") for one in topic.partitions])
         for topic in request.topics
     ]
-    forgotten = [
-        (getattr(topic, "topic", None), getattr(topic, "topic_id", None), list(topic.partitions))
-        for topic in getattr(request, "forgotten_topics_data", ())
-    ]
+    (forgotten,) = picked(request, "forgotten_topics_data")
     return (
         milliseconds(request.max_wait),
-        request.min_bytes,
-        request.max_bytes,
-        request.isolation_level,
-        getattr(request, "session_id", 0),
-        getattr(request, "session_epoch", -1),
+        *picked(request, "min_bytes", "max_bytes", "isolation_level", "session_id", "session_epoch"),
         topics,
-        forgotten,
-        getattr(request, "rack_id", ""),
+        [(*picked(topic, "topic", "topic_id"), list(topic.partitions)) for topic in forgotten],
+        *picked(request, "rack_id"),
         getattr(request, "replica_state", request).replica_id,
     )
 
 
 def offset_commit_values(request: Any) -> object:
     return (
-        request.group_id,
-        request.generation_id_or_member_epoch,
-        request.member_id,
-        getattr(request, "group_instance_id", None),
+        *picked(request, "group_id", "generation_id_or_member_epoch", "member_id", "group_instance_id"),
         milliseconds(request.retention_time) if hasattr(request, "retention_time") else -1,
         offsets_by_kio(request.topics),
     )
@@ -111,34 +98,21 @@ def offset_commit_by_hand(request: Any) -> object:
 
 
 def txn_offset_commit_values(request: Any) -> object:
-    return (
-        request.transactional_id,
-        request.group_id,
-        request.producer_id,
-        request.producer_epoch,
-        getattr(request, "generation_id", -1),
-        getattr(request, "member_id", ""),
-        getattr(request, "group_instance_id", None),
-        offsets_by_kio(request.topics),
-    )
+    names = ("transactional_id", "group_id", "producer_id", "producer_epoch", "generation_id", "member_id")
+    return (*picked(request, *names, "group_instance_id"), offsets_by_kio(request.topics))
 
 
 def heartbeat_values(request: Any) -> object:
-    return request.group_id, request.generation_id, request.member_id, getattr(request, "group_instance_id", None)
+    return picked(request, "group_id", "generation_id", "member_id", "group_instance_id")
 
 
 def consumer_group_heartbeat_values(request: Any) -> object:
     names, owned = request.subscribed_topic_names, request.topic_partitions
     return (
-        request.group_id,
-        request.member_id,
-        request.member_epoch,
-        request.instance_id,
-        request.rack_id,
+        *picked(request, "group_id", "member_id", "member_epoch", "instance_id", "rack_id"),
         milliseconds(request.rebalance_timeout),
         None if names is None else list(names),
-        getattr(request, "subscribed_topic_regex", None),
-        request.server_assignor,
+        *picked(request, "subscribed_topic_regex", "server_assignor"),
         None if owned is None else [(entry.topic_id, entry.partitions) for entry in owned],
     )
 
