@@ -97,20 +97,16 @@ def fetch(version: int, rng: random.Random) -> Made:
         )
 
     def partition_fields(one: FetchPartitionResult) -> dict[str, Any]:
-        fields: dict[str, Any] = {
+        aborted = one.aborted_transactions
+        fields = one._asdict() | {
             "partition_index": one.index,
-            "error_code": one.error_code,
-            "high_watermark": one.high_watermark,
-            "last_stable_offset": one.last_stable_offset,
-            "log_start_offset": one.log_start_offset,
             # Empty, not null: null makes librdkafka drop the whole response.
             "records": b"".join(one.records),
             "preferred_read_replica": -1,
-            "aborted_transactions": one.aborted_transactions
-            and [{"producer_id": producer, "first_offset": first} for producer, first in one.aborted_transactions],
+            "aborted_transactions": aborted and [{"producer_id": one, "first_offset": first} for one, first in aborted],
         }
-        if one.diverging_epoch is not None:
-            fields["diverging_epoch"] = dict(zip(("epoch", "end_offset"), one.diverging_epoch, strict=True))
+        if fields.pop("diverging_epoch") is not None:
+            fields["diverging_epoch"] = dict(zip(("epoch", "end_offset"), one.diverging_epoch or (), strict=True))
         return fields
 
     topics = [
