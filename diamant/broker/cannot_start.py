@@ -35,7 +35,7 @@ _HINTS: dict[int | None, str] = {
 
 
 @contextmanager
-def told(where: str) -> Iterator[None]:
+def as_cannot_start(where: str) -> Iterator[None]:
     """Turn an error of the system, of a file that a setting names, or of what a directory holds, into CannotStart; `where` if it
     names no file.
     """

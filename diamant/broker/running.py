@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from diamant.broker.cannot_start import CannotStart, told
+from diamant.broker.cannot_start import CannotStart, as_cannot_start
 from diamant.broker.client.errors import NotPossible, VerbError
 from diamant.broker.config.authorization_table import ACLS, acls_of
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, Addresses
 from diamant.broker.config.sasl_table import USERS, parse_users
-from diamant.broker.config.security_table import told_at_start
+from diamant.broker.config.security_table import unprotected_ports
 from diamant.broker.dispatch.services import Services
 from diamant.broker.dispatch.table import TABLE, load
 from diamant.broker.http.serving.server import HttpServer, open_http
@@ -168,13 +168,13 @@ class RunningBroker:
 async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> RunningBroker:
     """Open the directory and listen; `addresses` get those it listens at. Raises CannotStart, and holds nothing then."""
     has_token = bool(config.diamant_http_token_file)
-    for line in told_at_start(config.listeners, config.http_listener, has_token=has_token):
+    for line in unprotected_ports(config.listeners, config.http_listener, has_token=has_token):
         logger.warning("%s", line)
-    with told(str(config.data_dir)), contextlib.ExitStack() as undo:
+    with as_cannot_start(str(config.data_dir)), contextlib.ExitStack() as undo:
         sasl = await asyncio.to_thread(open_sasl, config)
         sockets = []
         for listener in config.listeners:
-            with told(listener.address):
+            with as_cannot_start(listener.address):
                 sockets.append((listener, undo.enter_context(bound_socket(listener))))
         addresses.kafka = [reachable(listener, sock) for listener, sock in sockets]
         directory = await asyncio.to_thread(
@@ -188,7 +188,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
         node = Node(config, env, directory, metadata, addresses)
         undo.callback(node.batch_checkers.shutdown)
         services = Services(node, TABLE, load, sasl=sasl)
-        tls = await open_tls(node.config, services.server.refused.tell)
+        tls = await open_tls(node.config, services.server.refused.log)
         if tls is not None:
             undo.callback(tls.close)
             node.tls = tls
@@ -215,7 +215,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
     return RunningBroker(config, node, services, http, tls)
 
 
-async def open_tls(config: BrokerConfig, tell: Callable[[str, str], None]) -> TlsListeners | None:
+async def open_tls(config: BrokerConfig, log_refusal: Callable[[str, str], None]) -> TlsListeners | None:
     """Open TLS for the listeners, and the HTTP port, that have it; None if there is none. Raises ConfigError."""
     secured = [listener for listener in config.listeners if listener.security_protocol in TLS_PROTOCOLS]
     http = config.http_listener
@@ -225,7 +225,7 @@ async def open_tls(config: BrokerConfig, tell: Callable[[str, str], None]) -> Tl
         return None
     from diamant.broker.security.tls.listeners import TlsListeners
 
-    tls = TlsListeners(tell)
+    tls = TlsListeners(log_refusal)
     try:
         for listener in secured:
             await asyncio.to_thread(tls.open, config, listener)

@@ -12,7 +12,7 @@ import pytest
 
 import diamant
 from diamant import BlockingBroker, Broker, BrokerConfig, CannotStart, DiamantContainer, KafkaError
-from diamant.broker.cannot_start import told
+from diamant.broker.cannot_start import as_cannot_start
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.murmur2 import murmur2
 from diamant.storage.errors import CorruptLog, InUse
@@ -184,7 +184,7 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
 )
 def test_what_is_in_the_way_is_named(error: Exception, said: str) -> None:
     """The file if the error names one, else the address; the error behind it is the cause."""
-    with pytest.raises(CannotStart) as raised, told("here:1"):
+    with pytest.raises(CannotStart) as raised, as_cannot_start("here:1"):
         raise error
     assert str(raised.value).startswith(said)
     assert raised.value.__cause__ is error

@@ -155,7 +155,7 @@ def without_effect(names: Iterable[str]) -> str:
     )
 
 
-def told_at_start(listeners: Sequence[Listener], http: Listener | None, *, has_token: bool) -> list[str]:
+def unprotected_ports(listeners: Sequence[Listener], http: Listener | None, *, has_token: bool) -> list[str]:
     """The log lines about unprotected ports that other machines can reach, one per port."""
     told = [
         f"{listener} is open to any client: it has neither TLS nor SASL. Make it SASL_SSL or SSL, or listen on "

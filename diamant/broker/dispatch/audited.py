@@ -13,7 +13,7 @@ from typing import Any, cast
 from diamant.broker.dispatch.dispatcher import Handler
 from diamant.broker.dispatch.guard import WithBody
 from diamant.broker.network.api import Answer, RequestContext
-from diamant.broker.security.audit.audit_log import FAILED, AuditLog, Deed, Lines
+from diamant.broker.security.audit.audit_log import FAILED, AuditedAction, AuditLog, Lines
 from diamant.protocol.wire import apis
 
 
@@ -27,7 +27,7 @@ def audited(key: int, audit: AuditLog, handle: Handler) -> Handler:
         try:
             answer = handle(context, decoded)
         except BaseException:
-            audit.tell(partial(_failed, key, context))
+            audit.append(partial(_failed, key, context))
             raise
         return _when_told(key, audit, context, request, answer)
 
@@ -38,7 +38,7 @@ async def _when_told(key: int, audit: AuditLog, context: RequestContext, request
     try:
         body = await cast("Awaitable[Any]", answer) if inspect.isawaitable(answer) else answer
     except BaseException:
-        audit.tell(partial(_failed, key, context))
+        audit.append(partial(_failed, key, context))
         raise
     await audit.written(partial(_lines, key, context, request, body))
     return body
@@ -46,18 +46,18 @@ async def _when_told(key: int, audit: AuditLog, context: RequestContext, request
 
 def _lines(key: int, context: RequestContext, request: object, body: Any) -> Lines:
     """Make the lines, in the thread of the audit log, so that a large answer delays no client."""
-    from diamant.broker.dispatch.deeds import deeds
+    from diamant.broker.dispatch.audited_actions import audited_actions
     from diamant.protocol.wire.message_fields import decode_response_fields, message_fields
 
     joined = b"".join(body) if isinstance(body, list | tuple) else bytes(body)
     response = decode_response_fields(key, context.api_version, joined)
-    return deeds(key, _who(key, context), message_fields(request), response)
+    return audited_actions(key, _client_and_api(key, context), message_fields(request), response)
 
 
 def _failed(key: int, context: RequestContext) -> Lines:
-    return ((Deed(*_who(key, context)), FAILED),)
+    return ((AuditedAction(*_client_and_api(key, context)), FAILED),)
 
 
-def _who(key: int, context: RequestContext) -> tuple[str, str, str]:
+def _client_and_api(key: int, context: RequestContext) -> tuple[str, str, str]:
     connection = context.connection
     return str(connection.principal), connection.host, apis.API_NAMES[key]

@@ -286,7 +286,7 @@ def _copy(source: str, data: str) -> None:
             nonlocal done_bytes
             shutil.copy2(path, target)
             done_bytes += os.stat(target).st_size
-            progress.tell(done_bytes, done_bytes / total if total else None)
+            progress.show_bytes(done_bytes, done_bytes / total if total else None)
             return target
 
         shutil.copytree(source, data, copy_function=copy, dirs_exist_ok=True)

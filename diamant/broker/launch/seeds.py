@@ -39,7 +39,7 @@ def read_seed(path: str) -> list[SeedLine]:
     with LiveProgress() as progress:
         for number, line in enumerate(data.splitlines(), 1):
             done_bytes += len(line) + 1
-            progress.tell(done_bytes, done_bytes / len(data))
+            progress.show_bytes(done_bytes, done_bytes / len(data))
             if line.strip():
                 try:
                     found.append(SeedLine(path, number, parse_record_line(line)))

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.node.superseded_checks import Told
+from diamant.broker.node.superseded_checks import CheckResult
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ async def take_deadlines(
             first_dirty = service.states.first_dirty(log)
             if log.log_end_offset > first_dirty:
                 oldest_ms = oldest_append_ms(log, first_dirty, now_ms, with_active=True)
-                told = looks.get(log, Told(oldest_ms, True))
+                told = looks.get(log, CheckResult(oldest_ms, True))
                 if not told.is_certain:
                     not_told[log.partition] = now_ms - (told.oldest_ms or now_ms)
                 elif told.oldest_ms is not None:
@@ -115,7 +115,7 @@ async def take_deadlines(
 
 async def _looks(
     node: Node, cleaning: NodeCleaner, service: CleanerService, now_ms: int, patience_ms: int
-) -> dict[Log, Told]:
+) -> dict[Log, CheckResult]:
     """Check the dirty parts of users' logs that may be near the deadline."""
     from diamant.cleaner.rules.time_based_roll import oldest_append_ms
 
@@ -138,7 +138,7 @@ async def _looks(
             oldest_ms = oldest_append_ms(log, first_dirty, now_ms, with_active=True)
             if oldest_ms is not None and now_ms - oldest_ms > patience_ms:
                 near[log] = (first_dirty, oldest_ms)
-    return await cleaning.superseded.tell(service, near, now_ms, patience_ms) if near else {}
+    return await cleaning.superseded.check(service, near, now_ms, patience_ms) if near else {}
 
 
 def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[list[int], int | None]:

@@ -314,7 +314,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fail(self, request: Request, error: BaseException) -> None:
         if isinstance(error, CloseConnection) and error.last_bytes and self._transport is not None:
-            self._server.refused.tell(self.info.peer, str(error))
+            self._server.refused.log(self.info.peer, str(error))
             self._outbox.flush()
             self._transport.write(error.last_bytes)
             self._transport.close()
@@ -328,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, reason: str) -> None:
         """Close only this connection and log the reason in one line."""
-        self._server.refused.tell(self.info.peer, reason)
+        self._server.refused.log(self.info.peer, reason)
         self.abort()
 
     # Answers

@@ -23,7 +23,7 @@ class RefusedPeers:
         """By address: the number of connections closed since its last line, and the reason of the latest."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    def tell(self, peer: str, reason: str) -> None:
+    def log(self, peer: str, reason: str) -> None:
         """Log the closing of a connection of `peer` (address and port), or count it."""
         if (
             not reason.isprintable()

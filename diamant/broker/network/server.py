@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class _Door(NamedTuple):
+class _ListenerView(NamedTuple):
     """The view of one listener by its TLS connections."""
 
     server: Server
@@ -107,7 +107,7 @@ class Server:
         if tls is not None:
             from diamant.broker.security.tls.connection import TlsConnection
 
-            make = partial(TlsConnection, tls, make, _Door(self, listener_name))
+            make = partial(TlsConnection, tls, make, _ListenerView(self, listener_name))
         self._acceptors.append(Acceptor(sock, listener_name, self.limits, make, self))
 
     def set_limits(self, limits: ServerLimits) -> None:
@@ -176,7 +176,7 @@ class Server:
         self.counts[host] += 1
         if self.admission is None or self.admission.quotas.may_have(host, self.counts[host]):
             return True
-        self.refused.tell(peer, "more connections from its address than max.connections.per.ip allows")
+        self.refused.log(peer, "more connections from its address than max.connections.per.ip allows")
         return False
 
     def left(self, address: str, listener: str) -> None:

@@ -154,10 +154,10 @@ class NodeCleaner:
     def _need(self, log: Log) -> None:
         if log.config.is_compacted and self._loading is None:
             self._loading = asyncio.get_running_loop().create_task(self._load())
-            self._loading.add_done_callback(_tell_failure)
+            self._loading.add_done_callback(_log_failure)
 
 
-def _tell_failure(loading: asyncio.Task[CleanerService]) -> None:
+def _log_failure(loading: asyncio.Task[CleanerService]) -> None:
     if not loading.cancelled() and (error := loading.exception()) is not None:
         logger.error("the cleaner cannot be started, nothing is compacted", exc_info=error)
 

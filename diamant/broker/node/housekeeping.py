@@ -110,7 +110,7 @@ class Housekeeping:
             try:
                 self._retain_log(log, now_ms)
             except Exception as error:  # the other logs continue after any error
-                self._troubles.tell(partition, "retention failed", error, level=logging.ERROR)
+                self._troubles.log(partition, "retention failed", error, level=logging.ERROR)
             else:
                 self._troubles.is_over(partition, "retention failed")
             if count % LOGS_PER_TURN == 0:

@@ -140,7 +140,7 @@ class Scheduler:
                 try:
                     await job.run()
                 except Exception as error:
-                    self._tell_failure(job.name, error)
+                    self._log_failure(job.name, error)
                     failed.append(job.name)
                 else:
                     self._told.pop(job.name, None)
@@ -155,7 +155,7 @@ class Scheduler:
             else:
                 await self._sleep(self._until_next_s())
 
-    def _tell_failure(self, name: str, error: Exception) -> None:
+    def _log_failure(self, name: str, error: Exception) -> None:
         """Log a failure, with its traceback unless it is an OSError. A repeated failure is logged once until the job succeeds."""
         text = f"{type(error).__name__}: {error}"
         if self._told.get(name) != text:

@@ -26,7 +26,7 @@ PAUSE_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CheckResult:
     """The result for one log."""
 
     oldest_ms: int | None
@@ -40,7 +40,7 @@ class _Seen:
     first_dirty_offset: int
     end_offset: int
     at_ms: int
-    told: Told
+    told: CheckResult
     bytes_read: int
 
 
@@ -54,9 +54,9 @@ class SupersededChecks:
         self._seen: dict[Log, _Seen] = {}
         self._turn = asyncio.Lock()
 
-    async def tell(
+    async def check(
         self, service: CleanerService, logs: dict[Log, tuple[int, int]], now_ms: int, patience_ms: int
-    ) -> dict[Log, Told]:
+    ) -> dict[Log, CheckResult]:
         """Return for each log whether it holds superseded records.
 
         `logs`: the first dirty offset of each, and the time of its oldest dirty record. `patience_ms`: records younger than this
@@ -70,18 +70,18 @@ class SupersededChecks:
                 seen = self._seen.get(log)
                 if seen is None or _is_stale(seen, log, first_dirty, now_ms, patience_ms):
                     if read >= self._max_bytes:
-                        told[log] = Told(oldest_ms, False)
+                        told[log] = CheckResult(oldest_ms, False)
                         continue
                     seen = await self._look(service, log, first_dirty, oldest_ms, now_ms)
                     self._seen[log] = seen
                     read += seen.bytes_read
                 told[log] = seen.told
                 if log.log_end_offset > seen.end_offset and seen.told.is_certain:
-                    told[log] = Told(seen.at_ms if seen.told.oldest_ms is None else seen.told.oldest_ms, True)
+                    told[log] = CheckResult(seen.at_ms if seen.told.oldest_ms is None else seen.told.oldest_ms, True)
             return told
 
     async def _look(self, service: CleanerService, log: Log, first_dirty: int, oldest_ms: int, now_ms: int) -> _Seen:
-        from diamant.cleaner.prompt.superseded_check import CannotBeTold, LookedAtSegment, LookPlan, look
+        from diamant.cleaner.prompt.superseded_check import BoundExceeded, LookedAtSegment, LookPlan, look
         from diamant.cleaner.rules.time_based_roll import first_append_ms
 
         end_offset = log.log_end_offset
@@ -101,16 +101,16 @@ class SupersededChecks:
         )
         try:
             report = await asyncio.to_thread(look, log.env, plan)
-        except CannotBeTold:
-            told, read = Told(oldest_ms, False), self._max_bytes
+        except BoundExceeded:
+            told, read = CheckResult(oldest_ms, False), self._max_bytes
         except OSError:  # A round or retention has replaced a segment since.
-            told, read = Told(oldest_ms, False), 0
+            told, read = CheckResult(oldest_ms, False), 0
         except CorruptLog:
             # A damaged segment may supersede records; there is no proof that those were removed.
-            told, read = Told(oldest_ms, True), 0
+            told, read = CheckResult(oldest_ms, True), 0
         else:
             found_ms = report.oldest_ms
-            told = Told(None if found_ms is None else max(found_ms, oldest_ms), True)
+            told = CheckResult(None if found_ms is None else max(found_ms, oldest_ms), True)
             read = report.bytes_read
         return _Seen(first_dirty, end_offset, now_ms, told, read)
 
@@ -119,6 +119,6 @@ def _is_stale(seen: _Seen, log: Log, first_dirty: int, now_ms: int, patience_ms:
     if seen.first_dirty_offset != first_dirty:
         return True
     age_ms = now_ms - seen.at_ms
-    if seen.told == Told(None, True):
+    if seen.told == CheckResult(None, True):
         return log.log_end_offset > seen.end_offset and age_ms > patience_ms
     return age_ms >= PAUSE_MS

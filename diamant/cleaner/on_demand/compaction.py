@@ -177,7 +177,7 @@ class _PartitionJob:
             )
 
     def _look(self) -> CleanableRange:
-        found = self._service.picker.look(self._log, self._clock.now_ms(), is_forced=self._request.is_forced)
+        found = self._service.picker.cleanable_range(self._log, self._clock.now_ms(), is_forced=self._request.is_forced)
         if found is None:
             self._fail_uncleanable("the part to clean cannot be determined")
         self._found = found

@@ -174,7 +174,7 @@ class Quarantine:
                     logger.warning("%s: the segment at %d stays in quarantine: %s", log.path, one.base_offset, found)
             elif one.obstacle or found != (one.modified_ms, one.birth_ms):
                 changed.append(one)
-                segment.let_go_of_file()  # readers open the new file, too
+                segment.release_file()  # readers open the new file, too
                 self._release(one.base_offset)
         for base_offset in [*self._let_out, *self._healing]:
             if base_offset < log.segments[0].base_offset:
@@ -189,7 +189,7 @@ class Quarantine:
             if one is None or isinstance(found := _look(log.env, segment), str):
                 continue
             if one.obstacle or found != (one.modified_ms, one.birth_ms):
-                segment.let_go_of_file()  # as in `refresh`, which no longer sees this segment
+                segment.release_file()  # as in `refresh`, which no longer sees this segment
             self._release(one.base_offset)
 
     def _release(self, base_offset: int) -> None:

@@ -30,7 +30,7 @@ MAX_BATCH_BYTES = 16 * 1024 * 1024
 BUFFER_BYTES = 1024 * 1024
 
 
-class CannotBeTold(Exception):
+class BoundExceeded(Exception):
     """A bound was exceeded."""
 
 
@@ -70,7 +70,7 @@ class LookReport:
 
 
 def look(env: Env, plan: LookPlan) -> LookReport:
-    """Read what is needed. Any thread. CannotBeTold, CorruptLog, and OSError if a segment has been removed."""
+    """Read what is needed. Any thread. BoundExceeded, CorruptLog, and OSError if a segment has been removed."""
     return _Look(env, plan).report()
 
 
@@ -115,7 +115,7 @@ class _Look:
         if key is not None and key not in self._since:
             self._key_bytes += len(key)
             if len(self._since) >= self._plan.max_keys or self._key_bytes > MAX_KEY_BYTES:
-                raise CannotBeTold("too many keys")
+                raise BoundExceeded("too many keys")
             self._since[key] = append_ms
 
     def _append_ms(self, header: BatchHeader, record: Record) -> int:
@@ -126,7 +126,7 @@ class _Look:
     def _records(self, segment: LookedAtSegment) -> Iterator[tuple[BatchHeader, Record]]:
         self._bytes += segment.size
         if self._bytes > self._plan.max_bytes:
-            raise CannotBeTold("too many bytes")
+            raise BoundExceeded("too many bytes")
         file = self._env.open(segment.path, read_only=True)
         try:
             for chunk in read_chunks(file, 0, segment.size, BUFFER_BYTES):
@@ -139,7 +139,7 @@ class _Look:
                             yield batch.header, record
         except CorruptLog as error:
             if isinstance(error.__cause__, DecompressionBomb):
-                raise CannotBeTold("a large batch") from None
+                raise BoundExceeded("a large batch") from None
             raise
         finally:
             file.close()

@@ -61,7 +61,7 @@ class SearchedSegment(NamedTuple):
     """Its index of aborted transactions."""
 
 
-class Meant(Protocol):
+class RecordCondition(Protocol):
     """The interface of `redaction.where.Where`."""
 
     def judge(self, record: Record) -> int:
@@ -106,7 +106,7 @@ class LocatedRecords:
 def locate_records(
     env: Env,
     segments: Sequence[SearchedSegment],
-    where: Meant,
+    where: RecordCondition,
     below_offset: int,
     *,
     is_compacted: bool,
@@ -138,7 +138,7 @@ class _Search:
         self,
         env: Env,
         segments: Sequence[SearchedSegment],
-        where: Meant,
+        where: RecordCondition,
         below_offset: int,
         offset_bytes: int,
         max_keys: int,

@@ -40,11 +40,11 @@ async def exchange(
         outline=output.outline,
     )
     try:
-        await let_others_go()
+        await yield_to_loop()
         replacement.open()
         if replacement.must_prepare:
             await loop.run_in_executor(blocking, replacement.prepare)
-        await let_others_go()
+        await yield_to_loop()
         check_done()
     except BaseException:
         await loop.run_in_executor(blocking, replacement.abandon)
@@ -73,9 +73,9 @@ async def _by_worker(log: Log, replacement: Replacement, runner: WorkerRunner) -
         try:
             # Until memory is updated, in the turn in which this ends, files are found under both names.
             with log.env.renamed_elsewhere(moves.renames):
-                await let_others_go()
+                await yield_to_loop()
                 await runner.move(moves)
-                await let_others_go()
+                await yield_to_loop()
         except OSError as error:
             moves = steps.throw(error)
         except asyncio.CancelledError:
@@ -87,7 +87,7 @@ async def _by_worker(log: Log, replacement: Replacement, runner: WorkerRunner) -
             moves = next(steps, None)
 
 
-async def let_others_go() -> None:
+async def yield_to_loop() -> None:
     """Let the loop poll its sockets, and serve those that are ready, before this task continues.
 
     One turn is not enough: the loop resumes the task before it serves the sockets polled in that turn.

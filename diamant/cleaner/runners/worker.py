@@ -155,7 +155,7 @@ def look_at_output(env: Env, directory: str, output: OutputSegment) -> SegmentOu
             index.sanity_check()
         return outline_of(env, segment)
     finally:
-        segment.let_go_of_file()
+        segment.release_file()
 
 
 def set_memory_limit(limit_bytes: int | None) -> None:

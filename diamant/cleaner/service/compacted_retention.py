@@ -55,7 +55,7 @@ class CompactedRetention:
                 if count:
                     self._delete_oldest(log, count)
             except Exception as error:  # an error in one log must not stop the others
-                self._errors.tell(partition, RETENTION_FAILED, error, level=logging.ERROR)
+                self._errors.log(partition, RETENTION_FAILED, error, level=logging.ERROR)
             else:
                 self._errors.is_over(partition, RETENTION_FAILED)
 

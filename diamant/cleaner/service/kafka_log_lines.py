@@ -21,7 +21,7 @@ logger = logging.getLogger("org.apache.kafka.storage.internals.log.LogCleaner")
 _MB = 1024 * 1024
 
 
-def tell_round(thread: int, plan: CleanPlan, result: CleanResult) -> None:
+def log_round(thread: int, plan: CleanPlan, result: CleanResult) -> None:
     """Log the summary of a round, and a full map and records without a key if it met them."""
     if result.end_offset < plan.first_uncleanable_offset:
         dirty = [one.base_offset for one in plan.segments if one.next_base_offset > plan.first_dirty_offset]
@@ -38,7 +38,7 @@ def tell_round(thread: int, plan: CleanPlan, result: CleanResult) -> None:
         )
 
 
-def tell_uncleanable(log: Log) -> None:
+def log_uncleanable(log: Log) -> None:
     """Log that a partition is uncleanable from now on."""
     whole = (
         f"Log(dir={log.path}, topicId={uuid_to_text(log.topic_id)}, topic={log.topic}, partition={log.partition}, "

@@ -93,7 +93,7 @@ class LogPicker:
         """Return whether a round may begin at a log, provided that it has something to clean."""
         return why_not(log) is None and self._states.is_free(_name(log))
 
-    def look(self, log: Log, now_ms: int, *, is_forced: bool = False) -> CleanableRange | None:
+    def cleanable_range(self, log: Log, now_ms: int, *, is_forced: bool = False) -> CleanableRange | None:
         """Return the cleanable range of a log. If it cannot be determined, mark the log uncleanable and return None.
 
         A checkpoint outside of the log is replaced. `is_forced`: ignore `min.compaction.lag.ms`.
@@ -110,7 +110,7 @@ class LogPicker:
             marked = self._states.mark_uncleanable(partition, str(error), now_ms, is_retried=self._prompt is not None)
             retry_in_ms = marked.retry_in_ms(now_ms)
             if self._prompt is None:
-                kafka_log_lines.tell_uncleanable(log)
+                kafka_log_lines.log_uncleanable(log)
             logger.warning("%s", log_messages.partition_uncleanable(*partition, error, retry_in_ms=retry_in_ms))
             return None
         if found.is_checkpoint_reset:
@@ -161,7 +161,7 @@ class LogPicker:
     def _look_if_open(self, log: Log, now_ms: int) -> CleanableRange | None:
         if not self.is_open(log) or self._states.is_uncleanable(_name(log), now_ms):
             return None
-        return self.look(log, now_ms)
+        return self.cleanable_range(log, now_ms)
 
     async def _scan(self) -> None:
         now_ms = self._env.clock.now_ms()
@@ -180,7 +180,7 @@ class LogPicker:
                 is_expiring = range_ is not None and not range_.is_eligible and self.is_horizon_due(log, range_, now_ms)
             except Exception as error:
                 # An error in one log must not hide the others. Kafka gives up the whole scan.
-                self._errors.tell(_name(log), CANNOT_LOOK, error)
+                self._errors.log(_name(log), CANNOT_LOOK, error)
                 continue
             self._errors.is_over(_name(log), CANNOT_LOOK)
             if range_ is not None:
@@ -233,7 +233,7 @@ class LogPicker:
                 log.roll()
                 logger.debug("%s-%d: rolled at offset %d", *_name(log), log.log_end_offset)
         except (StorageError, OSError) as error:
-            self._errors.tell(_name(log), CANNOT_ROLL, error)
+            self._errors.log(_name(log), CANNOT_ROLL, error)
         else:
             self._errors.is_over(_name(log), CANNOT_ROLL)
 
@@ -258,7 +258,7 @@ class LogPicker:
             if found is None or known.quarantine.segments:
                 kept_ms = time_based_roll.due_ms(log, self._states.first_dirty(log), now_ms)
         except (StorageError, OSError) as error:
-            self._errors.tell(_name(log), UNKNOWN_DEADLINE, error)
+            self._errors.log(_name(log), UNKNOWN_DEADLINE, error)
             return None
         self._errors.is_over(_name(log), UNKNOWN_DEADLINE)
         known_times = [time for time in times if time is not None]

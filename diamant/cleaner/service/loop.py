@@ -46,7 +46,7 @@ class Wakeup:
         """Clear earlier notifications: the coming cycle handles them."""
         self._is_notified = False
 
-    def ask_again(self) -> None:
+    def recheck(self) -> None:
         """Make the waiter read its deadline again."""
         self._event.set()
 
@@ -78,7 +78,7 @@ class Wakeup:
 
 
 class CleaningLoop:
-    """Calls `cycle` on `look_now`, by the time given to `look_by`, and after each pause at the latest.
+    """Calls `cycle` on `run_now`, by the time given to `run_by`, and after each pause at the latest.
 
     The argument of `cycle` is True if a caller awaits `settled`; the result is True if nothing is left to do at this time.
     Belongs to the loop thread.
@@ -122,15 +122,15 @@ class CleaningLoop:
         for future in self._settling:
             future.cancel()
 
-    def look_now(self) -> None:
+    def run_now(self) -> None:
         """Run another cycle at once, or after the one in progress."""
         self._wakeup.notify()
 
-    def look_by(self, due_ms: int) -> None:
+    def run_by(self, due_ms: int) -> None:
         """Run another cycle by this time of the clock."""
         if due_ms < self._next_ms:
             self._next_ms = due_ms
-            self._wakeup.ask_again()
+            self._wakeup.recheck()
 
     async def settled(self) -> None:
         """Wait until a cycle that begins after this call leaves nothing to do."""

@@ -17,7 +17,7 @@ class RepeatedErrors:
     def __init__(self) -> None:
         self._told: dict[tuple[TopicPartition, str], str] = {}
 
-    def tell(self, partition: TopicPartition, matter: str, error: Exception, *, level: int = logging.WARNING) -> None:
+    def log(self, partition: TopicPartition, matter: str, error: Exception, *, level: int = logging.WARNING) -> None:
         """Log an error unless it repeats the last one of this matter. An unexpected one gets its traceback."""
         text = f"{type(error).__name__}: {error}"
         if self._told.get((partition, matter)) == text:

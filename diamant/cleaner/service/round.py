@@ -101,7 +101,7 @@ class Rounds:
             check_done()
             now_ms = self._env.clock.now_ms()
             if (error := why_not(log)) is None:
-                found = self._picker.look(log, now_ms, is_forced=requests.request.is_forced)
+                found = self._picker.cleanable_range(log, now_ms, is_forced=requests.request.is_forced)
             if found is not None:
                 plan = self._plan(log, found, now_ms, known, requests)
             known.clear()  # else the round's end would drop thousands of replaced segments, and close their files, at once
@@ -111,7 +111,7 @@ class Rounds:
                 checkpoint = await self._end(log, plan, result)
                 if note_expired is not None:
                     note_expired(plan, result.end_offset if plan.has_dirty_range else plan.first_uncleanable_offset)
-                self._tell(slot, plan, result)
+                self._log_result(slot, plan, result)
         except CleaningAborted as aborted:
             error = str(aborted)
             logger.info("%s", error)
@@ -196,16 +196,16 @@ class Rounds:
         found = self._states.mark_uncleanable(partition, reason, now_ms, is_retried=is_retried)
         when = "not tried again" if found.retry_ms is None else f"next try in {(found.retry_ms - now_ms) // 1000} s"
         if self._prompt is None:
-            kafka_log_lines.tell_uncleanable(log)
+            kafka_log_lines.log_uncleanable(log)
         is_expected = isinstance(failure, OSError | StorageError)
         logger.warning(
             "%s-%d: uncleanable, %s: %s", *partition, when, reason, exc_info=None if is_expected else failure
         )
         return reason
 
-    def _tell(self, slot: CleanerSlot, plan: CleanPlan, result: CleanResult) -> None:
+    def _log_result(self, slot: CleanerSlot, plan: CleanPlan, result: CleanResult) -> None:
         if self._prompt is None:
-            kafka_log_lines.tell_round(slot.index, plan, result)
+            kafka_log_lines.log_round(slot.index, plan, result)
         logger.info("%s", log_messages.round_summary(plan, result))
         if (text := log_messages.offset_map_full(plan, result.end_offset)) is not None:
             logger.info("%s", text)

@@ -151,7 +151,7 @@ class RoundCallers:
         if not watches:
             self._watches.pop(partition, None)
 
-    def tell(self, partition: TopicPartition, report: RoundReport, requests: RoundRequests) -> None:
+    def report_end(self, partition: TopicPartition, report: RoundReport, requests: RoundRequests) -> None:
         """Report a round that has ended to watches, and to the waiters of the `requests` it served."""
         for watch in self._watches.get(partition, ()):
             watch.add(report)
@@ -185,7 +185,7 @@ class RoundCallers:
                 del self._pausing[partition]
             raise
 
-    def tell_paused(self, partition: TopicPartition) -> None:
+    def report_paused(self, partition: TopicPartition) -> None:
         """Wake the callers of `until_paused`: the round has ended, and the partition is paused."""
         for future in self._pausing.pop(partition, ()):
             if not future.done():

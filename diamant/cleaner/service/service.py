@@ -102,7 +102,7 @@ class CleanerService:
         """Threads for disk I/O."""
         self.states = PartitionStates()
         self.callers = RoundCallers(logs)
-        self.states.on_paused = self.callers.tell_paused
+        self.states.on_paused = self.callers.report_paused
         self._checkpoints = CheckpointFile(env, directory, self.states, self.blocking)
         self._metrics = CleanerMetrics()
         self._prompt = None if self._is_kafka else PromptLogs(env, self.blocking)
@@ -182,13 +182,13 @@ class CleanerService:
             await self.callers.until_paused(partition)
         except asyncio.CancelledError:
             self.states.give_up_pause(partition)
-            self._loop.look_now()
+            self._loop.run_now()
             raise
 
     def resume(self, partition: TopicPartition) -> None:
         """Undo one `abort_and_pause`."""
         self.states.resume(partition)
-        self._loop.look_now()
+        self._loop.run_now()
 
     # -- state ---------------------------------------------------------------------------------------------------
 
@@ -232,9 +232,9 @@ class CleanerService:
         self.settings = settings
         self.rounds.settings = settings.for_rounds(self._hash_key)
         self.slots.limit(settings.io_max_bytes_per_second / settings.threads)
-        self._loop.look_by(self._env.clock.now_ms() + self._pause_ms())
+        self._loop.run_by(self._env.clock.now_ms() + self._pause_ms())
         if not self._is_kafka:
-            self._look_now()
+            self._run_now()
 
     def config_changed(self, log: Log, before: LogConfig) -> None:
         """Apply a log's new configuration. If it is no longer compacted, abort its round and end its watches.
@@ -251,7 +251,7 @@ class CleanerService:
             self.rounds.forget_failures(partition)
             self.states.retry_now(partition, self._env.clock.now_ms())
             self._prompt.release(log)
-            self._look_now()
+            self._run_now()
 
     def forget(self, log: Log) -> None:
         """Drop all state under the name of a log that is new or being deleted. A round in progress ends without effect."""
@@ -269,16 +269,16 @@ class CleanerService:
     def rolled(self, log: Log) -> None:
         """Record that a segment of `log` has become inactive."""
         if not self._is_kafka and log.config.is_compacted:
-            self._loop.look_by(self._env.clock.now_ms() + ROLL_DELAY_MS)
+            self._loop.run_by(self._env.clock.now_ms() + ROLL_DELAY_MS)
 
     def saw_append(self, log: Log) -> None:
         """Record an append to a log, compacted or not."""
         if log.config.is_compacted and self.settings.is_enabled and not self.states.is_stopping:
             self._warmth.saw_append(log)
 
-    def _look_now(self) -> None:
+    def _run_now(self) -> None:
         self.picker.forget()
-        self._loop.look_now()
+        self._loop.run_now()
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -303,9 +303,9 @@ class CleanerService:
         deadline_ms = self.picker.next_deadline_ms
         # A deadline that passed while all slots were busy needs no alarm: a cycle follows each round.
         if deadline_ms is not None and deadline_ms > self._env.clock.now_ms():
-            self._loop.look_by(deadline_ms)
+            self._loop.run_by(deadline_ms)
         if self._prompt is not None and not self._prompt.is_learning and not self.states.is_stopping:
-            self._prompt.begin_learning(self.picker.take_to_learn(), lambda: self._loop.is_awaited, self._look_now)
+            self._prompt.begin_learning(self.picker.take_to_learn(), lambda: self._loop.is_awaited, self._run_now)
         self._filters.begin(self.picker.without_filters, self.rounds.settings)
         return not self.callers.requests and not self._has_begun and not self._is_busy
 
@@ -362,8 +362,8 @@ class CleanerService:
                 slot.running = None  # its bytes are counted now
                 self._on_cleaned(log)
             await self._checkpoints.write()
-            self.callers.tell(partition, report, requests)
+            self.callers.report_end(partition, report, requests)
         finally:
             slot.task = slot.running = None
             self._begin_requested()
-            self._loop.look_now()
+            self._loop.run_now()

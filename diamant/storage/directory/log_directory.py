@@ -267,7 +267,7 @@ class LogDirectory:
             except OSError:
                 pass  # only Kafka would need whole indexes when it removes the directory; a full disk needs the room
             # Readers keep the file open. Nothing else may keep it on disk once it has no name.
-            segment.let_go_of_file()
+            segment.release_file()
         self._take_away((log.topic, log.partition), log.config.file_delete_delay_ms)
         for callback in log.on_change:
             callback()

@@ -253,7 +253,7 @@ class Log:
         for segment in segments:
             segment.is_deleted = True
             # Otherwise any reference to the segment, such as a failed round's traceback, keeps its bytes on disk.
-            segment.let_go_of_file()
+            segment.release_file()
         self._reader.forget_deleted()
 
     def delete_records(self, before_offset: int) -> int:

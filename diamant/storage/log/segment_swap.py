@@ -291,7 +291,7 @@ class Replacement:
         )
         yield moves
         take_suffix(new, "")
-        new.let_go_of_file()
+        new.release_file()
         self._removed(moves)
         for at in range(per_step, len(snapshots), per_step):
             if log.is_deleted:

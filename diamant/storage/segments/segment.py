@@ -353,9 +353,9 @@ class Segment:
 
     def scan_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
         """Scan from a batch near `offset`; all earlier batches have lower offsets. Reports wrong index entries."""
-        return scan_from_offset(self.file, self.size, self.offset_index, offset, tell=self._tell_misfit)
+        return scan_from_offset(self.file, self.size, self.offset_index, offset, tell=self._log_misfit)
 
-    def _tell_misfit(self, offset: int, position: int) -> None:
+    def _log_misfit(self, offset: int, position: int) -> None:
         self.is_index_damaged = True
         if not self._is_misfit_told:
             self._is_misfit_told = True
@@ -472,7 +472,7 @@ class Segment:
         self.time_index.file.rename(paths.time_index)
         self.txn_index.rename(paths.txn_index)
 
-    def let_go_of_file(self) -> None:
+    def release_file(self) -> None:
         """Drop the open `.log` file; the next use reopens it, current readers keep it."""
         self._file = None
 

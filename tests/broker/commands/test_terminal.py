@@ -131,14 +131,14 @@ def test_bytes_rate_and_time_left() -> None:
     """The line appears after one second, updates a few times a second, and is cleared at the end."""
     terminal, seconds = Terminal(), [100.0]
     with redirect_stderr(terminal), LiveProgress(clock=lambda: seconds[-1]) as progress:
-        progress.tell(1 << 20, 0.01)
+        progress.show_bytes(1 << 20, 0.01)
         assert terminal.getvalue() == ""
         seconds.append(104.0)
-        progress.tell(8 << 20, 0.25)
-        progress.tell(9 << 20, 0.3)
+        progress.show_bytes(8 << 20, 0.25)
+        progress.show_bytes(9 << 20, 0.3)
         assert terminal.getvalue() == "\r\x1b[K25 %, 8.0 MiB, 2.0 MiB/s, 12s left"
         seconds.append(105.0)
-        progress.tell(10 << 20)
+        progress.show_bytes(10 << 20)
         assert terminal.getvalue().endswith("\r\x1b[K10.0 MiB, 2.0 MiB/s")
     assert terminal.getvalue().endswith("\r\x1b[K")
 
@@ -149,7 +149,7 @@ def test_programs_see_none_of_it(file: StringIO) -> None:
     seconds = [100.0]
     with redirect_stderr(file), LiveProgress(is_shown=not file.isatty(), clock=lambda: seconds[-1]) as progress:
         seconds.append(104.0)
-        progress.tell(1)
+        progress.show_bytes(1)
     assert file.getvalue() == ""
 
 

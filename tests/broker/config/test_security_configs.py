@@ -17,7 +17,7 @@ from diamant.broker.config.authorization_table import STANDARD_AUTHORIZER, acls_
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import Listener
-from diamant.broker.config.security_table import told_at_start
+from diamant.broker.config.security_table import unprotected_ports
 from diamant.protocol.kraft.records import AccessControlEntryRecord
 from tests.broker.security.altering import alter
 
@@ -221,12 +221,14 @@ def test_ports_that_others_reach_are_told_of() -> None:
         Listener("SSL", "", 3, "SSL"),
         Listener("SASL_PLAINTEXT", "10.0.0.1", 4, "SASL_PLAINTEXT"),
     ]
-    (told,) = told_at_start(listeners, Listener("HTTP", "127.0.0.1", 5), has_token=True)
+    (told,) = unprotected_ports(listeners, Listener("HTTP", "127.0.0.1", 5), has_token=True)
     assert told.startswith("OPEN://0.0.0.0:2 is open to any client: it has neither TLS nor SASL. Make it ")
-    (told,) = told_at_start([], Listener("HTTP", "10.0.0.1", 5), has_token=True)
+    (told,) = unprotected_ports([], Listener("HTTP", "10.0.0.1", 5), has_token=True)
     assert told.startswith("HTTP at 10.0.0.1:5 has no TLS: its token can be intercepted. Set diamant.http.ssl.")
-    assert told_at_start([], Listener("HTTP", "10.0.0.1", 5, "SSL"), has_token=True) == []
-    assert told_at_start([], Listener("HTTP", "10.0.0.1", 5), has_token=False) == []  # told of where the token is read
+    assert unprotected_ports([], Listener("HTTP", "10.0.0.1", 5, "SSL"), has_token=True) == []
+    assert (
+        unprotected_ports([], Listener("HTTP", "10.0.0.1", 5), has_token=False) == []
+    )  # told of where the token is read
 
 
 @pytest.mark.parametrize("name", ["", "StandardAuthorizer", STANDARD_AUTHORIZER])

@@ -13,7 +13,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.acl import Operation
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.dispatch.deeds import ABOUT
+from diamant.broker.dispatch.audited_actions import ABOUT
 from diamant.broker.dispatch.table import TABLE
 from diamant.broker.security.audit import audit_log
 from diamant.broker.security.authorization.api_needs import API_NEEDS

@@ -32,10 +32,10 @@ async def test_many_hostile_connections_are_told_of_in_two_lines(caplog: pytest.
 async def test_a_peer_that_goes_on_is_told_of_every_minute(caplog: pytest.LogCaptureFixture) -> None:
     """A peer that stops is dropped."""
     told = RefusedPeers(pause_s=0.01)
-    told.tell("10.0.0.1:1", "why")
-    told.tell("10.0.0.1:2", "once more")
+    told.log("10.0.0.1:1", "why")
+    told.log("10.0.0.1:2", "once more")
     await wait_until(lambda: not told._counts)
-    told.tell("10.0.0.1:3", "again")
+    told.log("10.0.0.1:3", "again")
     told.close()
     assert [one.partition(":")[0] for one in lines(caplog)] == ["10.0.0.1"] * 3
     assert "1 more connections" in lines(caplog)[1]
@@ -44,8 +44,8 @@ async def test_a_peer_that_goes_on_is_told_of_every_minute(caplog: pytest.LogCap
 async def test_names_in_a_reason_write_no_lines(caplog: pytest.LogCaptureFixture) -> None:
     """Line breaks in a principal or a certificate's subject are escaped; printable text is unchanged."""
     told = RefusedPeers()
-    told.tell("10.0.0.1:1", "User:a\n10.0.0.9:1: connection closed: as usual")
-    told.tell("10.0.0.2:1", "no rule applies to CN=Jürgen")
+    told.log("10.0.0.1:1", "User:a\n10.0.0.9:1: connection closed: as usual")
+    told.log("10.0.0.2:1", "no rule applies to CN=Jürgen")
     told.close()
     assert [one.count("\n") for one in lines(caplog)] == [0, 0]
     assert "User:a\\n10.0.0.9" in lines(caplog)[0]
@@ -56,7 +56,7 @@ async def test_addresses_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """Addresses beyond the bound are counted together."""
     told = RefusedPeers(max_addresses=3)
     for index in range(10):
-        told.tell(f"[::{index}]:1", "why")
+        told.log(f"[::{index}]:1", "why")
     assert len(told._counts) == 4
     told.close()
     assert len(lines(caplog)) == 5

@@ -9,7 +9,7 @@ import pytest
 
 from diamant.cleaner.prompt.facts_file import file_facts
 from diamant.cleaner.prompt.segment_keys import read_key_facts
-from diamant.cleaner.prompt.superseded_check import CannotBeTold, LookedAtSegment, LookPlan, look
+from diamant.cleaner.prompt.superseded_check import BoundExceeded, LookedAtSegment, LookPlan, look
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
 from tests.builder import TIMESTAMP, make_log
@@ -34,7 +34,7 @@ def test_the_filter_of_a_clean_segment_spares_reading_it(tmp_path: Path) -> None
     env = RealEnv()
     clean, dirty = make_log([f"{key}={'x' * 11_000}" for key in "ab"] * 50), make_log(["c=1", "d=1"], base_offset=100)
     plan = plan_of(tmp_path, clean, dirty, 100, max_bytes=len(dirty))
-    with pytest.raises(CannotBeTold):
+    with pytest.raises(BoundExceeded):
         look(env, plan)
     facts, keys = read_key_facts(env, plan.segments[0].path, 0, len(clean), HASH_KEY)
     assert keys is not None

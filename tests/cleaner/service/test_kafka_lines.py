@@ -9,7 +9,7 @@ import pytest
 
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.result import CleanResult, CleanStats
-from diamant.cleaner.service.kafka_log_lines import tell_round
+from diamant.cleaner.service.kafka_log_lines import log_round
 from tests.cleaner.service.several_logs import SeveralLogs
 from tests.cleaner.service.test_summary import plan_of
 
@@ -48,7 +48,7 @@ def test_a_round_is_told_in_kafkas_words(caplog: pytest.LogCaptureFixture) -> No
     )
     plan = plan_of(0, 177_000, 354_000, map_max_entries=78_642)
     with caplog.at_level(logging.INFO):
-        tell_round(0, plan, CleanResult(78_642, (), stats, "inline"))
+        log_round(0, plan, CleanResult(78_642, (), stats, "inline"))
     full, told = _told(caplog)
     assert _masked(told).replace("topic-1", "full-1") == _masked(ROUND)
     assert "Buffer utilization: 90.0%" in told
@@ -61,7 +61,7 @@ def test_an_empty_round_has_figures_without_meaning(caplog: pytest.LogCaptureFix
     """As Java prints them; nothing is divided by zero here."""
     plan = plan_of(0, 10)
     with caplog.at_level(logging.INFO):
-        tell_round(
+        log_round(
             3, plan, CleanResult(plan.first_uncleanable_offset, (), CleanStats(invalid_messages_read=2), "inline")
         )
     told, invalid = _told(caplog)

@@ -130,7 +130,7 @@ def _print_records(
     def idle() -> None:
         out.flush()
         positions.update(reader.offsets)
-        progress.tell(done_bytes, (sum(positions.values()) - begin) / total if total > 0 else None)
+        progress.show_bytes(done_bytes, (sum(positions.values()) - begin) / total if total > 0 else None)
 
     for read in reader.records(until, idle=idle):
         if key is None or read.record.key == key:

@@ -84,7 +84,7 @@ def produce(
                 raise BadArgument(f"line {number}: {error}") from None
             writer.add(number, record._replace(headers=all_headers + record.headers), partition)
             done_bytes += len(line) + 1
-            progress.tell(done_bytes, done_bytes / size if size else None)
+            progress.show_bytes(done_bytes, done_bytes / size if size else None)
         writer.flush()
 
 

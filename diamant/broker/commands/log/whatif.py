@@ -229,7 +229,7 @@ def whatif(
                     found.append((partition, forecasts))
                 except (StorageError, OSError) as error:
                     problems.append(Problem.of(partition.directory, error))
-        tell(opened, request, found, problems, is_all=is_all, as_json=as_json)
+        print_results(opened, request, found, problems, is_all=is_all, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +362,7 @@ class _Share:
         self._left = 0
 
 
-def tell(
+def print_results(
     opened: OpenLogDirectory,
     request: WhatIfRequest,
     found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]],

@@ -88,7 +88,7 @@ def clean(
     except ConfigError as error:
         raise click.UsageError(with_hint(error)) from None
     outcomes: list[PartitionOutcome] = []
-    with _told_if_interrupted(outcomes), one_line_errors(), _locked(env, directory):
+    with _outcomes_if_interrupted(outcomes), one_line_errors(), _locked(env, directory):
         known = _Settings(env, directory, topics, overrides, mode)
         jobs: list[JobProgress] = []
         with running("clean", master, spark_settings, figure=lambda: _done_by(jobs)) as session:
@@ -123,7 +123,7 @@ def clean(
 
 
 @contextmanager
-def _told_if_interrupted(outcomes: Sequence[PartitionOutcome]) -> Iterator[None]:
+def _outcomes_if_interrupted(outcomes: Sequence[PartitionOutcome]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from diamant.broker.commands.log.whatif import WhatIfRequest, tell, whatif_options
+from diamant.broker.commands.log.whatif import WhatIfRequest, print_results, whatif_options
 from diamant.broker.commands.settings.spark_options import conf_option, master_option
 from diamant.broker.commands.settings.topic_settings import topic_configs_of
 from diamant.broker.commands.spark.running import running
@@ -80,4 +80,4 @@ def whatif(
             )
         found = [(one.partition, one.forecasts) for one in outcomes if one.forecasts]
         problems = [*opened.problems, *(problem for one in outcomes for problem in one.problems)]
-        tell(opened, request, found, problems, is_all=is_all, as_json=as_json)
+        print_results(opened, request, found, problems, is_all=is_all, as_json=as_json)

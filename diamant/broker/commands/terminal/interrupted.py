@@ -28,7 +28,7 @@ def fail_interrupted(asked: Asked) -> NoReturn:
     except AdminError as error:
         hints = {"running jobs": asked.command("status")}
         _end(f"interrupted; job {asked.job} continues if the broker does: {error}", EXIT_INTERRUPTED, hints)
-    message, hints = what_goes_on(asked, job)
+    message, hints = describe_job(asked, job)
     _end(f"interrupted; {message}", EXIT_INTERRUPTED, hints, job=job["id"], undertaking=job["undertaking"])
 
 
@@ -38,13 +38,13 @@ def fail_in_time(asked: Asked, error: AdminError, exit_code: int) -> NoReturn:
     if asked.job is not None:
         try:
             job = asked.admin.call("GET", f"/v1/jobs/{path_step(asked.job)}", timeout_s=LOOK_TIMEOUT_S)
-            _, hints = what_goes_on(asked, job)
+            _, hints = describe_job(asked, job)
         except AdminError:
             pass  # `error` alone is reported.
     _end(str(error), exit_code, hints, code=error.code)
 
 
-def what_goes_on(asked: Asked, job: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+def describe_job(asked: Asked, job: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     """Return a sentence about a job, and commands by their purpose."""
     job_id, verb = job["undertaking"], job["verb"].partition("/v1/")[2]
     hints = {}

@@ -64,7 +64,7 @@ class LiveProgress:
         self._next = self._began + FIRST_S
         self._is_there = False
 
-    def tell(self, done_bytes: int, share: float | None = None) -> None:
+    def show_bytes(self, done_bytes: int, share: float | None = None) -> None:
         """Show the bytes done and, if known, `share`: the part of the total, 0 to 1."""
         now = self._clock()
         if not self._is_shown or now < self._next:

@@ -119,10 +119,10 @@ async def _create_and_answer(
     errors = await ensure_topics(node.topics, wanted)
     created = tuple(name for name in wanted if name not in errors)
     if created:
-        from diamant.broker.security.audit.audit_log import DONE, Deed
+        from diamant.broker.security.audit.audit_log import DONE, AuditedAction
 
         connection = context.connection
-        await audit().write(Deed(str(connection.principal), connection.host, "Metadata", created), DONE)
+        await audit().write(AuditedAction(str(connection.principal), connection.host, "Metadata", created), DONE)
     return _answer(node, context, request, errors)
 
 

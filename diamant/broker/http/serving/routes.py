@@ -29,7 +29,7 @@ from diamant.broker.http.serving.token import COOKIE, NO_ONE, Caller, TokenCheck
 from diamant.broker.http.serving.verbs import READING_KEYS, verb_of
 from diamant.broker.metrics.offline import offline_partitions
 from diamant.broker.operations.calls.progress import Progress
-from diamant.broker.security.audit.audit_log import DENIED, AuditLog, Deed
+from diamant.broker.security.audit.audit_log import DENIED, AuditedAction, AuditLog
 from diamant.version import __version__
 
 if TYPE_CHECKING:
@@ -205,8 +205,8 @@ class Routes:
         named: Mapping[str, Any] = NOTHING_NAMED,
     ) -> web.StreamResponse:
         if _leaves_line(row, named):
-            deed = Deed(str(caller.principal), _host(request), row_name(row), tuple(topics_of(named)))
-            await self.services.audit().write(deed, DENIED)
+            action = AuditedAction(str(caller.principal), _host(request), row_name(row), tuple(topics_of(named)))
+            await self.services.audit().write(action, DENIED)
         if row.refuse is not None:
             return row.refuse(status, sentence)
         code = "unauthorized" if status == 401 else "not-allowed"
@@ -234,7 +234,7 @@ class Routes:
             can_log_in = self._token.has_tokens and not caller.has_token
             return await self._refused(row, request, caller, 401 if can_log_in else 403, sentence, named)
         leaves_line = _leaves_line(row, named)
-        deed = Deed(str(caller.principal), _host(request), row_name(row), tuple(topics_of(named)))
+        action = AuditedAction(str(caller.principal), _host(request), row_name(row), tuple(topics_of(named)))
         call = Call(
             self.services,
             request,
@@ -251,19 +251,19 @@ class Routes:
             if row.max_wait_ms:
                 self.extend(request, row.max_wait_ms / 1000)
             work = row.handle(call)
-            return _response(await (_audited(self.services.audit(), deed, work) if leaves_line else work))
+            return _response(await (_audited(self.services.audit(), action, work) if leaves_line else work))
         wait_ms = query.pop(WAIT_PARAM.name)
 
         async def run(progress: Progress) -> Mapping[str, Any]:
             call.progress = progress
             work = _as_fields(row.handle(call))
-            return await (_audited(self.services.audit(), deed._replace(job=job.id), work) if leaves_line else work)
+            return await (_audited(self.services.audit(), action._replace(job=job.id), work) if leaves_line else work)
 
         job = self.jobs.begin(row_name(row), run, row.not_kept, can_be_ended=row.can_be_ended)
         self._owners = {id_: owner for id_, owner in self._owners.items() if id_ in self.jobs}
         self._owners[job.id] = caller
         if leaves_line:
-            self.services.audit().tell(lambda: ((deed._replace(job=job.id), "begun"),))
+            self.services.audit().append(lambda: ((action._replace(job=job.id), "begun"),))
         self.extend(request, wait_ms / 1000)
         try:
             await self.jobs.wait(job, wait_ms)
@@ -351,16 +351,16 @@ def _leaves_line(row: Route, named: Mapping[str, Any]) -> bool:
     return row.changes_data or verb_of(row_name(row), named) in READING_KEYS
 
 
-async def _audited(audit: AuditLog, deed: Deed, work: Awaitable[T]) -> T:
+async def _audited(audit: AuditLog, action: AuditedAction, work: Awaitable[T]) -> T:
     """Return the result of `work` after its outcome is in the audit log."""
     try:
         result = await work
     except BaseException as error:
         word = str(error_fields(error)["code"])
-        audit.tell(lambda: ((deed, word),))
+        audit.append(lambda: ((action, word),))
         raise
     status = result.status if isinstance(result, web.StreamResponse) else 200
-    await audit.write(deed, "done" if status < 400 else f"status-{status}")
+    await audit.write(action, "done" if status < 400 else f"status-{status}")
     return result
 
 

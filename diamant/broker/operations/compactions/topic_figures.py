@@ -84,7 +84,7 @@ class TopicFigures:
         if self._is_large(logs) or any(one.uncleanable_reason is not None for one in statuses):
             return max((one.dirty_ratio for one in statuses), default=0.0)
         now_ms = self._node.env.clock.now_ms()
-        found = [self._service.picker.look(log, now_ms) for log in logs]
+        found = [self._service.picker.cleanable_range(log, now_ms) for log in logs]
         return max((one.dirty_ratio for one in found if one is not None), default=0.0)
 
     async def _count(

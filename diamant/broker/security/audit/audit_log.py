@@ -37,7 +37,7 @@ MAX_NAME_LETTERS = 260
 DONE, VALIDATED, DENIED, FAILED = "done", "validated", "denied", "failed"
 
 
-class Deed(NamedTuple):
+class AuditedAction(NamedTuple):
     """One audited request: the client, its address, the action, and the topics and other resources affected."""
 
     who: str
@@ -52,7 +52,7 @@ class Deed(NamedTuple):
     """The names of the configurations to change."""
 
 
-Lines: TypeAlias = Iterable[tuple[Deed, str]]
+Lines: TypeAlias = Iterable[tuple[AuditedAction, str]]
 """Deeds and their outcomes."""
 
 
@@ -76,19 +76,19 @@ class AuditLog:
         """False if no file or logger takes the lines, so that none need be built."""
         return self._path is not None or audit.isEnabledFor(logging.INFO)
 
-    def tell(self, make: Callable[[], Lines]) -> Future[None] | None:
+    def append(self, make: Callable[[], Lines]) -> Future[None] | None:
         """Queue lines for writing, in the order of the calls. `make` is called in the writing thread."""
         return self._writer.submit(self._write, make, self._now_s()) if self.is_wanted else None
 
     async def written(self, make: Callable[[], Lines]) -> None:
         """Like `tell`, but wait until the lines are written. Cancelling the wait does not cancel the writing."""
-        writing = self.tell(make)
+        writing = self.append(make)
         if writing is not None:
             await asyncio.shield(asyncio.wrap_future(writing))
 
-    async def write(self, deed: Deed, outcome: str) -> None:
+    async def write(self, action: AuditedAction, outcome: str) -> None:
         """Write one line, and wait for it."""
-        await self.written(lambda: ((deed, outcome),))
+        await self.written(lambda: ((action, outcome),))
 
     def close(self) -> None:
         """Write all queued lines and stop the thread."""
@@ -98,27 +98,27 @@ class AuditLog:
 
     def _write(self, make: Callable[[], Lines], now_s: float) -> None:
         try:
-            for deed, outcome in make():
+            for action, outcome in make():
                 if outcome != DENIED or self._has_room_for_denial(now_s):
-                    self._append(self._line(deed, outcome, now_s))
+                    self._append(self._line(action, outcome, now_s))
         except Exception:
             logger.exception("a line of the audit log could not be built")
 
-    def _line(self, deed: Deed, outcome: str, now_s: float) -> str:
+    def _line(self, action: AuditedAction, outcome: str, now_s: float) -> str:
         now = datetime.fromtimestamp(now_s, UTC)
         fields: dict[str, object] = {
             "time": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "who": deed.who[:MAX_NAME_LETTERS],
-            "from": deed.host,
-            "what": deed.what,
+            "who": action.who[:MAX_NAME_LETTERS],
+            "from": action.host,
+            "what": action.what,
         }
-        for kind, names in (("topics", deed.topics), ("names", deed.names), ("configs", deed.configs)):
+        for kind, names in (("topics", action.topics), ("names", action.names), ("configs", action.configs)):
             if names:
                 fields[kind] = [name[:MAX_NAME_LETTERS] for name in names[:MAX_NAMES]]
             if len(names) > MAX_NAMES:
                 fields[f"{kind}_left_out"] = len(names) - MAX_NAMES
-        if deed.job is not None:
-            fields["job"] = deed.job
+        if action.job is not None:
+            fields["job"] = action.job
         fields["outcome"] = outcome
         if self._left_out:
             fields["denials_left_out"], self._left_out = self._left_out, 0

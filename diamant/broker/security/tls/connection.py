@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from diamant.broker.security.identity.principal import ANONYMOUS
-from diamant.broker.security.tls.listener_tls import Doorkeeper, ListenerTls, NotAdmitted
+from diamant.broker.security.tls.listener_tls import AddressCounter, ListenerTls, NotAdmitted
 from diamant.broker.security.tls.mistakes import failed_handshake, no_client_hello
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     """
 
     def __init__(
-        self, tls: ListenerTls, make: Callable[[], asyncio.BaseProtocol], doorkeeper: Doorkeeper | None = None
+        self, tls: ListenerTls, make: Callable[[], asyncio.BaseProtocol], doorkeeper: AddressCounter | None = None
     ) -> None:
         super().__init__()
         self._tls = tls
@@ -142,7 +142,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._tls.handshakes.end(self)
         self._is_closing = True
         if reason:
-            self._tls.tell(self._peer, reason)
+            self._tls.log_refusal(self._peer, reason)
         if self._below is not None:
             self._below.close()
 
@@ -173,7 +173,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            self._tls.tell(self._peer, f"TLS failed: {error.reason or error}")
+            self._tls.log_refusal(self._peer, f"TLS failed: {error.reason or error}")
             self._send()
             self.abort()
             return

@@ -30,7 +30,7 @@ class NotAdmitted(Exception):
     """The refusal of a client whose handshake succeeded; the text gives the reason."""
 
 
-class Doorkeeper(Protocol):
+class AddressCounter(Protocol):
     """Counts the connections of each address from their acceptance, as Kafka does (SocketServer.Acceptor)."""
 
     def arrived(self, address: str, peer: str) -> bool:
@@ -77,9 +77,9 @@ class NewStores:
 
 
 class ListenerTls:
-    """TLS of one listener. Belongs to the loop thread. `tell(peer, reason)` logs why a connection was closed."""
+    """TLS of one listener. Belongs to the loop thread. `log_refusal(peer, reason)` logs why a connection was closed."""
 
-    def __init__(self, settings: TlsSettings, handshakes: Handshakes, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, settings: TlsSettings, handshakes: Handshakes, log_refusal: Callable[[str, str], None]) -> None:
         """Read the files named by `settings`. Raises ConfigError."""
         self.settings = settings
         material = key_material(settings.key_store)
@@ -90,7 +90,7 @@ class ListenerTls:
         self.choose: Callable[[ListenerTls, str], ssl.SSLContext | None] | None = None
         """For fault injection: returns the context of a connection, given its peer, or None for the usual context."""
         self.handshakes = handshakes
-        self.tell = tell
+        self.log_refusal = log_refusal
         self.counts = AuthenticationCounts()
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._rules = MappingRules(settings.mapping_rules)

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class TlsListeners:
-    """TLS of one broker. Belongs to the loop thread. `tell(peer, reason)` logs why a connection was closed."""
+    """TLS of one broker. Belongs to the loop thread. `log_refusal(peer, reason)` logs why a connection was closed."""
 
-    def __init__(self, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, log_refusal: Callable[[str, str], None]) -> None:
         self._handshakes = Handshakes()
-        self._tell = tell
+        self._tell = log_refusal
         self.by_name: dict[str, ListenerTls] = {}
         """The listeners of Kafka's protocol, by name."""
 

@@ -37,7 +37,7 @@ _LEFT = (
 )
 
 
-def _nobody_notes(_: Collection[str]) -> list[Unseen]:
+def _no_unseen(_: Collection[str]) -> list[Unseen]:
     return []
 
 
@@ -55,7 +55,7 @@ class StagingPlace:
     """Partition of a place, by its name; None: no partition that exists now."""
     list_names: Callable[[Callable[[], object]], list[str]]
     """Returns the names at the staging place; calls its argument now and then. Blocks. OSError or StorageError."""
-    unseen: Callable[[Collection[str]], list[Unseen]] = _nobody_notes
+    unseen: Callable[[Collection[str]], list[Unseen]] = _no_unseen
     """Takes the names listed; returns places that may exist but are neither read nor listed. Blocks. OSError."""
     name_for: Callable[[str], str] = str
     """Returns the name of a new place for a partition's directory. Required for a local staging place."""

@@ -1,11 +1,11 @@
 """The places of jobs, at which executors write outputs, and the notes that record them in the log directory.
 
-    <partition's directory, or diamant.cleaner.spark.staging>/diamant-staging-<owner>-<whose>-<run><8 hex>/
+    <partition's directory, or diamant.cleaner.spark.staging>/diamant-staging-<owner>-<partition>-<run><8 hex>/
         <group>-<attempt>/<base offset>.log.cleaned ...
         segments/<base offset>.log              copies of the segments, if executors do not see the broker's disk
 
-`owner` is a digest of the log directory, `whose` a digest of the partition; `run` identifies the process. A job removes its
-place at its end. The leftovers of a killed process are removed
+`owner` is a digest of the log directory, `partition` one of the partition; `run` identifies the process. A job removes its place
+at its end. The leftovers of a killed process are removed
 
     by the next job at the partition                                `remove_leftovers`
     by the next start of a broker on the same log directory         `sweep`, even for deleted topics
@@ -308,21 +308,21 @@ def owner_of(env: Env, log_directory: str) -> str:
 
 
 def _prefix(env: Env, plan: CleanPlan) -> str:
-    return f"{owner_of(env, parent(plan.directory))}{whose(os.path.basename(plan.directory))}-"
+    return f"{owner_of(env, parent(plan.directory))}{partition_part(os.path.basename(plan.directory))}-"
 
 
 def new_name(owner: str, partition_directory: str, run: str = RUN) -> str:
     """Return the name of a new place for an owner (`owner_of`), a partition's directory, and the process of `run`."""
-    return f"{owner}{whose(partition_directory)}-{run}{os.urandom(4).hex()}"
+    return f"{owner}{partition_part(partition_directory)}-{run}{os.urandom(4).hex()}"
 
 
-def whose(partition_directory: str) -> str:
+def partition_part(partition_directory: str) -> str:
     """Return the part of place names that identifies a partition, from the name of its directory."""
     return _digest(partition_directory)
 
 
-def whose_of(name: str) -> str:
-    """Return the part of a place's name that identifies its partition (`whose`)."""
+def partition_part_of(name: str) -> str:
+    """Return the part of a place's name that identifies its partition (`partition_part`)."""
     return name[_RUN_AT - len(_digest("")) - 1 : _RUN_AT - 1]
 
 

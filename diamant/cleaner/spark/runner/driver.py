@@ -110,8 +110,8 @@ class DriverJob:
         try:
             most = whole_bytes([size_of(self.plan)], context.defaultParallelism)
             job = new_round(context, self.plan, source=self._source, target=self._target, whole_bytes=most)
-            threading.Thread(target=self._tell_progress, args=(job.progress,), daemon=True).start()
-            self._tell_end(*messages(job.run()))
+            threading.Thread(target=self._send_progress, args=(job.progress,), daemon=True).start()
+            self._send_end(*messages(job.run()))
         except Exception as error:
             self.fail(context, error)
             return False
@@ -119,16 +119,16 @@ class DriverJob:
 
     def fail(self, context: Any, error: Exception) -> None:
         """Report the failure of the job, unless its end was reported."""
-        self._tell_end({"type": "error", **fields_of(_plain(context, error))})
+        self._send_end({"type": "error", **fields_of(_plain(context, error))})
 
-    def _tell_end(self, *messages: Message) -> None:
+    def _send_end(self, *messages: Message) -> None:
         with self._lock:
             if not self._is_over.is_set():
                 self._is_over.set()
                 for message in messages:
                     self._send(message)
 
-    def _tell_progress(self, progress: JobProgress) -> None:
+    def _send_progress(self, progress: JobProgress) -> None:
         told: tuple[str, int] | None = None
         seen: tuple[str, int] | None = None
         since_s = time.monotonic()
@@ -137,7 +137,7 @@ class DriverJob:
                 seen, since_s = (progress.step, progress.tasks), time.monotonic()
             elif time.monotonic() - since_s > progress.patience_s:
                 # The thread that waits for the job may never return; the broker ends the process.
-                self._tell_end({"type": "error", **fields_of(_stalled(progress, self._master))})
+                self._send_end({"type": "error", **fields_of(_stalled(progress, self._master))})
                 return
             now = (progress.step, progress.bytes)
             with self._lock:

@@ -11,7 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from diamant.cleaner.evidence.scan.staging_files import StagingPlace, Unseen
-from diamant.cleaner.spark.clean.staging import new_name, owner_of, read_notes, staging_root, whose, whose_of
+from diamant.cleaner.spark.clean.staging import (
+    new_name,
+    owner_of,
+    partition_part,
+    partition_part_of,
+    read_notes,
+    staging_root,
+)
 from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.storage import names
 
@@ -29,11 +36,11 @@ def staging_place(env: Env, log_directory: str, staging: str, partitions: Iterab
 
     An invalid URI yields a place that cannot be listed; an empty URI yields a place known only from notes.
     """
-    known = {whose(names.partition_dir_name(*partition)): partition for partition in partitions}
+    known = {partition_part(names.partition_dir_name(*partition)): partition for partition in partitions}
     owner = owner_of(env, log_directory)
 
     def partition_of(name: str) -> TopicPartition | None:
-        return known.get(whose_of(name))
+        return known.get(partition_part_of(name))
 
     def unseen(there: Collection[str]) -> list[Unseen]:
         return [

@@ -218,13 +218,13 @@ class RangeReader:
             is_asked &= ~is_control
         if bounds.min_timestamp_ms > LEAST:
             is_asked &= table[fields.MAX_TIMESTAMP] >= bounds.min_timestamp_ms
-        self._tell_outcomes(table, is_asked & ~is_control)
+        self._set_outcomes(table, is_asked & ~is_control)
         if self._options.is_committed:
             is_asked &= table[fields.KEPT] == Outcome.COMMITTED
         table[fields.STEP] = np.where(is_asked, np.where(table[fields.MAGIC] == 2, READ, _CONVERT), _SKIP)
         self._is_at_end = bool(base_offsets[-1] > self._end_offset)
 
-    def _tell_outcomes(self, table: NDArray[np.int64], is_data: NDArray[np.bool_]) -> None:
+    def _set_outcomes(self, table: NDArray[np.int64], is_data: NDArray[np.bool_]) -> None:
         """Set KEPT of each row to its `Outcome`."""
         table[fields.KEPT] = Outcome.COMMITTED
         rows = np.flatnonzero(is_data & (table[fields.ATTRIBUTES] & fields.TRANSACTIONAL != 0))

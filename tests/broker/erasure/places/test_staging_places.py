@@ -60,7 +60,7 @@ def root_of(broker: Broker) -> Path:
 def name_of(broker: Broker, partition: str) -> str:
     """The name of a place as a job of an earlier run would have chosen it."""
     owner = staging.owner_of(broker.env, broker.node.directory.path)
-    return f"{owner}{staging.whose(partition)}-{RUN}"
+    return f"{owner}{staging.partition_part(partition)}-{RUN}"
 
 
 def put(broker: Broker, place: str, data: bytes | bytearray, file: str = f"segments/{SEGMENT}") -> Path:
@@ -202,7 +202,7 @@ async def test_a_place_of_before_the_data_directory_was_moved_is_not_certified_b
     """It has another owner's name, but its note moved with the directory."""
     await create(broker)
     write(broker, (KEY, PERSON))
-    moved = f"{ANOTHER[:33]}{staging.whose('users-0')}-{RUN}"
+    moved = f"{ANOTHER[:33]}{staging.partition_part('users-0')}-{RUN}"
     write_note(broker.env, str(data_of(broker)), Location(str(root_of(broker))).child(moved))
     path = put(broker, moved, b"anything")
     certificate = (await erase(broker)).certificate

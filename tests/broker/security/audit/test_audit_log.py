@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.security.audit import audit_log
-from diamant.broker.security.audit.audit_log import DENIED, AuditLog, Deed
+from diamant.broker.security.audit.audit_log import DENIED, AuditedAction, AuditLog
 
-DEED = Deed("User:alice", "10.0.0.7", "POST /v1/erase", ("users",), "3")
+DEED = AuditedAction("User:alice", "10.0.0.7", "POST /v1/erase", ("users",), "3")
 
 
 def lines(path: Path) -> list[dict[str, object]]:
@@ -19,9 +19,9 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def tell(log: AuditLog, deed: Deed, outcome: str) -> None:
+def tell(log: AuditLog, action: AuditedAction, outcome: str) -> None:
     """Write one line."""
-    log.tell(lambda: ((deed, outcome),))
+    log.append(lambda: ((action, outcome),))
 
 
 def test_a_line_says_who_from_where_what_and_how_it_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -65,7 +65,7 @@ def test_a_line_is_bounded_whatever_clients_name(tmp_path: Path) -> None:
     file = tmp_path / "audit.log"
     log = AuditLog(str(file), lambda: 0.0)
     many = tuple("\n" * 30_000 for _ in range(1000))
-    tell(log, Deed("User:" + "u" * 30_000, "10.0.0.7", "AlterConfigs", many, names=many, configs=many), "done")
+    tell(log, AuditedAction("User:" + "u" * 30_000, "10.0.0.7", "AlterConfigs", many, names=many, configs=many), "done")
     log.close()
     [line] = lines(file)
     assert (line["topics_left_out"], line["names_left_out"], line["configs_left_out"]) == (980, 980, 980)

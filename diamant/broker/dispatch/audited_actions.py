@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from diamant.broker.client.acl import WILDCARD, Operation, PatternType, Permission, ResourceType
 from diamant.broker.faults.error_response import MIRRORS, Fields, topic_of
-from diamant.broker.security.audit.audit_log import DENIED, DONE, VALIDATED, Deed
+from diamant.broker.security.audit.audit_log import DENIED, DONE, VALIDATED, AuditedAction
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.kraft.records import (
     BROKER_LOGGER_RESOURCE,
@@ -40,7 +40,7 @@ _RESOURCES = {
 }
 
 
-class Things(NamedTuple):
+class Subjects(NamedTuple):
     """The subjects of one element of a request or an answer."""
 
     topics: tuple[str, ...] = ()
@@ -48,29 +48,34 @@ class Things(NamedTuple):
     configs: tuple[str, ...] = ()
 
 
-class About(NamedTuple):
+class ApiSubjects(NamedTuple):
     """The description of an API's elements. `is_of_request`: the answer has the request's order but lacks the
     described fields.
     """
 
-    describe: Callable[[Any], Things]
+    describe: Callable[[Any], Subjects]
     is_of_request: bool = False
 
 
-def deeds(key: int, who: tuple[str, str, str], request: Fields, response: Fields) -> Iterator[tuple[Deed, str]]:
-    """Yield the deeds of one request with their outcomes. `who`: principal, host, and API name."""
-    found: dict[int, list[Things]] = {}
-    for code, things in _outcomes(key, request, response):
-        found.setdefault(code, []).append(things)
+def audited_actions(
+    key: int, who: tuple[str, str, str], request: Fields, response: Fields
+) -> Iterator[tuple[AuditedAction, str]]:
+    """Yield the audited actions of one request with their outcomes. `who`: principal, host, and API name."""
+    found: dict[int, list[Subjects]] = {}
+    for code, subjects in _outcomes(key, request, response):
+        found.setdefault(code, []).append(subjects)
     is_tried = bool(request.get("validate_only", False))
     for code, several in found.items():
         topics, names, configs = (
             tuple(dict.fromkeys(chain.from_iterable(kind))) for kind in zip(*several, strict=True)
         )
-        yield Deed(*who, topics, names=(*_of_whole(request), *names), configs=configs), _word(code, is_tried=is_tried)
+        yield (
+            AuditedAction(*who, topics, names=(*_of_whole(request), *names), configs=configs),
+            _word(code, is_tried=is_tried),
+        )
 
 
-def _outcomes(key: int, request: Fields, response: Fields) -> Iterator[tuple[int, Things]]:
+def _outcomes(key: int, request: Fields, response: Fields) -> Iterator[tuple[int, Subjects]]:
     """Yield error codes, each with its subjects."""
     mirrors = MIRRORS.get(key, ())
     asked = [element for mirror in mirrors for element in request.get(mirror.request) or ()]
@@ -79,7 +84,7 @@ def _outcomes(key: int, request: Fields, response: Fields) -> Iterator[tuple[int
     whole = response.get("error_code", 0)
     describe, is_of_request = ABOUT[key]
     if whole or not answered:
-        yield whole, Things()
+        yield whole, Subjects()
         for element in asked:
             yield whole, describe(element)
         return
@@ -116,40 +121,40 @@ def _of_whole(request: Fields) -> tuple[str, ...]:
 # -- elements ------------------------------------------------------------------------------------------------------------
 
 
-def _topics(element: Any) -> Things:
+def _topics(element: Any) -> Subjects:
     if isinstance(element, str):
-        return Things((element,))
+        return Subjects((element,))
     if "topics" in element:
-        return Things(tuple(one["name"] for one in element["topics"]))
-    return Things((topic_of(element) or f"id {element.get('topic_id')}",))
+        return Subjects(tuple(one["name"] for one in element["topics"]))
+    return Subjects((topic_of(element) or f"id {element.get('topic_id')}",))
 
 
-def _resource(element: Fields) -> Things:
+def _resource(element: Fields) -> Subjects:
     kind, name = element["resource_type"], element["resource_name"]
     configs = tuple(config["name"] for config in element["configs"])
     if kind == TOPIC_RESOURCE:
-        return Things((name,), configs=configs)
-    return Things(names=(f"{_RESOURCES.get(kind, kind)} {name}".rstrip(),), configs=configs)
+        return Subjects((name,), configs=configs)
+    return Subjects(names=(f"{_RESOURCES.get(kind, kind)} {name}".rstrip(),), configs=configs)
 
 
-def _group(element: Any) -> Things:
-    return Things(names=(f"group {element if isinstance(element, str) else element['group_id']}",))
+def _group(element: Any) -> Subjects:
+    return Subjects(names=(f"group {element if isinstance(element, str) else element['group_id']}",))
 
 
-def _user(element: Fields) -> Things:
-    return Things(names=(f"user {element.get('user') or element.get('name')}",))
+def _user(element: Fields) -> Subjects:
+    return Subjects(names=(f"user {element.get('user') or element.get('name')}",))
 
 
-def _entity(element: Fields) -> Things:
+def _entity(element: Fields) -> Subjects:
     parts = (f"{part['entity_type']} {part['entity_name'] or '<default>'}" for part in element["entity"])
-    return Things(names=(", ".join(parts),))
+    return Subjects(names=(", ".join(parts),))
 
 
-def _feature(element: Fields) -> Things:
-    return Things(names=(f"feature {element['feature']}",))
+def _feature(element: Fields) -> Subjects:
+    return Subjects(names=(f"feature {element['feature']}",))
 
 
-def _acl(element: Fields) -> Things:
+def _acl(element: Fields) -> Subjects:
     """Describe an ACL in the short form of `client/acl_text.py`. `any` stands for an open field of a filter."""
     given = {name.removesuffix("_filter").removeprefix("resource_"): value for name, value in element.items()}
     words = (
@@ -162,31 +167,31 @@ def _acl(element: Fields) -> Things:
     text = " ".join("any" if word is None else word for word in words)
     if given.get("pattern_type") == PatternType.PREFIXED:
         text += WILDCARD
-    return Things(names=(text if given["host"] in (None, WILDCARD) else f"{text} from {given['host']}",))
+    return Subjects(names=(text if given["host"] in (None, WILDCARD) else f"{text} from {given['host']}",))
 
 
 def _member(kind: type[IntEnum], number: int) -> str:
     return kind(number).name if number in kind.__members__.values() else str(number)
 
 
-ABOUT: dict[int, About] = {
-    19: About(_topics),
-    20: About(_topics),
-    21: About(_topics),
-    27: About(_topics),
-    30: About(_acl, is_of_request=True),
-    31: About(_acl, is_of_request=True),
-    33: About(_resource, is_of_request=True),
-    34: About(_topics),
-    37: About(_topics),
-    42: About(_group),
-    43: About(_topics),
-    44: About(_resource, is_of_request=True),
-    45: About(_topics),
-    47: About(_topics),
-    49: About(_entity),
-    51: About(_user),
-    57: About(_feature),
-    64: About(_topics),
+ABOUT: dict[int, ApiSubjects] = {
+    19: ApiSubjects(_topics),
+    20: ApiSubjects(_topics),
+    21: ApiSubjects(_topics),
+    27: ApiSubjects(_topics),
+    30: ApiSubjects(_acl, is_of_request=True),
+    31: ApiSubjects(_acl, is_of_request=True),
+    33: ApiSubjects(_resource, is_of_request=True),
+    34: ApiSubjects(_topics),
+    37: ApiSubjects(_topics),
+    42: ApiSubjects(_group),
+    43: ApiSubjects(_topics),
+    44: ApiSubjects(_resource, is_of_request=True),
+    45: ApiSubjects(_topics),
+    47: ApiSubjects(_topics),
+    49: ApiSubjects(_entity),
+    51: ApiSubjects(_user),
+    57: ApiSubjects(_feature),
+    64: ApiSubjects(_topics),
 }
 """By API key: the rows of the table of APIs that are audited."""
