@@ -6,8 +6,9 @@ import itertools
 import json
 import logging
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -65,7 +66,7 @@ def running(
         from diamant.cleaner.spark.session.session import reason_of, spark_session
 
         _check_paths(paths, topics, parquet)
-        with spark_session(master, f"diamant spark {name}", conf) as session:
+        with _scratch(conf) as scratch, spark_session(master, f"diamant spark {name}", scratch) as session:
             from py4j.protocol import Py4JError
             from pyspark.errors import PySparkException
 
@@ -74,6 +75,23 @@ def running(
                     yield session
             except (Py4JError, PySparkException) as error:
                 raise SparkError(reason_of(session.sparkContext, error)) from error
+
+
+@contextmanager
+def _scratch(conf: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """Keep all temporary files in directories that the next command or broker removes if this process is killed."""
+    from diamant.cleaner.spark.runner.driver_scratch import DriverScratch
+    from diamant.cleaner.spark.session.session import changed_environment
+
+    scratch, directory = DriverScratch(conf), tempfile.tempdir
+    try:
+        scratch.make()
+        with changed_environment(scratch.environment):
+            tempfile.tempdir = None  # looked up again
+            yield scratch.conf
+    finally:
+        tempfile.tempdir = directory
+        scratch.remove()
 
 
 @contextmanager

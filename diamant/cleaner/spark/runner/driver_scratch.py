@@ -1,13 +1,13 @@
-"""Scratch directories of one driver and its JVM, removed after its end.
+"""Scratch directories of one driver, or one command on Spark, and its JVM, removed after its end.
 
     <temporary directory>/diamant-driver-<random>/      mode 0700
-        lock                locked while its broker runs; lists the directories below
+        lock                locked while its broker or command runs; lists the directories below
         tmp/                TMPDIR and java.io.tmpdir
         spark/              spark.local.dir: shuffles and spills of `local[*]`, broadcasts
     <directory of spark.local.dir>/diamant-driver-<random>/     in place of spark/ if that, or SPARK_LOCAL_DIRS, is set
 
-Spark removes its own directories, unless the JVM is killed. The leftovers of a killed broker have a free lock; the next
-driver of the same user removes them. Blocks for the disk.
+Spark removes its own directories, unless the JVM is killed. The leftovers of a killed broker or command have a free lock; the
+next driver or command of the same user removes them. Blocks for the disk.
 """
 
 from __future__ import annotations

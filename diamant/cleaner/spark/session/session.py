@@ -284,7 +284,7 @@ def _start(pyspark: Any, master: str, app_name: str, conf: Mapping[str, str], di
         environment["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     if is_alone:
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-    with _environment(environment):
+    with changed_environment(environment):
         try:
             session: SparkSession = pyspark.sql.SparkSession.builder.master(master).appName(app_name).getOrCreate()
         except Exception as error:  # Py4J's, PySpark's and Java's own
@@ -299,7 +299,7 @@ def _start(pyspark: Any, master: str, app_name: str, conf: Mapping[str, str], di
 
 
 @contextmanager
-def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+def changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
     """Set variables for processes started inside the block."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)

@@ -91,8 +91,8 @@ def directory(tmp_path: Path) -> Path:
 def cleaning(directory: Path, place: Path, allowed: int) -> Iterator[subprocess.Popen[str]]:
     """The command, in a process group of its own as in a shell."""
     place.mkdir()
-    temporary = place.with_name(f"{place.name}-tmp")
-    temporary.mkdir()
+    temporary = place.with_name("temporary")
+    temporary.mkdir(exist_ok=True)
     command = ("spark", "clean", directory, "--master", "local[2]", "--now", NOW_MS, "--conf")
     options = f"spark.driver.extraJavaOptions={JAVA_OPTIONS}"
     process = subprocess.Popen(
@@ -135,7 +135,7 @@ async def test_the_same_command_continues_after_ctrl_c_and_a_kill(directory: Pat
     assert process.returncode == EXIT_INTERRUPTED, told
     assert "the same command continues" in told
     assert leftovers(directory) == []
-    assert os.listdir(tmp_path / "first-tmp") == []
+    assert os.listdir(tmp_path / "temporary") == []
 
     with cleaning(directory, tmp_path / "second", 0) as process:
         await wait_until(lambda: len(os.listdir(tmp_path / "second")) == 2 or process.poll() is not None, WAIT_S)
@@ -148,7 +148,7 @@ async def test_the_same_command_continues_after_ctrl_c_and_a_kill(directory: Pat
     assert process.returncode == 0, told
     assert said.splitlines()[-1].startswith(f"{PARTITIONS} partitions, 0 failed")
     assert leftovers(directory) == []
-    assert os.listdir(tmp_path / "third-tmp") == []
+    assert os.listdir(tmp_path / "temporary") == []
     for partition in range(PARTITIONS):
         result = CliRunner().invoke(main, ["log", "clean", str(local / f"users-{partition}"), "--now", str(NOW_MS)])
         assert result.exit_code == 0, result.output
