@@ -135,14 +135,6 @@ def test_a_directory_that_was_not_left_in_order_is_told(partition: Path) -> None
         assert (words in result.stderr, "--unclean" in result.stderr) == (is_warned, is_warned), options
 
 
-def test_json_has_everything(partition: Path) -> None:
-    """The JSON object is the whole report."""
-    report = json.loads(run(partition, "--json", "--set", "min.cleanable.dirty.ratio=1", "--force").output)
-    assert report["partition"] == "topic-0"
-    assert report["range"]["is_eligible"] is False
-    assert report["result"]["stats"]["removed"] == {"superseded": 1}
-
-
 def test_a_directory_in_use_is_refused(partition: Path) -> None:
     """A broker holds the lock of its log directory."""
     lock = RealEnv().lock(str(partition.parent / ".lock"))

@@ -160,13 +160,6 @@ def test_a_topic_without_a_policy_is_not_compacted(data: Path) -> None:
     assert forecasts(data, *NOW, "--set", "retention.ms=-1")[0]["waits_for"] == ["policy"]
 
 
-def test_up_to_a_time(data: Path) -> None:
-    """Later events are left out, and announced."""
-    arguments = (data, *NOW, "--set", "min.compaction.lag.ms=259200000", "--mode", "kafka")
-    (one,) = forecasts(*arguments, "--until", str(NOW_MS + DAY_MS))
-    assert (one["events"], one["waits_for"]) == ([], ["time", "append"])
-
-
 @pytest.mark.parametrize(
     ("harm", "said", "is_forecast"),
     [

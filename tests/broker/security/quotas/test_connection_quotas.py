@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from diamant.broker.security.quotas import connection_quotas
 from diamant.broker.security.quotas.connection_quotas import (
     Admittance,
@@ -22,39 +26,43 @@ def quotas(limits: NewConnectionLimits, time: Time | None = None) -> ConnectionQ
     return made
 
 
-def test_too_many_in_all_wait() -> None:
-    """Beyond the rate, each connection waits longer than the previous one, by at most one window."""
-    made = quotas(NewConnectionLimits(per_second=1))
-    assert [made.ask("a").wait_ms for _ in range(10)] == [0] * 10
-    assert [made.ask("a").wait_ms for _ in range(2)] == [1000, 1000]
-    assert made.throttled == 2
+ADMITTED, WAITS, REFUSED = Admittance(), Admittance(wait_ms=1000), Admittance(refused_ms=1000)
+RATES: dict[str, tuple[dict[str, Any], list[str], list[Admittance]]] = {
+    "beyond the rate in all, each waits, by at most one window": (
+        {"per_second": 1},
+        ["a"] * 12,
+        [ADMITTED] * 10 + [WAITS] * 2,
+    ),
+    "those of another listener do not wait": (
+        {"per_second": 20, "per_second_of_listener": {"A": 1}},
+        ["a A"] * 11 + ["a B"],
+        [ADMITTED] * 10 + [WAITS, ADMITTED],
+    ),
+    "refused ones do not count for a listener": (
+        {"per_second_of": {"bad": 1}, "per_second_of_listener": {"A": 2}},
+        ["bad A"] * 40 + ["a A"],
+        [ADMITTED] * 10 + [REFUSED] * 30 + [ADMITTED],
+    ),
+    "nor for the broker or the address; other addresses are accepted": (
+        {"per_second": 12, "per_second_of": {"a": 1}},
+        ["a"] * 1010 + ["b"],
+        [ADMITTED] * 10 + [REFUSED] * 1000 + [ADMITTED],
+    ),
+    "the limit for any address holds for each without its own": (
+        {"per_second_of_any": 1, "per_second_of": {"big": 1000}},
+        ["a"] * 11 + ["b"] * 10 + ["big"] * 100,
+        [ADMITTED] * 10 + [REFUSED] + [ADMITTED] * 110,
+    ),
+}
+"""Limits, connections (address and listener), and what becomes of them."""
 
 
-def test_too_many_on_one_listener_wait() -> None:
-    """Connections to other listeners are not delayed. Refused connections count neither for the listener nor for the broker."""
-    made = quotas(NewConnectionLimits(per_second=20, per_second_of_listener={"A": 1}))
-    assert [made.ask("a", "A").wait_ms for _ in range(11)] == [0] * 10 + [1000]
-    assert made.ask("a", "B") == Admittance()
-    made = quotas(NewConnectionLimits(per_second_of={"bad": 1}, per_second_of_listener={"A": 2}))
-    assert [made.ask("bad", "A").refused_ms > 0 for _ in range(40)] == [False] * 10 + [True] * 30
-    assert made.ask("a", "A") == Admittance()
-
-
-def test_too_many_from_one_address_are_refused_and_not_counted() -> None:
-    """Other addresses are accepted. Refused connections count neither for the address nor for the broker."""
-    made = quotas(NewConnectionLimits(per_second=12, per_second_of={"a": 1}))
-    for _ in range(10):
-        assert made.ask("a") == Admittance()
-    assert all(made.ask("a") == Admittance(refused_ms=1000) for _ in range(1000))
-    assert made.ask("b") == Admittance()
-
-
-def test_the_limit_for_any_address_holds_for_each() -> None:
-    """An address with its own limit uses that one."""
-    made = quotas(NewConnectionLimits(per_second_of_any=1, per_second_of={"big": 1000}))
-    assert [made.ask("a").refused_ms for _ in range(11)] == [0] * 10 + [1000]
-    assert [made.ask("b").refused_ms for _ in range(10)] == [0] * 10
-    assert {made.ask("big").refused_ms for _ in range(100)} == {0}
+@pytest.mark.parametrize(("limits", "asked", "answers"), RATES.values(), ids=RATES)
+def test_rates(limits: dict[str, Any], asked: list[str], answers: list[Admittance]) -> None:
+    """Too many connections in all, or of a listener, wait; too many from one address are refused."""
+    made = quotas(NewConnectionLimits(**limits))
+    assert [made.ask(*one.split()) for one in asked] == answers
+    assert made.throttled == len(answers) - answers.count(ADMITTED)
 
 
 def test_an_address_that_waited_is_let_in_again() -> None:
