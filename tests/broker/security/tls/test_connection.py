@@ -149,7 +149,7 @@ async def test_a_peer_that_ends_gets_an_end(tmp_path: Path) -> None:
 
 def _connected(address: str, context: ssl.SSLContext) -> ssl.SSLSocket:
     host, _, port = address.rpartition(":")
-    connection = socket.create_connection((host, int(port)))
+    connection = socket.create_connection((host, int(port)), timeout=60)
     try:
         return context.wrap_socket(connection, server_hostname=host)
     except OSError:
