@@ -15,7 +15,6 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.internal_topics.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
-    encode_key,
     encode_record,
 )
 from tests.broker.groups.offsets.offsets_log import OffsetsLog, commit_record, committed, load, pending, replay
@@ -24,7 +23,6 @@ from tests.effort import examples
 from tests.golden_groups import consumer_offsets_log
 
 PLACES = [(group, topic, partition) for group in ("g", "other") for topic in ("t", "u" * 70) for partition in (0, 7)]
-GROUP = encode_record(GroupMetadataKey("g"), GroupMetadataValue("", 3, None, None, 5))
 
 
 def _random_log(rng: random.Random) -> OffsetsLog:
@@ -92,20 +90,6 @@ def test_what_kafka_wrote_is_loaded() -> None:
     }
     assert [*pending(loaded).values()] == [{("consumer", "regex-a", 0): 8}]
     assert {record.key.group_id for record in loaded.records} >= {"classic", "consumer", "mixed"}
-
-
-def test_the_later_commit_in_the_log_wins() -> None:
-    """A late end of a transaction does not restore an older offset; its later offset takes effect."""
-    log = OffsetsLog().write_pending(1, commit_record(5)).write(commit_record(9)).end(1, is_commit=True)
-    assert committed(load([log.data])) == {("g", "t", 0): 9}
-    log = OffsetsLog().write(commit_record(9)).write_pending(1, commit_record(5)).end(1, is_commit=True)
-    assert committed(load([log.data])) == {("g", "t", 0): 5}
-
-
-def test_a_tombstone_takes_pending_offsets_along() -> None:
-    """A transaction's pending offset that was deleted does not reappear at its commit."""
-    log = OffsetsLog().write_pending(1, commit_record(5)).write(commit_record(None)).end(1, is_commit=True)
-    assert committed(load([log.data])) == {}
 
 
 def test_messages_from_before_kafka_0_11_are_read() -> None:
@@ -190,9 +174,3 @@ def test_damaged_logs_are_corrupt_or_read() -> None:
             load([bytes(damaged[:end])])
         except CorruptBatch:
             continue
-
-
-def test_a_group_that_was_removed_is_gone() -> None:
-    """A tombstone for a group's record removes the group, whatever came before."""
-    log = OffsetsLog().write(GROUP).write((encode_key(GroupMetadataKey("g")), None))
-    assert load([log.data]).records == []
