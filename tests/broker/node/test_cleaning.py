@@ -204,6 +204,26 @@ async def test_internal_topics_are_cleaned_and_the_metadata_log_is_not(tmp_path:
         assert list(checkpoint(tmp_path)) == [("__consumer_offsets", 0)]
 
 
+async def test_the_cleaner_deletes_old_segments_too(tmp_path: Path) -> None:
+    """With both policies: the broker is told that the log has changed, and removes the files after their delay."""
+    clock = SettableClock()  # begins now: a segment that was emptied is as old as its file
+    policies = {"cleanup_policy": "compact,delete", "retention_ms": str(HOUR_MS), "file_delete_delay_ms": "5000"}
+    async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", **SMALL | policies)
+        await fill(wire, "t", 100, timestamp=clock.now_ms())
+        await (await broker.services.cleaning.service()).settled()
+        await broker.services.housekeeping.write_checkpoints()
+        assert not broker.services.housekeeping.has_changes
+        clock.advance_ms(2 * HOUR_MS)
+        await (await broker.services.cleaning.service()).settled()
+        log = broker.node.topics.log("t", 0)
+        assert log.log_start_offset == log.log_end_offset == 100
+        assert broker.services.housekeeping.has_changes
+        assert files(tmp_path, ".deleted")
+        clock.advance_ms(5001)
+        await wait_until(lambda: not files(tmp_path, ".deleted"))
+
+
 async def test_promise_without_traffic_and_across_restarts(tmp_path: Path) -> None:
     """With max.compaction.lag.ms a superseded value leaves the disk in time, without writes and over restarts."""
     clock = SettableClock(START_MS)
