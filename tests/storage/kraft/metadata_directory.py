@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from diamant.protocol.kraft.batch import encode_control_batch, encode_metadata_batch
@@ -33,25 +34,10 @@ ENDPOINT = Endpoint("PLAINTEXT", "localhost", 9092)
 START_MS = 1_700_000_000_000
 
 
-def open_log(
-    env: MemoryEnv | RealEnv,
-    path: str = DATA,
-    *,
-    node_id: int = 1,
-    directory_id: UUID | None = None,
-    snapshot_bytes: int = 20 * 1024 * 1024,
-    snapshot_interval_ms: int = 3_600_000,
-) -> MetadataLog:
+def open_log(env: MemoryEnv | RealEnv, path: str = DATA, **fields: Any) -> MetadataLog:
     """Open a metadata log as the broker does."""
-    return open_metadata_log(
-        env,
-        path,
-        node_id=node_id,
-        endpoints=[ENDPOINT],
-        directory_id=directory_id,
-        snapshot_bytes=snapshot_bytes,
-        snapshot_interval_ms=snapshot_interval_ms,
-    )
+    defaults = {"node_id": 1, "directory_id": None, "snapshot_bytes": 20 << 20, "snapshot_interval_ms": 3_600_000}
+    return open_metadata_log(env, path, endpoints=[ENDPOINT], **defaults | fields)  # type: ignore[arg-type]
 
 
 def topic(log: MetadataLog, name: str, partitions: int = 1, **configs: str) -> list[MetadataRecord]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,10 +39,8 @@ def index_file(log: Log, segment: int) -> Path:
     return Path(log.segments[segment].offset_index.file.path)
 
 
-def load(log: Log) -> tuple[Log, list[str]]:
-    """Start after an orderly stop, without any cached state."""
-    log.env = RealEnv(log.env.clock)
-    return test_loader.load(log, is_clean=True)
+load = partial(test_loader.load, is_clean=True)
+"""Start after an orderly stop."""
 
 
 def change(log: Log, segment: int, entry: int, *, offset: int | None = None, position: int | None = None) -> Log:

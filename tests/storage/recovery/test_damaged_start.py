@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import re
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -61,10 +62,8 @@ def positions(path: str) -> list[int]:
     return [position for position, _ in iter_headers(Path(path).read_bytes())]
 
 
-def load(log: Log, *, is_clean: bool = True, recovery_point: int | None = 100) -> tuple[Log, list[str]]:
-    """Start without any cached state."""
-    log.env = RealEnv(log.env.clock)
-    return test_loader.load(log, is_clean=is_clean, recovery_point=recovery_point)
+load = partial(test_loader.load, is_clean=True, recovery_point=100)
+"""Start after an orderly stop, if nothing else is said."""
 
 
 def check_refused(log: Log, segment: int, position: int) -> None:
@@ -251,14 +250,8 @@ def test_a_loss_of_power_while_indexes_are_made_anew(what: str, loss: Loss | Non
 
 def load_with(env: MemoryEnv, recovery_point: int, *, is_clean: bool) -> Log | None:
     """Start; None if the power fails during the start."""
+    fields = {"expiration_ms": transactions.EXPIRATION_MS, "recovery_point": recovery_point, "is_clean": is_clean}
     try:
-        return load_one(
-            env,
-            transactions.CONFIG,
-            path=transactions.PATH,
-            expiration_ms=transactions.EXPIRATION_MS,
-            recovery_point=recovery_point,
-            is_clean=is_clean,
-        )
+        return load_one(env, transactions.CONFIG, **fields)
     except PowerOff:
         return None

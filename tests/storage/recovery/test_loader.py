@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,18 +33,12 @@ def log(env: RealEnv, tmp_path: Path) -> Log:
     return make_log(env, tmp_path, segment_bytes=2000, index_interval_bytes=200)
 
 
-def load(log: Log, *, is_clean: bool = False, recovery_point: int = 0, log_start: int = 0) -> tuple[Log, list[str]]:
+def load(log: Log, **fields: Any) -> tuple[Log, list[str]]:
+    """Open the log without any cached state, after a crash unless `is_clean`; return it, and what the operator is told."""
+    if isinstance(log.env, RealEnv):
+        log.env = RealEnv(log.env.clock)
     messages: list[str] = []
-    loaded = load_one(
-        log.env,
-        log.config,
-        path=log.path,
-        recovery_point=recovery_point,
-        log_start_offset=log_start,
-        is_clean=is_clean,
-        messages=messages,
-    )
-    return loaded, messages
+    return load_one(log.env, log.config, path=log.path, messages=messages, **fields), messages
 
 
 def test_recovery_rebuilds_indexes_byte_for_byte(log: Log) -> None:
@@ -160,7 +155,7 @@ def test_log_end_below_log_start_starts_empty_at_the_log_start(log: Log) -> None
     """If the log ends below its start offset, it is emptied and begins there."""
     fill(log)
     log.close(is_clean=False)
-    loaded, messages = load(log, log_start=100)
+    loaded, messages = load(log, log_start_offset=100)
     assert (loaded.log_start_offset, loaded.log_end_offset, loaded.size) == (100, 100, 0)
     assert messages
     assert loaded.append_as_leader(batch(b"a")).base_offset == 100
