@@ -16,7 +16,7 @@ from diamant.protocol.batches.header import HEADER_SIZE, Record, parse_header
 from diamant.protocol.batches.records import build_batch, iter_payload
 from diamant.protocol.errors import CorruptBatch
 from tests.effort import examples
-from tests.kernels.samples import record
+from tests.kernels.samples import damaged, record
 
 WANT_ALL = columns.WANT_KEYS | columns.WANT_VALUES | columns.WANT_HEADERS | columns.WANT_SIZES
 STEP = 1
@@ -127,9 +127,6 @@ def test_damaged_records_are_refused_where_the_plain_reader_refuses_them(
     records: list[Record], data: st.DataObject
 ) -> None:
     """Strategy: overwrite or cut bytes. Invariant: a faulty batch leaves nothing in the columns."""
-    batch = bytearray(batch_of(records))
-    for _ in range(data.draw(st.integers(1, 3))):
-        place = data.draw(st.integers(HEADER_SIZE, len(batch) - 1))
-        batch[place] = data.draw(st.sampled_from([0, 1, 2, 127, 128, 254, 255]))
-    damaged = bytes(batch[: data.draw(st.integers(HEADER_SIZE + 1, len(batch)))])
-    assert walked(damaged) == plain(damaged)
+    batch = damaged(data, batch_of(records), HEADER_SIZE)
+    cut = bytes(batch[: data.draw(st.integers(HEADER_SIZE + 1, len(batch)))])
+    assert walked(cut) == plain(cut)

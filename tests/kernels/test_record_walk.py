@@ -9,7 +9,7 @@ from diamant.kernels.constants.walk import NO_FAULT
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.validation import compiled_walk, walk_records
 from tests.effort import examples
-from tests.kernels.samples import payload_of, record
+from tests.kernels.samples import damaged, payload_of, record
 
 
 @settings(max_examples=examples(400), deadline=None)
@@ -18,10 +18,7 @@ def test_the_walk_equals_the_plain_walk(records: list[Record], extra: int, data:
     """Strategy: overwrite or cut bytes, or leave them, and give a wrong count. Invariant: same fault, or same result as the
     plain walk, never a read beyond the end.
     """
-    payload = bytearray(payload_of(records))
-    for _ in range(data.draw(st.integers(0, 3))):
-        place = data.draw(st.integers(0, len(payload) - 1))
-        payload[place] = data.draw(st.sampled_from([0, 1, 2, 127, 128, 254, 255]))
+    payload = damaged(data, payload_of(records), least=0)
     payload = payload[: data.draw(st.just(len(payload)) | st.integers(0, len(payload)))]
     base = data.draw(st.sampled_from([0, records[0].timestamp]))
     for count in (len(records), len(records) - 1, len(records) + extra):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.offline.clean import clean_partition
+from diamant.cleaner.offline.clean import OfflineReport, clean_partition
 from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader
@@ -212,15 +212,14 @@ def compacted(env: RealEnv, tmp_path: Path) -> Log:
 def before(compacted: Log, tmp_path: Path) -> Path:
     """The files of `compacted` from before a cleaning round, which has run."""
     shutil.copytree(compacted.path, tmp_path / "before")
-    clean(compacted)
+    clean(compacted, is_forced=True)
     return tmp_path / "before"
 
 
-def clean(log: Log) -> None:
+def clean(log: Log, **fields: bool) -> OfflineReport:
     """Run a cleaning round on the files."""
-    clean_partition(
-        RealEnv(log.env.clock), log.path, log.config, CleanerSettings(), producer_expiration_ms=1, is_forced=True
-    )
+    env = RealEnv(log.env.clock) if isinstance(log.env, RealEnv) else log.env
+    return clean_partition(env, log.path, log.config, CleanerSettings(), producer_expiration_ms=1, **fields)
 
 
 def take(log: Log, before: Path, *bases: int) -> None:
@@ -262,7 +261,7 @@ def test_a_loss_of_power_while_old_segments_are_set_aside(memory: MemoryEnv, los
         log.append_as_leader(batch(b"%d" % number, key=b"%d" % (number if number in (5, 25, 45) else number % 3)))
     log.close()
     old = {name: memory.read_bytes(f"{log.path}/{name}") for name in memory.list_dir(log.path)}
-    clean_partition(memory, log.path, log.config, CleanerSettings(), producer_expiration_ms=1, is_forced=True)
+    clean(log, is_forced=True)
     expected = read_all(test_loader.load(make_like(log, memory.copy()), recovery_point=100)[0])
     for name in old:
         if name.startswith((f"{20:020d}", f"{40:020d}")):
@@ -372,10 +371,7 @@ def test_config_without_compaction_compares_no_segments(log: Log) -> None:
 def test_a_clean_of_a_copy_merges_no_segments_of_different_moments(compacted: Log, before: Path) -> None:
     """`diamant log clean` and `whatif` recognise stale segments even without recovery."""
     take(compacted, before, 20, 40)
-    report = clean_partition(
-        RealEnv(compacted.env.clock), compacted.path, compacted.config, CleanerSettings(), producer_expiration_ms=1
-    )
-    assert len(report.recovery) == 2
+    assert len(clean(compacted).recovery) == 2
     log, _ = load(compacted, 100)
     assert [header.base_offset for header in headers(log)] == sorted({header.base_offset for header in headers(log)})
 
@@ -391,12 +387,5 @@ def test_a_clean_of_a_partition_whose_recovery_point_nobody_knows(compacted: Log
     flip(path, positions(path)[3] + CRC)
     before = contents(compacted)
     with pytest.raises(SyncedDamage):
-        clean_partition(
-            RealEnv(compacted.env.clock),
-            compacted.path,
-            compacted.config,
-            CleanerSettings(),
-            producer_expiration_ms=1,
-            is_clean=False,
-        )
+        clean(compacted, is_clean=False)
     assert contents(compacted) == before
