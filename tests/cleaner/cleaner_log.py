@@ -177,12 +177,6 @@ class CleanerLog:
         """Put an output in its place."""
         replace_segments(self.log, output.base_offset, output.source_base_offsets, size=output.size)
 
-    def clean_twice(self, **fields: Any) -> None:
-        """Two rounds, the second when every horizon that the first has set is over."""
-        self.clean(**fields)
-        self.now_ms += self.config.delete_retention_ms + 1
-        self.clean(**(fields | {"first_dirty": self.first_dirty}))
-
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def stored(self) -> list[StoredBatch]:

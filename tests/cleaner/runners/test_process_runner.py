@@ -57,18 +57,16 @@ SLOW = WORKER_PROGRAM.replace(
 """The program of workers that keep to the speed limit from the first chunk on, not only after the check interval."""
 
 
-@pytest.fixture
-def slow() -> str:
-    """The program of the workers of a test that uses this."""
-    return SLOW
-
-
-@pytest.fixture
+@pytest.fixture(params=[pytest.param(WORKER_PROGRAM, id="worker")])
 async def runner(log: Log, request: pytest.FixtureRequest) -> AsyncIterator[ProcessRunner]:
-    runner = ProcessRunner(log.env, program=SLOW if "slow" in request.fixturenames else WORKER_PROGRAM)
+    """A runner whose workers have this program."""
+    runner = ProcessRunner(log.env, program=request.param)
     yield runner
     await runner.close()
     assert runner.worker_pid is None
+
+
+slowly = pytest.mark.parametrize("runner", [SLOW], indirect=True, ids=["slow"])
 
 
 def slow_plan(log: Log, bytes_per_second: float = 200_000.0) -> CleanPlan:
@@ -156,7 +154,7 @@ async def test_a_worker_files_the_facts_of_a_segment(log: Log, runner: ProcessRu
 @pytest.mark.parametrize(
     "outputs_before", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(3, marks=pytest.mark.slow)]
 )
-@pytest.mark.usefixtures("slow")
+@slowly
 async def test_a_worker_killed_at_any_moment_loses_nothing(
     log: Log, runner: ProcessRunner, outputs_before: int
 ) -> None:
@@ -184,7 +182,6 @@ async def test_a_worker_killed_at_any_moment_loses_nothing(
     assert latest(log) == latest(load(log)) == before
 
 
-@pytest.mark.usefixtures("slow")
 async def test_a_worker_killed_together_with_its_broker_leaves_garbage_that_a_start_removes(log: Log) -> None:
     """The `.cleaned` files remain until the next start opens the directory and removes them."""
     before = latest(log)
@@ -204,7 +201,7 @@ async def test_a_worker_killed_together_with_its_broker_leaves_garbage_that_a_st
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("slow")
+@slowly
 @pytest.mark.parametrize("is_cancelled", [False, True])
 async def test_a_round_that_is_ended_leaves_the_worker(log: Log, runner: ProcessRunner, is_cancelled: bool) -> None:
     """By `check_done`, or with its task: the worker writes nothing more, and is kept for the next round."""
@@ -229,7 +226,6 @@ async def test_a_round_that_is_ended_leaves_the_worker(log: Log, runner: Process
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("slow")
 async def test_a_worker_that_does_not_hear_is_killed(log: Log) -> None:
     """A stopped process cannot end its round: after the timeout it is killed, and the next round has another one."""
     runner = ProcessRunner(log.env, cancel_timeout_s=0.1, program=SLOW)
@@ -309,7 +305,6 @@ async def test_an_idle_worker_goes_and_a_new_one_comes(log: Log) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("slow")
 async def test_closing_aborts_rounds(log: Log) -> None:
     """The round in progress and the waiting one fail, and the worker has exited."""
     runner = ProcessRunner(log.env, program=SLOW)
