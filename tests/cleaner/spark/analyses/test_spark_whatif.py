@@ -25,8 +25,9 @@ from diamant.cleaner.spark.runner.driver_scratch import LOCAL_DIRS
 from diamant.storage.env.env import RealEnv
 from diamant.storage.segments.log_config import LogConfig
 from tests.broker.commands.log.test_log_commands import content
-from tests.broker.commands.log.test_log_whatif import NOW, NOW_MS, configure
+from tests.broker.commands.log.test_log_whatif import NOW, NOW_MS
 from tests.cleaner.log_history import History
+from tests.cleaner.spark.analyses.test_jobs import write_metadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +61,7 @@ def directory(tmp_path: Path) -> Path:
     (data / "dangling-0").mkdir()
     (data / "dangling-0" / f"{0:020d}.log").symlink_to("nowhere")
     (data / ".lock").touch()
-    configure(data, "kept", cleanup_policy="delete")
+    write_metadata(data, kept={"cleanup.policy": "delete"})
     (data / "cleaner-offset-checkpoint").write_text("0\n1\nt 1 7\n")
     return data
 
