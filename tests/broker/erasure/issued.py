@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from diamant.broker.broker import Broker
+from diamant.cleaner.erasure.intent import Intent, intent_files
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate, sign_certificate
+from diamant.cleaner.evidence.certificates.private_files import PREFIX
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import Verification
 from tests.broker.erasure.brokers import data_of, move_to
 from tests.broker.erasure.constants import KEY
+from tests.broker.erasure.erasing import intents_of
 from tests.cleaner.evidence.scan.naive_scanner import records_of_key
 from tests.waiting import wait_until
 
@@ -56,6 +59,13 @@ async def verify(broker: Broker, certificate: dict[str, Any], key: bytes | None 
 def key_of(broker: Broker) -> SigningKey:
     """The key that the broker signs with."""
     return SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
+
+
+def intent_of(broker: Broker) -> Intent:
+    """The intent of the only unfinished erasure, decrypted."""
+    (path,) = intents_of(broker)
+    job_id = path.name.removeprefix(PREFIX).removesuffix(".intent")
+    return intent_files(broker.env, str(data_of(broker))).read(job_id, key_of(broker))
 
 
 def signed(certificate: dict[str, Any], key: SigningKey, **changes: Any) -> dict[str, Any]:

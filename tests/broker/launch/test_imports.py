@@ -21,6 +21,17 @@ with Broker(listen="127.0.0.1:0", diamant_http_listen="127.0.0.1:0") as broker:
     for path in {paths!r}:
         assert urllib.request.urlopen(broker.http_url + path).status == 200
     """
+COMPACTED = """broker.create_topic("t", compact=True)
+    broker.call(broker.services.cleaning.service())
+    """
+STAGING = """
+import tempfile
+from diamant.cleaner.spark.runner.staging_view import staging_place
+from diamant.storage.env.env import RealEnv
+with tempfile.TemporaryDirectory() as path:
+    place = staging_place(RealEnv(), path, f"file://{path}", [("users", 0)])
+    assert place.list_names(bool) == list(place.files(RealEnv())) == []
+"""
 
 
 @pytest.mark.slow
@@ -59,8 +70,17 @@ with Broker(listen="127.0.0.1:0", diamant_http_listen="127.0.0.1:0") as broker:
             BROKER.format(paths=["/metrics"]),
             ["diamant.broker.http.endpoints.running.clock", "diamant.broker.http.endpoints.running.faults"],
         ),
+        (
+            BROKER.format(paths=[]) + COMPACTED,
+            [
+                *("diamant.broker.operations.compactions.compact", "diamant.cleaner.on_demand.compaction"),
+                "diamant.cleaner.on_demand.record_counts",
+            ],
+        ),
+        ("import diamant.broker.erasure.erase.erasures\n", ["diamant.cleaner.spark", "pyarrow", "pyspark"]),
+        (STAGING, ["pyarrow", "pyspark"]),
     ],
-    ids=["Admin", "help", "idle broker", "page", "metrics"],
+    ids=["Admin", "help", "idle broker", "page", "metrics", "cleaner", "erasures", "local staging place"],
 )
 def test_nothing_is_imported_before_it_is_needed(program: str, unwanted: list[str]) -> None:
     """A web server comes with the first request, an endpoint with its own first request."""

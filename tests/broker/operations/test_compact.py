@@ -214,28 +214,6 @@ def test_over_http_and_on_the_command_line(other_broker: Broker) -> None:
     assert run("t", "--until", "never").exit_code == 2
 
 
-@pytest.mark.slow
-def test_nothing_of_it_is_imported_before_it_is_asked_for(tmp_path: Path) -> None:
-    """A broker with a compacted topic loads none of these modules without a request."""
-    program = (
-        "import asyncio, sys\n"
-        "from diamant import Broker, BrokerConfig\n"
-        "from diamant.broker.topics.creation import create_topics\n"
-        "from diamant.broker.topics.creation_checks import check_new_topic\n"
-        "async def main():\n"
-        f"    async with Broker(BrokerConfig(listen='127.0.0.1:0', data_dir={str(tmp_path)!r})) as broker:\n"
-        "        topics = broker.node.topics\n"
-        "        await create_topics(topics, [check_new_topic(topics, 't', 1, 1, None, {'cleanup.policy': 'compact'})])\n"
-        "        await broker.services.cleaning.service()\n"
-        "asyncio.run(main())\n"
-        "on_demand = 'diamant.cleaner.on_demand'\n"
-        "wrong = ['diamant.broker.operations.compactions.compact', f'{on_demand}.compaction', f'{on_demand}.record_counts']\n"
-        "sys.exit(str([name for name in wrong if name in sys.modules]) if any(n in sys.modules for n in wrong) else 0)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/how-to/compact-on-demand.md").read_text()
 

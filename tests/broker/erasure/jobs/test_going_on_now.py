@@ -12,13 +12,11 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotFound, NotPossible, TimedOut, VerbError
 from diamant.broker.erasure.jobs.job_queue import MAX_WAITING
 from diamant.broker.metrics import prometheus
-from diamant.cleaner.erasure.intent import intent_files
-from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.erasure.brokers import broker_at, data_of, env_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, RETRY_MS, START_MS
 from tests.broker.erasure.erasing import erase, intents_of, unfinished
 from tests.broker.erasure.faulty_env import Held
-from tests.broker.erasure.issued import certificates_of, certified_at, verify, wait_certified
+from tests.broker.erasure.issued import certificates_of, certified_at, intent_of, verify, wait_certified
 from tests.broker.erasure.obstacles import damage, erase_in_vain
 from tests.broker.erasure.records import Producer, commit, create, create_with_key, fill, values_left, write
 from tests.waiting import wait_until
@@ -99,8 +97,7 @@ async def test_what_was_confirmed_outlives_the_broker(tmp_path: Path) -> None:
         held = Held(broker.env, "create_new", "*.cleaned")
         call = asyncio.ensure_future(broker.erase_now(erasure_id, is_confirmed=True))
         await wait_until(held.begun.is_set)
-        key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
-        intent = intent_files(broker.env, str(data_of(broker))).read(erasure_id, key)
+        intent = intent_of(broker)
         assert (intent.is_now, intent.is_confirmed, intent.due_ms) == (True, True, None)
         assert values_left(broker) == [None]
         stopping = asyncio.ensure_future(broker.stop())

@@ -17,9 +17,8 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.operations.calls.progress import Progress
-from diamant.cleaner.erasure.intent import CLOSING, Intent, intent_files
+from diamant.cleaner.erasure.intent import CLOSING, Intent
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate
-from diamant.cleaner.evidence.certificates.private_files import PREFIX
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests import effort
@@ -31,6 +30,7 @@ from tests.broker.erasure.issued import (
     certificates_of,
     certified_at,
     check_claims,
+    intent_of,
     only_certificate,
     verify,
     wait_certified,
@@ -156,17 +156,10 @@ async def test_an_erasure_that_is_killed_at_any_point_ends_all_the_same(tmp_path
 async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(broker: Broker) -> None:
     """The remaining intent has digests only; the certificate is visible only after the intent is removed."""
     await create_with_key(broker)
-    signing_key = await broker.services.evidence().keys.key()
     seen: list[Intent] = []
     removed_before: list[list[Path]] = []
-
-    def read() -> None:
-        (path,) = intents_of(broker)
-        name = path.name.removeprefix(PREFIX).removesuffix(".intent")
-        seen.append(intent_files(broker.env, str(data_of(broker))).read(name, signing_key))
-
     env_of(broker).before("remove", "*.intent", lambda: removed_before.append(certificates_of(broker, "key-gone")))
-    erasure = await erase(broker, is_now=True, progress=at_stage(SCANNING, read))
+    erasure = await erase(broker, is_now=True, progress=at_stage(SCANNING, lambda: seen.append(intent_of(broker))))
     assert (erasure.state, removed_before) == ("key-gone", [[]])
     first, last = seen
     assert (first.key, last.key, last.needles, last.phase) == (KEY, b"", (), CLOSING)

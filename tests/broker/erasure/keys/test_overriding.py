@@ -12,13 +12,11 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.topics.deletion import delete_topics
-from diamant.cleaner.erasure.intent import intent_files
-from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.explain.explanation import Change
 from tests.broker.erasure.brokers import broker_at, clock_of, data_of, env_of, move_to
 from tests.broker.erasure.constants import DAY_MS, HTTP, KEY, PERSON, RETRY_MS, START_MS
-from tests.broker.erasure.erasing import erase, intents_of, unfinished, wait_idle
-from tests.broker.erasure.issued import certificates_of, certified_at, wait_certified
+from tests.broker.erasure.erasing import erase, unfinished, wait_idle
+from tests.broker.erasure.issued import certificates_of, certified_at, intent_of, wait_certified
 from tests.broker.erasure.obstacles import at_stage
 from tests.broker.erasure.records import commit, create, create_with_key, fill, values_left, write
 from tests.broker.http_asking import ask
@@ -87,10 +85,7 @@ async def test_who_missed_a_tombstone_is_on_the_disk_before_it_goes(broker: Brok
     noted: list[tuple[str, ...]] = []
 
     def note() -> None:
-        key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
-        (intent,) = intents_of(broker)
-        intent_id = intent.name.removeprefix("diamant-erasure-").removesuffix(".intent")
-        noted.extend(intent_files(broker.env, str(data_of(broker))).read(intent_id, key).overrides.values())
+        noted.extend(intent_of(broker).overrides.values())
 
     def stop_behind() -> None:
         env_of(broker).before("create_new", "*.log.cleaned", note)
@@ -112,8 +107,7 @@ async def test_behind_a_tombstone_that_was_there_already_is_who_has_not_passed_i
 ) -> None:
     """Not groups behind the log end, where the claim ends."""
     commit(broker, (offset, "reader"))
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     write(broker, (KEY, None))
     fill(broker)
     erasure = await erase(broker, is_now=True)

@@ -33,14 +33,6 @@ async def test_links_to_directories_are_named_and_not_followed(broker: Broker, t
     assert coverage["not_read"] == []
 
 
-async def test_a_link_to_a_file_is_read(broker: Broker, tmp_path: Path) -> None:
-    """Its content has a name in the data directory."""
-    await create_with_key(broker, others=3)
-    (tmp_path / "outside").write_bytes(PERSON)
-    (data_of(broker) / "users-0/linked").symlink_to(tmp_path / "outside")
-    assert (await erase(broker)).state == "not-certified"
-
-
 async def test_a_linked_partition_directory_is_read(broker: Broker, tmp_path: Path) -> None:
     """The broker follows such a link, too."""
     await create_with_key(broker, others=3)

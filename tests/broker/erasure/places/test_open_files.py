@@ -15,7 +15,7 @@ from diamant.storage.env.open_files import removed_but_open
 from tests.broker.erasure.brokers import data_of
 from tests.broker.erasure.constants import KEY, PERSON
 from tests.broker.erasure.erasing import erase
-from tests.broker.erasure.records import create, create_with_key, fill, write
+from tests.broker.erasure.records import create, create_with_key, write
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
 
@@ -101,9 +101,7 @@ async def test_a_deleted_topic_that_nobody_reads_is_closed_at_once(broker: Broke
     assert all(segment.file.size() for segment in log.segments)
     await delete_topics(broker.node.topics, ["users", "another"])
     broker.node.directory.deletions.remove([str(path) for path in data_of(broker).glob("*-delete")])
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    fill(broker)
+    await create_with_key(broker, others=30)
     assert (await erase(broker)).state == "values-gone"
     assert [one.rpartition("/data/")[2].split("-")[0] for one in unlinked(broker)] == ["another"]
     assert slices

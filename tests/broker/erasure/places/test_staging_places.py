@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ from tests.broker.erasure.brokers import config, data_of, env_at, env_of
 from tests.broker.erasure.constants import KEY, PERSON
 from tests.broker.erasure.erasing import erase
 from tests.broker.erasure.issued import pinned
-from tests.broker.erasure.records import create, fill, write
+from tests.broker.erasure.records import create, create_with_key, write
 from tests.mutants import Mutant, put_in, returns
 
 RUN = "0123456789abcdef"
@@ -113,8 +111,7 @@ async def test_a_copied_segment_with_the_value_lets_nothing_be_certified(broker:
 )
 async def test_what_a_deleted_topic_has_left_there_is_in_the_way(broker: Broker, data: bytes, file: str) -> None:
     """Its owner is unknown, so no partition is certified."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     path = put(broker, name_of(broker, "deleted-0"), data, file)
     certificate = (await erase(broker)).certificate
     assert (certificate["state"], certificate["claims"]) == ("not-certified", [])
@@ -141,9 +138,7 @@ async def test_places_of_other_topics_and_other_owners(broker: Broker) -> None:
 async def test_a_staging_place_that_is_not_there_has_nothing_in_it(broker: Broker) -> None:
     """The first job creates it. Offline it is not read, which is stated."""
     root_of(broker).rmdir()
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    fill(broker)
+    await create_with_key(broker, others=30)
     certificate = (await erase(broker)).certificate
     assert certificate["state"] == "values-gone"
     assert certificate["coverage"]["staging"]["places"] == 0
@@ -186,8 +181,7 @@ async def test_a_staging_place_that_is_configured_no_more_is_remembered(tmp_path
     old = Location(str(tmp_path / "old"))
     old.make_directory()
     async with Broker(config(tmp_path), env=env_at()) as broker:
-        await create(broker)
-        write(broker, (KEY, PERSON))
+        await create_with_key(broker)
         place = old.child(name_of(broker, "users-0"))
         write_note(broker.env, str(data_of(broker)), place)
         certificate = (await erase(broker)).certificate
@@ -200,8 +194,7 @@ async def test_a_staging_place_that_is_configured_no_more_is_remembered(tmp_path
 
 async def test_a_place_of_before_the_data_directory_was_moved_is_not_certified_beside(broker: Broker) -> None:
     """It has another owner's name, but its note moved with the directory."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     moved = f"{ANOTHER[:33]}{staging.partition_part('users-0')}-{RUN}"
     write_note(broker.env, str(data_of(broker)), Location(str(root_of(broker))).child(moved))
     path = put(broker, moved, b"anything")
@@ -213,8 +206,7 @@ async def test_a_place_of_before_the_data_directory_was_moved_is_not_certified_b
 
 async def test_a_staging_place_that_cannot_be_listed_lets_nothing_be_certified(broker: Broker) -> None:
     """It may hold anything: every partition states that."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     env_of(broker).fail("list_dir", str(root_of(broker)), errno.EACCES)
     certificate = (await erase(broker)).certificate
     assert (certificate["state"], certificate["claims"]) == ("not-certified", [])
@@ -229,8 +221,7 @@ async def test_a_scan_that_passes_over_the_staging_place_is_caught(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The census counts its files independently."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     path = put(broker, name_of(broker, "users-0"), (data_of(broker) / "users-0" / SEGMENT).read_bytes())
     put_in(monkeypatch, Mutant(StagingPlace, "files", returns(())))
     certificate = (await erase(broker)).certificate
@@ -295,8 +286,7 @@ async def test_places_elsewhere_are_not_read_and_nothing_is_claimed_beside_them(
 @pytest.mark.usefixtures("there")
 async def test_an_object_store_that_does_not_answer_lets_nothing_be_certified(remote: Broker) -> None:
     """The certificate states the reason."""
-    await create(remote)
-    write(remote, (KEY, PERSON))
+    await create_with_key(remote)
     certificate = (await erase(remote)).certificate
     assert certificate["state"] == "not-certified"
     assert certificate["not_certified"][0]["problems"][0]["reason"].endswith("it does not answer within 60 s")
@@ -325,19 +315,3 @@ def test_listing_is_done_by_a_child_process(tmp_path: Path) -> None:
         staging_sweep.list_elsewhere("", bool, program=program, timeout_s=0.3)
     children = (tmp_path / "children").read_text().split()
     assert not any(Path(f"/proc/{child}").exists() for child in children)
-
-
-@pytest.mark.slow
-def test_nothing_of_spark_is_imported_for_a_directory(tmp_path: Path) -> None:
-    """Without a staging place none of the Spark modules; with a local one no pyarrow."""
-    program = f"""
-import sys
-import diamant.broker.erasure.erase.erasures
-assert not [name for name in sys.modules if name.startswith(("diamant.cleaner.spark", "pyarrow", "pyspark"))]
-from diamant.cleaner.spark.runner.staging_view import staging_place
-from diamant.storage.env.env import RealEnv
-place = staging_place(RealEnv(), {str(tmp_path)!r}, {tmp_path.as_uri()!r}, [("users", 0)])
-assert place.list_names(bool) == list(place.files(RealEnv())) == []
-assert not [name for name in sys.modules if name.startswith(("pyarrow", "pyspark"))]
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)

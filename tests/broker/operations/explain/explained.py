@@ -18,7 +18,7 @@ from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.log.log import Log
 from tests.broker.handlers.test_admin import SET, TOPIC, alter
-from tests.broker.node.test_cleaning import produce, read
+from tests.broker.node.test_cleaning import keyed, produce, read
 from tests.broker.wire import WireClient
 
 START_MS = 1_700_000_000_000
@@ -57,6 +57,11 @@ class Stage:
     async def roll(self) -> None:
         """Close the active segment."""
         self.log.roll()
+
+    async def put_bytes(self, size: int) -> None:
+        """Produce one batch of this size."""
+        words = (f"z={'x' * length}" for length in range(1, size))
+        await self.put(next(word for word in words if len(keyed([word], self.clock.now_ms())) == size))
 
     async def play(self, script: str) -> None:
         """Do one thing after another: put batches, move the clock by ms, `roll` and `settle`.

@@ -84,41 +84,42 @@ async def test_a_record_goes_when_its_last_gate_opens(
         assert found.leaves_disk_ms == found.goes_ms + 60_000
 
 
-async def test_the_bytes_that_close_the_active_segment(tmp_path: Path) -> None:
-    """With one byte less than stated it stays open, with the stated number it is closed."""
-    async with stage(tmp_path, internal_segment_bytes="1000", segment_ms=str(HOUR_MS)) as at:
-        await at.play("k=1 | k=2")
-        more = gate(await at.record(0), explanation.ACTIVE_SEGMENT).bytes_more
-        assert more is not None
-        overhead = at.log.size // 2 - 2  # of a batch with one key of a byte and a value of a byte
-        await at.put("j=" + "x" * (more - 1 - overhead - 3))
-        size = at.log.size
-        assert len(at.log.segments) == 1
-        assert size == 1000
-        assert gate(await at.record(0), explanation.ACTIVE_SEGMENT).bytes_more == 1
-        await at.put("j=1")
-        assert len(at.log.segments) == 2
-
-
-async def test_the_dirty_bytes_that_are_missing(tmp_path: Path) -> None:
-    """Without a longest lag, the stated number of dirty bytes makes the round due."""
-    async with stage(tmp_path, min_cleanable_dirty_ratio="0.5") as at:
-        await at.put("a=" + "x" * 500, "k=1")
-        await at.play("roll | settle | k=2 | roll")
-        found = await at.record(1)
-        more = gate(found, explanation.DIRTY_RATIO).bytes_more
-        assert 0 < gate(found, explanation.DIRTY_RATIO).detail["dirty_ratio"] < 0.5
-        assert found.goes_ms is None
-        assert more is not None
-        overhead = at.log.segments[1].size - 1
-        await at.put("b=" + "x" * (more - 2 - overhead - 1))
-        assert at.log.active.size == more - 1
-        await at.roll()
-        await at.settle()
-        assert 1 in await at.offsets()
-        assert gate(await at.record(1), explanation.DIRTY_RATIO).bytes_more == 1
-        await at.play("c=1 | roll | settle")
-        assert 1 not in await at.offsets()
+@pytest.mark.parametrize(
+    ("script", "kind", "closing", "configs"),
+    [
+        ("k=1 | k=2", explanation.ACTIVE_SEGMENT, "settle", {"internal_segment_bytes": "1000"}),
+        (
+            f"k=1 a={'x' * 500} | roll | settle | k=2 | roll",
+            explanation.DIRTY_RATIO,
+            "roll | settle",
+            {"min_cleanable_dirty_ratio": "0.5"},
+        ),
+        (
+            "k=1 | roll",
+            explanation.RETENTION_SIZE,
+            "settle",
+            {"cleanup_policy": "delete", "retention_ms": "-1", "retention_bytes": "1000"},
+        ),
+    ],
+    ids=["active segment", "dirty ratio", "retention by size"],
+)
+async def test_a_record_goes_with_the_bytes_that_are_missing(
+    tmp_path: Path, script: str, kind: str, closing: str, configs: dict[str, str]
+) -> None:
+    """With one byte less than stated it stays, with the stated number it goes; no time is stated."""
+    async with stage(tmp_path, **{"segment_ms": str(400 * DAY_MS), **configs}) as at:
+        await at.play(script)
+        found = await at.record(0)
+        missing = gate(found, kind)
+        assert missing.bytes_more is not None
+        assert (missing.until_ms, found.goes_ms) == (None, None) or kind == explanation.ACTIVE_SEGMENT
+        assert kind != explanation.DIRTY_RATIO or 0 < missing.detail["dirty_ratio"] < 0.5
+        await at.put_bytes(missing.bytes_more - 1)
+        await at.play(closing)
+        assert 0 in await at.offsets()
+        assert gate(await at.record(0), kind).bytes_more == 1
+        await at.play(f"z=1 | {closing}")
+        assert 0 not in await at.offsets()
 
 
 async def test_an_open_transaction(tmp_path: Path) -> None:
@@ -238,24 +239,6 @@ async def test_a_pause(tmp_path: Path) -> None:
 
 
 # -- retention -----------------------------------------------------------------------------------------------------------
-
-
-async def test_retention_by_size(tmp_path: Path) -> None:
-    """The stated number of further bytes removes the segment, one less does not."""
-    async with stage(tmp_path, cleanup_policy="delete", retention_ms="-1", retention_bytes="1000") as at:
-        await at.play("k=1 | roll")
-        found = await at.record(0)
-        more = gate(found, explanation.RETENTION_SIZE).bytes_more
-        assert more is not None
-        assert (found.goes_ms, gate(found, explanation.RETENTION_TIME).until_ms) == (None, None)
-        overhead = at.log.size - 1
-        await at.put("z=" + "x" * (more - 1 - overhead - 2))
-        assert at.log.active.size == more - 1
-        await at.settle()
-        assert 0 in await at.offsets()
-        assert gate(await at.record(0), explanation.RETENTION_SIZE).bytes_more == 1
-        await at.play("z=1 | settle")
-        assert 0 not in await at.offsets()
 
 
 async def test_no_policy_at_all(tmp_path: Path) -> None:
