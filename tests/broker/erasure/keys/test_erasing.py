@@ -1,9 +1,12 @@
-"""Erasure and certification in a whole broker: the two states, findings on the way, refusals."""
+"""Erasure and certification in a whole broker: the two states, findings, digests of segments, refusals."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +21,11 @@ from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.brokers import clock_of, data_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, START_MS
 from tests.broker.erasure.erasing import erase, intents_of, traces_of
+from tests.broker.erasure.faulty_env import Held
 from tests.broker.erasure.issued import certified_at, check_claims
 from tests.broker.erasure.records import create, create_with_key, fill, values_left, write
 from tests.cleaner.evidence.scan.naive_scanner import files_with
+from tests.waiting import wait_until
 
 # -- the two states ------------------------------------------------------------------------------------------------------
 
@@ -161,3 +166,48 @@ async def test_no_key_and_no_value_is_in_logs_or_certificates(broker: Broker, ca
     for secret in (KEY.decode(), "Anna"):
         assert secret not in caplog.text
         assert secret not in json.dumps(erasure.to_fields())
+
+
+def digests_of(directory: Path) -> dict[str, str]:
+    """The digests of the segments of `users`."""
+    return {
+        f"{path.parent.name}/{path.name}": sha256(path.read_bytes()).hexdigest()
+        for path in directory.glob("users-*/*.log")
+    }
+
+
+async def test_no_segment_is_replaced_before_its_digest_is_on_the_disk(broker: Broker) -> None:
+    """The round has written its outputs by then, so a certificate has the digests after any stop."""
+    await create_with_key(broker, others=30)
+    before = digests_of(data_of(broker))
+    # That of the request comes first, then what was found.
+    held = Held(broker.env, "rename", "*.intent.tmp", after=2)
+    erasing = asyncio.create_task(erase(broker))
+    await wait_until(held.begun.is_set)
+    await wait_until(lambda: [*data_of(broker).glob("users-0/*.log.cleaned")] != [])
+    assert digests_of(data_of(broker)).items() >= before.items() - {(max(before), before[max(before)])}
+    assert PERSON in values_left(broker)
+    held.go_on.set()
+    erasure = await erasing
+    assert erasure.state == "values-gone"
+    assert values_left(broker) == [None]
+    (found,), (digest,) = erasure.certificate["found"], erasure.certificate["segments"]["before"]
+    assert [digest["file"]] == found["files"]
+    assert digest["sha256"] == before[digest["file"]]
+
+
+async def test_many_segments_are_hashed_before_anything_is_compacted(broker: Broker) -> None:
+    """Hashing takes long, and a held round would delay those of other logs."""
+    await create_with_key(broker, partitions=3, others=30)
+    before = digests_of(data_of(broker))
+    held = Held(broker.env, "rename", "*.intent.tmp", after=2)
+    erasing = asyncio.create_task(erase(broker))
+    await wait_until(held.begun.is_set)
+    assert erasing.done() is False
+    assert broker.services.erasures().queue.attempts.is_at_work
+    assert [*data_of(broker).glob("users-*/*.cleaned")] == []
+    held.go_on.set()
+    erasure = await erasing
+    after = {one["file"]: one["sha256"] for one in erasure.certificate["segments"]["before"]}
+    assert len(after) == 3
+    assert after.items() <= before.items()
