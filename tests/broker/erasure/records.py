@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from diamant.broker.broker import Broker
 from diamant.broker.groups.store.group import Group
-from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
 from diamant.protocol.internal_topics.group_records import encode_offset_commit_value
 from tests.broker.erasure.brokers import data_of
 from tests.broker.erasure.constants import KEY, PERSON
+from tests.builder import make_marker
 from tests.cleaner.evidence.scan.naive_scanner import records_of_key
 
 
@@ -67,28 +67,15 @@ class Producer:
         """Append a batch to the producer's transaction."""
         now_ms = self._broker.env.clock.now_ms()
         records = [Record(offset, now_ms, key, value, tuple(headers)) for offset, (key, value) in enumerate(pairs)]
-        batch = build_batch(
-            records,
-            codec=codec,
-            producer_id=self._id,
-            producer_epoch=0,
-            base_sequence=self._sequence,
-            is_transactional=True,
-        )
+        own = {"producer_id": self._id, "producer_epoch": 0, "base_sequence": self._sequence}
+        batch = build_batch(records, codec=codec, is_transactional=True, **own)
         self._log.append_as_leader(memoryview(batch))
         self._sequence += len(pairs)
 
     def end(self, *, is_commit: bool) -> None:
         """Append the marker."""
-        marker = build_marker(
-            is_commit=is_commit,
-            producer_id=self._id,
-            producer_epoch=0,
-            coordinator_epoch=0,
-            base_offset=0,
-            leader_epoch=self._log.leader_epoch,
-            timestamp=self._broker.env.clock.now_ms(),
-        )
+        now_ms = self._broker.env.clock.now_ms()
+        marker = make_marker(self._id, is_commit=is_commit, leader_epoch=self._log.leader_epoch, timestamp=now_ms)
         self._log.append_internal(marker)
         self._broker.node.log_events.changed(self._log)
 
@@ -96,12 +83,8 @@ class Producer:
 def fill(broker: Broker, count: int = 30, topic: str = "users", partition: int = 0) -> None:
     """Write other customers."""
     for number in range(count):
-        write(
-            broker,
-            (b"customer-%d" % (100 + number % 10), b"someone else, %d" % number),
-            topic=topic,
-            partition=partition,
-        )
+        pair = (b"customer-%d" % (100 + number % 10), b"someone else, %d" % number)
+        write(broker, pair, topic=topic, partition=partition)
 
 
 async def create_with_key(broker: Broker, partitions: int = 1, *, others: int = 0, codec: int = 0) -> None:

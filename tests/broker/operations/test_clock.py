@@ -162,19 +162,6 @@ async def test_a_frozen_broker_does_not_look_all_the_time(tmp_path: Path, monkey
 # -- what follows it -----------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_superseded_is_gone_when_a_move_returns() -> None:
-    """One millisecond before max.compaction.lag.ms all is there; at its end the segment is closed and cleaned."""
-    async with frozen() as (broker, wire):
-        await wire.create("t", cleanup_policy="compact", max_compaction_lag_ms=str(HOUR_MS))
-        await produce(wire, "t", "a=1", "b=1", timestamp=START_MS)
-        await produce(wire, "t", "a=2", timestamp=START_MS)
-        await broker.clock.advance(HOUR_MS)
-        assert [offset for offset, _, _ in await read(wire, "t")] == [0, 1, 2]
-        report = await broker.clock.advance(1)
-        assert report.problems == ()
-        assert await read(wire, "t") == [(1, "b", "1"), (2, "a", "2")]
-
-
 async def test_a_move_stops_where_something_is_due() -> None:
     """Of eight days, a tombstone's round is due in the first and its horizon in the second: it is gone after the move."""
     async with frozen() as (broker, wire):

@@ -58,7 +58,6 @@ async def test_all_partitions_or_one(broker: Broker, wire: WireClient) -> None:
 
 async def test_an_internal_topic(broker: Broker, wire: WireClient) -> None:
     """__consumer_offsets is compacted like any other topic."""
-    await fill(wire)
     await broker.create_topic("__consumer_offsets", 2, compact=True)
     report = await broker.compact("__consumer_offsets")
     assert report.is_clean

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from diamant.broker.client.errors import BadArgument
 from diamant.broker.commands.log import clean as log_clean
 from diamant.broker.config.config_key import ConfigType
 from diamant.broker.operations.running.status import broker_status
-from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.offline.clean import Engine, inline_engine
 from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.environment.locations import Location
@@ -93,39 +91,18 @@ async def test_the_staging_uri_is_shown_to_nobody(tmp_path: Path) -> None:
     assert "s3cr3t" not in repr(config) + repr(config.describe())
 
 
-@pytest.mark.slow
-async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(tmp_path: Path) -> None:
     """Without any compaction: leftovers may hold values of topics deleted since."""
-    place = tmp_path / "staging"
-    place.mkdir()
-    config = BrokerConfig(
-        listen="127.0.0.1:0",
-        data_dir=tmp_path / "data",
-        properties={
-            "diamant.cleaner.spark.staging": place.as_uri(),
-            "diamant.cleaner.spark.executor.timeout.ms": "30000",
-        },
-    )
+    properties = {"diamant.cleaner.spark.staging": (tmp_path / "staging").as_uri()}
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=properties)
     async with Broker(config) as broker:
-        await broker.create_topic("users", 1, compact=True)
-        log = broker.node.topics.log("users", 0)
-        log.append_as_leader(memoryview(build_batch([Record(0, 1, b"k", b"v" * 100)])))
-        monkeypatch.setenv(MISCHIEF, "hang")
-        call = asyncio.create_task(broker.compact("users", engine="spark"))
-        await wait_until(lambda: bool(list(place.glob("diamant-staging-*/*/*.log.cleaned"))))
-        [stray] = place.iterdir()
-        shutil.copytree(stray, tmp_path / "copy")
-        call.cancel()
-        await delete_topics(broker.node.topics, ["users"])
-        await wait_until(lambda: not list(place.iterdir()))
-    # As if another process had made it, and been killed.
-    stray = stray.with_name(stray.name.replace(staging.RUN, "00000000"))
-    (tmp_path / "copy").rename(stray)
-    age(Location(str(stray)))
+        owner = staging.owner_of(broker.env, broker.node.directory.path)
+    left = tmp_path / "staging" / f"{owner}{staging.whose('users-0')}-00000000" / "segments" / "0.log"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"of somebody")
+    age(Location(str(left.parent.parent)))
     async with Broker(config):
-        await wait_until(lambda: not list(place.iterdir()))
+        await wait_until(lambda: not list((tmp_path / "staging").iterdir()))
 
 
 async def test_a_broker_does_not_wait_at_its_end_for_a_staging_place_that_hangs(

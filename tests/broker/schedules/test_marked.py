@@ -185,17 +185,8 @@ def exec_(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     pairs = [("k1", "a"), ("k2", "a"), ("k3", "a"), ("k1", "b"), ("k3", None), ("k4", "x"), ("k2", "c")]
     lines = [json.dumps({"topic": "users", "key": key, "value": value}) for key, value in pairs]
     (directory / "users.ndjson").write_text("\n".join(lines))
-    command = [
-        sys.executable,
-        "-m",
-        "diamant.broker.cli",
-        "exec",
-        "--topic",
-        "users:1",
-        "--seed",
-        "users.ndjson",
-        *arguments,
-    ]
+    seeded = ("--topic", "users:1", "--seed", "users.ndjson")
+    command = [sys.executable, "-m", "diamant.broker.cli", "exec", *seeded, *arguments]
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=120)
 
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from diamant import Broker, BrokerConfig
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.schedules import Compaction, History, Schedule, schedules
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
+from tests.builder import make_marker
 from tests.effort import examples
 
 DAY_MS = 86_400_000
@@ -155,9 +155,7 @@ async def test_an_open_transaction_is_not_touched() -> None:
         batch = build_batch(records_of([("a", "3"), ("a", "4")]), base_sequence=0, is_transactional=True, **producer)
         log.append_as_leader(memoryview(batch))
         assert texts(read_all(log, 4)) == ["1 a=2", "2 a=3", "3 a=4"]
-        log.append_internal(
-            build_marker(is_commit=True, coordinator_epoch=0, base_offset=0, leader_epoch=0, timestamp=0, **producer)
-        )
+        log.append_internal(make_marker(1, is_commit=True))
         assert log.last_stable_offset == log.log_end_offset
 
 

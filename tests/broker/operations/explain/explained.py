@@ -11,7 +11,6 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.cleaner.explain.explanation import Gate, PartitionExplanation, RecordExplanation
 from diamant.cleaner.service.service import CleanerService
-from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.clock import SettableClock
@@ -20,6 +19,7 @@ from diamant.storage.log.log import Log
 from tests.broker.handlers.test_admin import SET, TOPIC, alter
 from tests.broker.node.test_cleaning import keyed, produce, read
 from tests.broker.wire import WireClient
+from tests.builder import make_marker
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -92,15 +92,7 @@ class Stage:
 
     def end_transaction(self, *, is_commit: bool, producer_id: int = 5) -> int:
         """Append the marker that ends such a transaction; return its offset."""
-        marker = build_marker(
-            is_commit=is_commit,
-            producer_id=producer_id,
-            producer_epoch=0,
-            coordinator_epoch=0,
-            base_offset=0,
-            leader_epoch=0,
-            timestamp=self.clock.now_ms(),
-        )
+        marker = make_marker(producer_id, is_commit=is_commit, timestamp=self.clock.now_ms())
         return self.log.append_internal(marker).base_offset
 
     async def offsets(self) -> list[int]:
