@@ -97,7 +97,7 @@ async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(t
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=properties)
     async with Broker(config) as broker:
         owner = staging.owner_of(broker.env, broker.node.directory.path)
-    left = tmp_path / "staging" / f"{owner}{staging.whose('users-0')}-00000000" / "segments" / "0.log"
+    left = tmp_path / "staging" / staging.new_name(owner, "users-0", "00000000") / "segments" / "0.log"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"of somebody")
     age(Location(str(left.parent.parent)))
