@@ -12,7 +12,6 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.groups.classic.events import (
     JoinAnswer,
-    Leaver,
     TimerKind,
 )
 from diamant.broker.groups.classic.group import GroupState
@@ -199,22 +198,6 @@ async def test_a_client_that_goes_while_it_waits(direct: Direct) -> None:
     assert await stays == b"answered"  # type: ignore[misc]
     assert "a" not in direct.joins
     assert (direct.joins["b"].generation_id, direct.joins["b"].leader) == (1, "a")
-
-
-async def test_while_loading(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading a group makes no member leave: heartbeats get NONE, all other requests COORDINATOR_LOAD_IN_PROGRESS."""
-
-    def loading(group_id: str, **more: object) -> None:
-        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, group_id)
-
-    monkeypatch.setattr(direct.broker.services.groups(), "check_usable", loading)
-    assert direct.groups.heartbeat("g", "m", None, 1) is ErrorCode.NONE
-    direct.join("g", "a", join_request(fresh_id="a"))
-    assert direct.joins["a"].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    direct.sync("g", "m", 1)
-    assert direct.syncs["m"].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
-        direct.groups.leave("g", [Leaver("m")])
 
 
 # ---- large ones ------------------------------------------------------------------------------------------------------

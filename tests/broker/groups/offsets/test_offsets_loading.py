@@ -16,14 +16,16 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.coordinators.internal_topic import partition_of
+from diamant.broker.groups.classic.events import Leaver
 from diamant.broker.groups.coordinator import partition_scan
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 from diamant.broker.groups.coordinator.offset_removal import GROUPS_PER_TURN
 from diamant.broker.groups.coordinator.partition_scan import PartitionScan
 from diamant.broker.transactions.markers import write_marker
-from diamant.protocol.errors import ErrorCode
+from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.offset_columns import TopicOffsets
 from diamant.storage.env.memory import MemoryEnv
+from tests.broker.groups.classic.direct import Direct, join_request
 from tests.broker.groups.offsets.offset_requests import (
     commit,
     delete_groups,
@@ -153,7 +155,9 @@ async def test_a_transaction_goes_on_after_a_restart(make_broker: MakeBroker) ->
 
 
 async def test_groups_that_are_not_loaded_yet(make_broker: MakeBroker, groups_env: MemoryEnv) -> None:
-    """Requests get the loading error and move their partition to the front; groups of empty partitions are served."""
+    """Requests get the loading error and move their partition to the front, but heartbeats get none: no member leaves. Groups of
+    empty partitions are served.
+    """
     groups = {partition_of(group_id, 5): group_id for group_id in "abcdefghi"}
     empty = groups.pop(3)
     async with started(make_broker, offsets_topic_num_partitions=5) as (_, client):
@@ -163,14 +167,22 @@ async def test_groups_that_are_not_loaded_yet(make_broker: MakeBroker, groups_en
     async with started(make_broker) as (broker, client):
         await wait_until(lambda: bool(held.names))
         last = groups[4]
-        assert await fetch_error(client, last) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert await commit(client, last, {("t", 0): 9}) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
-        assert await delete_groups(client, last) == {last: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-        assert await delete_offsets(client, last, ("t", 0)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await fetch_error(client, last) == loading
+        assert await commit(client, last, {("t", 0): 9}) == [loading]
+        assert await delete_groups(client, last) == {last: loading}
+        assert await delete_offsets(client, last, ("t", 0)) == loading
         described = await client.call(15, 6, {"groups": [last]})
-        assert described.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert described.groups[0].error_code == loading
         listed = await client.call(16, 4, {"states_filter": []})
-        assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert listed.error_code == loading
+        direct = Direct(broker)
+        assert direct.groups.heartbeat(last, "m", None, 1) is NONE
+        direct.join(last, "a", join_request(fresh_id="a"))
+        direct.sync(last, "m", 1)
+        assert (direct.joins["a"].error, direct.syncs["m"].error) == (loading, loading)
+        with pytest.raises(KafkaError, match=loading.name):
+            direct.groups.leave(last, [Leaver("m")])
         assert await find_coordinator(client, last) == NONE
         assert await commit(client, empty, {("t", 0): 3}) == [NONE]
         held.go_on()
