@@ -111,7 +111,10 @@ class DriverJob:
             most = whole_bytes([size_of(self.plan)], context.defaultParallelism)
             job = new_round(context, self.plan, source=self._source, target=self._target, whole_bytes=most)
             threading.Thread(target=self._send_progress, args=(job.progress,), daemon=True).start()
-            self._send_end(*messages(job.run()))
+            manifest = job.run()
+            # Tasks may have ended since the last number was sent, even all of them.
+            last = {"type": "progress", "step": job.progress.step, "bytes": job.progress.bytes}
+            self._send_end(last, *messages(manifest))
         except Exception as error:
             self.fail(context, error)
             return False
