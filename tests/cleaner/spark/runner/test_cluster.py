@@ -116,7 +116,7 @@ def test_golden_passes_have_kafka_s_bytes(cluster: Cluster, options: list[str], 
         f"{name}, pass {number}: equal" for name, number in steps
     ]
     assert said[-2].startswith("2 executors, with the code from ")
-    assert re.search(r"/diamant-code-\w+\.zip/diamant/__init__\.py$", said[-2])
+    assert re.search(r"/diamant-code-\w+\.zip/diamant/__init__\.pyc?$", said[-2])
 
 
 @pytest.mark.long
