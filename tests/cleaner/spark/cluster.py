@@ -15,8 +15,9 @@ from pathlib import Path
 from tests.ports import ReservedPort
 
 WAIT_S = 180.0
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that end after some seconds: what they compile for longer lives costs more than all else they do."""
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+"""For JVMs that end after some seconds: what they compile for longer lives, and verify of Spark's classes, costs more than all
+else they do."""
 
 
 class Cluster:
@@ -24,11 +25,12 @@ class Cluster:
 
     def __init__(self, java: str, directory: Path) -> None:
         self._directory = directory
+        options = f"{JAVA_OPTIONS} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._environment = {
             **os.environ,
             "JAVA_HOME": java,
-            "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
+            "SPARK_DAEMON_JAVA_OPTS": options,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_WORKER_DIR": str(directory),
             "SPARK_LOG_DIR": str(directory),
@@ -41,7 +43,7 @@ class Cluster:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.extraJavaOptions": JAVA_OPTIONS,
             "spark.driver.memory": "512m",
-            "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+            "spark.executor.extraJavaOptions": options,
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
             "spark.cores.max": "2",

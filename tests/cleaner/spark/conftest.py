@@ -11,7 +11,7 @@ import pytest
 
 from diamant.cleaner.spark.environment.java import JVM_DIRECTORY, JavaNotFound, find_java
 from tests.cleaner.spark.cluster import JAVA_OPTIONS
-from tests.cleaner.spark.spark_home import link_spark_home
+from tests.cleaner.spark.spark_home import quick_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,13 +43,15 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The home of the Java that there is; from here on Spark starts quicker (`link_spark_home`)."""
+def java(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
+    """The home of the Java that there is; from here on Spark starts quicker (`quick_home`)."""
     found = java_home(os.environ)
-    home = tmp_path_factory.mktemp("spark-home")
-    link_spark_home(home)
+    cache = pytestconfig.cache
+    place = tmp_path_factory.mktemp("spark") if cache is None else cache.mkdir("spark")
+    home, options = quick_home(place, found)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_HOME", str(home))
+        patch.setenv("SPARK_SUBMIT_OPTS", options)
         yield found
 
 
