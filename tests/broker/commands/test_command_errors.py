@@ -105,11 +105,12 @@ def test_commands_work_behind_sasl_and_tls(secured: Secured, is_by_variables: bo
     assert CliRunner().invoke(main, ["topic", "list", *options], env=variables).output == "orders\n"
 
 
-def test_the_system_s_certificates_are_not_enough(secured: Secured) -> None:
-    """`--ca system` does not trust a test's throw-away CA."""
-    result = CliRunner().invoke(main, ["status", *secured.options, "--ca", "system"])
-    assert result.exit_code == 1
-    assert "certificate verify failed" in result.stderr
+@pytest.mark.parametrize("command", [["status"], ["topic", "list"]], ids=" ".join)
+def test_the_system_s_certificates_are_not_enough(secured: Secured, command: list[str]) -> None:
+    """`--ca system` does not trust a test's throw-away CA, and a file that is missing is a usage error."""
+    for ca, code, said in (("system", 1, "certificate verify failed"), (f"{secured.ca}.missing", 2, "No such file")):
+        result = CliRunner().invoke(main, [*command, *secured.options, "--ca", ca])
+        assert (result.exit_code, said in result.stderr) == (code, True), result.output
 
 
 def completed(words: list[str]) -> list[str]:
