@@ -549,6 +549,8 @@ async def test_waiting_for_a_fault_ends(wire: WireClient, broker: BlockingBroker
         fault.wait_fired()
     with pytest.raises(TimeoutError, match=r"has fired 0 times within 0\.01 s, expected 1; 0 requests matched"):
         await fault.until_fired(timeout_s=0.01)
+    with pytest.raises(TimeoutError, match=r"has fired 0 times within 0\.01 s"):
+        await asyncio.to_thread(fault.wait_fired, timeout_s=0.01)
     waiting = asyncio.gather(fault.until_fired(2), asyncio.to_thread(fault.wait_fired, 2))
     for _ in range(2):
         await wire.call(METADATA, 4, {"topics": []})
