@@ -28,7 +28,7 @@ async def serving_tls(
     values = {"max_frame_bytes": 1 << 23, "max_connections": 100, "max_idle_ms": 60_000, **limits}
     server = Server(dispatch, frame_header, ServerLimits(**values))
     config = tls_config(properties)
-    secured = TlsListeners(server.refused.tell)
+    secured = TlsListeners(server.refused.log)
     sock = socket.socket()
     try:
         tls = secured.open(config, config.listeners[0])
