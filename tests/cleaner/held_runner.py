@@ -22,6 +22,10 @@ class HeldRunner:
         self.go_on = asyncio.Event()
         self.is_one_by_one = False
         """Whether each plan has to be let go on."""
+        self.is_stubborn = False
+        """Whether rounds are not asked to stop until they go on."""
+        self.errors: dict[str, Exception] = {}
+        """What plans of these topics end with at once."""
         self.failures: list[Exception] = []
         """What plans end with at once, one each, before others are carried out."""
         self.is_closed = False
@@ -30,11 +34,14 @@ class HeldRunner:
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
         """Wait, and ask whether to stop meanwhile."""
+        if plan.topic in self.errors:
+            raise self.errors[plan.topic]
         if self.failures:
             raise self.failures.pop(0)
         self.plans.append(plan)
         while not self.go_on.is_set() and not self.is_closed:
-            check_done()
+            if not self.is_stubborn:
+                check_done()
             await asyncio.sleep(0)
         if self.is_one_by_one:
             self.go_on.clear()

@@ -6,9 +6,6 @@ import asyncio
 
 import pytest
 
-from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.result import CheckDone, CleanResult, never_done
-from diamant.cleaner.runners.contract import SwapOutput
 from diamant.cleaner.service.service import CleanerService
 from diamant.storage.log.log import Log
 from tests.cleaner.held_runner import HeldRunner
@@ -18,37 +15,21 @@ from tests.waiting import wait_until
 TP = ("t", 0)
 
 
-class StubbornRunner(HeldRunner):
-    """A runner that ignores `check_done` until the test releases it."""
-
-    async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
-        """Wait first."""
-        self.plans.append(plan)
-        await self.go_on.wait()
-        return await self._inline.run(plan, on_output=on_output, check_done=check_done)
-
-
-@pytest.fixture
-def stubborn(logs: SeveralLogs) -> StubbornRunner:
-    """A runner for all plans, even small ones."""
-    logs.max_inline_bytes = -1
-    return StubbornRunner(logs.env)
-
-
-async def cleaned(logs: SeveralLogs, stubborn: StubbornRunner) -> tuple[Log, CleanerService]:
-    """A log with a round in progress."""
+async def cleaned(logs: SeveralLogs, held: HeldRunner) -> tuple[Log, CleanerService]:
+    """A log with a round in progress, which does not stop before the test lets it go on."""
+    held.is_stubborn = True
     log = logs.filthy("t", 20)
-    service = await logs.start(new_process_runner=lambda: stubborn)
-    await wait_until(lambda: stubborn.plans != [])
+    service = await logs.start(new_process_runner=lambda: held)
+    await wait_until(lambda: held.plans != [])
     return log, service
 
 
 @pytest.mark.parametrize("is_granted", [False, True])
 async def test_a_pause_that_is_not_waited_for_any_more_is_taken_back(
-    logs: SeveralLogs, stubborn: StubbornRunner, is_granted: bool
+    logs: SeveralLogs, held: HeldRunner, is_granted: bool
 ) -> None:
     """If the caller is cancelled during a round, or as the pause is granted at its end, the partition is cleaned as before."""
-    log, service = await cleaned(logs, stubborn)
+    log, service = await cleaned(logs, held)
     pausing = asyncio.ensure_future(service.abort_and_pause(TP))
     await asyncio.sleep(0)
     told = service.states.on_paused
@@ -60,25 +41,25 @@ async def test_a_pause_that_is_not_waited_for_any_more_is_taken_back(
 
     if is_granted:
         service.states.on_paused = tell_and_cancel
-        stubborn.go_on.set()
+        held.go_on.set()
     else:
         pausing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await pausing
     assert is_granted or service.states.state(TP) == "aborted"
-    stubborn.go_on.set()
+    held.go_on.set()
     await service.settled()
     assert service.states.state(TP) == "none"
     assert logs.is_clean(log)
 
 
-async def test_others_who_wait_for_the_same_pause_get_it(logs: SeveralLogs, stubborn: StubbornRunner) -> None:
+async def test_others_who_wait_for_the_same_pause_get_it(logs: SeveralLogs, held: HeldRunner) -> None:
     """If one of two callers is cancelled, the partition is still paused for the other until it resumes."""
-    log, service = await cleaned(logs, stubborn)
+    log, service = await cleaned(logs, held)
     first, second = (asyncio.ensure_future(service.abort_and_pause(TP)) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
-    stubborn.go_on.set()
+    held.go_on.set()
     await second
     assert (first.cancelled(), service.states.state(TP)) == (True, "paused(1)")
     service.resume(TP)

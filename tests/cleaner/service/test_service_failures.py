@@ -21,26 +21,6 @@ from tests.waiting import wait_until
 ONCE = {"min_cleanable_dirty_ratio": 0.0}
 
 
-class FailingRunner(HeldRunner):
-    """Fails at plans of some topics."""
-
-    errors: dict[str, Exception]
-
-    async def run(self, plan: CleanPlan, **rest: Any) -> CleanResult:
-        """Fail, if there is an error for the topic."""
-        if plan.topic in self.errors:
-            raise self.errors[plan.topic]
-        return await self._inline.run(plan, **rest)
-
-
-def failing(logs: SeveralLogs, **errors: Exception) -> FailingRunner:
-    """A runner for all plans that fails at the plans of these topics."""
-    logs.max_inline_bytes = -1
-    runner = FailingRunner(logs.env)
-    runner.errors = errors
-    return runner
-
-
 def corrupt(logs: SeveralLogs, log: Log, segment: int = 0) -> None:
     """Write bytes into a segment that are not a batch."""
     logs.env.open(log.segments[segment].path).pwrite(b"\x00" * 17, 0)
@@ -189,14 +169,15 @@ async def test_a_changed_configuration_brings_the_next_try_at_once_in_mode_promp
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_round_that_failed_for_the_logs_sake_is_tried_again_in_mode_prompt(
-    logs: SeveralLogs, mode: str
+    logs: SeveralLogs, held: HeldRunner, mode: str
 ) -> None:
     """If neither the disk nor a worker is at fault. Mode kafka does not clean the partition until a restart."""
-    runner = failing(logs, t=OutputOverflow("a.index", "the index is full"))
+    held.errors = {"t": OutputOverflow("a.index", "the index is full")}
+    held.go_on.set()
     log = logs.filthy("t", 20)
-    service = await logs.settled(mode=mode, new_process_runner=lambda: runner)
+    service = await logs.settled(mode=mode, new_process_runner=lambda: held)
     assert "index is full" in service.states.uncleanable["t", 0].reason
-    runner.errors.clear()
+    held.errors.clear()
     logs.clock.advance_ms(RETRY_FIRST_MS)
     await service.settled()
     logs.change(log, delete_retention_ms=5)
@@ -224,14 +205,15 @@ async def test_retention_goes_on_where_cleaning_fails_in_mode_prompt(
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_unexpected_error_is_a_failure_of_its_round_only(
-    logs: SeveralLogs, caplog: pytest.LogCaptureFixture, mode: str
+    logs: SeveralLogs, held: HeldRunner, caplog: pytest.LogCaptureFixture, mode: str
 ) -> None:
     """A bug in an engine is logged with its traceback; other logs are cleaned."""
-    runner = failing(logs, bad=ZeroDivisionError("a bug"))
+    held.errors = {"bad": ZeroDivisionError("a bug")}
+    held.go_on.set()
     logs.filthy("bad", 30)
     logs.filthy("good", 20)
     with caplog.at_level(logging.WARNING):
-        service = await logs.settled(mode=mode, new_process_runner=lambda: runner)
+        service = await logs.settled(mode=mode, new_process_runner=lambda: held)
     assert logs.cleaned == ["good"]
     assert "a bug" in service.states.uncleanable["bad", 0].reason
     assert any(record.exc_info for record in caplog.records)
