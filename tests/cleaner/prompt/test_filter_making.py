@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
 import pytest
 
 from diamant.cleaner.prompt.facts_file import facts_path
@@ -12,14 +9,11 @@ from diamant.cleaner.prompt.filter_making import FactsTask
 from diamant.cleaner.prompt.key_filter import MIN_LOG_BYTES, cannot_hold
 from diamant.cleaner.prompt.segment_keys import file_segment_facts
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
-from diamant.cleaner.rules.result import CheckDone, never_done
-from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service.service import ROLL_DELAY_MS, CleanerService
-from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
-from diamant.storage.log.moves import EnvDirectory, Moves, carry_out
 from diamant.storage.log.segment_removal import delete_oldest
+from tests.cleaner.held_runner import HeldWorker
 from tests.cleaner.service.several_logs import HOUR_MS, SeveralLogs
 from tests.waiting import wait_until
 
@@ -84,41 +78,13 @@ async def test_other_logs_get_none(logs: SeveralLogs, mode: str, count: int) -> 
     assert service.picker.without_filters == []
 
 
-class Maker(InlineRunner):
-    """Files facts when released, and calls `after` then."""
-
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self.worker_pid: int | None = None
-        self.tasks: list[FactsTask] = []
-        self.may_make = asyncio.Event()
-        self.after: Callable[[FactsTask], object] = bool
-        self._files = env
-
-    async def warm_up(self) -> None:
-        """Do nothing."""
-
-    async def move(self, moves: Moves) -> None:
-        """Move the outputs in this thread."""
-        carry_out(EnvDirectory(self._files, moves.directory), moves)
-
-    async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
-        """Wait for the release, and file the facts."""
-        self.tasks.append(task)
-        while not self.may_make.is_set():
-            check_done()
-            await asyncio.sleep(0)
-        file_segment_facts(self._files, task, check_done=check_done)
-        self.after(task)
-
-
 @pytest.fixture
-def maker(logs: SeveralLogs) -> Maker:
+def maker(logs: SeveralLogs) -> HeldWorker:
     """A maker that waits to be released."""
-    return Maker(logs.env)
+    return HeldWorker(logs.env)
 
 
-async def test_a_round_does_not_wait_for_filters(logs: SeveralLogs, maker: Maker) -> None:
+async def test_a_round_does_not_wait_for_filters(logs: SeveralLogs, maker: HeldWorker) -> None:
     """A round ends the making of filters, which continues afterwards."""
     log, other = large_log(logs), logs.filthy("other", 20, min_cleanable_dirty_ratio=0.5)
     service = await logs.settled(mode=PROMPT, new_process_runner=lambda: maker)
@@ -131,7 +97,7 @@ async def test_a_round_does_not_wait_for_filters(logs: SeveralLogs, maker: Maker
     assert maker.tasks[0].base_offset == maker.tasks[1].base_offset == 0
 
 
-async def test_a_segment_that_goes_leaves_no_file_behind(logs: SeveralLogs, maker: Maker) -> None:
+async def test_a_segment_that_goes_leaves_no_file_behind(logs: SeveralLogs, maker: HeldWorker) -> None:
     """If retention removes a segment just before its facts are written, no file stays; the others get theirs."""
     log = large_log(logs)
     gone = log.segments[0].base_offset
@@ -150,7 +116,7 @@ async def test_a_segment_that_goes_leaves_no_file_behind(logs: SeveralLogs, make
     await wait_until(lambda: not log.env.exists(facts_path(log.path, gone)))
 
 
-async def test_a_deletion_or_a_stop_ends_the_making(logs: SeveralLogs, maker: Maker) -> None:
+async def test_a_deletion_or_a_stop_ends_the_making(logs: SeveralLogs, maker: HeldWorker) -> None:
     """A deletion or a stop does not wait for the making, and no file is written afterwards."""
     log = large_log(logs)
     await logs.start(mode=PROMPT, new_process_runner=lambda: maker)
@@ -160,7 +126,7 @@ async def test_a_deletion_or_a_stop_ends_the_making(logs: SeveralLogs, maker: Ma
     assert not [name for name in log.env.list_dir(f"{log.path}.0-delete") if name.endswith(".facts")]
 
 
-async def test_a_segment_that_cannot_be_read_is_tried_once(logs: SeveralLogs, maker: Maker) -> None:
+async def test_a_segment_that_cannot_be_read_is_tried_once(logs: SeveralLogs, maker: HeldWorker) -> None:
     """The other segments get their filters; later looks do not retry the unreadable one."""
     log = large_log(logs)
 

@@ -6,46 +6,20 @@ import asyncio
 
 import pytest
 
-from diamant.cleaner.prompt.filter_making import FactsTask
-from diamant.cleaner.rules.result import CheckDone, CleaningAborted, never_done
+from diamant.cleaner.rules.result import CleaningAborted
 from diamant.cleaner.runners.contract import MAX_INLINE_BYTES
 from diamant.cleaner.runners.worker_warmth import WorkerWarmth
-from diamant.storage.env.env import Env
-from diamant.storage.log.moves import EnvDirectory, Moves, carry_out
-from tests.cleaner.held_runner import HeldRunner
+from tests.cleaner.held_runner import HeldWorker
 from tests.cleaner.service.several_logs import SeveralLogs
 from tests.waiting import wait_until
 
 ONCE = {"min_cleanable_dirty_ratio": 0.0}
 
 
-class WarmRunner(HeldRunner):
-    """A runner with a worker."""
-
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self.env = env
-        self.progress_bytes = 0
-        self.worker_pid: int | None = None
-        self.warm_ups = 0
-        self.go_on.set()
-
-    async def warm_up(self) -> None:
-        """Count."""
-        self.warm_ups += 1
-
-    async def move(self, moves: Moves) -> None:
-        """Carry them out here."""
-        carry_out(EnvDirectory(self.env, moves.directory), moves)
-
-    async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
-        """File none."""
-
-
 async def test_a_worker_is_warmed_up_when_traffic_begins(logs: SeveralLogs) -> None:
     """Once, and only for logs that are too large for a thread of the broker."""
     log = logs.add("t")
-    runner = WarmRunner(logs.env)
+    runner = HeldWorker(logs.env)
     warmth = WorkerWarmth(runner.warm_up)
     logs.data(log, "k=v")
     warmth.saw_append(log)
@@ -59,20 +33,12 @@ async def test_a_worker_is_warmed_up_when_traffic_begins(logs: SeveralLogs) -> N
     await warmth.close()
 
 
-class StoppedRunner(WarmRunner):
-    """A runner that is stopped during its early start."""
-
-    async def warm_up(self) -> None:
-        """Stop."""
-        self.warm_ups += 1
-        raise CleaningAborted("the cleaner stops")
-
-
 async def test_a_stop_while_a_worker_is_warmed_up_is_no_trouble(
     logs: SeveralLogs, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As when a broker stops soon after its start: nothing is logged as a warning."""
-    runner = StoppedRunner(logs.env)
+    runner = HeldWorker(logs.env)
+    runner.warm_up_error = CleaningAborted("the cleaner stops")
     log = logs.add("t")
     service = await logs.start(new_process_runner=lambda: runner)
     logs.data(log, "k=" + "v" * MAX_INLINE_BYTES)
@@ -84,7 +50,7 @@ async def test_a_stop_while_a_worker_is_warmed_up_is_no_trouble(
 
 async def test_large_plans_are_for_the_worker(logs: SeveralLogs) -> None:
     """Up to the limit a thread of the broker runs them."""
-    runner = WarmRunner(logs.env)
+    runner = HeldWorker(logs.env)
     log = logs.filthy("small", 10)
     large = logs.add("large", **ONCE)
     logs.fill(large, 6, size=MAX_INLINE_BYTES // 4)
