@@ -15,11 +15,6 @@ from diamant.broker.security.tls.listeners import TlsListeners
 from tests.broker.security.tls.certificates import broker_properties
 
 
-def tls_config(properties: Mapping[str, str] | None = None) -> BrokerConfig:
-    """A configuration with one TLS listener."""
-    return BrokerConfig(listen="SSL://127.0.0.1:0", properties={**broker_properties(), **(properties or {})})
-
-
 @contextlib.asynccontextmanager
 async def serving_tls(
     dispatch: Dispatch, properties: Mapping[str, str] | None = None, **limits: int
@@ -27,7 +22,7 @@ async def serving_tls(
     """A server, its address, and its TLS."""
     values = {"max_frame_bytes": 1 << 23, "max_connections": 100, "max_idle_ms": 60_000, **limits}
     server = Server(dispatch, frame_header, ServerLimits(**values))
-    config = tls_config(properties)
+    config = BrokerConfig(listen="SSL://127.0.0.1:0", properties={**broker_properties(), **(properties or {})})
     secured = TlsListeners(server.refused.log)
     sock = socket.socket()
     try:

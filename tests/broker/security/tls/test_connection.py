@@ -19,17 +19,11 @@ from diamant.broker.security.tls.throw_away import ThrowAwayCa
 from diamant.protocol.wire.connection import Request
 from diamant.storage.env.env import RealEnv
 from diamant.storage.segments.segment import FileSlice
+from tests.broker.network.serving import KEY, VERSION, echo
 from tests.broker.security.tls.certificates import client_context, of_client
 from tests.broker.security.tls.serving import serving_tls
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
-
-KEY, VERSION = 3, 0
-
-
-def echo(_: ConnectionInfo, request: Request) -> bytes:
-    """Answer with the request's body."""
-    return bytes(request.body)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

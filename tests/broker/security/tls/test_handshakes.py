@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.security.tls.handshakes import Handshakes
+from tests.broker.network.serving import KEY, VERSION, echo
 from tests.broker.security.tls.certificates import client_context
 from tests.broker.security.tls.serving import serving_tls
-from tests.broker.security.tls.test_connection import KEY, VERSION, echo
 from tests.broker.wire import WireClient
 from tests.effort import examples
 from tests.waiting import wait_until
