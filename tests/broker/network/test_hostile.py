@@ -34,9 +34,6 @@ from tests.broker.wire import (
     produce_fields,
 )
 
-MAX_FRAME_BYTES = 104_857_600
-"""The default of socket.request.max.bytes."""
-
 RSS_GROWTH_BYTES = 96 * 1024 * 1024
 """What an attack may leave or take: far below one frame of the greatest size, far above what caches and arenas take."""
 
