@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from diamant.protocol.batches import compression
@@ -73,6 +73,7 @@ def test_golden_batches(batch: bytes, records: list[Record], fields: dict[str, A
 
 @pytest.mark.parametrize("codec", CODECS)
 @settings(max_examples=examples(40), deadline=None)
+@example(records=[make_record(timestamp=2**63 - 1), make_record(timestamp=-(2**63))], base_offset=0)
 @given(records=RECORDS, base_offset=st.integers(0, 2**60))
 def test_round_trip(codec: int, records: list[Record], base_offset: int) -> None:
     """Any records survive encoding in every codec, with a valid CRC; the naive reader agrees."""

@@ -83,6 +83,7 @@ def test_many_and_large_records() -> None:
     ]
     batch = build_batch(records)
     assert validate(batch, COMPACTED, 1 << 30) == WalkResult(TIMESTAMP + 8_999 * 37, 8_999)
+    assert walk_records(batch[HEADER_SIZE:], 9_000, TIMESTAMP)[3:5] == (TIMESTAMP + 8_999 * 37, 8_999)
     with_headers = [record._replace(headers=(("h" * 70, b"x" * 9_000), ("n", None))) for record in records[:50]]
     assert validate(build_batch(with_headers)).offset_of_max == 49
 

@@ -22,7 +22,7 @@ from diamant.protocol.wire.schemas import (
 )
 from tests.protocol.random_messages import entity, kio_bytes, kio_read, plain, random_fields, served_versions
 
-METADATA, OFFSET_COMMIT, FIND_COORDINATOR, HEARTBEAT, CREATE_TOPICS, INIT_PRODUCER_ID = 3, 8, 10, 12, 19, 22
+PRODUCE, METADATA, OFFSET_COMMIT, FIND_COORDINATOR, HEARTBEAT, CREATE_TOPICS, INIT_PRODUCER_ID = 0, 3, 8, 10, 12, 19, 22
 
 
 @pytest.mark.parametrize("api_key", SERVED, ids=API_NAMES.get)
@@ -84,24 +84,26 @@ def test_one_description_serves_all_versions() -> None:
             assert response.port == 9092
 
 
-def test_int_milliseconds_and_none_times() -> None:
-    """Durations are ints of milliseconds under the name with or without _ms; a time of None is -1 on the wire."""
-    assert encode_response_fields(HEARTBEAT, 1, {"throttle_time_ms": 5}) == b"\x00\x00\x00\x05\x00\x00"
-    assert encode_response_fields(HEARTBEAT, 1, {"throttle_time": 5}) == b"\x00\x00\x00\x05\x00\x00"
-    produce = {"responses": [{"name": "t", "partition_responses": [{"log_append_time_ms": None}]}]}
-    assert b"\xff" * 8 in encode_response_fields(0, 3, produce)
+NO_TIME = {"responses": [{"name": "t", "partition_responses": [{"log_append_time_ms": None}]}]}
 
 
-def test_error_codes_beyond_kios_enum_can_be_sent() -> None:
-    """An error code is any int16."""
-    assert encode_response_fields(HEARTBEAT, 0, {"error_code": 1234}) == (1234).to_bytes(2, "big")
-
-
-def test_uuid_none_is_zero() -> None:
-    """A topic id of None is sent as 16 zero bytes, another as its bytes."""
-    for topic_id, expected in ((None, bytes(16)), (UUID(int=7), UUID(int=7).bytes)):
-        body = encode_response_fields(CREATE_TOPICS, 7, {"topics": [{"name": "t", "topic_id": topic_id}]})
-        assert expected in body
+@pytest.mark.parametrize(
+    ("api_key", "version", "fields", "expected"),
+    [
+        (HEARTBEAT, 1, {"throttle_time_ms": 5}, b"\x00\x00\x00\x05\x00\x00"),
+        (HEARTBEAT, 1, {"throttle_time": 5}, b"\x00\x00\x00\x05\x00\x00"),
+        (PRODUCE, 3, NO_TIME, b"\xff" * 8),
+        # Beyond kio's enumeration.
+        (HEARTBEAT, 0, {"error_code": 1234}, (1234).to_bytes(2, "big")),
+        (CREATE_TOPICS, 7, {"topics": [{"name": "t", "topic_id": None}]}, bytes(16)),
+        (CREATE_TOPICS, 7, {"topics": [{"name": "t", "topic_id": UUID(int=7)}]}, UUID(int=7).bytes),
+    ],
+)
+def test_values_on_the_wire(api_key: int, version: int, fields: dict[str, object], expected: bytes) -> None:
+    """Durations are ints of milliseconds, with or without _ms in their name; a time of None is -1, an id of None zero; an
+    error code is any int16.
+    """
+    assert expected in encode_response_fields(api_key, version, fields)
 
 
 def test_a_wrong_value_names_its_field() -> None:

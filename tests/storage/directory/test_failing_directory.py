@@ -38,8 +38,10 @@ from tests.storage.log.test_log import batch, read_all
 
 PATHS = ("*", "*", "/data", "/data/*checkpoint*", "/data/a-0*", "*.log", "*.index", "*.timeindex", "*.snapshot")
 OPERATIONS: tuple[Operation, ...] = (
-    "append", "append", "append", "truncate", "create", "rename", "remove", "sync", "sync_dir", "open", "pwrite", "pread"
+    "append", "truncate", "create", "rename", "remove", "sync", "sync_dir", "open", "pwrite", "pread"
 )  # fmt: skip
+OFTEN: tuple[Operation, ...] = (*OPERATIONS, "append", "append", "sync")
+"""In a life there are more of some."""
 PRODUCERS = (1, 2)
 
 
@@ -82,11 +84,11 @@ class Life:
         self.pending: CheckpointState | None = None
         self.directory = start(self.env, self.sources)
 
-    def fail(self, env: MemoryEnv) -> InjectedFault:
+    def fail(self, env: MemoryEnv, operations: tuple[Operation, ...] = OPERATIONS) -> InjectedFault:
         """Make some calls fail from now on."""
         chance = self.chance
         return env.fail(
-            chance.choice(OPERATIONS),
+            chance.choice(operations),
             chance.choice(PATHS),
             chance.choice([errno.ENOSPC, errno.EIO]),
             after=chance.choice([0, 0, 0, 1, 2, 5, 9]),
@@ -96,11 +98,11 @@ class Life:
 
     def step(self) -> None:
         """Run one random action, which may fail."""
-        fault = self.fail(self.env) if self.chance.random() < 0.2 else None
+        fault = self.fail(self.env, OFTEN) if self.chance.random() < 0.2 else None
         key = (self.chance.choice("ab"), 0)
         log = self.directory.logs.get(key)
         with suppress(KafkaError, OSError):
-            match self.chance.choices(["topic", "log", "checkpoints", "files"], [2, 22, 3, 1])[0]:
+            match self.chance.choices(["topic", "log", "checkpoints", "files"], [5, 22, 4, 2])[0]:
                 case "topic" if key in self.sources:
                     self.delete(key, log)
                 case "topic":
@@ -131,7 +133,7 @@ class Life:
             self.directory.delete_unopened(key[0])
 
     def change(self, log: Log, truth: Truth) -> None:
-        match self.chance.choices(["append", "produce", "flush", "roll", "retain", "delete"], [7, 7, 2, 2, 2, 1])[0]:
+        match self.chance.choices(["append", "produce", "flush", "roll", "retain", "delete"], [7, 7, 4, 2, 2, 1])[0]:
             case "append":
                 self.append(log, truth)
             case "produce":

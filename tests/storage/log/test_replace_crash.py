@@ -93,11 +93,6 @@ def start() -> Log:
     return recover(copy_of(filled()), 1 << 40)
 
 
-def machine(log: Log) -> MemoryEnv:
-    assert isinstance(log.env, MemoryEnv)
-    return log.env
-
-
 def append(log: Log, **fields: object) -> None:
     value = b"value-%d" % log.log_end_offset
     log.append_as_leader(memoryview(build_batch([Record(0, START_MS, b"k", value)], **fields)))  # type: ignore[arg-type]
@@ -152,7 +147,7 @@ class Expected(NamedTuple):
 def expect(groups: list[Group]) -> tuple[Expected, int, int]:
     """Return the contents before and after an undisturbed run, and its numbers of changes and syncs."""
     log = start()
-    env = machine(log)
+    env = log.env
     bounds = [segment.base_offset for segment in log.segments]
     ranges: list[tuple[int, int, list[Content]]] = []
     number = 0
@@ -175,7 +170,7 @@ def expect(groups: list[Group]) -> tuple[Expected, int, int]:
 def stopped(groups: list[Group], **stop: int) -> MemoryEnv:
     """Return the machine stopped in the middle of the round."""
     log = start()
-    env = machine(log)
+    env = log.env
     env.power_off_after(**stop)
     with suppress(PowerOff):
         clean(log, groups)
@@ -232,7 +227,7 @@ def test_stopped_again_while_recovering(scenario: str) -> None:
 def test_a_flush_does_not_vouch_for_what_was_replaced_before_its_fsync(mode: str) -> None:
     """If a flush skips a segment because it was replaced, the recovery point passes it, yet the old bytes are safe."""
     log = start()
-    env = machine(log)
+    env = log.env
     end = log.segments[1].base_offset
     log.segments[0].close()
     _forget_sync(env, log.segments[0].path)
@@ -268,7 +263,7 @@ def test_a_rename_that_fails_leaves_a_log_that_works(scenario: str) -> None:
     outcomes = set()
     for number in range(100):
         log = start()
-        env = machine(log)
+        env = log.env
         fault = env.fail("rename", f"{PATH}/*", errno.EIO, after=number, times=1)
         with suppress(OSError):
             clean(log, groups)
