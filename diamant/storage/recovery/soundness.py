@@ -24,8 +24,14 @@ def sound_end(segment: Segment) -> int | None:
 
 
 def is_time_index_whole(segment: Segment) -> bool:
-    """True if the time index has the largest timestamp, as that of a closed segment must. Reads the end of the segment."""
+    """True if the time index has the largest timestamp, as that of a closed segment must, and the offset of its batch.
+
+    Reads the end of the segment, and that batch's header. A loss of power may leave zeros in the place of the offset.
+    """
+    timestamp, offset = segment.time_index.last_entry
     try:
+        if timestamp >= 0 and ((found := segment.locate(offset)) is None or found[1].max_timestamp != timestamp):
+            return False
         scan = segment.scan_from(segment.offset_index.last_offset)
         return all(header.max_timestamp <= segment.max_timestamp for _, header in scan)
     except CorruptLog:

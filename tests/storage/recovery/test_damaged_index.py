@@ -16,7 +16,9 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
+from diamant.storage.recovery.soundness import is_time_index_whole
 from diamant.storage.segments.offset_index import ENTRY_SIZE
+from diamant.storage.segments.segment import Segment
 from tests.cleaner.cleaner_log import CleanerLog
 from tests.storage.log.test_log import batch, make_log, read_all, reopen, values
 from tests.storage.recovery import test_loader
@@ -153,6 +155,18 @@ def test_appends_go_on_behind_a_damaged_index(log: Log) -> None:
     for number in range(COUNT, COUNT + 20):
         log.append_as_leader(batch(b"%d" % number, b"y" * 50, timestamp=1_700_000_000_000 + number))
     check_reads(log, COUNT + 20)
+
+
+def test_a_time_entry_that_lost_its_offset_is_incomplete(env: RealEnv, tmp_path: Path) -> None:
+    """A loss of power may leave zeros at the end of the entry that a roll has added; the start then rebuilds the index."""
+    log = make_log(env, tmp_path)
+    for number in range(3):
+        log.append_as_leader(batch(b"k", b"v", timestamp=1_700_000_000_000 + number))
+    log.roll()
+    assert is_time_index_whole(log.segments[0])
+    file = Path(log.segments[0].time_index.file.path)
+    file.write_bytes(file.read_bytes()[:-4] + bytes(4))
+    assert not is_time_index_whole(Segment(env, log.path, 0, log.config))
 
 
 def test_gaps_of_compaction_are_no_damage(caplog: pytest.LogCaptureFixture) -> None:
