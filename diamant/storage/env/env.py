@@ -65,6 +65,11 @@ class File(Protocol):
         """Overwrite (or extend) at `position`."""
         ...
 
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Device and inode; None for a file in memory."""
+        ...
+
     def size(self) -> int:
         """Return the size in bytes without asking the system."""
         ...
@@ -201,6 +206,10 @@ class Env(Protocol):
         """Make the file read-only, as Kafka does with metadata snapshots (mode 0400)."""
         ...
 
+    def write_tail(self, path: str, data: Buffer, position: int = 0) -> None:
+        """Write `data` at `position` of a file, created if missing, and end the file there; does not sync."""
+        ...
+
     def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Replace a small file; a reader sees the old content or the new one, even after a loss of power.
 
@@ -235,7 +244,7 @@ class RealFile:
     a regular file: a read from a pipe might never end.
     """
 
-    __slots__ = ("_fd", "_size", "path")
+    __slots__ = ("_fd", "_size", "identity", "path")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
@@ -244,6 +253,7 @@ class RealFile:
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "expected a regular file", path)
         self._size = found.st_size
+        self.identity: tuple[int, int] | None = (found.st_dev, found.st_ino)
 
     def pread(self, count: int, position: int) -> bytes:
         data = os.pread(self._fd, count, position)
@@ -300,19 +310,12 @@ class RealFile:
                 continue
             rest = memoryview(buffer)[written:]
             written = 0
-            self._write_all(rest, position)
+            _write_all(self._fd, rest, position)
             position += len(rest)
-
-    def _write_all(self, data: Buffer, position: int) -> None:
-        view = memoryview(data)
-        while len(view):
-            written = os.pwrite(self._fd, view, position)
-            view = view[written:]
-            position += written
 
     def pwrite(self, data: Buffer, position: int) -> None:
         try:
-            self._write_all(data, position)
+            _write_all(self._fd, data, position)
         except OSError as error:
             error.filename = self.path
             raise
@@ -567,6 +570,18 @@ class RealEnv:
     def set_read_only(self, path: str) -> None:
         os.chmod(path, 0o400)
 
+    def write_tail(self, path: str, data: Buffer, position: int = 0) -> None:
+        self._forget_view(path)
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o644)
+        try:
+            os.ftruncate(fd, position)
+            _write_all(fd, data, position)
+        except OSError as error:
+            error.filename = path
+            raise
+        finally:
+            os.close(fd)
+
     def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
         replace_file(self, path, data, sync=sync)
 
@@ -580,6 +595,14 @@ class RealEnv:
             return None
 
 
+def _write_all(fd: int, data: Buffer, position: int) -> None:
+    view = memoryview(data)
+    while len(view):
+        written = os.pwrite(fd, view, position)
+        view = view[written:]
+        position += written
+
+
 def _remove_linked(path: str) -> None:
     with suppress(FileNotFoundError):
         for name in os.listdir(path):
@@ -589,6 +612,18 @@ def _remove_linked(path: str) -> None:
             os.rmdir(os.path.realpath(path))
     with suppress(FileNotFoundError):
         os.unlink(path)
+
+
+def write_tail(env: Env, path: str, data: Buffer, position: int) -> None:
+    """Implement `Env.write_tail` with the other calls of an `Env`."""
+    file = env.open(path, create=True)
+    try:
+        if file.size() != position:
+            file.truncate(position)
+        if data:
+            file.append(data)
+    finally:
+        file.close()
 
 
 def replace_file(env: Env, path: str, data: bytes, *, sync: bool) -> None:

@@ -40,7 +40,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from diamant.storage.env.clock import Clock, SettableClock
-from diamant.storage.env.env import Buffer, File, Lock, ReadLock, replace_file
+from diamant.storage.env.env import Buffer, File, Lock, ReadLock, replace_file, write_tail
 from diamant.storage.env.injected_faults import InjectedFaults, Operation
 from diamant.storage.env.view import View
 from diamant.storage.errors import InUse
@@ -199,6 +199,10 @@ class MemoryFile:
         self._is_open = True
         self._power_cycle = env.power_cycles
         self._size = len(content.data)
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        return None
 
     def _begin(self, operation: Operation) -> None:
         if not self._is_open:
@@ -528,6 +532,9 @@ class MemoryEnv:
 
     def set_read_only(self, path: str) -> None:
         self._file(path).is_read_only = True
+
+    def write_tail(self, path: str, data: Buffer, position: int = 0) -> None:
+        write_tail(self, path, data, position)
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
         replace_file(self, path, data, sync=sync)

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from diamant.storage.env.clock import Clock
-from diamant.storage.env.env import Buffer, Env, File, Lock, ReadLock, parent, replace_file
+from diamant.storage.env.env import Buffer, Env, File, Lock, ReadLock, parent, replace_file, write_tail
 from diamant.storage.env.view import View
 
 _COPY_BYTES = 4 * 1024 * 1024
@@ -233,6 +233,9 @@ class OverlayEnv:
     def disk_usage(self, path: str) -> tuple[int, int]:
         return self._upper.disk_usage(self._scratch)
 
+    def write_tail(self, path: str, data: Buffer, position: int = 0) -> None:
+        write_tail(self, path, data, position)
+
     def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
         replace_file(self, path, data, sync=False)
 
@@ -306,6 +309,10 @@ class _OverlayFile:
 
     def pwrite(self, data: Buffer, position: int) -> None:
         self._for_change().pwrite(data, position)
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        return self._now().identity
 
     def size(self) -> int:
         return self._now().size()

@@ -40,14 +40,7 @@ class ProducerSnapshots:
         if offset <= (offsets[-1] if offsets else 0):
             return None
         path = names.snapshot_file(self._directory, offset)
-        data = write_snapshot(producer.to_entry() for producer in producers)
-        file = self._env.open(path, create=True)
-        try:
-            # An earlier run may have left a longer file of that name; its rest would break the checksum.
-            file.truncate(0)
-            file.append(data)
-        finally:
-            file.close()
+        self._env.write_tail(path, write_snapshot(producer.to_entry() for producer in producers))
         offsets.append(offset)
         return path
 

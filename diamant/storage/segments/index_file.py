@@ -210,15 +210,8 @@ class IndexFile:
     def _write(self, data: bytes) -> None:
         """Put `data` after the stored entries and end the file there."""
         position = self._stored * self._layout.entry_bytes
-        file = self._env.open(self.path, create=True)
-        try:
-            if file.size() > position:
-                file.truncate(position)
-            if data:
-                file.pwrite(data, position)
-            self._is_unsynced = True
-        finally:
-            file.close()
+        self._env.write_tail(self.path, data, position)
+        self._is_unsynced = True
         self._stored += len(data) // self._layout.entry_bytes
         self._file_bytes = position + len(data)
 
@@ -241,7 +234,8 @@ class IndexFile:
         self.flush()
         with self._lock:
             if self.heap is not None and len(self.heap[0]) == self._stored and not self.has_stand_in:
-                self._last = self.last
+                offsets, values = self.heap
+                self._last = (offsets[-1], values[-1]) if offsets else None
                 self.heap = None
 
     def truncate(self, count: int) -> None:

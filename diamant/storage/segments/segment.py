@@ -10,7 +10,6 @@ Source: Kafka's LogSegment and FileRecords.
 from __future__ import annotations
 
 import logging
-import os
 from array import array
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -233,7 +232,8 @@ class Segment:
         self.file_id: tuple[int, int] | None = None
         """Device and inode of the `.log` file when last opened, even if the name has changed since; None if never opened."""
         if create:
-            self.size = self._take(env.open(self.path, create=True)).size()
+            self._file = env.open(self.path, create=True)
+            self.file_id, self.size = self._file.identity, self._file.size()
         else:
             self.size = env.file_size(self.path) if outline is None else outline.size
         max_bytes = config.segment_index_bytes
@@ -261,15 +261,11 @@ class Segment:
     @property
     def file(self) -> File:
         """The `.log` file, opened on first use."""
-        return self._take(self._env.open(self.path)) if self._file is None else self._file
-
-    def _take(self, file: File) -> File:
-        descriptor = file.fileno()
-        if descriptor is not None:
-            found = os.fstat(descriptor)
-            self.file_id = found.st_dev, found.st_ino
-        self._file = file
-        return file
+        if self._file is None:
+            file = self._env.open(self.path)
+            self.file_id = file.identity
+            self._file = file
+        return self._file
 
     @property
     def first_timestamp(self) -> int:

@@ -185,16 +185,8 @@ class TransactionIndex:
         return self._heap
 
     def _write(self, data: bytes, position: int) -> None:
-        file = self._env.open(self.path, create=True)
-        try:
-            if file.size() > position:
-                file.truncate(position)
-            if data:
-                file.append(data)
-            self._has_file = True
-            self._is_unsynced = True
-        finally:
-            file.close()
+        self._env.write_tail(self.path, data, position)
+        self._has_file = self._is_unsynced = True
 
 
 def _last_offset(content: bytearray | bytes, index: int) -> int:

@@ -97,7 +97,7 @@ def test_an_index_that_cannot_be_renamed(memory: MemoryEnv, suffix: str) -> None
 def test_a_full_disk_keeps_no_segment(memory: MemoryEnv) -> None:
     """Removing a segment writes nothing, not even buffered index entries."""
     log = filled(started(memory, "/data").logs["t", 0])
-    memory.fail("pwrite", "*index*", errno.ENOSPC)
+    memory.fail("append", "*index*", errno.ENOSPC)
     log.segments[0].offset_index.append(5, 100)
     delete_oldest(log, 3)
     assert bases_of(log) == [30, 40]
