@@ -358,9 +358,7 @@ class MemoryEnv:
         return None if left is None else left - 1
 
     def _check_space(self, content: _Content, size: int, path: str) -> None:
-        if self.capacity_bytes is None:
-            return
-        if sum(len(content.data) for content in self._root.contents()) + size - len(content.data) > self.capacity_bytes:
+        if self.capacity_bytes is not None and size - len(content.data) > self.disk_usage("/")[1]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     # -- the file system -------------------------------------------------------------------------------------------
@@ -398,9 +396,7 @@ class MemoryEnv:
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         with self._lock:
             self._begin("open", path)
-            if create and self._node(path) is None:
-                self._make_file(path)
-            content = self._file(path)
+            content = self._make_file(path) if create and self._node(path) is None else self._file(path)
             if content.is_read_only and not read_only:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
             return MemoryFile(self, path, content, read_only)
@@ -410,14 +406,15 @@ class MemoryEnv:
             self._begin("open", path)
             if self._node(path) is not None:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-            self._make_file(path)
-            return MemoryFile(self, path, self._file(path), False)
+            return MemoryFile(self, path, self._make_file(path), False)
 
-    def _make_file(self, path: str) -> None:
+    def _make_file(self, path: str) -> _Content:
         directory, name = self._split(path)
         self._begin("create", path)
         now_ms = self.clock.now_ms()
-        directory.change((name, _Content(mtime_ms=now_ms, birth_ms=now_ms if self.knows_births else None)))
+        made = _Content(mtime_ms=now_ms, birth_ms=now_ms if self.knows_births else None)
+        directory.change((name, made))
+        return made
 
     def exists(self, path: str) -> bool:
         return self._node(path) is not None
