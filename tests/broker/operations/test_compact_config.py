@@ -105,8 +105,14 @@ async def test_several_topics_at_once(broker: Broker, wire: WireClient) -> None:
         assert len(await read(wire, topic)) == 1
 
 
-async def test_the_wait_is_bounded_and_a_retry_joins(broker: Broker, wire: WireClient, gate: Gate) -> None:
-    """After diamant.compact.wait.max.ms the answer is REQUEST_TIMED_OUT; a retry waits for the same compaction."""
+@pytest.mark.parametrize("is_retry", [True, False])
+async def test_the_wait_is_bounded_and_a_retry_joins(
+    broker: Broker, wire: WireClient, gate: Gate, *, is_retry: bool
+) -> None:
+    """After diamant.compact.wait.max.ms the answer is REQUEST_TIMED_OUT; a retry waits for the same compaction.
+
+    A request on another connection is none: it covers all earlier writes, although a compaction is in progress.
+    """
     assert (await alter(wire, BROKER, "1", ("diamant.compact.wait.max.ms", SET, "500"))).error_code == ErrorCode.NONE
     await fill(wire)
     result = await alter(wire, TOPIC, "t", COMPACT)
@@ -114,26 +120,13 @@ async def test_the_wait_is_bounded_and_a_retry_joins(broker: Broker, wire: WireC
     assert "was not compacted within 500 ms (diamant.compact.wait.max.ms)" in result.error_message
     await produce(wire, "t", "a=4", timestamp=START_MS)
     await alter(wire, BROKER, "1", ("diamant.compact.wait.max.ms", DELETE, None))
-    retry = asyncio.ensure_future(alter(wire, TOPIC, "t", COMPACT))
-    gate.opened.set()
-    assert (await retry).error_code == ErrorCode.NONE
-    # The first request came before the last value, and the second one was its retry.
-    assert [offset for offset, _, _ in await read(wire, "t")] == [2, 3]
-    assert (await alter(wire, TOPIC, "t", COMPACT)).error_code == ErrorCode.NONE
-    assert [offset for offset, _, _ in await read(wire, "t")] == [3]
-
-
-async def test_others_are_no_retries(broker: Broker, wire: WireClient, gate: Gate) -> None:
-    """A request on another connection covers all earlier writes, although a compaction is in progress."""
-    await alter(wire, BROKER, "1", ("diamant.compact.wait.max.ms", SET, "50"))
-    await fill(wire)
-    assert (await alter(wire, TOPIC, "t", COMPACT)).error_code == ErrorCode.REQUEST_TIMED_OUT
-    await produce(wire, "t", "a=4", timestamp=START_MS)
-    await alter(wire, BROKER, "1", ("diamant.compact.wait.max.ms", DELETE, None))
     async with WireClient(broker.bootstrap_servers) as other:
-        call = asyncio.ensure_future(alter(other, TOPIC, "t", COMPACT))
+        call = asyncio.ensure_future(alter(wire if is_retry else other, TOPIC, "t", COMPACT))
         gate.opened.set()
         assert (await call).error_code == ErrorCode.NONE
+    # The first request came before the last value.
+    assert [offset for offset, _, _ in await read(wire, "t")] == ([2, 3] if is_retry else [3])
+    assert (await alter(wire, TOPIC, "t", COMPACT)).error_code == ErrorCode.NONE
     assert [offset for offset, _, _ in await read(wire, "t")] == [3]
 
 

@@ -107,22 +107,8 @@ def write_segments(path: Path, segments: dict[int, tuple[bytes, int]], checkpoin
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-async def test_a_superseded_record_of_an_old_format(tmp_path: Path, magic: int) -> None:
-    """It is removed like any other, and the remaining records get the present format."""
-    content = old(magic, 0, "k=1") + old(magic, 1, "other=1")
-    await plant(tmp_path, {0: (content, START_MS)}, None, segment_ms=str(HOUR_MS))
-    async with stage(tmp_path, is_there=True) as at:
-        await at.play("+1000 | k=2")
-        found = await at.goes_exactly_when_told(0)
-        assert (kinds(found), found.superseded_by) == ([explanation.ACTIVE_SEGMENT], 2)
-        assert found.goes_ms == START_MS + HOUR_MS + 1
-        content = at.log.env.read_bytes(at.log.segments[0].path)
-        assert [(header.base_offset, header.magic) for _, header in iter_headers(content)] == [(1, 2), (2, 2)]
-
-
-@pytest.mark.parametrize("magic", [0, 1])
 async def test_a_tombstone_of_an_old_format(tmp_path: Path, magic: int) -> None:
-    """Its first round gives it a horizon, and both times come true."""
+    """Its first round gives it a horizon, removes the value, and writes the present format; all told times come true."""
     content = old(magic, 0, "k=1") + old(magic, 1, "k=") + old(magic, 2, "z=1")
     await plant(tmp_path, {0: (content, START_MS)}, None, segment_ms=str(HOUR_MS), delete_retention_ms=str(DAY_MS))
     async with stage(tmp_path, is_there=True) as at:
@@ -132,7 +118,11 @@ async def test_a_tombstone_of_an_old_format(tmp_path: Path, magic: int) -> None:
             [explanation.ACTIVE_SEGMENT, explanation.NOT_STAMPED],
         )
         assert before.goes_ms == START_MS + HOUR_MS + 1 + DAY_MS
+        value = await at.record(0)
+        assert (value.status, value.goes_ms) == (explanation.IS_SUPERSEDED, START_MS + HOUR_MS + 1)
         await at.is_there_until(START_MS + HOUR_MS + 1, 0)
+        content = at.log.env.read_bytes(at.log.segments[0].path)
+        assert [(header.base_offset, header.magic) for _, header in iter_headers(content)] == [(1, 2), (2, 2)]
         after = await at.goes_exactly_when_told(1)
         assert (kinds(after), after.goes_ms) == ([explanation.HORIZON], before.goes_ms)
 
