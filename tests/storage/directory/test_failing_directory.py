@@ -261,7 +261,7 @@ def state_of(log: Log) -> LogState:
     return LogState(log.log_start_offset, log.log_end_offset, sequences)
 
 
-@pytest.mark.parametrize("seed", range(160))
+@pytest.mark.parametrize("seed", range(120))
 def test_a_life_with_failing_calls_and_starts(seed: int) -> None:
     """See the module."""
     print(f"seed {seed}")

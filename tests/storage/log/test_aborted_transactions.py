@@ -39,8 +39,8 @@ IDEMPOTENT = 3
 """A client's producer without transactions."""
 MAX_CALLS = 200
 CALLS: list[tuple[Operation, str, int]] = [
-    *((operation, "*", 0) for operation in ("open", "create", "pread", "append", "pwrite", "truncate", "rename", "remove")),
-    *(("append", files, 20) for files in ("*", "*.log", "*.txnindex")),
+    *((operation, "*", 0) for operation in ("open", "create", "pread", "pwrite", "truncate", "rename", "remove")),
+    *(("append", files, size) for files, size in (("*", 20), ("*.log", 0), ("*.txnindex", 20))),
     *(("create", files, 0) for files in ("*.log", "*.txnindex")),
 ]  # fmt: skip
 """Operation, files, and the bytes that a failing append leaves."""
