@@ -46,7 +46,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 def java(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
     """The home of the Java that there is; from here on Spark starts quicker (`quick_home`)."""
     found = java_home(os.environ)
-    cache = pytestconfig.cache
+    cache = getattr(pytestconfig, "cache", None)
     place = tmp_path_factory.mktemp("spark") if cache is None else cache.mkdir("spark")
     home, options = quick_home(place, found)
     with pytest.MonkeyPatch.context() as patch:
