@@ -23,6 +23,7 @@ PAGES = ("docs/how-to/testing.md", "docs/how-to/faults.md", "docs/how-to/clock.m
 ONE_FILE = "docs/how-to/test-your-compaction.md"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNS, LONG_RUNS = 1, 5
+WORKERS, LONG_WORKERS = 2, 4
 EVERY_TIME = "docs/how-to/clock.md"
 """With `ONE_FILE` the page whose examples import the most in threads: after the first run, only these are repeated."""
 
@@ -56,7 +57,7 @@ def pip(*arguments: str | Path, **environment: str) -> None:
 
 
 class Sources(NamedTuple):
-    """A copy of the sources, for building leaves files, and the tools that a build requires."""
+    """A copy of the sources, for building leaves files, and the tools that a build requires: it has no other packages."""
 
     place: Path
     tools: Path
@@ -65,7 +66,9 @@ class Sources(NamedTuple):
         """Build an `sdist` or a `wheel`."""
         build = f"import sys; from setuptools import build_meta; build_meta.build_{what}(sys.argv[1])"
         variables = os.environ | {"PYTHONPATH": str(self.tools)} | environment
-        subprocess.run([sys.executable, "-c", build, place], cwd=self.place, env=variables, check=True, timeout=300)
+        subprocess.run(
+            [sys.executable, "-S", "-c", build, place], cwd=self.place, env=variables, check=True, timeout=300
+        )
         (found,) = place.glob({"sdist": "*.tar.gz", "wheel": "*.whl"}[what])
         return found
 
@@ -80,7 +83,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
         written.unlink()
     for name in SOURCES:
         shutil.copy(ROOT / name, copied.place)
-    pip("install", "--target", copied.tools, *PYPROJECT["build-system"]["requires"])
+    pip("install", "--no-compile", "--target", copied.tools, *PYPROJECT["build-system"]["requires"])
     return copied
 
 
@@ -143,7 +146,7 @@ def install_anew(wheel: Path, place: Path, version: str) -> Path:
     return python
 
 
-def run_examples(python: Path, place: Path, *, is_first: bool, workers: int = 4, **variables: str) -> None:
+def run_examples(python: Path, place: Path, *, is_first: bool, workers: int = WORKERS, **variables: str) -> None:
     """Run the guides' examples with some workers and an empty cache; those of `EVERY_TIME` and `ONE_FILE` if not the first."""
     place.mkdir()
     tests = [NEVER_REWRITTEN, "\n\n".join(examples(ONE_FILE))]
@@ -178,22 +181,24 @@ def wheel(sources: Sources, tmp_path_factory: pytest.TempPathFactory) -> Path:
     distribution is made without Cython, which would write the same C twice.
     """
     place = tmp_path_factory.mktemp("wheel")
-    source = sources.build("sdist", place, DIAMANT_KERNELS="none")
+    shutil.unpack_archive(sources.build("sdist", place, DIAMANT_KERNELS="none"), place, filter="data")
+    (unpacked,) = place.glob("diamant*/")
     quick = {"CC": write_compiler(place / "cc", 'exec cc "$@" -O0')} if shutil.which("cc") else {}
-    pip("wheel", "--no-deps", "--wheel-dir", place, source, **quick)
-    (wheel,) = place.glob("*.whl")
-    return wheel
+    return sources._replace(place=unpacked).build("wheel", place, **quick)
 
 
 @pytest.mark.slow
 def test_the_examples_for_pytest_pass_as_installed(wheel: Path, tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    """Time after time, with four workers, nothing in any cache and no byte code of ours: what is imported late, in threads, is
-    never rewritten by pytest. Ten seconds of one core each.
+    """With nothing in any cache and no byte code of ours, what is imported late, in threads, is never rewritten by pytest.
+
+    With --long time after time, and with more workers than processors.
     """
     assert kernels_in(wheel) == {*(path.stem for path in (ROOT / "diamant" / "kernels").glob("[!_]*.py")), "shared"}
     python = install(wheel, tmp_path / "environment")
-    for number in range(LONG_RUNS if pytestconfig.getoption("--long") else RUNS):
-        run_examples(python, tmp_path / f"run-{number}", is_first=number == 0, PYTHONDONTWRITEBYTECODE="1")
+    runs, workers = (LONG_RUNS, LONG_WORKERS) if pytestconfig.getoption("--long") else (RUNS, WORKERS)
+    for number in range(runs):
+        place = tmp_path / f"run-{number}"
+        run_examples(python, place, is_first=number == 0, workers=workers, PYTHONDONTWRITEBYTECODE="1")
 
 
 @pytest.mark.slow
@@ -202,7 +207,7 @@ def test_the_examples_for_pytest_pass_as_installed(wheel: Path, tmp_path: Path, 
 )
 def test_the_examples_pass_on_other_versions_of_python(wheel: Path, tmp_path: Path, version: str) -> None:
     """The same wheel in a clean environment of each CPython at hand, with no package but what pip installs there."""
-    run_examples(install_anew(wheel, tmp_path / "environment", version), tmp_path / "run", is_first=True, workers=2)
+    run_examples(install_anew(wheel, tmp_path / "environment", version), tmp_path / "run", is_first=True)
 
 
 @pytest.mark.slow
