@@ -22,7 +22,9 @@ INHERITED: set[str] = set()
 """Classes that inherit from a class of ours that inherits from one itself, errors apart."""
 MOST = {"dict[str, Any]": 174, "request: Any": 0, "classes of one name": 0, "monkeypatch.setattr": 52}
 
-QUESTION = re.compile(r"(What|Who|Whether|Which|How|When|Where)\b")
+QUESTION = re.compile(r"\W*(What|Who|Whether|Which|How|When|Where)\b")
+IMPORT = re.compile(r"^ *from diamant\S* import (\([^)]*\)|.*)", re.MULTILINE)
+CLASS = re.compile(r"^class ([^\W_]\w*)", re.MULTILINE)
 AVOIDED = {
     "also if": 4, "anew": 0, "any more": 20, "at hand": 4, "be it": 0, "come to no end": 1, "for who": 0, "go on": 5,
     "goes on": 1, "gone on": 0, "in the making": 0, "let go": 0, "meanwhile": 0, "nobody": 0, "somebody": 0, "take note": 0,
@@ -32,20 +34,25 @@ AVOIDED = {
 
 
 @cache
-def modules(folder: str) -> dict[Path, ast.Module]:
-    """The modules below a folder, parsed."""
-    return {path: ast.parse(path.read_text()) for path in sorted((ROOT / folder).rglob("*.py"))}
+def texts(folder: str) -> dict[Path, str]:
+    """The modules below a folder. To look for a pattern takes a tenth of parsing them."""
+    return {path: path.read_text() for path in sorted((ROOT / folder).rglob("*.py"))}
+
+
+@cache
+def modules() -> list[ast.Module]:
+    """The modules of the package, parsed."""
+    return [ast.parse(text) for text in texts("diamant").values()]
 
 
 def test_no_name_that_is_private_is_imported() -> None:
     """A leading underscore means: of this module."""
     imported = {
-        name.name
-        for tree in modules("diamant").values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("diamant")
-        for name in node.names
-        if re.match(r"_(?!_)", name.name)
+        name.split()[0]
+        for text in texts("diamant").values()
+        for names in IMPORT.findall(text)
+        for name in names.strip("()").split(",")
+        if re.match(r"\s*_(?!_)", name)
     }
     assert imported == PRIVATE
 
@@ -54,7 +61,7 @@ def test_functions_are_short() -> None:
     """No function has more than 70 lines but those that are listed."""
     found = {
         node.name
-        for tree in modules("diamant").values()
+        for tree in modules()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno + 1 > MAX_LINES
@@ -66,7 +73,7 @@ def test_classes_are_short() -> None:
     """No class has more than 300 lines but those that are listed: it would hold a second concept."""
     found = {
         node.name
-        for tree in modules("diamant").values()
+        for tree in modules()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef) and (node.end_lineno or 0) - node.lineno + 1 > MAX_CLASS_LINES
     }
@@ -77,7 +84,7 @@ def test_inheritance_is_shallow() -> None:
     """Composition in its place; errors and Protocols apart."""
     bases = {
         node.name: {ast.unparse(base).split("[")[0].rpartition(".")[2] for base in node.bases}
-        for tree in modules("diamant").values()
+        for tree in modules()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     }
@@ -100,14 +107,9 @@ def test_inheritance_is_shallow() -> None:
 
 def test_counts_only_fall() -> None:
     """Lower the number here when it has fallen."""
-    source = "".join(path.read_text() for path in modules("diamant"))
-    tests = "".join(path.read_text() for path in modules("tests") if path != Path(__file__))
-    names = Counter(
-        node.name
-        for tree in modules("diamant").values()
-        for node in tree.body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    )
+    source = "".join(texts("diamant").values())
+    tests = "".join(text for path, text in texts("tests").items() if path != Path(__file__))
+    names = Counter(CLASS.findall(source))
     found = {
         "dict[str, Any]": source.count("dict[str, Any]"),
         "request: Any": source.count("request: Any"),
@@ -119,8 +121,9 @@ def test_counts_only_fall() -> None:
 
 def test_the_field_s_words_are_used() -> None:
     """`AVOIDED` says how often the package may have each word; docstrings of modules begin with what a module is or does."""
-    text = "\n".join(path.read_text() for path in modules("diamant")).lower()
-    found = {words: len(re.findall(rf"\b{words}\b", text)) for words in AVOIDED}
-    asking = (QUESTION.match(ast.get_docstring(tree) or "") for tree in modules("diamant").values())
+    text = "\n".join(texts("diamant").values()).lower()
+    # As \b before the words, but a pattern that begins with its letters is looked for twenty times as quickly.
+    found = {words: len(re.findall(rf"{words}(?<!\w{words})\b", text)) for words in AVOIDED}
+    asking = (QUESTION.match(text) for text in texts("diamant").values())
     found["a module that begins with a question"] = sum(match is not None for match in asking)
     assert {words: count for words, count in found.items() if count > AVOIDED[words]} == {}
