@@ -142,7 +142,7 @@ def digest(path: Path) -> bytes:
 
 
 def test_forks_leave_nothing(tmp_path: Path) -> None:
-    """After many nested forks and snapshots, a process has as many descriptors, threads and directories as before."""
+    """After many nested forks and snapshots, in plain code, a process has as many descriptors and directories as before."""
 
     def held() -> tuple[int, list[str]]:
         return len(os.listdir("/proc/self/fd")), beside(tmp_path)
@@ -152,6 +152,7 @@ def test_forks_leave_nothing(tmp_path: Path) -> None:
 
         def use_one() -> None:
             with broker.fork() as fork:
+                assert fork.cluster_id == broker.cluster_id
                 fork.snapshot()
                 with fork.fork() as second:
                     second.produce("t", "x")
