@@ -146,6 +146,8 @@ def client_context(ca: str | None, certificate: str | None = None, key: str | No
     """Return a context that trusts `ca`, or by default the system's CAs, and presents `certificate` if given. ValueError,
     ssl.SSLError for invalid PEM.
     """
+    if ca == "":
+        raise ValueError("no certificate")  # the ssl module would trust the system's CAs
     context = ssl.create_default_context(cadata=ca)
     if certificate is not None:
         load_pem(context, f"{certificate}\n{key or ''}\n".encode())

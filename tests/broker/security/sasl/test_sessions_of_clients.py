@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import jwt
@@ -118,6 +122,65 @@ def test_confluent_kafka_comes_in_with_a_token(with_tokens: BlockingBroker, issu
         refused.poll(0.1)
     assert errors[0].code() == KafkaError._AUTHENTICATION
     assert "invalid_token" in errors[0].str()
+
+
+@contextmanager
+def token_server(issue: Callable[[str], str]) -> Iterator[str]:
+    """The URL of a server that returns the token `issue(path)` to the client id `alice` with the secret `secret`."""
+
+    class Tokens(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = self.rfile.read(int(self.headers["Content-Length"]))
+            is_known = self.headers["Authorization"] == f"Basic {b64encode(b'alice:secret').decode()}"
+            is_right = is_known and b"grant_type=client_credentials" in asked
+            answer = {"access_token": issue(self.path), "token_type": "bearer", "expires_in": 300}
+            self.send_response(200 if is_right else 401)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(answer if is_right else {"error": "invalid_client"}).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Tokens) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.slow
+def test_librdkafka_fetches_its_token_by_oidc(with_tokens: BlockingBroker, issuer: Any) -> None:
+    """It uses the client credentials of a token server. A token for another audience is refused."""
+    from confluent_kafka import KafkaError, Producer
+
+    def config(url: str) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": with_tokens.bootstrap_servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": "alice",
+            "sasl.oauthbearer.client.secret": "secret",
+            "sasl.oauthbearer.token.endpoint.url": url,
+            "log_level": 0,
+        }
+
+    def error_of(refused: dict[str, Any]) -> KafkaError:
+        errors: list[KafkaError] = []
+        producer = Producer({**refused, "error_cb": errors.append})
+        while not errors:
+            producer.poll(0.1)
+        return errors[0]
+
+    with token_server(lambda path: token_of(issuer[0], "alice", aud=path[1:])) as url:
+        producer = Producer(config(f"{url}/kafka"))
+        producer.produce("by-oidc", b"value")
+        assert producer.flush(60) == 0
+        assert error_of(config(f"{url}/other")).code() == KafkaError._AUTHENTICATION
 
 
 @pytest.mark.slow

@@ -98,6 +98,7 @@ async def test_a_key_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None
 async def test_a_broker_with_tls_on_both_ports(tmp_path: Path) -> None:
     """A command looks the HTTP address up over TLS; both ports trust the CA of a file. A wrong file is an error of one line."""
     ca_file, none, pem = tmp_path / "ca.pem", tmp_path / "none", str(written(tmp_path, of_broker()))
+    (tmp_path / "empty").touch()
     ca_file.write_text(authority().certificate)
     (tmp_path / "password").write_text("secret\n")
     async with Broker(
@@ -111,6 +112,7 @@ async def test_a_broker_with_tls_on_both_ports(tmp_path: Path) -> None:
             (ca_file, 0, ""),
             (none, 2, "No such file or directory"),
             (tmp_path / "password", 2, "expected certificates in PEM"),
+            (tmp_path / "empty", 2, "expected certificates in PEM"),
         ):
             asked = ["status", "-b", broker.bootstrap_servers, "--json", "--ca", str(file)]
             result = await asyncio.to_thread(CliRunner().invoke, main, asked)
