@@ -40,10 +40,10 @@ IDEMPOTENT = 3
 MAX_CALLS = 200
 CALLS: list[tuple[Operation, str, int]] = [
     *((operation, "*", 0) for operation in ("open", "create", "pread", "pwrite", "truncate", "rename", "remove")),
-    *(("append", files, size) for files, size in (("*", 20), ("*.log", 0), ("*.txnindex", 20))),
+    *(("append", files, size) for files, size in (("*", 20), ("*.log", 0), ("*.log", 1000), ("*.txnindex", 20))),
     *(("create", files, 0) for files in ("*.log", "*.txnindex")),
 ]  # fmt: skip
-"""Operation, files, and the bytes that a failing append leaves."""
+"""Operation, files, and the bytes that a failing append leaves: 1000 are a whole batch."""
 
 
 def new_log(env: MemoryEnv) -> Log:
