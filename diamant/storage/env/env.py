@@ -574,7 +574,8 @@ class RealEnv:
         self._forget_view(path)
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o644)
         try:
-            os.ftruncate(fd, position)
+            if os.fstat(fd).st_size != position:
+                os.ftruncate(fd, position)
             _write_all(fd, data, position)
         except OSError as error:
             error.filename = path
