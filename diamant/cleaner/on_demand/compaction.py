@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
-from diamant.cleaner.on_demand.record_counts import CountedLogs, LogCounts
+from diamant.cleaner.on_demand.record_counts import CountedLogs
 from diamant.cleaner.on_demand.remaining import RemainingRecords, held_back
 from diamant.cleaner.on_demand.report import (
     CLEAN,
@@ -65,7 +65,7 @@ class Compactor:
         """Compact the partition of `log` for a request, and wait; errors are part of the report."""
         watch = self.service.callers.watch((log.topic, log.partition))
         try:
-            return await _PartitionJob(self.service, self.counts.of(log), watch, request, on_stage).run()
+            return await _PartitionJob(self.service, self.counts, log, watch, request, on_stage).run()
         finally:
             self.service.callers.unwatch((log.topic, log.partition), watch)
 
@@ -84,20 +84,21 @@ class _PartitionJob:
     def __init__(
         self,
         service: CleanerService,
-        counts: LogCounts,
+        counted: CountedLogs,
+        log: Log,
         watch: RoundWatch,
         request: CompactRequest,
         on_stage: OnStage,
     ) -> None:
         self._service = service
-        self._log = log = counts.log
+        self._log = log
         self._clock = log.env.clock
         self._partition = (log.topic, log.partition)
         self._request = request
         self._on_stage = on_stage
         self._watch = watch
         self._asked_offset = log.log_end_offset
-        self._remaining = RemainingRecords(service, counts, self._watch, self._asked_offset)
+        self._remaining = RemainingRecords(service, counted, log, watch, self._asked_offset)
         self._first_dirty: int | None = None
         self._found: CleanableRange | None = None
         self._last_horizon_ms: int | None = None
@@ -209,7 +210,7 @@ class _PartitionJob:
         future = self._service.request(self._partition, request)
         # If it fails, there may be no caller left to retrieve the exception.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await self._watch.until_done(future)
+        await asyncio.wait([future, self._watch.ended], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
         self._check()
         report = future.result()
         if report.is_cleaned:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from diamant.cleaner.on_demand.record_counts import LogCounts, SegmentCounts
+from diamant.cleaner.on_demand.record_counts import CountedLogs, SegmentCounts
 from diamant.cleaner.on_demand.report import (
     LIVE,
     MARKER,
@@ -36,18 +36,19 @@ class RemainingRecords:
     """The records of a log below its end at the time of the request."""
 
     service: CleanerService
-    counts: LogCounts
+    counted: CountedLogs
+    log: Log
     watch: RoundWatch
     """Sees the rounds of the partition."""
     asked_offset: int
 
     def segments(self) -> list[Segment]:
         """Return the segments that held offsets at the time of the request."""
-        return [segment for segment in self.counts.log.segments if segment.base_offset < self.asked_offset]
+        return [segment for segment in self.log.segments if segment.base_offset < self.asked_offset]
 
     def cleaned(self, end_offset: int) -> list[Segment]:
         """Return the closed segments that begin below `end_offset`."""
-        return [segment for segment in self.counts.log.segments[:-1] if segment.base_offset < end_offset]
+        return [segment for segment in self.log.segments[:-1] if segment.base_offset < end_offset]
 
     async def horizons(self, end_offset: int, *, reads_all: bool) -> tuple[int, int] | None:
         """Return the first and the last horizon of a tombstone below `end_offset`; None if there is none.
@@ -77,20 +78,20 @@ class RemainingRecords:
         return kept
 
     async def _filed_horizons(self, end_offset: int) -> tuple[int, int] | None:
-        log, work = self.counts.log, [(segment.base_offset, segment.size) for segment in self.cleaned(end_offset)]
+        work = [(segment.base_offset, segment.size) for segment in self.cleaned(end_offset)]
         found = await asyncio.get_running_loop().run_in_executor(
-            self.service.blocking, _read_horizons, log.env, log.path, work
+            self.service.blocking, _read_horizons, self.log.env, self.log.path, work
         )
         return (min(found), max(found)) if found else None
 
     async def _count(self, segments: Callable[[], list[Segment]]) -> SegmentCounts | None:
-        log = self.counts.log
+        counts = self.counted.of(self.log)
         for _ in range(COUNT_TRIES):
-            if (found := await self.counts.count(segments(), max_bytes=MAX_COUNTED_BYTES)) is not None:
+            if (found := await counts.count(segments(), max_bytes=MAX_COUNTED_BYTES)) is not None:
                 return found
-            if self.counts.unknown_bytes(segments()) > MAX_COUNTED_BYTES:
+            if counts.unknown_bytes(segments()) > MAX_COUNTED_BYTES:
                 return None
-            if self.service.states.is_in_progress((log.topic, log.partition)):
+            if self.service.states.is_in_progress((self.log.topic, self.log.partition)):
                 await self.watch.until_next()
         return None
 

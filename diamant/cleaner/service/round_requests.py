@@ -101,10 +101,6 @@ class RoundWatch:
         following = self._next = asyncio.get_running_loop().create_future()
         await asyncio.wait({following, self.ended}, return_when=asyncio.FIRST_COMPLETED)
 
-    async def until_done(self, round_: asyncio.Future[RoundReport]) -> None:
-        """Wait until a requested round has ended, or no more follow."""
-        await asyncio.wait([round_, self.ended], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
-
 
 class RoundCallers:
     """The callers that wait for rounds of a cleaner, by partition. Belongs to the loop thread."""
