@@ -55,6 +55,18 @@ def test_a_torn_tail_does_not_come_back(memory: MemoryEnv) -> None:
     assert memory.file_size(log.segments[0].path) == size
 
 
+def test_what_is_appended_during_a_flush_is_not_durable(memory: MemoryEnv) -> None:
+    """The recovery point stays at the end that the flush began with: a start examines what was written since."""
+    log = start(memory)
+    append(log, 3)
+    plan = log.begin_flush()
+    assert plan is not None
+    plan.run()
+    append(log, 2)
+    log.complete_flush(plan)
+    assert (log.recovery_point, log.log_end_offset) == (3, 5)
+
+
 @pytest.mark.parametrize("recovery_point", [0, 6])
 def test_deleted_segments_that_come_back_with_holes(recovery_point: int) -> None:
     """Segments below the log start may return after a loss of power; damage in them does not affect the others."""
