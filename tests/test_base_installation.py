@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 ROUND = """
 import asyncio, sys
 from diamant import Broker, BrokerConfig
-from tests.broker.node.test_cleaning import produce
+from tests.broker.compacted import produce
 from tests.broker.wire import WireClient
 
 async def main():

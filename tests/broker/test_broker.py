@@ -23,7 +23,7 @@ from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.names import CLEAN_SHUTDOWN
-from tests.broker.handlers.data.test_produce_fetch import fetch, values_of
+from tests.broker.fetching import fetch, values_of
 from tests.broker.wire import DELETE_RECORDS, INIT_PRODUCER_ID, METADATA, WireClient
 from tests.waiting import wait_until
 

@@ -19,21 +19,18 @@ from diamant.protocol.wire.apis import ADVERTISED, SERVED
 from diamant.protocol.wire.schemas import request_class
 from diamant.storage.env.env import RealEnv
 from diamant.storage.kraft.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from tests.broker.request_fields import DELETE, SET, alteration
+from tests.broker.configurations import BROKER, TOPIC, alter, describe
+from tests.broker.request_fields import DELETE, SET
 from tests.broker.wire import (
     API_VERSIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
-    DESCRIBE_CONFIGS,
     DESCRIBE_LOG_DIRS,
     FIND_COORDINATOR,
-    INCREMENTAL_ALTER_CONFIGS,
     METADATA,
     WireClient,
 )
 from tests.waiting import wait_until
-
-TOPIC, BROKER = 2, 4
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -167,21 +164,6 @@ async def test_deletion_can_be_disabled(tmp_path: Path) -> None:
         for version, code in ((1, ErrorCode.INVALID_REQUEST), (5, ErrorCode.TOPIC_DELETION_DISABLED)):
             response = await wire.call(DELETE_TOPICS, version, {"topic_names": ["t"], "timeout_ms": 1000})
             assert response.responses[0].error_code == code
-
-
-async def describe(wire: WireClient, resource_type: int, name: str, keys: list[str] | None = None) -> Any:
-    """Return DescribeConfigs of one resource."""
-    resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
-    fields = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
-    return (await wire.call(DESCRIBE_CONFIGS, 4, fields)).results[0]
-
-
-async def alter(
-    wire: WireClient, resource_type: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
-) -> Any:
-    """Send IncrementalAlterConfigs of one resource."""
-    fields = alteration(resource_type, name, *changes, validate_only=validate_only)
-    return (await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, fields)).responses[0]
 
 
 async def test_describe_configs(wire: WireClient) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from diamant.broker.broker import Broker
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
-from tests.broker.node.test_cleaning import config, produce, read
+from tests.broker.compacted import config, produce, read
 from tests.broker.wire import DELETE_TOPICS, WireClient
 
 

@@ -21,7 +21,7 @@ from diamant.storage.log.log import Log
 from tests.broker.held_disk import held_disk
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import METADATA, WireClient
-from tests.storage.log.test_log import batch, make_log
+from tests.storage.logs import batch, make_log
 from tests.waiting import wait_until
 
 ERRORS = [OSError("Input/output error"), MemoryError("none left"), RuntimeError("can't start new thread")]

@@ -33,7 +33,7 @@ from tests.broker.node.test_sigkill import read_all
 from tests.broker.running import running
 from tests.broker.wire import DELETE_TOPICS, WireClient
 from tests.storage.conftest import START_MS
-from tests.storage.log.test_log import batch
+from tests.storage.logs import batch
 from tests.waiting import wait_until
 
 LOG_00 = "/00000000000000000000.log"

@@ -17,11 +17,12 @@ from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.segments import segment as segment_module
 from diamant.storage.segments.offset_index import ENTRY_SIZE
-from tests.broker.handlers.test_admin import SET, TOPIC, alter
-from tests.broker.node.test_cleaning import SMALL, config, fill, read
+from tests.broker.compacted import SMALL, config, fill, read
+from tests.broker.configurations import TOPIC, alter
+from tests.broker.request_fields import SET
 from tests.broker.wire import WireClient
 from tests.storage.conftest import START_MS
-from tests.storage.log.test_log import batch, make_log, values
+from tests.storage.logs import batch, make_log, values
 from tests.storage.recovery import test_loader
 from tests.storage.recovery.test_damaged_index import check_reads
 from tests.waiting import wait_until

@@ -11,7 +11,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
-from tests.broker.node.test_cleaning import SMALL, checkpoint, config, fill, produce, read
+from tests.broker.compacted import SMALL, checkpoint, config, fill, produce, read
 from tests.broker.wire import DELETE_TOPICS, WireClient
 
 

@@ -11,7 +11,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
-from tests.broker.node.test_cleaning import produce
+from tests.broker.compacted import produce
 from tests.broker.wire import WireClient
 
 START_MS = 1_700_000_000_000

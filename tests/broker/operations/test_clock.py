@@ -23,9 +23,9 @@ from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS
 from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock
 from diamant.storage.env.memory import MemoryEnv
+from tests.broker.compacted import produce, read
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, join
 from tests.broker.groups.offsets.offset_requests import fetch as fetch_offset
-from tests.broker.node.test_cleaning import produce, read
 from tests.broker.settling import run_when_settling
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
 from tests.broker.wire import FETCH, PRODUCE, WireClient, fetch_fields, produce_fields

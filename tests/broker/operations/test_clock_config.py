@@ -11,8 +11,8 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.kraft.records import BROKER_RESOURCE
-from tests.broker.handlers.test_admin import BROKER, alter, describe
-from tests.broker.node.test_cleaning import produce, read
+from tests.broker.compacted import produce, read
+from tests.broker.configurations import BROKER, alter, describe
 from tests.broker.operations.test_clock import DAY_MS, HOUR_MS, START_MS, frozen
 from tests.broker.request_fields import APPEND, DELETE, SET
 from tests.broker.wire import ALTER_CONFIGS, WireClient

@@ -12,7 +12,7 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
-from tests.broker.node.test_cleaning import read
+from tests.broker.compacted import read
 from tests.broker.wire import PRODUCE, WireClient, produce_fields
 
 START_MS = 1_800_000_000_000

@@ -23,7 +23,8 @@ from diamant.broker.operations.compactions import compact as compaction
 from diamant.broker.operations.compactions import compact_by_config as compact_config
 from diamant.broker.operations.compactions.compact import MAX_CALLS, BrokerStopping, CompactionFailed
 from diamant.storage.env.clock import SettableClock
-from tests.broker.node.test_cleaning import Gate, gate, produce, read
+from tests.broker.compacted import produce, read
+from tests.broker.held_rounds import Gate, gate
 from tests.broker.operations.compacting import DAY_MS, START_MS, broker, clock, fill
 from tests.broker.wire import DELETE_TOPICS, WireClient
 from tests.waiting import wait_until

@@ -15,8 +15,9 @@ from diamant.broker.operations.compactions.compact_by_config import Allowance, C
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.kraft.metadata_log import MetadataLog
-from tests.broker.handlers.test_admin import BROKER, TOPIC, alter, describe
-from tests.broker.node.test_cleaning import Gate, gate, produce, read
+from tests.broker.compacted import produce, read
+from tests.broker.configurations import BROKER, TOPIC, alter, describe
+from tests.broker.held_rounds import Gate, gate
 from tests.broker.operations.compacting import DAY_MS, START_MS, broker, clock, fill
 from tests.broker.real_clients import TIMEOUT_S, ConfluentKafka, Message
 from tests.broker.request_fields import APPEND, DELETE, SET, SUBTRACT

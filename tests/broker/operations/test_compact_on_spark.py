@@ -22,7 +22,7 @@ from diamant.cleaner.spark.environment.settings import SparkSettings
 from diamant.cleaner.spark.runner import runner, staging_sweep
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
-from tests.cleaner.runners.test_runner import make_log
+from tests.cleaner.runners.rounds import make_log
 from tests.cleaner.spark.clean.test_staging import age
 from tests.cleaner.spark.fake_driver import MISCHIEF
 from tests.waiting import wait_until

@@ -21,7 +21,7 @@ from diamant.broker.operations.records import records
 from diamant.cleaner.queries.latest_records import latest_records
 from diamant.protocol.batches.header import Record
 from diamant.storage.errors import CorruptLog
-from tests.broker.node.test_cleaning import keyed, produce
+from tests.broker.compacted import keyed, produce
 from tests.broker.operations.explain.explained import START_MS, stage
 from tests.broker.operations.explain.test_explain import flip
 from tests.broker.wire import PRODUCE, WireClient, produce_fields

@@ -21,7 +21,7 @@ from tests.broker.erasure.constants import KEY, PERSON
 from tests.broker.erasure.erasing import erase, traces_of
 from tests.broker.erasure.issued import verify
 from tests.broker.erasure.records import create_with_key
-from tests.broker.handlers.data.test_produce_fetch import fetch, values_of
+from tests.broker.fetching import fetch, values_of
 from tests.broker.wire import WireClient
 from tests.cleaner.evidence.scan.naive_scanner import records_of_key
 

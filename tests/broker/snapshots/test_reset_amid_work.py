@@ -14,14 +14,15 @@ from diamant.broker.groups.classic.group import GroupState
 from diamant.broker.operations.compactions.compact import BrokerStopping
 from diamant.protocol.errors import ErrorCode
 from diamant.storage import names
+from tests.broker.compacted import SMALL
+from tests.broker.compacted import fill as fill_keyed
+from tests.broker.compacted import read as read_keyed
 from tests.broker.erasure.brokers import broker_at, data_of
 from tests.broker.erasure.erasing import erase, intents_of
 from tests.broker.erasure.records import create_with_key
 from tests.broker.groups.consumer.consumer_wire import PROPERTIES, A, B, Members
 from tests.broker.groups.offsets.offset_requests import find_coordinator, join, list_groups
-from tests.broker.node.test_cleaning import SMALL, Gate, gate
-from tests.broker.node.test_cleaning import fill as fill_keyed
-from tests.broker.node.test_cleaning import read as read_keyed
+from tests.broker.held_rounds import Gate, gate
 from tests.broker.snapshots.test_fork import config, fill
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import WireClient

@@ -24,7 +24,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.log.moves import Moves
 from diamant.storage.log.segment_removal import delete_oldest
-from tests.cleaner.runners.test_runner import Swapper, latest, leftovers, load, make_log, plan_of, segment_files
+from tests.cleaner.runners.rounds import Swapper, latest, leftovers, load, make_log, plan_of, segment_files
 from tests.effort import some
 
 # The changes of the first exchange, by number: three renames, then three for each of two sources, three again, a snapshot,

@@ -28,16 +28,7 @@ from diamant.cleaner.runners.process import WORKER_PROGRAM, ProcessRunner, memor
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.log.log import Log
-from tests.cleaner.runners.test_runner import (
-    START_MS,
-    Swapper,
-    latest,
-    leftovers,
-    load,
-    make_log,
-    plan_of,
-    segment_files,
-)
+from tests.cleaner.runners.rounds import START_MS, Swapper, latest, leftovers, load, make_log, plan_of, segment_files
 from tests.waiting import wait_until
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system has no such call")
@@ -372,7 +363,7 @@ async def test_a_worker_ends_with_its_broker(log: Log, tmp_path: Path) -> None:
         "import asyncio, sys\n"
         "from pathlib import Path\n"
         "from diamant.cleaner.runners.process import ProcessRunner\n"
-        "from tests.cleaner.runners.test_runner import Swapper, make_log, plan_of\n"
+        "from tests.cleaner.runners.rounds import Swapper, make_log, plan_of\n"
         "async def main():\n"
         "    log = make_log(Path(sys.argv[1]))\n"
         "    runner = ProcessRunner(log.env)\n"

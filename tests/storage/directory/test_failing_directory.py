@@ -34,7 +34,7 @@ from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.segments.log_config import LogConfig
 from tests.storage.conftest import START_MS
 from tests.storage.directory.test_log_directory import start
-from tests.storage.log.test_log import batch, read_all
+from tests.storage.logs import batch, read_all
 
 PATHS = ("*", "*", "/data", "/data/*checkpoint*", "/data/a-0*", "*.log", "*.index", "*.timeindex", "*.snapshot")
 OPERATIONS: tuple[Operation, ...] = (

@@ -16,7 +16,7 @@ from diamant.storage.env.env import RealEnv
 from diamant.storage.env.injected_faults import InjectedFault
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.segments.log_config import LogConfig
-from tests.storage.log.test_log import batch, read_all
+from tests.storage.logs import batch, read_all
 
 DAY_MS = 86_400_000
 COUNT = 60

@@ -25,7 +25,7 @@ from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig
 from tests.builder import make_marker
-from tests.storage.log.test_log import read_all
+from tests.storage.logs import read_all
 from tests.storage.one_log import create_one, load_one
 
 PATH = "/data/t-0"

@@ -15,7 +15,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import Replacement, SourcesChanged, replace_segments
 from diamant.storage.segments.segment import Segment
-from tests.storage.log.test_log import batch, make_log, read_all, reopen, values
+from tests.storage.logs import batch, make_log, read_all, reopen, values
 
 
 def batches(log: Log, segment: Segment) -> list[bytes]:

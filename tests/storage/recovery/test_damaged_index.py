@@ -20,7 +20,7 @@ from diamant.storage.recovery.soundness import is_time_index_whole
 from diamant.storage.segments.offset_index import ENTRY_SIZE
 from diamant.storage.segments.segment import Segment
 from tests.cleaner.cleaner_log import CleanerLog
-from tests.storage.log.test_log import batch, make_log, read_all, reopen, values
+from tests.storage.logs import batch, make_log, read_all, reopen, values
 from tests.storage.recovery import test_loader
 
 COUNT = 80

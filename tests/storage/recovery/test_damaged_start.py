@@ -25,7 +25,7 @@ from diamant.storage.recovery.segment_recovery import SyncedDamage
 from diamant.storage.segments.txn_index import AbortedTxn
 from tests.storage.directory.test_log_directory import COUNT, filled, source, start
 from tests.storage.log import test_aborted_transactions as transactions
-from tests.storage.log.test_log import batch, make_log, read_all
+from tests.storage.logs import batch, make_log, read_all
 from tests.storage.one_log import load_one
 from tests.storage.recovery import test_loader
 

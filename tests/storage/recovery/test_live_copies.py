@@ -26,7 +26,7 @@ from diamant.storage.recovery.damaged_tail import WINDOW_BYTES
 from diamant.storage.recovery.segment_recovery import SyncedDamage
 from diamant.storage.segments.log_config import LogConfig
 from tests.storage.directory.test_log_directory import COUNT, filled, source, start
-from tests.storage.log.test_log import batch, make_log, read_all
+from tests.storage.logs import batch, make_log, read_all
 from tests.storage.recovery import test_loader
 from tests.storage.recovery.test_damaged_start import CRC, contents, flip, positions
 

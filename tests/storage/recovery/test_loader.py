@@ -13,7 +13,7 @@ from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
 from tests.storage.conftest import START_MS
-from tests.storage.log.test_log import batch, make_log, read_all
+from tests.storage.logs import batch, make_log, read_all
 from tests.storage.one_log import load_one
 
 

@@ -18,7 +18,7 @@ from diamant.storage.env.env import RealEnv
 from tests.broker.commands.log.metadata import write_metadata
 from tests.broker.commands.log.test_log_commands import content
 from tests.storage.conftest import START_MS
-from tests.storage.log.test_log import batch, make_log
+from tests.storage.logs import batch, make_log
 
 HOUR_MS = 3_600_000
 

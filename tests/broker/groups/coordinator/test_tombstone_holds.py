@@ -14,8 +14,8 @@ from diamant.cleaner.explain import explanation
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
+from tests.broker.compacted import produce
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator
-from tests.broker.node.test_cleaning import produce
 from tests.broker.running import running
 from tests.broker.wire import WireClient
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import SERVED
+from tests.broker.fetching import fetch, partition_of, values_of
 from tests.broker.request_fields import list_offsets
 from tests.broker.wire import (
     CREATE_TOPICS,
@@ -28,22 +28,6 @@ from tests.broker.wire import (
     produce_fields,
 )
 from tests.waiting import wait_until
-
-
-def values_of(records: Any) -> list[bytes | None]:
-    """The values in a blob of whole batches."""
-    blob = bytes(records)
-    return [record.value for position, _ in iter_headers(blob) for record in iter_records(blob, position)]
-
-
-def partition_of(response: Any) -> Any:
-    """The only partition of a Fetch answer."""
-    return response.responses[0].partitions[0]
-
-
-async def fetch(wire: WireClient, topic: str, offset: int, version: int = 12, **fields: Any) -> Any:
-    """Fetch from one partition."""
-    return partition_of(await wire.call(FETCH, version, fetch_fields(topic, offset, **fields)))
 
 
 @pytest.mark.parametrize("version", range(3, 14))

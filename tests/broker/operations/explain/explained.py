@@ -16,8 +16,9 @@ from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.log.log import Log
-from tests.broker.handlers.test_admin import SET, TOPIC, alter
-from tests.broker.node.test_cleaning import keyed, produce, read
+from tests.broker.compacted import keyed, produce, read
+from tests.broker.configurations import TOPIC, alter
+from tests.broker.request_fields import SET
 from tests.broker.wire import WireClient
 from tests.builder import make_marker
 

@@ -12,7 +12,7 @@ from diamant.broker.client.errors import BadArgument, NotFound
 from diamant.cleaner.explain import explanation
 from diamant.cleaner.explain.explanation import RecordExplanation
 from diamant.protocol.errors import ErrorCode
-from tests.broker.node.test_cleaning import produce
+from tests.broker.compacted import produce
 from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, START_MS, Stage, gate, kinds, stage
 from tests.broker.wire import CREATE_PARTITIONS
 from tests.waiting import wait_until

@@ -21,7 +21,7 @@ from tests.cleaner.engines.test_golden import STEPS, case_of, check
 from tests.cleaner.engines.test_golden_random import SEEDS
 from tests.cleaner.golden_pass import Case, run
 from tests.cleaner.prompt.segment_history import SegmentHistory
-from tests.cleaner.runners.test_runner import CONFIG, START_MS, make_log
+from tests.cleaner.runners.rounds import CONFIG, START_MS, make_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

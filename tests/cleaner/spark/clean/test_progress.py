@@ -8,7 +8,7 @@ from pathlib import Path
 from diamant.cleaner.spark.clean.progress import JobProgress, TaskProgress, bytes_told
 from diamant.cleaner.spark.clean.whole_round import WholeRound
 from diamant.cleaner.spark.environment.locations import Location
-from tests.cleaner.runners.test_runner import make_log, plan_of
+from tests.cleaner.runners.rounds import make_log, plan_of
 from tests.cleaner.spark.one_process import OneProcess
 
 

@@ -37,7 +37,7 @@ from diamant.cleaner.spark.runner import staging_sweep
 from diamant.storage.checkpoints.meta_properties import new_meta_properties, write_meta_properties
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
-from tests.cleaner.runners.test_runner import leftovers, make_log, plan_of, segment_files
+from tests.cleaner.runners.rounds import leftovers, make_log, plan_of, segment_files
 from tests.cleaner.spark.one_process import OneProcess
 
 

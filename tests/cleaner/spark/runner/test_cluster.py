@@ -20,7 +20,7 @@ from diamant.cleaner.spark.runner.runner import DRIVER_PROGRAM, SparkRunner
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
 from tests.cleaner.engines.test_golden import PASSES, STEPS
-from tests.cleaner.runners.test_runner import Swapper, leftovers, make_log, plan_of, segment_files
+from tests.cleaner.runners.rounds import Swapper, leftovers, make_log, plan_of, segment_files
 from tests.cleaner.spark.cluster import Cluster
 from tests.waiting import wait_until
 

@@ -40,7 +40,7 @@ from diamant.cleaner.spark.runner.turns import REST_FIRST_S, SparkTurns
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
-from tests.cleaner.runners.test_runner import Swapper, damage, latest, leftovers, load, make_log, plan_of, segment_files
+from tests.cleaner.runners.rounds import Swapper, damage, latest, leftovers, load, make_log, plan_of, segment_files
 from tests.cleaner.spark.cluster import JAVA_OPTIONS
 from tests.cleaner.spark.fake_driver import MISCHIEF
 from tests.cleaner.spark.one_process import OneProcess

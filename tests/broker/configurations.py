@@ -1,0 +1,25 @@
+"""Configurations of topics and of the broker, described and altered on the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.broker.request_fields import alteration
+from tests.broker.wire import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, WireClient
+
+TOPIC, BROKER = 2, 4
+
+
+async def describe(wire: WireClient, resource_type: int, name: str, keys: list[str] | None = None) -> Any:
+    """Return DescribeConfigs of one resource."""
+    resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
+    fields = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
+    return (await wire.call(DESCRIBE_CONFIGS, 4, fields)).results[0]
+
+
+async def alter(
+    wire: WireClient, resource_type: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
+) -> Any:
+    """Send IncrementalAlterConfigs of one resource."""
+    fields = alteration(resource_type, name, *changes, validate_only=validate_only)
+    return (await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, fields)).responses[0]
