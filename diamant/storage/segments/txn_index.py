@@ -97,7 +97,11 @@ class TransactionIndex:
         if heap and aborted.last_offset <= (last := _last_offset(heap, len(heap) // ENTRY_SIZE - 1)):
             raise ValueError(f"{self.path}: expected a last offset above {last}, got {aborted}")
         data = aborted.to_bytes()
-        self._write(data, len(heap))
+        if not heap or self._file_has(len(heap)):
+            self._write(data, len(heap))
+        else:
+            # Another program has cut off entries. Zeros in their place would be read as transactions of producer 0.
+            self._write(heap + data, 0)
         heap += data
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
@@ -168,6 +172,12 @@ class TransactionIndex:
             self._env.rename(self.path, path)
         self.path = path
 
+    def _file_has(self, size: int) -> bool:
+        try:
+            return self._env.file_size(self.path) >= size
+        except FileNotFoundError:
+            return False
+
     def _exists(self) -> bool:
         if self._has_file is None:
             self._has_file = self._env.exists(self.path)
@@ -184,7 +194,7 @@ class TransactionIndex:
             self._heap = bytearray(content[: len(content) - len(content) % ENTRY_SIZE])
         return self._heap
 
-    def _write(self, data: bytes, position: int) -> None:
+    def _write(self, data: bytes | bytearray, position: int) -> None:
         self._env.write_tail(self.path, data, position)
         self._has_file = self._is_unsynced = True
 

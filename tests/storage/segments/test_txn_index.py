@@ -6,7 +6,7 @@ import pytest
 
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
-from diamant.storage.segments.txn_index import AbortedTxn, TransactionIndex
+from diamant.storage.segments.txn_index import ENTRY_SIZE, AbortedTxn, TransactionIndex
 
 PATH = "/00000000000000000000.txnindex"
 ENTRIES = [AbortedTxn(0, 0, 10, 11), AbortedTxn(1, 5, 15, 13), AbortedTxn(2, 18, 35, 25), AbortedTxn(3, 32, 50, 40)]
@@ -72,6 +72,20 @@ def test_no_file_until_the_first_entry(memory: MemoryEnv) -> None:
     assert memory.list_dir("/") == ["other.txnindex"]
     index.rename(PATH)
     assert memory.list_dir("/") == [PATH[1:]]
+
+
+@pytest.mark.parametrize("kept", [0, 1, None])
+def test_entries_that_another_program_cut_off_are_written_again(memory: MemoryEnv, kept: int | None) -> None:
+    """The next entry puts those back that the file lacks: a gap of zeros would be read as transactions of producer 0."""
+    index = make_index(memory)
+    for aborted in ENTRIES[:-1]:
+        index.append(aborted)
+    if kept is None:
+        memory.remove(PATH)
+    else:
+        memory.open(PATH).truncate(kept * ENTRY_SIZE)
+    index.append(ENTRIES[-1])
+    assert index.all() == make_index(memory).all() == ENTRIES
 
 
 def test_last_offsets_must_rise() -> None:
