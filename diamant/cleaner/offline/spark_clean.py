@@ -78,15 +78,22 @@ def clean_directory(
     is_clean: bool,
     small_bytes: int = SMALL_BYTES,
     at_once: int = 1,
+    on_end: Callable[[PartitionOutcome], object] = lambda _: None,
 ) -> Iterator[PartitionOutcome]:
     """Clean partitions, `at_once` at a time, and yield their outcomes in the order of `directories`.
 
-    A failure does not stop the others. `settings_of` returns the settings for a topic, None to skip it. The caller holds the
-    directory's lock.
+    A failure does not stop the others. `settings_of` returns the settings for a topic, None to skip it. `on_end` is called with
+    each outcome as soon as it is known, in another thread; also while an interrupted caller waits for partitions in progress.
+    The caller holds the directory's lock.
     """
     chosen = _by_size(engine, small_bytes)
 
     def clean(directory: str, settings: PartitionSettings) -> PartitionOutcome:
+        outcome = cleaned(directory, settings)
+        on_end(outcome)
+        return outcome
+
+    def cleaned(directory: str, settings: PartitionSettings) -> PartitionOutcome:
         name = directory.rpartition("/")[2]
         try:
             report = clean_partition(

@@ -110,8 +110,8 @@ def clean(
                 is_forced=force,
                 is_clean=read_clean_shutdown(env, directory) is not None,
                 at_once=at_once,
+                on_end=outcomes.append,
             ):
-                outcomes.append(outcome)
                 _print(outcome, as_json=as_json)
     failed = sum(one.error is not None for one in outcomes)
     if not as_json:

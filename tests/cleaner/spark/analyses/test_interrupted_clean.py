@@ -133,6 +133,7 @@ async def test_the_same_command_continues_after_ctrl_c_and_a_kill(directory: Pat
         os.killpg(process.pid, signal.SIGINT)
         _, told = process.communicate(timeout=WAIT_S)
     assert process.returncode == EXIT_INTERRUPTED, told
+    assert "interrupted: 1 partition dealt with" in told, told
     assert "the same command continues" in told
     assert leftovers(directory) == []
     assert os.listdir(tmp_path / "temporary") == []

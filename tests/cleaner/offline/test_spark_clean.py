@@ -1,0 +1,57 @@
+"""Cleanings of all partitions of a directory, with engines in this process in place of Spark."""
+
+from __future__ import annotations
+
+from threading import Event
+
+import pytest
+
+from diamant.cleaner.offline.clean import inline_engine
+from diamant.cleaner.offline.spark_clean import PartitionOutcome, PartitionSettings, clean_directory
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.planning import CleanerSettings
+from diamant.cleaner.rules.result import CleanResult, OnOutput
+from diamant.storage.env.env import Env
+from diamant.storage.env.memory import MemoryEnv
+from tests.cleaner.cleaner_log import DAY_MS
+from tests.cleaner.log_history import History
+from tests.cleaner.runners.rounds import CONFIG
+
+
+def test_what_has_ended_is_known_when_a_larger_partition_is_interrupted() -> None:
+    """Outcomes are yielded in the order given; each is reported when it is known, while earlier ones are in progress."""
+    env = MemoryEnv()
+    for partition in range(2):
+        history = History("t", partition)
+        history.batch("a=1", "a=2")
+        history.roll()
+        history.write(env, "/data")
+    ended: list[PartitionOutcome] = []
+    is_one_done = Event()
+
+    def note(outcome: PartitionOutcome) -> None:
+        ended.append(outcome)
+        is_one_done.set()
+
+    def engine(files: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:
+        if plan.partition == 0:
+            assert is_one_done.wait(10)
+            raise KeyboardInterrupt
+        return inline_engine(files, plan, on_output)
+
+    settings = PartitionSettings(CONFIG, CleanerSettings(), DAY_MS)
+    with pytest.raises(KeyboardInterrupt):
+        next(
+            clean_directory(
+                env,
+                ["/data/t-0", "/data/t-1"],
+                lambda _: settings,
+                engine,
+                is_forced=True,
+                is_clean=True,
+                small_bytes=0,
+                at_once=2,
+                on_end=note,
+            )
+        )
+    assert [(one.partition, one.error) for one in ended] == [("t-1", None)]
