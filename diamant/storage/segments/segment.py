@@ -261,11 +261,12 @@ class Segment:
     @property
     def file(self) -> File:
         """The `.log` file, opened on first use."""
-        if self._file is None:
+        file = self._file  # read once: another thread may release it
+        if file is None:
             file = self._env.open(self.path)
             self.file_id = file.identity
             self._file = file
-        return self._file
+        return file
 
     @property
     def first_timestamp(self) -> int:
