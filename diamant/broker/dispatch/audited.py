@@ -20,7 +20,7 @@ from diamant.protocol.wire import apis
 def audited(key: int, audit: AuditLog, handle: Handler) -> Handler:
     """Return a handler of API `key` that writes audit lines, if the audit log is in use."""
 
-    def handle_and_tell(context: RequestContext, decoded: Any) -> Answer:
+    def handle_and_log(context: RequestContext, decoded: Any) -> Answer:
         if not audit.is_wanted:
             return handle(context, decoded)
         request = decoded.request if isinstance(decoded, WithBody) else decoded
@@ -29,12 +29,12 @@ def audited(key: int, audit: AuditLog, handle: Handler) -> Handler:
         except BaseException:
             audit.append(partial(_failed, key, context))
             raise
-        return _when_told(key, audit, context, request, answer)
+        return _once_logged(key, audit, context, request, answer)
 
-    return handle_and_tell
+    return handle_and_log
 
 
-async def _when_told(key: int, audit: AuditLog, context: RequestContext, request: object, answer: Answer) -> Any:
+async def _once_logged(key: int, audit: AuditLog, context: RequestContext, request: object, answer: Answer) -> Any:
     try:
         body = await cast("Awaitable[Any]", answer) if inspect.isawaitable(answer) else answer
     except BaseException:

@@ -53,7 +53,7 @@ class AuditedAction(NamedTuple):
 
 
 Lines: TypeAlias = Iterable[tuple[AuditedAction, str]]
-"""Deeds and their outcomes."""
+"""Audited actions and their outcomes."""
 
 
 class AuditLog:
@@ -81,7 +81,7 @@ class AuditLog:
         return self._writer.submit(self._write, make, self._now_s()) if self.is_wanted else None
 
     async def written(self, make: Callable[[], Lines]) -> None:
-        """Like `tell`, but wait until the lines are written. Cancelling the wait does not cancel the writing."""
+        """Like `append`, but wait until the lines are written. Cancelling the wait does not cancel the writing."""
         writing = self.append(make)
         if writing is not None:
             await asyncio.shield(asyncio.wrap_future(writing))
@@ -100,7 +100,7 @@ class AuditLog:
         try:
             for action, outcome in make():
                 if outcome != DENIED or self._has_room_for_denial(now_s):
-                    self._append(self._line(action, outcome, now_s))
+                    self._write_line(self._line(action, outcome, now_s))
         except Exception:
             logger.exception("a line of the audit log could not be built")
 
@@ -132,7 +132,7 @@ class AuditLog:
         self._left_out += self._denials > DENIALS_PER_MINUTE
         return self._denials <= DENIALS_PER_MINUTE
 
-    def _append(self, line: str) -> None:
+    def _write_line(self, line: str) -> None:
         audit.info("%s", line)
         if self._path is None:
             return

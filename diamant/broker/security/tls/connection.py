@@ -28,16 +28,16 @@ logger = logging.getLogger(__name__)
 class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     """The server's side of a connection. `make` creates the protocol above, a BufferedProtocol or a Protocol.
 
-    `doorkeeper`: None if the connections of an address are not limited.
+    `counter`: None if the connections of an address are not limited.
     """
 
     def __init__(
-        self, tls: ListenerTls, make: Callable[[], asyncio.BaseProtocol], doorkeeper: AddressCounter | None = None
+        self, tls: ListenerTls, make: Callable[[], asyncio.BaseProtocol], counter: AddressCounter | None = None
     ) -> None:
         super().__init__()
         self._tls = tls
         self._make = make
-        self._doorkeeper = doorkeeper
+        self._counter = counter
         self._loop = asyncio.get_running_loop()
         self._below: asyncio.Transport | None = None
         self._protocol: asyncio.BaseProtocol | None = None
@@ -60,8 +60,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         peer = transport.get_extra_info("peername")
         self.address = peer[0] if peer else ""
         self._peer = f"{peer[0]}:{peer[1]}" if peer else "unknown peer"
-        if self._doorkeeper is not None and not self._doorkeeper.arrived(self.address, self._peer):
-            self.give_up("")  # the doorkeeper has logged it
+        if self._counter is not None and not self._counter.arrived(self.address, self._peer):
+            self.give_up("")  # the counter has logged it
         elif not self._tls.handshakes.begin(self):
             self.give_up("too many TLS handshakes at the same time")
 
@@ -69,8 +69,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._below = None
         self._is_closing = True
         self._tls.handshakes.end(self)
-        if self._doorkeeper is not None:
-            self._doorkeeper.left(self.address)
+        if self._counter is not None:
+            self._counter.left(self.address)
         protocol, self._protocol = self._protocol, None
         if protocol is not None:
             protocol.connection_lost(exc)

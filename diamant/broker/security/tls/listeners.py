@@ -27,7 +27,7 @@ class TlsListeners:
 
     def __init__(self, log_refusal: Callable[[str, str], None]) -> None:
         self._handshakes = Handshakes()
-        self._tell = log_refusal
+        self._log_refusal = log_refusal
         self.by_name: dict[str, ListenerTls] = {}
         """The listeners of Kafka's protocol, by name."""
 
@@ -51,7 +51,7 @@ class TlsListeners:
         settings = TlsSettings.of_listener(config, listener)
         if config[TLS]:
             settings = self._with_throw_away(settings, config)
-        return ListenerTls(settings, self._handshakes, self._tell)
+        return ListenerTls(settings, self._handshakes, self._log_refusal)
 
     def _with_throw_away(self, settings: TlsSettings, config: BrokerConfig) -> TlsSettings:
         """Fill in missing stores from the throw-away CA."""
@@ -77,7 +77,7 @@ class TlsListeners:
 
     def open_http(self, config: BrokerConfig) -> None:
         """Set up TLS of the HTTP port. Reads its files; raises ConfigError."""
-        self.http = ListenerTls(TlsSettings.of_http(config), self._handshakes, self._tell)
+        self.http = ListenerTls(TlsSettings.of_http(config), self._handshakes, self._log_refusal)
 
     def read_stores(self, config: BrokerConfig, listeners: Collection[str], *, with_http: bool) -> list[NewStores]:
         """The stores that `config` gives the named listeners (in capitals) and HTTP. Reads files; raises ConfigError."""

@@ -116,7 +116,7 @@ def _counted(
 
 
 def _part_bytes(sizes: Sequence[int], cores: int, least_bytes: int) -> int:
-    """Return the size of parts; larger logs are divided into parts of this size or less.
+    """Return the size of parts; larger logs are divided into parts of about this size.
 
     Every part has most keys of its log again, so there is only one for each core.
     """
