@@ -65,7 +65,8 @@ def test_values_are_taken_and_refused_as_by_kafka(name: str, value: str, message
 
 
 def test_compaction_lags_must_not_cross() -> None:
-    """The minimum lag may not exceed the maximum lag, from any source."""
+    """The minimum lag may not exceed the maximum lag, from any source; it may equal it."""
+    validate_topic_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "10"}, BrokerConfig())
     with pytest.raises(KafkaError) as caught:
         validate_topic_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, BrokerConfig())
     assert caught.value.detail == (

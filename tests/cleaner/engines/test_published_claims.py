@@ -233,6 +233,28 @@ def test_a_lag_longer_than_the_present_interval_changes_nothing() -> None:
 # -- what stays ------------------------------------------------------------------------------------------------------
 
 
+@in_both_modes
+def test_the_example_of_the_article(mode: str) -> None:
+    """Of offsets 1 to 5 the last of each key remain, 4 and 5; a read at 3 returns 4."""
+    log = CleanerLog("x=1 | 1234=1 | 5678=2 | 1234=3 | 1234=4 | 5678=5 | roll | x=1")
+    log.clean(mode=mode)
+    assert log.bases() == [0, 4, 5, 6]
+    assert first_read(log, 3) == 4
+
+
+@in_both_modes
+def test_only_the_last_offset_counts(mode: str) -> None:
+    """Neither timestamps nor the retention of tombstones matter to values."""
+    log = CleanerLog(delete_retention_ms=1)
+    log.data("a=late", timestamp=START_MS + DAY_MS)
+    log.data("a=early", timestamp=START_MS)
+    log.roll()
+    log.clean(mode=mode)
+    log.now_ms += 2 * DAY_MS
+    log.clean(mode=mode)
+    assert (log.bases(), log.keys()) == ([1], ["a"])
+
+
 # -- segments --------------------------------------------------------------------------------------------------------
 
 

@@ -397,7 +397,7 @@ async def test_a_log_too_large_to_be_counted(logs: SeveralLogs) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", range(8))
 async def test_calls_among_random_writes(logs: SeveralLogs, mode: str, seed: int) -> None:
-    """Strategy: writers, transactions, horizons, deleted heads and calls (some of them given up) in random turns.
+    """Strategy: writers, transactions, horizons and calls (some of them given up) in random turns.
 
     Invariants: after a call that reports so, no key is twice below the requested offset (apart from data of aborted
     transactions, which are removed), nothing committed and not superseded is lost, and the counts are those of a naive count.

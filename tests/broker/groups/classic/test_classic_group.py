@@ -164,6 +164,24 @@ def test_a_join_phase_that_no_static_member_comes_to() -> None:
     assert machine.group.state is GroupState.EMPTY
 
 
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_the_successor_of_a_static_member_that_has_not_synced(*, is_synced: bool) -> None:
+    """It is awaited in its place. Kafka waits for the old member id, in vain, and rebalances."""
+    machine = Machine()
+    for name in ("s", "t"):
+        machine.join(instance_id=name, session_ms=2 * REBALANCE_MS)
+    machine.pass_ms(0)
+    leader, follower = machine.group.members
+    machine.sync(leader, assignments={leader: b"a", follower: b"b"})
+    new = machine.joined(machine.join(instance_id="t", session_ms=2 * REBALANCE_MS)).member_id
+    assert set(machine.group.members) == {leader, new}
+    if is_synced:
+        assert machine.synced(machine.sync(new)).assignment == b"b"
+    machine.pass_ms(REBALANCE_MS)
+    assert set(machine.group.members) == ({leader, new} if is_synced else {leader})
+    assert (machine.group.state is GroupState.STABLE) is is_synced
+
+
 # ---- answers ---------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -11,7 +13,7 @@ from diamant.broker.client.client_config import ClientConfig, ClientRefused
 from diamant.pytest_plugin import diamant_secure_broker
 from diamant.storage.properties import parse_properties
 from tests.broker.security.tls.certificates import authority, of_client
-from tests.broker.security.writing import LIBRARIES, Write
+from tests.broker.security.writing import LIBRARIES, Write, by_confluent_kafka
 
 __all__ = ["diamant_secure_broker"]
 
@@ -88,6 +90,28 @@ def test_the_words_of_each_library() -> None:
     assert ClientConfig("h:1").aiokafka() == {"bootstrap_servers": "h:1", "security_protocol": "PLAINTEXT"}
 
 
+async def consumed_by_confluent_kafka(config: ClientConfig, topic: str) -> bytes:
+    """The first value of a topic, read by librdkafka as a member of a group."""
+    from confluent_kafka import Consumer
+
+    consumer = Consumer({**config.confluent(), "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    (message,) = await asyncio.to_thread(consumer.consume, 1, 60)
+    await asyncio.to_thread(consumer.close)
+    assert message.error() is None
+    return message.value() or b""
+
+
+async def consumed_by_aiokafka(config: ClientConfig, topic: str) -> bytes:
+    """The first value of a topic, read by aiokafka as a member of a group."""
+    import aiokafka
+
+    consumer = aiokafka.AIOKafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", **config.aiokafka())
+    async with consumer, asyncio.timeout(60):
+        value: bytes = (await consumer.getone()).value
+        return value
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("write", LIBRARIES)
@@ -96,6 +120,17 @@ async def test_each_library_comes_in(
 ) -> None:
     """It writes."""
     await write(diamant_secure_broker.client_config("alice", mechanism=mechanism), diamant_topic)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("consume", [consumed_by_confluent_kafka, consumed_by_aiokafka])
+async def test_members_of_groups_come_in(
+    diamant_secure_broker: BlockingBroker, diamant_topic: str, consume: Callable[[ClientConfig, str], Awaitable[bytes]]
+) -> None:
+    """They authenticate also at the coordinator, and read."""
+    config = diamant_secure_broker.client_config("bob")
+    await by_confluent_kafka(config, diamant_topic)
+    assert await consume(config, diamant_topic) == b"value"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Sessions at a running broker: tokens of real clients, and users that are added and removed."""
+"""Sessions at a running broker: expiry by its clock, tokens of real clients, and users that are added and removed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.security.sasl.scram_keys import SCRAM_MECHANISMS, make_credential
 from diamant.protocol.kraft.records import RemoveUserScramCredentialRecord
-from tests.broker.security.sasl.sasl_wire import SaslClient, scram_final
-from tests.broker.wire import WireClient
+from tests.broker.security.sasl.sasl_wire import ALICE, SaslClient, scram_final
+from tests.broker.wire import METADATA, WireClient
 
 LISTEN = "SASL_PLAINTEXT://127.0.0.1:0"
 
@@ -30,6 +30,25 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker with one user."""
     async with Broker(listen=LISTEN, data_dir=tmp_path, users={"alice": "secret"}) as running:
         yield running
+
+
+async def test_a_session_ends_by_the_broker_s_clock(tmp_path: Path) -> None:
+    """A client that re-authenticates in time stays connected. Otherwise its next request closes the connection."""
+    settings = {"connections_max_reauth_ms": 60_000, "diamant_clock": "manual"}
+    async with Broker(listen=LISTEN, data_dir=tmp_path, users={"alice": "secret"}, **settings) as broker:
+        await broker.clock.freeze()
+        async with WireClient(broker.bootstrap_servers) as first, WireClient(broker.bootstrap_servers) as second:
+            late, in_time = SaslClient(first), SaslClient(second)
+            for client in (late, in_time):
+                await client.handshake()
+                assert await client.authenticate(ALICE) == (0, "", b"", 60_000)
+            await broker.clock.advance("50s")
+            assert (await in_time.handshake())[0] == 0
+            assert await in_time.authenticate(ALICE) == (0, "", b"", 60_000)
+            await broker.clock.advance("50s")
+            assert await in_time.is_served()
+            first.send(METADATA, 1, {"topics": []})
+            assert await first.is_closed()
 
 
 async def test_a_user_that_is_removed_keeps_a_session_and_gets_no_other(broker: Broker) -> None:
