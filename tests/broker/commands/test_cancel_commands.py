@@ -51,7 +51,7 @@ def held(broker: Broker) -> str:
 
 
 def test_the_command_lists_and_cancels(broker: Broker) -> None:
-    """Without an ID the command lists pending jobs; with one it requires a reason."""
+    """Without an ID the command lists pending jobs; with one it requires a reason, which must not name what is removed."""
     assert "No erasure or redaction is in progress" in run(broker).output
     undertaking = held(broker)
     listed = run(broker)
@@ -61,6 +61,8 @@ def test_the_command_lists_and_cancels(broker: Broker) -> None:
     assert ("abc" in run(broker).output, "it cannot be read" in run(broker).output) == (True, True)
     refused = run(broker, undertaking)
     assert (refused.exit_code, "--reason" in refused.output) == (2, True)
+    refused = run(broker, undertaking, "--reason", "customer-42 does not mind")
+    assert (refused.exit_code, "customer-42" in refused.output, refused.output.count("\n")) == (2, False, 1)
     done = run(broker, undertaking, "--reason", "asked in vain")
     assert (done.exit_code, "cancelled: not-certified" in done.output) == (0, True), done.output
     again = run(broker, undertaking, "--reason", "r")

@@ -166,6 +166,17 @@ def test_an_empty_key_is_refused_as_text(broker: Broker) -> None:
     assert Admin(broker.bootstrap_servers).call("GET", "/v1/certificates")["certificates"] == []
 
 
+def test_a_text_that_names_the_key_is_refused(broker: Broker) -> None:
+    """400 over HTTP, one line and exit code 2 for the command; both say what to write instead, and do not quote the text."""
+    text = f"account of {KEY}"
+    with pytest.raises(AdminError, match="case number") as error:
+        Admin(broker.bootstrap_servers).erase(KEY, ["users"], reason="r", reference=text)
+    assert (error.value.status, error.value.code, KEY in str(error.value)) == (400, "bad-argument", False)
+    result = run(erase, "users", "--key", KEY, "--reason", "r", "--reference", text, *on(broker))
+    assert (result.exit_code, result.output.count("\n"), KEY in result.output) == (2, 1, False), result.output
+    assert "case number" in result.output
+
+
 def test_the_command_continues_one_erasure(broker: Broker, tmp_path: Path) -> None:
     """With --now, the `key-gone` certificate includes the first findings and nothing of another erasure."""
     data, certificate = tmp_path / "data", tmp_path / "c.json"

@@ -39,23 +39,26 @@ async def prepare(broker: Broker) -> None:
 
 @pytest.mark.slow
 def test_jobs_and_errors_tell_nothing_of_what_was_looked_for(broker: Broker) -> None:
-    """No response has the searched text: 400 for a wrong condition, 404 for a topic, 409 for all records."""
+    """No response has the searched text: 400 for a wrong condition or a reason with it, 404 for a topic, 409 for all records."""
     admin = Admin(broker.bootstrap_servers)
-    for topic, where, status, code in (
-        ("orders", f'value.email = "{EMAIL}"', 400, "bad-argument"),
-        ("nothing", WHERE, 404, "not-found"),
-        ("orders", f'value.email exists or key == "{EMAIL}"', 409, "everything-matches"),
+    for topic, where, reason, status, code in (
+        ("orders", f'value.email = "{EMAIL}"', "r", 400, "bad-argument"),
+        ("orders", WHERE, f"mail of {EMAIL}", 400, "bad-argument"),
+        ("nothing", WHERE, "r", 404, "not-found"),
+        ("orders", f'value.email exists or key == "{EMAIL}"', "r", 409, "everything-matches"),
     ):
         with pytest.raises(AdminError) as error:
-            admin.redact(topic, where, reason="r")
+            admin.redact(topic, where, reason=reason)
         assert (error.value.status, error.value.code) == (status, code)
         assert EMAIL not in str(error.value)
     assert EMAIL not in json.dumps(admin.call("GET", "/v1/jobs"))
 
 
 def test_the_command_redacts_and_writes_certificate_and_page(broker: Broker, tmp_path: Path) -> None:
-    """Exit code 0; another command verifies the certificate, with and without a broker."""
+    """Exit code 0; another command verifies the certificate, with and without a broker. A restored backup breaks its claim."""
     certificate, page, public = tmp_path / "c.json", tmp_path / "c.html", tmp_path / "public.pem"
+    without_lock = shutil.ignore_patterns(".lock")
+    backup = ["--data", str(shutil.copytree(tmp_path / "data", tmp_path / "backup", ignore=without_lock))]
     outputs = ["--certificate", str(certificate), "--page", str(page)]
     result = run(redact, "orders", "--where", WHERE, "--reason", "asked for", *outputs, *on(broker))
     assert (result.exit_code, EMAIL in result.output) == (0, False), result.output
@@ -65,10 +68,7 @@ def test_the_command_redacts_and_writes_certificate_and_page(broker: Broker, tmp
     public.write_text(SigningKey.load(str(tmp_path / "certificate.key")).public_pem)
     pinned = ["--public-key", str(public)]
     secret = ["--secret", str(tmp_path / "certificate.key.secret")]
-    data = [
-        "--data",
-        str(shutil.copytree(tmp_path / "data", tmp_path / "copy", ignore=shutil.ignore_patterns(".lock"))),
-    ]
+    data = ["--data", str(shutil.copytree(tmp_path / "data", tmp_path / "copy", ignore=without_lock))]
     (tmp_path / "empty").mkdir()
     empty = ["--data", str(tmp_path / "empty")]
     for arguments, code, word in (
@@ -80,6 +80,7 @@ def test_the_command_redacts_and_writes_certificate_and_page(broker: Broker, tmp
         ([*pinned, *data, "--where", "key is x"], 2, "where: at character"),
         ([*pinned, *data, "--where", WHERE], 3, "cannot be told"),
         ([*pinned, *data, "--where", 'key == "x"'], 3, "no claim is confirmed"),
+        ([*pinned, *backup, *secret, "--where", WHERE], 3, "broken"),
         ([*pinned, *empty, *secret, "--where", WHERE], 3, "cannot be told"),
         ([*pinned, *empty], 3, "orders-0, orders-1: not there"),
     ):
@@ -102,8 +103,12 @@ def test_everything_at_once_needs_an_option(broker: Broker) -> None:
 
 def test_mistakes_are_one_line(broker: Broker) -> None:
     """A user's error has exit code 2 and one line without the searched text."""
-    for arguments in (["orders", "--where", f"key = '{EMAIL}'"], ["nothing", "--where", f"key == '{EMAIL}'"]):
-        result = run(redact, *arguments, "--reason", "r", *on(broker))
+    for topic, where, reason in (
+        ("orders", f"key = '{EMAIL}'", "r"),
+        ("nothing", f"key == '{EMAIL}'", "r"),
+        ("orders", WHERE, f"mail of {EMAIL}"),
+    ):
+        result = run(redact, topic, "--where", where, "--reason", reason, *on(broker))
         assert (result.exit_code, result.output.count("\n"), EMAIL in result.output) == (2, 1, False), result.output
 
 
