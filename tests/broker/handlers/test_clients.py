@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +76,17 @@ def test_clients_of_one_group_go_on_where_the_others_were(diamant_broker: Broker
         read += ConfluentKafka().consume(servers, diamant_topic, group=diamant_topic, count=2, protocol=protocol)
         read += AioKafka().consume(servers, diamant_topic, group=diamant_topic, count=2)
     assert [one.value for one in read] == sent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_goes_on_after_a_restart(tmp_path: Path, protocol: str) -> None:
+    """The next broker on the directory has the offsets that a member committed as it left."""
+    read = []
+    for count in (2, 3):
+        with Broker(data_dir=tmp_path, num_partitions=1) as broker:
+            if not read:
+                messages = [Message(None, b"%d" % number) for number in range(5)]
+                ConfluentKafka().produce(broker.bootstrap_servers, "t", messages)
+            read += ConfluentKafka().consume(broker.bootstrap_servers, "t", group="g", count=count, protocol=protocol)
+    assert [one.offset for one in read] == list(range(5))

@@ -8,6 +8,7 @@ test_engines_agree.py compares the bytes with the reference.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -54,6 +55,13 @@ def test_a_result_names_its_engine() -> None:
     found = {name: engine(env, plan).runner for name, engine in ENGINES.items()}
     compiled = dict.fromkeys(("compiled", "in parts"), "compiled")
     assert found == {"inline": "inline", "one by one": "inline", "Spark": "spark", "Spark, whole": "spark", **compiled}
+
+
+def test_a_result_says_when(new_log: NewLog) -> None:
+    """The start, the complete map and the end, in seconds of the monotonic clock."""
+    before_s = time.monotonic()
+    stats = new_log("a | a | roll").clean().stats
+    assert before_s <= stats.start_s <= stats.map_complete_s <= stats.end_s <= time.monotonic()
 
 
 def test_keyless_records_go_and_are_counted(new_log: NewLog) -> None:

@@ -113,6 +113,30 @@ def test_regular_expressions(group_broker: BlockingBroker, topic: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_a_static_member_comes_back_and_takes_over(group_broker: BlockingBroker, topic: str, assignor: str) -> None:
+    """Restarted, it keeps its partitions, and the other sees no change; it gets all when the other has left."""
+    config = {"group.remote.assignor": assignor}
+    static, other = (new_consumer(group_broker, topic, **config, **more) for more in ({"group.instance.id": "s"}, {}))
+    changes: list[str] = []
+    static.subscribe([topic])
+    other.subscribe(
+        [topic], on_assign=lambda *_: changes.append("assigned"), on_revoke=lambda *_: changes.append("revoked")
+    )
+    wait_until(lambda: share(static, other), static, other)
+    before = partitions(static), partitions(other)
+    static.close()
+    changes.clear()
+    static = new_consumer(group_broker, topic, **config, **{"group.instance.id": "s"})
+    static.subscribe([topic])
+    wait_until(lambda: partitions(static) == before[0], static, other)
+    assert (partitions(other), changes) == (before[1], [])
+    other.close()
+    wait_until(lambda: partitions(static) == ALL, static)
+    static.close()
+
+
+@pytest.mark.slow
 def test_from_classic_to_consumer_and_back(group_broker: BlockingBroker, topic: str) -> None:
     """A group of classic members admits one with the consumer protocol, and becomes classic again without it."""
     strategy = {"partition.assignment.strategy": "range"}
