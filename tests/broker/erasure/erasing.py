@@ -30,9 +30,7 @@ def traces_of(broker: Broker) -> list[Path]:
 
 async def wait_idle(broker: Broker) -> None:
     """Wait until the due work is done."""
-    await wait_until(
-        lambda: not broker.node.scheduler.is_due and not broker.services.erasures().queue.attempts.is_at_work
-    )
+    await wait_until(lambda: not broker.node.scheduler.is_due and not broker.services.erasures().table.busy)
 
 
 def unfinished(broker: Broker) -> list[dict[str, Any]]:

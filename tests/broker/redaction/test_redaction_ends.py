@@ -220,7 +220,7 @@ async def test_a_redaction_that_can_never_be_certified_is_cancelled(broker: Brok
         broker.services.redactions().table.held,
     ) == (0, 1, 1)
     move_to(broker, START_MS + DAY_MS)
-    assert not broker.services.redactions().queue.attempts.is_at_work
+    assert not broker.services.redactions().table.busy
     with pytest.raises(NotFound, match=r"no erasure or redaction .* in progress, so nothing was cancelled"):
         await broker.cancel(redaction.id, reason="again")
 

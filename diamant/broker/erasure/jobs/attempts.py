@@ -33,11 +33,6 @@ class Attempts:
         self.ending: dict[str, asyncio.Future[bool]] = {}
         """Jobs being cancelled: they are not resumed. The result of the future: whether the job was cancelled."""
 
-    @property
-    def is_at_work(self) -> bool:
-        """Whether a job is in progress, being cancelled, or waits for the lock to resume."""
-        return bool(self._table.busy)
-
     @asynccontextmanager
     async def locked(self, job_id: str) -> AsyncIterator[None]:
         """Hold the lock. The job is not resumed during that time."""

@@ -3,6 +3,7 @@
     <partition's directory, or diamant.cleaner.spark.staging>/diamant-staging-<owner>-<partition>-<run><8 hex>/
         <group>-<attempt>/<base offset>.log.cleaned ...
         segments/<base offset>.log              copies of the segments, if executors do not see the broker's disk
+        progress                                the bytes so far of a job with a single task
 
 `owner` is a digest of the log directory, `partition` one of the partition; `run` identifies the process. A job removes its place
 at its end. The leftovers of a killed process are removed

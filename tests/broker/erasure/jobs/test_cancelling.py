@@ -81,7 +81,7 @@ async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broke
     assert "It was cancelled, on " in page
     assert "Nothing was read for this certificate" in page
     move_to(broker, START_MS + DAY_MS)
-    assert not broker.services.erasures().queue.attempts.is_at_work
+    assert not broker.services.erasures().table.busy
     with pytest.raises(NotFound):
         await broker.cancel(erasure.id, reason="again")
 

@@ -152,11 +152,7 @@ async def test_a_disk_that_is_full_in_the_middle_gives_no_certificate_and_the_er
     env_of(broker).faults = ()
     assert len(unfinished(broker)) == 1
     move_to(broker, START_MS + RETRY_MS)
-    await wait_until(
-        lambda: (
-            certificates_of(broker, "values-gone") != [] and not broker.services.erasures().queue.attempts.is_at_work
-        )
-    )
+    await wait_until(lambda: certificates_of(broker, "values-gone") != [] and not broker.services.erasures().table.busy)
     assert values_left(broker) == [None]
 
 
@@ -200,8 +196,8 @@ async def test_an_attempt_is_under_way_until_its_failure_is_counted(broker: Brok
     for failures in (1, 2):
         move_to(broker, due_ms(broker))
         async with asyncio.timeout(60):
-            for is_at_work in (False, True):
-                while broker.services.erasures().queue.attempts.is_at_work is is_at_work:
+            for is_busy in (False, True):
+                while bool(broker.services.erasures().table.busy) is is_busy:
                     await asyncio.sleep(0)
         assert broker.services.erasures().table.failures == {erasure.id: failures}
 

@@ -84,7 +84,7 @@ async def test_refused_it_ends_at_its_horizon(broker: Broker) -> None:
     erasure_id = await waiting(broker)
     await broker.erase_now(erasure_id)
     move_to(broker, START_MS + DAY_MS - 1)
-    assert not broker.services.erasures().queue.attempts.is_at_work
+    assert not broker.services.erasures().table.busy
     certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
     assert (certificate["id"], certificate["overrides"]) == (erasure_id, [])
 
@@ -157,9 +157,7 @@ async def test_one_with_now_ends_the_others_of_its_key(broker: Broker) -> None:
     done = await erase(broker, is_now=True)
     assert (done.state, done.id != earlier.id) == ("key-gone", True)
     await wait_until(
-        lambda: (
-            len(certificates_of(broker, "key-gone")) == 2 and not broker.services.erasures().queue.attempts.is_at_work
-        )
+        lambda: len(certificates_of(broker, "key-gone")) == 2 and not broker.services.erasures().table.busy
     )
     certificate = await broker.services.certificates().last(earlier.id)
     assert (certificate["state"], [one["values"] for one in certificate["found"]]) == ("key-gone", [1])
@@ -193,9 +191,7 @@ async def test_attempts_at_what_goes_on_are_held_and_not_failed(broker: Broker) 
     erasure = await erase(broker)
     assert (erasure.state, await erasures_counted(broker)) == ("not-certified", {"done": 0, "failed": 0, "held": 1})
     move_to(broker, START_MS + RETRY_MS)
-    await wait_until(
-        lambda: broker.services.erasures().table.held == 2 and not broker.services.erasures().queue.attempts.is_at_work
-    )
+    await wait_until(lambda: broker.services.erasures().table.held == 2 and not broker.services.erasures().table.busy)
     with pytest.raises(TimedOut, match="it continues in the broker"):
         await broker.erase_now(erasure.id, timeout_ms=0)
     assert await erasures_counted(broker) == {"done": 0, "failed": 0, "held": 3}

@@ -93,9 +93,7 @@ async def one_history(broker: Broker, rng: random.Random, name: str) -> None:
         history.end_all()
         if certificate is None:
             move_to(broker, clock_of(broker).now_ms() + RETRY_MS)
-            await wait_until(
-                lambda: certificates_of(broker, "*") != [] and not broker.services.erasures().queue.attempts.is_at_work
-            )
+            await wait_until(lambda: certificates_of(broker, "*") != [] and not broker.services.erasures().table.busy)
             certificate = parse_certificate(certificates_of(broker, "*")[-1].read_bytes())
     else:
         certificate = (await erase(broker, key, [name], is_now=is_now)).certificate

@@ -212,11 +212,7 @@ async def test_an_erasure_that_takes_longer_than_its_next_try_is_not_begun_twice
 
     assert (await erase(broker, progress=at_stage(LOCATING, begin_late))).state == "values-gone"
     await wait_until(lambda: not broker.node.scheduler.is_due)
-    assert (len(tries), len(certificates_of(broker, "*")), broker.services.erasures().queue.attempts.is_at_work) == (
-        1,
-        1,
-        False,
-    )
+    assert (len(tries), len(certificates_of(broker, "*")), bool(broker.services.erasures().table.busy)) == (1, 1, False)
     assert values_left(broker) == [None]
 
 
