@@ -56,6 +56,16 @@ def test_a_segment_whose_file_is_gone_does_not_keep_the_others(env: RealEnv, tmp
     directory.close()
 
 
+def test_snapshots_of_removed_segments_go_with_them(env: RealEnv, tmp_path: Path) -> None:
+    """Those of the segments that stay are kept, also in memory."""
+    directory = started(env, str(tmp_path))
+    log = filled(directory.logs["t", 0])
+    assert delete_oldest(log, 3) > 0
+    left = {names.offset_of(name) for name in env.list_dir(log.path) if name.endswith(names.SNAPSHOT_SUFFIX)}
+    assert (left, set(log.producers.snapshots.offsets)) == ({30, 40}, {30, 40})
+    directory.close()
+
+
 def test_a_segment_that_cannot_be_renamed_stays_in_the_log(memory: MemoryEnv) -> None:
     """Earlier segments are removed; it and later ones stay readable, even after a restart, until the next attempt."""
     directory = started(memory, "/data")

@@ -105,6 +105,19 @@ async def test_one_that_takes_too_long_is_given_up() -> None:
     assert not handshakes.begin(Recorded("after"))
 
 
+async def test_one_that_has_begun_later_is_given_up_later() -> None:
+    """The end of one timeout leaves the others running."""
+    handshakes, loop = Handshakes(timeout_s=0.05), asyncio.get_running_loop()
+    first, second = Recorded("first"), Recorded("second")
+    begun_s = loop.time()
+    handshakes.begin(first)
+    await wait_until(lambda: loop.time() >= begun_s + 0.02)
+    handshakes.begin(second)
+    await wait_until(lambda: second.said != [])
+    assert first.said == second.said == ["no TLS handshake within 0.05 s"]
+    handshakes.close()
+
+
 async def test_silent_peers_cost_others_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """With more silent peers than the limit, a client still connects, and the oldest are evicted, which floods no log.
 
