@@ -164,6 +164,17 @@ def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
     assert (report.counts.batches, report.counts.records) == (1, 3)
 
 
+def test_bytes_outside_of_records_are_inconclusive(tmp_path: Path) -> None:
+    """In the partition's own files, as in an index, they may be of any record; in those of other topics they are listed."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    put(tmp_path, "other-0/00000000000000000000.index", b"...." + PERSON)
+    report = scan(tmp_path)
+    assert (state(report), [one.what for one in report.elsewhere]) == (KEY_GONE, [RAW])
+    put(tmp_path, "users-0/00000000000000000000.index", b"...." + PERSON + b"..")
+    report = scan(tmp_path)
+    assert (state(report), [one.topic for one in report.elsewhere]) == (INCONCLUSIVE, ["other"])
+
+
 def test_a_tombstone_names_the_key_still(tmp_path: Path) -> None:
     """The finding of a tombstone has the horizon of its batch."""
     put(tmp_path, LOG, build_batch([record(b"customer-42", None, 3)], delete_horizon_ms=777))
@@ -314,6 +325,17 @@ def test_the_offsets_of_what_is_no_segment_of_the_log_mean_nothing(tmp_path: Pat
     put(tmp_path, "users-0/backup/00000000000000000050.log", build_batch([record(b"customer-42", PERSON, 50)]))
     report = scan(tmp_path)
     assert (state(report, end=9), report.written_since(TOPIC, 9)) == (VALUES_PRESENT, [])
+
+
+@pytest.mark.parametrize("is_of_log", [False, True])
+def test_a_name_of_a_segment_does_not_make_a_file_one(tmp_path: Path, *, is_of_log: bool) -> None:
+    """In the partition's directory, too, offsets count only in files that the log has."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    put(tmp_path, "users-0/00000000000000000050.log", build_batch([record(b"customer-42", PERSON, 50)]))
+    end = LogEnd(60, 50, 1 << 20, has_file=lambda base_offset, _: is_of_log or base_offset == 0)
+    report = scan(tmp_path, ends={TOPIC: end})
+    found = (state(report, end=9), [one.offset for one in report.written_since(TOPIC, 9)])
+    assert found == ((KEY_GONE, [50]) if is_of_log else (VALUES_PRESENT, []))
 
 
 def test_a_write_behind_the_claim_is_named(tmp_path: Path) -> None:
