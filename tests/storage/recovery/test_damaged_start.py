@@ -21,7 +21,7 @@ from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.segment_recovery import SyncedDamage
+from diamant.storage.recovery.segment_recovery import SyncedDamage, recover_segment
 from diamant.storage.segments.txn_index import AbortedTxn
 from tests.storage.directory.test_log_directory import COUNT, filled, source, start
 from tests.storage.log import test_aborted_transactions as transactions
@@ -255,3 +255,17 @@ def load_with(env: MemoryEnv, recovery_point: int, *, is_clean: bool) -> Log | N
         return load_one(env, transactions.CONFIG, **fields)
     except PowerOff:
         return None
+
+
+def test_damage_that_only_the_recovery_finds_is_refused_all_the_same(env: RealEnv, tmp_path: Path) -> None:
+    """A disk may fail after the first check; a scan on behalf of the indexes cuts off nothing that was synced."""
+    log = make_log(env, tmp_path)
+    for number in range(3):
+        log.append_as_leader(batch(b"%d" % number))
+    log.flush()
+    segment = log.segments[0]
+    flip(segment.path, positions(segment.path)[1] + CRC)
+    before = contents(log, ".log")
+    with pytest.raises(SyncedDamage) as caught:
+        recover_segment(segment, log.config, log.epochs, log.producers, synced_end=3)
+    assert (caught.value.next_offset, contents(log, ".log")) == (1, before)

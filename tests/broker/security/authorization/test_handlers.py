@@ -68,9 +68,9 @@ async def clients(tmp_path: Path) -> AsyncIterator[Clients]:
         await clients.close()
 
 
-def session(topics: Sequence[str], session_id: int, epoch: int) -> dict[str, Any]:
+def session(topics: Sequence[str], session_id: int, epoch: int, offset: int = 0) -> dict[str, Any]:
     """A fetch in a session that names these topics."""
-    fields = fetch_fields("", 0)
+    fields = fetch_fields("", offset)
     partitions = fields["topics"][0]["partitions"]
     named = [{"topic": topic, "partitions": partitions} for topic in topics]
     return fields | {"session_id": session_id, "session_epoch": epoch, "topics": named}
@@ -89,6 +89,18 @@ async def test_a_fetch_session_follows_the_acls(clients: Clients) -> None:
     assert found["users"].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert not found["users"].records
     assert found["orders"].records
+
+
+async def test_permissions_change_for_partitions_without_news_in_a_fetch_session(clients: Clients) -> None:
+    """A client that has read everything is told, too, that it may no longer read."""
+    alice = await clients.connect(ALICE)
+    await clients.set_acls(allow(READ, name="users"))
+    opened = await alice.call(FETCH, 12, session(["users"], 0, 0, offset=1))
+    assert [topic.partitions[0].error_code for topic in opened.responses] == [ErrorCode.NONE]
+    assert (await alice.call(FETCH, 12, session([], opened.session_id, 1))).responses == ()
+    await clients.set_acls(allow(READ, name="orders"))
+    answer = await alice.call(FETCH, 12, session([], opened.session_id, 2))
+    assert [topic.partitions[0].error_code for topic in answer.responses] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
 
 async def test_cached_metadata_is_of_those_who_may_see_the_same(clients: Clients) -> None:
