@@ -153,8 +153,8 @@ class JobQueue(Generic[IntentT, ResultT]):
     # -- resuming --------------------------------------------------------------------------------------------------------
 
     async def resume_due(self) -> None:
-        """Begin to resume a due job. It may take long or wait for the lock; `settled` waits for it."""
-        due = self.table.next_due()
+        """Begin to resume a due job, except during a stop. It may take long or wait for the lock; `settled` waits for it."""
+        due = None if self.is_stopping else self.table.next_due()
         if due is not None and due[0] <= self.clock.now_ms():
             self.table.hold(due[1])
             task = self.loop.create_task(self._try(due[1]))
