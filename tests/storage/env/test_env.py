@@ -91,6 +91,28 @@ def test_overwrite_and_truncate(any_env: Env, root: str) -> None:
     assert file.size() == 6
 
 
+@pytest.mark.parametrize(
+    ("there", "position", "expected"),
+    [
+        (None, 0, b"new"),
+        (b"0123456789", 0, b"new"),
+        (b"0123456789", 2, b"01new"),
+        (b"0123456789", 10, b"0123456789new"),
+        (b"01", 4, b"01\0\0new"),
+    ],
+)
+def test_writing_the_end_of_a_file(
+    any_env: Env, root: str, there: bytes | None, position: int, expected: bytes
+) -> None:
+    """The file ends behind the data, wherever it ended before; a gap is zeros. Without data it is only cut."""
+    if there is not None:
+        any_env.write_atomically(f"{root}/f", there)
+    any_env.write_tail(f"{root}/f", b"new", position)
+    assert any_env.read_bytes(f"{root}/f") == expected
+    any_env.write_tail(f"{root}/f", b"", position)
+    assert any_env.read_bytes(f"{root}/f") == expected[:position]
+
+
 def test_opening(any_env: Env, root: str) -> None:
     """A missing file is an error unless it is to be created; an exclusive creation fails if it is there."""
     path = f"{root}/f"

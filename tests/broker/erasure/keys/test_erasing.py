@@ -187,8 +187,13 @@ async def test_no_segment_is_replaced_before_its_digest_is_on_the_disk(broker: B
     await wait_until(lambda: [*data_of(broker).glob("users-0/*.log.cleaned")] != [])
     assert digests_of(data_of(broker)).items() >= before.items() - {(max(before), before[max(before)])}
     assert PERSON in values_left(broker)
+    holds = (await broker.services.cleaning.service()).rounds.swap_holds
+    released = asyncio.create_task(holds.released(("users", 0)))
+    await asyncio.sleep(0)
+    assert not released.done()
     held.go_on.set()
     erasure = await erasing
+    await released
     assert erasure.state == "values-gone"
     assert values_left(broker) == [None]
     (found,), (digest,) = erasure.certificate["found"], erasure.certificate["segments"]["before"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from diamant.cleaner.spark.clean.in_session import new_round, size_of
+from diamant.cleaner.spark.clean.job import CleanJob
 from diamant.cleaner.spark.clean.progress import JobProgress, TaskProgress, bytes_told
 from diamant.cleaner.spark.clean.whole_round import WholeRound
 from diamant.cleaner.spark.environment.locations import Location
@@ -48,3 +50,13 @@ def test_progress_reaches_the_bytes_of_the_round(tmp_path: Path) -> None:
     stats = job.run().stats
     assert job.progress.bytes == stats.map_bytes_read + stats.bytes_read + stats.bytes_written
     assert 0 < bytes_told(place) <= job.progress.bytes
+
+
+def test_only_what_is_larger_than_a_whole_round_is_divided(tmp_path: Path) -> None:
+    """By the bytes of the plan's segments."""
+    log = make_log(tmp_path)
+    plan, source = plan_of(log), Location(log.path)
+    for whole_bytes, kind in ((size_of(plan), WholeRound), (size_of(plan) - 1, CleanJob)):
+        place = Location(f"{tmp_path}/{whole_bytes}")
+        job = new_round(OneProcess(), plan, source=source, target=place, whole_bytes=whole_bytes)  # type: ignore[arg-type]
+        assert isinstance(job, kind)

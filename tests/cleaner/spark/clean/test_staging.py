@@ -305,6 +305,13 @@ def changed(staged: StagedOutput, place: Location, change: Callable[[bytearray],
     return replace(staged, output=output, files={**staged.files, name: file})
 
 
+def last_batch_above(content: bytearray) -> None:
+    start = end = 0
+    while end < len(content):
+        start, end = end, end + 12 + int.from_bytes(content[end + 8 : end + 12], "big")
+    content[start : start + 8] = (1 << 40).to_bytes(8, "big")
+
+
 def first_batch_again(content: bytearray) -> None:
     content[:0] = content[: 12 + int.from_bytes(content[8:12], "big")]
 
@@ -316,13 +323,15 @@ def first_batch_again(content: bytearray) -> None:
         (lambda content: content.__delitem__(slice(-1, None)), "bytes of batches with"),
         (lambda content: content.__setitem__(16, 7), "there is no batch"),
         (lambda content: content.__setitem__(60, content[60] + 1), "records"),
+        (lambda content: content.__setitem__(60, content[60] - 1), "records"),
         (
             lambda content: content.__setitem__(slice(0, 8), (1 << 40).to_bytes(8, "big")),
             "has offsets 1099511627776 to",
         ),
+        (last_batch_above, "has offsets 1099511627776 to"),
         (first_batch_again, "has offsets"),
     ],
-    ids=["whole", "torn", "magic", "records", "above", "twice"],
+    ids=["whole", "torn", "magic", "more records", "fewer records", "above", "last above", "twice"],
 )
 def test_batches_of_an_output_are_checked(
     log: Log, place: Path, change: Callable[[bytearray], None], message: str | None
