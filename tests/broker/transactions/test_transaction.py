@@ -188,6 +188,8 @@ def test_a_producer_that_raises_its_own_epoch() -> None:
     assert introduce(txn, expected=(10, 4)).identity == (10, 5)
     for expected in ((10, 2), (10, 5), (9, 4)):
         assert code_of(lambda who=expected: introduce(txn, expected=who)) == "PRODUCER_FENCED"
+    # With the id before, only a producer that has used its last epoch may be the present one.
+    assert code_of(lambda: introduce(txn._replace(previous_producer_id=9), expected=(9, 4))) == "PRODUCER_FENCED"
 
 
 @pytest.mark.parametrize("state", sorted(ENDING), ids=lambda state: state.label)

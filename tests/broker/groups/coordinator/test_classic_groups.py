@@ -16,6 +16,7 @@ from diamant.broker.groups.classic.events import (
 )
 from diamant.broker.groups.classic.group import GroupState
 from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.messages.offset_columns import TopicOffsets
 from tests.broker.groups.classic.classic_cases import JOIN, SYNC, wait_for_coordinator
 from tests.broker.groups.classic.direct import SESSION_MS, Direct, join_request
 from tests.broker.request_fields import join_group
@@ -50,13 +51,20 @@ async def test_signs_of_life_start_a_session_again(direct: Direct) -> None:
     def beat(member_id: str, generation: int) -> ErrorCode:
         return groups.heartbeat("g", member_id, None, generation)
 
+    def commit() -> object:
+        offsets = TopicOffsets("t", None, range(1), [1], [-1], None)
+        return direct.broker.services.groups().commits.commit(
+            "g", [offsets], member_id="a", instance_id=None, generation=1, version=8
+        )
+
+    direct.sync("g", "a", 1)
     key = ("g", TimerKind.SESSION, "a")
     for act, is_started in (
         (lambda: beat("a", 0), False),
         (lambda: beat("nobody", 1), False),
         (lambda: groups.seen(classic, "nobody"), False),
         (lambda: beat("a", 1), True),
-        (lambda: groups.seen(classic, "a"), True),
+        (commit, True),
     ):
         timers.advance_ms(1000)
         act()

@@ -67,8 +67,8 @@ async def test_a_group_goes_in_one_batch(groups_broker: Broker, client: WireClie
 
 
 async def test_a_large_group_goes_in_several_batches(make_broker: Callable[..., Broker]) -> None:
-    """Tombstones beyond one batch are written in several, the group's with the last: a group left by a crash can be deleted
-    again.
+    """Tombstones beyond one batch are written in several, also those of offsets alone. The group's is with the last: a group
+    left by a crash can be deleted again.
     """
     partition_count = 15
     async with make_broker(offsets_topic_num_partitions=1) as broker, WireClient(broker.bootstrap_servers) as client:
@@ -79,6 +79,10 @@ async def test_a_large_group_goes_in_several_batches(make_broker: Callable[..., 
         log.update_config(
             replace(log.config, max_message_bytes=3_200)
         )  # room for ten, by the longest names that there are
+        end = log.log_end_offset
+        broker.services.groups().removal.delete("g", [("large", partition) for partition in range(12)])
+        assert counts(log, end) == [10, 2]
+        await commit(client, "g", {("large", partition): 1 for partition in range(partition_count)})
         end = log.log_end_offset
         assert await delete_groups(client, "g") == {"g": NONE}
         assert counts(log, end) == [5, 10 + 1]
