@@ -83,6 +83,15 @@ async def test_a_principal_may_what_acls_allow(tmp_path: Path) -> None:
             assert (await call(broker, ADMIN, method, path, fields)).status in (200, 202, 409)
 
 
+async def test_a_request_for_no_topic_concerns_all(tmp_path: Path) -> None:
+    """It needs ALTER on the cluster, whatever its principal may do with single topics."""
+    async with secured(tmp_path) as broker:
+        assert broker.node.authorizer is not None
+        broker.node.authorizer.add([allow(Operation.DELETE)])
+        answer = await call(broker, ALICE, "POST", "/v1/erase", KEY | {"topics": []})
+        assert (answer.status, answer.json["error"]) == (403, "User:alice may not: erase needs ALTER on the cluster")
+
+
 async def test_who_has_no_token_is_anonymous(tmp_path: Path) -> None:
     """It is told to log in where that would help; probes and the page's static files are open."""
     async with secured(tmp_path) as broker:

@@ -168,6 +168,21 @@ def test_topic_compression_recompresses(env: RealEnv, tmp_path: Path, name: str,
     assert [record.value for record in iter_records(stored)] == [b"a", b"b"]
 
 
+def test_a_recompressed_batch_has_the_same_limit(env: RealEnv, tmp_path: Path) -> None:
+    """A batch that grows beyond max.message.bytes is refused."""
+    log = make_log(env, tmp_path, compression_type="uncompressed", max_message_bytes=1000)
+    assert error_of(log, batch(b"x" * 2000, codec=1)).code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_leader_epoch_begins_with_its_first_batch(env: RealEnv, tmp_path: Path) -> None:
+    """As OffsetsForLeaderEpoch and a reset of followers need it."""
+    log = make_log(env, tmp_path)
+    for epoch in (3, 3, 5):
+        log.leader_epoch = epoch
+        log.append_as_leader(batch(b"a"))
+    assert log.epochs.entries == [(3, 0), (5, 2)]
+
+
 def test_zstd_needs_produce_version_7(env: RealEnv, tmp_path: Path) -> None:
     """Kafka refuses zstd from producers below version 7 of Produce."""
     log = make_log(env, tmp_path)
