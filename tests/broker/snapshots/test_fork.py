@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import hashlib
 import os
 import threading
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import VerbError
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.erasure.brokers import config as certifying
 from tests.broker.erasure.brokers import data_of
@@ -21,45 +19,9 @@ from tests.broker.erasure.constants import KEY, PERSON
 from tests.broker.erasure.erasing import erase, traces_of
 from tests.broker.erasure.issued import verify
 from tests.broker.erasure.records import create_with_key
-from tests.broker.fetching import fetch, values_of
+from tests.broker.snapshots.copied import LARGE, beside, config, digest, fill, produce, values
 from tests.broker.wire import WireClient
 from tests.cleaner.evidence.scan.naive_scanner import records_of_key
-
-LARGE = b"x" * 100_000
-
-
-def config(path: Path, **settings: object) -> BrokerConfig:
-    """A broker's configuration on a free port, in a directory with space beside it."""
-    return BrokerConfig(listen="127.0.0.1:0", data_dir=path / "data", **settings)
-
-
-async def fill(broker: Broker) -> None:
-    """A topic with a closed segment and a tail."""
-    async with WireClient(broker.bootstrap_servers) as wire:
-        await wire.create("t")
-        await wire.produce("t", [LARGE])
-        broker.node.topics.log("t", 0).roll()
-        await wire.produce("t", [b"tail"])
-
-
-async def values(broker: Broker, topic: str = "t") -> list[bytes | None]:
-    """All values of a topic."""
-    found: list[bytes | None] = []
-    async with WireClient(broker.bootstrap_servers) as wire:
-        while len(found) < broker.node.topics.log(topic, 0).log_end_offset:
-            found += values_of((await fetch(wire, topic, len(found))).records)
-    return found
-
-
-async def produce(broker: Broker, value: bytes) -> None:
-    """Add a record to the topic."""
-    async with WireClient(broker.bootstrap_servers) as wire:
-        await wire.produce("t", [value])
-
-
-def beside(path: Path) -> list[str]:
-    """The directories beside the data directory."""
-    return sorted(one.name for one in path.iterdir() if one.name != "data")
 
 
 async def test_a_fork_and_its_source_are_independent(tmp_path: Path) -> None:
@@ -134,11 +96,6 @@ def test_a_fork_that_is_not_entered_leaves_nothing(tmp_path: Path) -> None:
         assert len(beside(tmp_path)) == 1
         del fork
         assert beside(tmp_path) == []
-
-
-def digest(path: Path) -> bytes:
-    """SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).digest()
 
 
 def test_forks_leave_nothing(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from diamant.broker.cli import main
 from diamant.broker.client.errors import NotFound, NotPossible, VerbError
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.http_asking import ask
-from tests.broker.snapshots.test_fork import LARGE, beside, config, fill, produce, values
+from tests.broker.snapshots.copied import LARGE, beside, config, fill, produce, values
 from tests.broker.wire import WireClient
 from tests.effort import some
 from tests.waiting import wait_until

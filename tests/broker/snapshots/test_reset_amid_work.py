@@ -23,7 +23,7 @@ from tests.broker.erasure.records import create_with_key
 from tests.broker.groups.consumer.consumer_wire import PROPERTIES, A, B, Members
 from tests.broker.groups.offsets.offset_requests import find_coordinator, join, list_groups
 from tests.broker.held_rounds import Gate, gate
-from tests.broker.snapshots.test_fork import config, fill
+from tests.broker.snapshots.copied import config, fill
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until

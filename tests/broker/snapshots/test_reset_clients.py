@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from diamant.broker.broker import BlockingBroker, Broker
-from tests.broker.snapshots.test_fork import config
+from tests.broker.snapshots.copied import config
 
 TIMEOUT_S = 60
 

@@ -9,7 +9,7 @@ import pytest
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.client.errors import NotPossible
 from tests.broker.broker_process import broker_process
-from tests.broker.snapshots.test_fork import config, digest
+from tests.broker.snapshots.copied import config, digest
 
 RECORDS = 60
 

@@ -16,7 +16,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import replace_segments
 from diamant.storage.segments.log_config import LogConfig
-from tests.storage.log.test_replace import bases_of, is_even, text, write_cleaned
+from tests.storage.cleaned import bases_of, is_even, text, write_cleaned
 from tests.storage.logs import batch, make_log, read_all
 
 

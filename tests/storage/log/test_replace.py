@@ -2,66 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from diamant.protocol.batches.header import parse_header
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import Replacement, SourcesChanged, replace_segments
-from diamant.storage.segments.segment import Segment
+from tests.storage.cleaned import bases_of, is_even, text, write_cleaned
 from tests.storage.logs import batch, make_log, read_all, reopen, values
-
-
-def batches(log: Log, segment: Segment) -> list[bytes]:
-    """The batches of a segment, one by one."""
-    data = log.env.read_bytes(segment.path)
-    found = []
-    position = 0
-    while position < len(data):
-        size = parse_header(data, position).size
-        found.append(data[position : position + size])
-        position += size
-    return found
-
-
-def write_cleaned(
-    log: Log,
-    bases: Iterable[int],
-    keep: Callable[[int], bool],
-    *,
-    keep_aborted: bool = True,
-    change: Callable[[bytes], bytes] = bytes,
-) -> int:
-    """Write a `.cleaned` segment of the batches whose base offsets `keep` accepts, each one changed; return its size."""
-    sources = [segment for segment in log.segments if segment.base_offset in set(bases)]
-    suffix = names.CLEANED_SUFFIX
-    cleaned = Segment(log.env, log.path, sources[0].base_offset, log.config, suffix=suffix, create=True)
-    for source in sources:
-        for data in map(change, batches(log, source)):
-            header = parse_header(data)
-            if keep(header.base_offset):
-                cleaned.append(data, header.last_offset, header.max_timestamp, log.config.index_interval_bytes)
-        for aborted in source.txn_index.all() if keep_aborted else ():
-            cleaned.txn_index.append(aborted)
-    cleaned.on_inactive()
-    cleaned.sync()
-    cleaned.close()
-    log.env.set_mtime_ms(cleaned.path, log.env.mtime_ms(sources[-1].path))
-    return cleaned.size
-
-
-def is_even(offset: int) -> bool:
-    return offset % 2 == 0
-
-
-def bases_of(log: Log) -> list[int]:
-    return [segment.base_offset for segment in log.segments]
 
 
 def listing(log: Log) -> set[str]:
@@ -76,10 +29,6 @@ def log(env: RealEnv, tmp_path: Path) -> Log:
         log.append_as_leader(batch(b"%d" % number, producer_id=1, producer_epoch=0, base_sequence=number))
     assert len(log.segments) >= 4
     return log
-
-
-def text(offsets: Iterable[int]) -> list[bytes | None]:
-    return [b"%d" % offset for offset in offsets]
 
 
 def prepared(log: Log, count: int = 3) -> Replacement:

@@ -29,7 +29,7 @@ from diamant.storage.log.segment_swap import Replacement, replace_segments
 from diamant.storage.segments.log_config import LogConfig
 from tests.builder import make_marker
 from tests.effort import some
-from tests.storage.log.test_replace import write_cleaned
+from tests.storage.cleaned import write_cleaned
 from tests.storage.one_log import create_one, load_one
 
 START_MS = 1_700_000_000_000

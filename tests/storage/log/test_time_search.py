@@ -15,8 +15,8 @@ from diamant.storage.log import time_search
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import replace_segments
 from diamant.storage.segments.segment import Segment
+from tests.storage.cleaned import batches, write_cleaned
 from tests.storage.conftest import START_MS
-from tests.storage.log.test_replace import batches, write_cleaned
 from tests.storage.logs import batch, make_log, reopen
 from tests.storage.one_log import offset_for_timestamp, offset_of_max_timestamp
 

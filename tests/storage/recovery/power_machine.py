@@ -29,7 +29,7 @@ from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import Replacement
 from diamant.storage.segments.log_config import LogConfig
 from tests.builder import make_marker
-from tests.storage.log.test_replace import write_cleaned
+from tests.storage.cleaned import write_cleaned
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

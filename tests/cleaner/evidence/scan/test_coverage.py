@@ -25,7 +25,7 @@ from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from tests.builder import make_message, make_wrapper
 from tests.cleaner.evidence.scan.listed_env import ListedEnv
-from tests.cleaner.evidence.scan.test_scan import LOG, PERSON, TOPIC, moved, put, record, state, subject
+from tests.cleaner.evidence.scan.scanned_files import LOG, PERSON, TOPIC, moved, put, record, state, subject
 from tests.mutants import Mutant, put_in, returns
 
 ENV = RealEnv()

@@ -13,7 +13,7 @@ from diamant.cleaner.evidence.search.findings import RAW
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.evidence.scan.listed_env import ListedEnv
-from tests.cleaner.evidence.scan.test_scan import LOG, put, record, scan, state, subject
+from tests.cleaner.evidence.scan.scanned_files import LOG, put, record, scan, state, subject
 
 KEY = "customer-000042"
 SECRET = "Anna Schmidt of Bern"

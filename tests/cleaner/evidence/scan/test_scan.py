@@ -19,7 +19,6 @@ from diamant.cleaner.evidence.scan.scan import (
     VALUES_GONE,
     VALUES_PRESENT,
     LogEnd,
-    ScanReport,
     scan_directory,
     scan_partitions,
 )
@@ -34,55 +33,25 @@ from diamant.cleaner.evidence.search.findings import (
     ListCapacity,
     ListLimits,
 )
-from diamant.cleaner.evidence.search.needles import KEY, Needles
-from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.protocol.batches.compression import GZIP, LZ4, ZSTD
-from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.header import Header
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import File, RealEnv
 from tests.builder import make_message, make_wrapper, with_payload
-
-PERSON = b'{"name": "Anna Schmidt", "city": "Bern"}'
-TOPIC = ("users", 0)
-END = 1 << 40
-
-
-def subject(key: bytes = b"customer-42", *values: bytes) -> Subject:
-    """The subject of a search in the topic users."""
-    needles = Needles(b"s" * 32)
-    needles.add(KEY, key)
-    for value in values or (PERSON,):
-        needles.add(VALUE_NEEDLE, value)
-    return Subject(key, frozenset({"users"}), needles)
-
-
-def put(directory: Path, name: str, *batches: bytes | bytearray) -> Path:
-    """Write a file below the data directory."""
-    path = directory / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(batches))
-    return path
-
-
-def record(key: bytes | None, value: bytes | None, offset: int = 0, *headers: Header) -> Record:
-    return Record(offset, 1000, key, value, headers)
-
-
-def scan(directory: Path, looked_for: Subject | None = None, **options: Any) -> ScanReport:
-    env = options.pop("env", None) or RealEnv()
-    return scan_directory(env, str(directory), looked_for or subject(), options.pop("ends", {}), **options)
-
-
-def state(report: ScanReport, looked_for: Subject | None = None, end: int = END) -> str:
-    return report.state(TOPIC, end, (looked_for or subject()).key_digest.hex())
-
-
-def whats(report: ScanReport) -> list[str]:
-    return sorted(one.what for one in report.findings)
-
-
-LOG = "users-0/00000000000000000000.log"
+from tests.cleaner.evidence.scan.scanned_files import (
+    END,
+    LOG,
+    PERSON,
+    TOPIC,
+    moved,
+    put,
+    record,
+    scan,
+    state,
+    subject,
+    whats,
+)
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
@@ -541,11 +510,6 @@ def test_both_engines_find_the_same_in_random_logs(tmp_path: Path) -> None:
 
 
 # -- nothing hides behind anything ---------------------------------------------------------------------------------------
-
-
-def moved(batch: bytes | bytearray, offset: int) -> bytes:
-    """The same batch at another offset, which no checksum covers."""
-    return offset.to_bytes(8, "big", signed=True) + bytes(batch[8:])
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])

@@ -19,7 +19,7 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from tests.builder import make_message, make_wrapper, with_header, with_payload
-from tests.cleaner.evidence.scan.test_scan import LOG, PERSON, put, record, scan, state, subject
+from tests.cleaner.evidence.scan.scanned_files import LOG, PERSON, put, record, scan, state, subject
 
 
 def batch(codec: int = 0, key: bytes = b"customer-42", value: bytes | None = PERSON, **options: Any) -> bytes:

@@ -27,7 +27,7 @@ from diamant.cleaner.spark.runner.staging_view import staging_place
 from diamant.kernels.constants import search
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import File, RealEnv
-from tests.cleaner.evidence.scan.test_scan import LOG, TOPIC, put, record, subject
+from tests.cleaner.evidence.scan.scanned_files import LOG, TOPIC, put, record, subject
 from tests.mutants import Mutant, put_in, returns
 
 TEXT = 'value == "ada@example.com"'
