@@ -69,7 +69,7 @@ class EraseTombstones:
 
     async def write_and_remove(self, intent: Intent, claims: Claims, erasing: Erasing) -> Intent:
         """Write tombstones, remove values. Digests are made in parallel; no segment is replaced before its digest is on disk."""
-        intent, location = await self._locate(intent, claims, erasing)
+        intent, location = await self.locate(intent, claims, erasing)
         await self.table.save(intent, erasing.key, intent.due_ms)
         if erasing.is_new:
             await self._check_values_unsaid(intent, erasing)
@@ -93,7 +93,7 @@ class EraseTombstones:
             raise failures.exceptions[0] from None
         return replace(removed, before=digesting.result().before)
 
-    async def _locate(self, intent: Intent, claims: Claims, erasing: Erasing) -> tuple[Intent, LocatedKeys]:
+    async def locate(self, intent: Intent, claims: Claims, erasing: Erasing) -> tuple[Intent, LocatedKeys]:
         """Find the key in partitions that have no claim yet, or that have values below it.
 
         Only the first attempt uses filters: a value left after it may be hidden by a wrong filter.
