@@ -40,7 +40,7 @@ class _Seen:
     first_dirty_offset: int
     end_offset: int
     at_ms: int
-    told: CheckResult
+    result: CheckResult
     bytes_read: int
 
 
@@ -65,20 +65,22 @@ class SupersededChecks:
         async with self._turn:
             self._seen = {log: seen for log, seen in self._seen.items() if log in logs}
             read = 0
-            told = {}
+            results = {}
             for log, (first_dirty, oldest_ms) in logs.items():
                 seen = self._seen.get(log)
                 if seen is None or _is_stale(seen, log, first_dirty, now_ms, patience_ms):
                     if read >= self._max_bytes:
-                        told[log] = CheckResult(oldest_ms, False)
+                        results[log] = CheckResult(oldest_ms, False)
                         continue
                     seen = await self._look(service, log, first_dirty, oldest_ms, now_ms)
                     self._seen[log] = seen
                     read += seen.bytes_read
-                told[log] = seen.told
-                if log.log_end_offset > seen.end_offset and seen.told.is_certain:
-                    told[log] = CheckResult(seen.at_ms if seen.told.oldest_ms is None else seen.told.oldest_ms, True)
-            return told
+                results[log] = seen.result
+                if log.log_end_offset > seen.end_offset and seen.result.is_certain:
+                    results[log] = CheckResult(
+                        seen.at_ms if seen.result.oldest_ms is None else seen.result.oldest_ms, True
+                    )
+            return results
 
     async def _look(self, service: CleanerService, log: Log, first_dirty: int, oldest_ms: int, now_ms: int) -> _Seen:
         from diamant.cleaner.prompt.superseded_check import BoundExceeded, LookedAtSegment, LookPlan, look
@@ -102,23 +104,23 @@ class SupersededChecks:
         try:
             report = await asyncio.to_thread(look, log.env, plan)
         except BoundExceeded:
-            told, read = CheckResult(oldest_ms, False), self._max_bytes
+            result, read = CheckResult(oldest_ms, False), self._max_bytes
         except OSError:  # A round or retention has replaced a segment since.
-            told, read = CheckResult(oldest_ms, False), 0
+            result, read = CheckResult(oldest_ms, False), 0
         except CorruptLog:
             # A damaged segment may supersede records; there is no proof that those were removed.
-            told, read = CheckResult(oldest_ms, True), 0
+            result, read = CheckResult(oldest_ms, True), 0
         else:
             found_ms = report.oldest_ms
-            told = CheckResult(None if found_ms is None else max(found_ms, oldest_ms), True)
+            result = CheckResult(None if found_ms is None else max(found_ms, oldest_ms), True)
             read = report.bytes_read
-        return _Seen(first_dirty, end_offset, now_ms, told, read)
+        return _Seen(first_dirty, end_offset, now_ms, result, read)
 
 
 def _is_stale(seen: _Seen, log: Log, first_dirty: int, now_ms: int, patience_ms: int) -> bool:
     if seen.first_dirty_offset != first_dirty:
         return True
     age_ms = now_ms - seen.at_ms
-    if seen.told == CheckResult(None, True):
+    if seen.result == CheckResult(None, True):
         return log.log_end_offset > seen.end_offset and age_ms > patience_ms
     return age_ms >= PAUSE_MS
