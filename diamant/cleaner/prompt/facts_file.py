@@ -26,12 +26,16 @@ from typing import Any
 from crc32c import crc32c
 
 from diamant.cleaner.prompt.segment_facts import Emptied, FactsCollector, Horizon, KeyFacts, SegmentFacts, Step
+from diamant.cleaner.rules.result import OutputSegment
 from diamant.storage import names
 from diamant.storage.env.env import Buffer, Env, File
 from diamant.storage.segments.segment import scan_headers
 
 MIN_FILED_BYTES = 1024 * 1024
 """Facts of smaller segments are not filed: collecting them again takes some milliseconds."""
+
+MAX_SENT_CHARS = 16 * 1024
+"""Longer facts do not come with an output: parsing them would take the loop more than 0.2 ms."""
 
 PREFIX = "diamant-"
 SUFFIX = ".facts"
@@ -64,6 +68,16 @@ def read_facts(
     return facts
 
 
+def text_of_output(env: Env, directory: str, output: OutputSegment) -> str | None:
+    """Return the filed facts of an output in its `.cleaned` files, as JSON (`facts_from`); None without any, or too many."""
+    birth_ms = env.birth_ms(names.log_file(directory, output.base_offset) + names.CLEANED_SUFFIX)
+    filed = load_facts(env, directory, output.base_offset)
+    if filed is None or not is_of(filed, output.size, output.modified_ms, birth_ms):
+        return None
+    text = _to_json(filed)
+    return text if len(text) <= MAX_SENT_CHARS else None
+
+
 def is_of(facts: SegmentFacts, size: int, modified_ms: int, birth_ms: int | None) -> bool:
     """Tell whether facts from a file belong to the present segment. False without a birth time."""
     return birth_ms is not None and (facts.size, facts.modified_ms, facts.birth_ms) == (size, modified_ms, birth_ms)
@@ -76,7 +90,7 @@ def facts_path(directory: str, base_offset: int) -> str:
 
 def file_facts(env: Env, directory: str, facts: SegmentFacts, key_filter: Buffer = b"") -> None:
     """Write a segment's facts, with its filter if they have keys. Not synced; write errors are ignored."""
-    text = json.dumps(asdict(facts), separators=(",", ":")).encode()
+    text = _to_json(facts).encode()
     parts: list[Buffer] = [_HEAD.pack(_MAGIC, len(text), crc32c(text)), text]
     if facts.keys is not None:
         parts += [crc32c(key_filter).to_bytes(4, "big"), key_filter]
@@ -92,7 +106,8 @@ def load_facts(env: Env, directory: str, base_offset: int) -> SegmentFacts | Non
         return None
     try:
         text = _read_text(file)
-        return None if text is None else _from_json(text, base_offset)
+        facts = None if text is None else facts_from(text)
+        return facts if facts is not None and facts.base_offset == base_offset else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
     finally:
@@ -133,7 +148,12 @@ def _read_text(file: File) -> bytes | None:
     return text if crc32c(text) == crc else None
 
 
-def _from_json(text: bytes, base_offset: int) -> SegmentFacts | None:
+def _to_json(facts: SegmentFacts) -> str:
+    return json.dumps(asdict(facts), separators=(",", ":"))
+
+
+def facts_from(text: bytes | str) -> SegmentFacts:
+    """Return the facts of this JSON. Raises ValueError, KeyError or TypeError for anything else."""
     fields: dict[str, Any] = json.loads(text)
     fields["horizons"] = tuple(Horizon(*one) for one in fields["horizons"])
     if fields["steps"] is not None:
@@ -142,5 +162,4 @@ def _from_json(text: bytes, base_offset: int) -> SegmentFacts | None:
         fields["emptied"] = tuple(Emptied(*one) for one in fields["emptied"])
     if fields["keys"] is not None:
         fields["keys"] = KeyFacts(**fields["keys"])
-    facts = SegmentFacts(**fields)
-    return facts if facts.base_offset == base_offset else None
+    return SegmentFacts(**fields)

@@ -43,14 +43,17 @@ class PartitionFacts:
 
     def add(self, log: Log, facts: SegmentFacts) -> bool:
         """Add facts that were read; return True if their segment still exists."""
-        index = log.floor_segment(facts.base_offset)
-        segment = log.segments[max(0, index)]
-        if segment.base_offset != facts.base_offset or segment.size != facts.size:
-            return False
-        if log.env.mtime_ms(segment.path) != facts.modified_ms or log.env.birth_ms(segment.path) != facts.birth_ms:
-            return False
+        segment = log.segments[max(0, log.floor_segment(facts.base_offset))]
+        times = log.env.mtime_ms(segment.path), log.env.birth_ms(segment.path)
+        return times == (facts.modified_ms, facts.birth_ms) and self.add_swapped_in(log, facts) is not None
+
+    def add_swapped_in(self, log: Log, facts: SegmentFacts) -> Segment | None:
+        """Add the facts of an output after its swap; return its segment, None if there is another one in its place."""
+        segment = log.segments[max(0, log.floor_segment(facts.base_offset))]
+        if (segment.base_offset, segment.size) != (facts.base_offset, facts.size):
+            return None
         self._known[facts.base_offset] = (segment, facts)
-        return True
+        return segment
 
     def next_horizon_ms(
         self, log: Log, end_offset: int, frozen_above: int | None = None, hold: TombstoneHold | None = None

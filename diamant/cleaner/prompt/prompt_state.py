@@ -10,12 +10,13 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
-from diamant.cleaner.prompt.facts_file import MIN_FILED_BYTES, prune, read_facts
+from diamant.cleaner.prompt.facts_file import MIN_FILED_BYTES, facts_from, prune, read_facts
 from diamant.cleaner.prompt.key_filter import MIN_LOG_BYTES
 from diamant.cleaner.prompt.partition_facts import PartitionFacts
 from diamant.cleaner.prompt.quarantine import CorruptSegment, Quarantine
 from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range
 from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import OutputSegment
 from diamant.cleaner.rules.time_based_roll import overdue_ms
 from diamant.cleaner.rules.tombstone_hold import TombstoneHold
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -108,6 +109,13 @@ class PromptLog:
     def note_filter(self, segment: Segment) -> None:
         """Record that a segment has a filter, or that none is made for it."""
         self._filtered[segment.base_offset] = segment
+
+    def note_swapped_in(self, output: OutputSegment) -> None:
+        """Take the facts of an output that has replaced its sources, if they came with it: they need not be read."""
+        if output.facts is not None:
+            segment = self.facts.add_swapped_in(self.log, facts_from(output.facts))
+            if segment is not None:
+                self.note_filter(segment)
 
     def segment_at(self, base_offset: int) -> Segment | None:
         """Return the segment with this base offset."""

@@ -63,6 +63,8 @@ class OutputSegment:
     """CRC-32C of the `.log` file."""
     outline: SegmentOutline | None = field(default=None, compare=False)
     """Outline of the files, if a runner in another process has read it; this saves the broker the read."""
+    facts: str | None = field(default=None, compare=False)
+    """Its facts as JSON (`prompt.facts_file`), for the same reason."""
 
 
 @dataclass(slots=True)

@@ -180,7 +180,7 @@ class ProcessRunner:
 
         async def swap(output: OutputSegment) -> None:
             await on_output(output)
-            outputs.append(replace(output, outline=None))
+            outputs.append(replace(output, outline=None, facts=None))
 
         check_done()
         limit_bytes = memory_limit_bytes(plan, self._memory_overhead_bytes)

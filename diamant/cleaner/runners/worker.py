@@ -25,6 +25,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from diamant.cleaner.engines.output_sync import SYNC_THREADS
+from diamant.cleaner.prompt.facts_file import text_of_output
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleaningAborted, OutputSegment
 from diamant.cleaner.rules.result import Throttle as CountBytes
@@ -123,8 +124,10 @@ class Worker:
 
     def _clean(self, command: Message, check_done: CheckDone, throttle: CountBytes) -> Message:
         def on_output(output: OutputSegment) -> None:
-            outlined = replace(output, outline=look_at_output(self._env, plan.directory, output))
-            self._send({"type": "output", "round": command["round"], "output": asdict(outlined)})
+            outline = look_at_output(self._env, plan.directory, output)
+            facts = None if plan.is_kafka else text_of_output(self._env, plan.directory, output)
+            fields = asdict(replace(output, outline=outline, facts=facts))
+            self._send({"type": "output", "round": command["round"], "output": fields})
 
         plan = CleanPlan.from_json(command["plan"])
         self._throttle.bytes_per_second = plan.io_max_bytes_per_second

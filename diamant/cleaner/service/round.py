@@ -21,7 +21,7 @@ from diamant.cleaner.prompt.prompt_state import PromptLogs
 from diamant.cleaner.rules.eligibility import CleanableRange
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
 from diamant.cleaner.rules.planning import CleanerSettings, make_plan, plan_segment
-from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OutputSegment
+from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OnOutput, OutputSegment, no_output
 from diamant.cleaner.runners.contract import MemoryLimit, NoRoom, Runner, RunnerFailed, check_room
 from diamant.cleaner.runners.exchange import exchange
 from diamant.cleaner.runners.inline import InlineRunner
@@ -157,6 +157,7 @@ class Rounds:
                 check_done=check_done,
                 blocking=self._blocking,
                 on_freed=one.free,
+                on_swapped_in=no_output if self._prompt is None else self._prompt.of(log).note_swapped_in,
                 until_free=self.swap_holds.released,
             )
         slot.note_ready(runner)
@@ -229,11 +230,13 @@ async def run_plan(
     check_done: CheckDone,
     blocking: Executor,
     on_freed: Callable[[int], object] = no_note,
+    on_swapped_in: OnOutput = no_output,
     until_free: Callable[[TopicPartition], Awaitable[None]] = never_held,
 ) -> CleanResult:
     """Execute `plan`, made from `log` in this turn of the loop, and swap its outputs in.
 
-    For each output, `on_freed` gets its saving in bytes over its sources. Each swap first waits for `until_free`.
+    For each output, `on_freed` gets its saving in bytes over its sources, and after the swap `on_swapped_in` the output. Each
+    swap first waits for `until_free`.
     Raises the errors of `Runner.run`, and SourcesChanged if the log no longer matches the plan. Earlier swaps remain.
     """
     sizes = {segment.base_offset: segment.size for segment in plan.segments}
@@ -243,6 +246,7 @@ async def run_plan(
         on_freed(sum(source_sizes) - output.size)
         await until_free((log.topic, log.partition))
         await exchange(log, output, source_sizes, runner, check_done=check_done, blocking=blocking)
+        on_swapped_in(output)
 
     return await runner.run(plan, on_output=swap, check_done=check_done)
 

@@ -11,7 +11,15 @@ from hypothesis import HealthCheck, given, settings
 
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.prompt import partition_facts
-from diamant.cleaner.prompt.facts_file import facts_path, file_facts, load_facts, prune, read_facts
+from diamant.cleaner.prompt.facts_file import (
+    facts_from,
+    facts_path,
+    file_facts,
+    load_facts,
+    prune,
+    read_facts,
+    text_of_output,
+)
 from diamant.cleaner.prompt.partition_facts import PartitionFacts, horizon_round_end
 from diamant.cleaner.prompt.segment_facts import (
     DATA,
@@ -23,6 +31,7 @@ from diamant.cleaner.prompt.segment_facts import (
     Step,
 )
 from diamant.cleaner.rules.modes import PROMPT
+from diamant.cleaner.rules.result import OutputSegment
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.segment_removal import delete_oldest
@@ -308,6 +317,21 @@ def test_filed_facts_are_those_that_were_read() -> None:
     assert load_facts(log.env, DIRECTORY, 0) == read
     log.env.fail("open", "*.log", errno.EIO)
     assert facts_of(log) == read
+
+
+def test_an_output_brings_its_own_facts() -> None:
+    """A worker sends them with the output. Those filed for an earlier file, and very many, the broker reads itself."""
+    env, path = CleanerLog().env, names.log_file(DIRECTORY, 0) + names.CLEANED_SUFFIX
+    env.write_atomically(path, b"12")
+    output = OutputSegment(0, (0,), 2, env.mtime_ms(path), False, 0)
+    own = SegmentFacts(0, 2, output.modified_ms, env.birth_ms(path), 0, steps=(Step(DATA, 1, 0),))
+    assert text_of_output(env, DIRECTORY, output) is None
+    many = (Step(DATA, 2**60, 2**60),) * 1000
+    others = replace(own, size=3), replace(own, modified_ms=1), replace(own, birth_ms=1), replace(own, steps=many)
+    for facts, sent in ((own, own), *((other, None) for other in others)):
+        file_facts(env, DIRECTORY, facts)
+        text = text_of_output(env, DIRECTORY, output)
+        assert (None if text is None else facts_from(text)) == sent
 
 
 def test_facts_of_another_file_are_read_anew() -> None:

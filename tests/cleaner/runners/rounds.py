@@ -30,10 +30,10 @@ CONFIG = LogConfig(
 KEYS = 100
 
 
-def make_log(directory: Path, batches: int = 150) -> Log:
+def make_log(directory: Path, batches: int = 150, segment_bytes: int = CONFIG.segment_bytes) -> Log:
     """A log of eleven segments. Each batch has one unique key, and nine of a hundred keys that recur."""
-    env = RealEnv(SettableClock(START_MS))
-    log = create_log(env, f"{directory}/t-0", "t", 0, TOPIC_ID, CONFIG, Validation(), producer_expiration_ms=86_400_000)
+    env, config = RealEnv(SettableClock(START_MS)), replace(CONFIG, segment_bytes=segment_bytes)
+    log = create_log(env, f"{directory}/t-0", "t", 0, TOPIC_ID, config, Validation(), producer_expiration_ms=86_400_000)
     log.on_files_removed = lambda paths, delay_ms: None
     for number in range(batches):
         value = sha512(b"%d" % number).digest() * 2

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.prompt.facts_file import facts_path
+from diamant.cleaner.prompt.facts_file import facts_path, read_facts
 from diamant.cleaner.prompt.filter_making import FactsTask
+from diamant.cleaner.prompt.key_filter import MIN_LOG_BYTES
+from diamant.cleaner.prompt.prompt_state import PromptLog
 from diamant.cleaner.prompt.segment_keys import file_segment_facts
-from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleaningAborted, OutputSegment
 from diamant.cleaner.runners.child_priority import OOM_SCORE
@@ -116,6 +118,28 @@ async def test_a_worker_takes_no_memory_for_each_processor(log: Log, runner: Pro
     await runner.run(plan_of(log), on_output=Swapper(log))
     (taken,) = re.findall(rb"VmData:\s*(\d+) kB", told_by_system(runner, "status"))
     assert int(taken) < 200 * 1024
+
+
+async def test_facts_come_with_the_outputs(runner: ProcessRunner, tmp_path: Path) -> None:
+    """The broker knows expiries and filters of the outputs without reading a file; in mode kafka there are none."""
+    log = make_log(tmp_path / "large", batches=0, segment_bytes=MIN_LOG_BYTES // 4)
+    for key in range(20):
+        log.append_as_leader(memoryview(build_batch([Record(0, START_MS, b"%d" % key, bytes(MIN_LOG_BYTES // 18))])))
+    log.roll()
+    known = PromptLog(log)
+    for has_facts in (True, False):
+        swapper = Swapper(log)
+        plan = plan_of(log, segment_bytes=log.config.segment_bytes, mode=PROMPT if has_facts else KAFKA)
+        await runner.run(replace(plan, first_dirty_offset=0), on_output=swapper)
+        for output in swapper.outputs:
+            known.note_swapped_in(output)
+        bases = [one.base_offset for one in log.segments[:-1]]
+        assert len(bases) > 1
+        assert [base for base, _ in known.unknown(log.active.base_offset)] == ([] if has_facts else bases)
+        assert [one.base_offset for one in known.without_filter()] == ([] if has_facts else bases)
+        if has_facts:
+            filed = [read_facts(log.env, log.path, one.base_offset, one.size) for one in log.segments[:-1]]
+            assert known.facts.of(log, log.active.base_offset) == filed
 
 
 async def test_a_worker_files_the_facts_of_a_segment(log: Log, runner: ProcessRunner) -> None:
