@@ -17,7 +17,7 @@ from diamant.cleaner.engines.round import AddSegments, Engine, RewriteGroups, Ro
 from diamant.cleaner.engines.survivors import MapSurvivors
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.prompt.key_filter import is_worth_filters, leave_alone
-from diamant.cleaner.prompt.lost_key import Touched, only_known
+from diamant.cleaner.prompt.lost_key import Touched, kept_apart, only_known
 from diamant.cleaner.prompt.segment_keys import dirty_hashes, file_key_facts
 from diamant.cleaner.rules.result import OnOutput, OutputSegment
 from diamant.cleaner.segments.row_records import RowRecords
@@ -46,7 +46,8 @@ def new_round(work: RoundWork, divide: Divide | None = None) -> Round[CompiledWr
         offsets = key_map.offsets
         if offsets.is_spilled:
             return plan
-        return leave_alone(work.env, plan, lambda: dirty_hashes(offsets.table, offsets.size), on_touched=note_touched)
+        plan = leave_alone(work.env, plan, lambda: dirty_hashes(offsets.table, offsets.size), on_touched=note_touched)
+        return kept_apart(plan, touched)
 
     def note_touched(facts: SegmentFacts, key_filter: KeyFilter, hashes: array[int]) -> None:
         if (key_hash := only_known(key_filter, hashes)) is not None:

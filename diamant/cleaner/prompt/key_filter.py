@@ -32,7 +32,7 @@ without a filter is rewritten. Without kernels no filters are made or used.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from struct import Struct
 
@@ -283,11 +283,10 @@ def _without_merged(plan: CleanPlan, unchanged: set[int]) -> frozenset[int]:
         if segment.base_offset in unchanged and segment.size * MERGED_BELOW >= plan.segment_bytes
     }
     for group in group_segments(replace(plan, untouched=plan.untouched | stay), plan.segments):
-        total = sum(segment.size for segment in group)
-        # At most one per group; alone in its group it stays, whatever its size.
-        stay |= {
-            segment.base_offset
-            for segment in group
-            if segment.base_offset in unchanged and segment.size >= MERGED_UP_TO * (total - segment.size)
-        }
+        stay |= {one.base_offset for one in group if one.base_offset in unchanged and is_large_for(one, group)}
     return frozenset(stay)
+
+
+def is_large_for(segment: SegmentPlan, group: Sequence[SegmentPlan]) -> bool:
+    """Tell whether a segment is too large to be merged with the rest of its group; at most one is. Alone it is, too."""
+    return segment.size >= MERGED_UP_TO * (sum(one.size for one in group) - segment.size)

@@ -5,16 +5,21 @@ remains without records. If its filter contains one key of the dirty range, and 
 that key were removed. So the key is removed from the filter, and the result is, byte for byte, that of reading the output.
 If any of these conditions fails, the output is read.
 
+A large source among small ones is kept apart from them, like an unchanged one. Merged with them, it would get the tombstone of
+the key: its filter would know the key still, an erasure would have to search it again, and the tombstone's end rewrite it.
+
 Memory: two copies of a filter, and 40 bytes for each of its buckets.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.prompt.key_filter import KeyFilter, load_filter
+from diamant.cleaner.prompt.key_filter import KeyFilter, is_large_for, load_filter
+from diamant.cleaner.rules.grouping import group_segments
 from diamant.storage import names
 
 if TYPE_CHECKING:
@@ -31,6 +36,17 @@ class Touched:
     facts: SegmentFacts
     key_hash: int
     """Hash of the only key of the dirty range in its filter."""
+
+
+def kept_apart(plan: CleanPlan, touched: Collection[int]) -> CleanPlan:
+    """Return the plan with `apart` set: the base offsets in `touched` of segments that are large for their group."""
+    large = {
+        one.base_offset
+        for group in group_segments(plan, plan.segments)
+        for one in group
+        if one.base_offset in touched and is_large_for(one, group)
+    }
+    return replace(plan, apart=frozenset(large))
 
 
 def only_known(key_filter: KeyFilter, hashes: array[int]) -> int | None:

@@ -26,7 +26,8 @@ def group_segments(plan: CleanPlan, segments: Sequence[SegmentPlan]) -> list[tup
     """Return the groups of `segments`, in order, that are each merged into one output (`Cleaner.groupSegmentsBySize`).
 
     The limits are those of the topic's current configuration, applied to the sizes before cleaning. The first segment of
-    a group may have any size. Untouched and quarantined segments belong to no group; each ends the group before it.
+    a group may have any size. Untouched and quarantined segments belong to no group; one that stays apart is a group. Each
+    ends the group before it.
 
     A merged segment expires with its newest record. With `expiry_slice_ms`, the ages of a group's segments differ by no more.
     So no record outlives `retention.ms` by more than that, which Kafka does not promise.
@@ -34,15 +35,15 @@ def group_segments(plan: CleanPlan, segments: Sequence[SegmentPlan]) -> list[tup
     groups: list[tuple[SegmentPlan, ...]] = []
     group = _Group()
     for segment in segments:
-        if segment.base_offset in plan.untouched or segment.base_offset in plan.quarantined:
-            if group.segments:
-                groups.append(tuple(group.segments))
-                group = _Group()
-            continue
-        if group.segments and not group.takes(plan, segment, is_last=segment is segments[-1]):
+        is_left = segment.base_offset in plan.untouched or segment.base_offset in plan.quarantined
+        is_alone = is_left or segment.base_offset in plan.apart
+        if group.segments and (is_alone or not group.takes(plan, segment, is_last=segment is segments[-1])):
             groups.append(tuple(group.segments))
             group = _Group()
-        group.add(segment)
+        if not is_alone:
+            group.add(segment)
+        elif not is_left:
+            groups.append((segment,))
     if group.segments:
         groups.append(tuple(group.segments))
     return groups

@@ -103,6 +103,8 @@ class CleanPlan:
     """Mode prompt, policy compact,delete: largest difference in age between merged segments, see `group_segments`."""
     untouched: frozenset[int] = frozenset()
     """Mode prompt: base offsets of segments that the round would rewrite unchanged, and so leaves alone (`key_filter`)."""
+    apart: frozenset[int] = frozenset()
+    """Mode prompt: base offsets of segments that are merged with no neighbour (`lost_key`)."""
     quarantined: frozenset[int] = frozenset()
     """Mode prompt: base offsets of corrupt segments, which are neither read nor replaced (`quarantine`)."""
     horizons_frozen_above: int | None = None
@@ -173,6 +175,7 @@ class CleanPlan:
             for producer_id, active in self.active_producers.items()
         ]
         fields["untouched"] = sorted(self.untouched)
+        fields["apart"] = sorted(self.apart)
         fields["quarantined"] = sorted(self.quarantined)
         if math.isinf(self.io_max_bytes_per_second):
             fields["io_max_bytes_per_second"] = None
@@ -193,6 +196,7 @@ class CleanPlan:
             for segment in fields["segments"]
         )
         fields["untouched"] = frozenset(fields["untouched"])
+        fields["apart"] = frozenset(fields["apart"])
         fields["quarantined"] = frozenset(fields["quarantined"])
         if fields["io_max_bytes_per_second"] is None:
             fields["io_max_bytes_per_second"] = math.inf

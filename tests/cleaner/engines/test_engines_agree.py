@@ -141,6 +141,7 @@ def drawn_plan(plan: CleanPlan, data: st.DataObject) -> CleanPlan:
         plan,
         quarantined=data.draw(some_of([segment.base_offset for segment in plan.segments]), "quarantined"),
         untouched=data.draw(some_of(clean), "untouched"),
+        apart=data.draw(some_of(clean), "apart"),
         horizons_frozen_above=data.draw(st.sampled_from([None, None, 0, end // 2]), "frozen above"),
         segments=tuple(replace(one, largest_timestamp=place) for place, one in enumerate(plan.segments)),
         expiry_slice_ms=data.draw(st.sampled_from([None, None, 0, 1]), "slice"),
@@ -170,7 +171,7 @@ def test_every_field_of_a_plan_is_thought_of() -> None:
         *("segments", "first_dirty_offset", "first_uncleanable_offset", "log_start_offset", "mode", "segment_bytes"),
         *("segment_index_bytes", "index_interval_bytes", "active_producers", "map_max_entries", "io_buffer_bytes"),
         *("hash_key", "later_aborted", "expiry_slice_ms", "untouched", "quarantined", "horizons_frozen_above"),
-        *("map_memory_bytes", "held_above", "held_since_ms"),
+        *("map_memory_bytes", "held_above", "held_since_ms", "apart"),
     }
     by_histories = {"now_ms", "delete_retention_ms"}  # they have horizons before, at and after it
     names_only = {"directory", "topic", "partition"}

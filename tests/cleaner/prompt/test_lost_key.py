@@ -14,7 +14,7 @@ from diamant.cleaner.engines import compiled, plain_round
 from diamant.cleaner.prompt import key_filter, segment_keys
 from diamant.cleaner.prompt.facts_file import load_facts, load_filter_bytes
 from diamant.cleaner.prompt.key_filter import KeyFilter
-from diamant.cleaner.prompt.lost_key import Touched, facts_without_key, only_known
+from diamant.cleaner.prompt.lost_key import Touched, facts_without_key, kept_apart, only_known
 from diamant.cleaner.prompt.segment_facts import SegmentFacts
 from diamant.cleaner.rules.modes import PROMPT
 from diamant.cleaner.rules.result import OutputSegment
@@ -197,3 +197,33 @@ def test_the_compiled_engine_makes_them() -> None:
     assert not keys.may_have_any(hashes([hash_of(b"b3")]))
     plan = replace(plan_of(log), first_dirty_offset=log.log.log_end_offset)
     assert leave_alone(log.env, plan, lambda: hashes([hash_of(b"b3")])).untouched >= {7}
+
+
+def test_a_large_segment_is_not_merged_with_the_tombstone() -> None:
+    """It only loses the key, also from its filter. The tombstone goes to its small neighbour, which then grows."""
+    log = CleanerLog()
+    for number in range(10):
+        log.data(f"a{number}={'x' * (key_filter.MIN_LOG_BYTES // 8)}")
+    log.roll()
+    for line in ("small", "a3=", "a5="):
+        compiled.clean(log.env, plan_of(log), on_output=log.swap)
+        log.first_dirty = log.log.log_end_offset
+        log.write(f"{line} | roll")
+    compiled.clean(log.env, plan_of(log), on_output=log.swap)
+    assert [one.segment for one in log.stored()] == [0] * 8 + [10] * 3
+    known = load_facts(log.env, DIRECTORY, 0)
+    assert known is not None
+    keys = key_filter.load_filter(log.env, DIRECTORY, known, HASH_KEY)
+    assert keys is not None
+    assert (keys.key_count, keys.may_have_any(hashes([hash_of(b"a3"), hash_of(b"a5")]))) == (8, False)
+
+
+def test_a_segment_that_is_not_large_is_merged() -> None:
+    """A touched segment stays apart if it is many times as large as the rest of its group."""
+    log = CleanerLog("a b | roll | c | roll | d | roll")
+    plan = plan_of(log)
+    sizes = [one.size for one in plan.segments]
+    for first, apart in ((8 * sum(sizes[1:]), {0}), (8 * sum(sizes[1:]) - 1, set())):
+        segments = (replace(plan.segments[0], size=first), *plan.segments[1:])
+        assert kept_apart(replace(plan, segments=segments), {0}).apart == apart
+    assert not kept_apart(replace(plan, segments=segments), set()).apart

@@ -66,6 +66,7 @@ def test_a_plan_survives_json() -> None:
         later_aborted=(aborted,),
         quarantined=frozenset({1}),
         untouched=frozenset({0}),
+        apart=frozenset({0}),
         horizons_frozen_above=0,
     )
     assert CleanPlan.from_json(plan.to_json()) == plan
@@ -105,6 +106,13 @@ def test_segments_are_merged_up_to_the_topics_size() -> None:
     assert grouped(make_plan(some, segment_bytes=1)) == [[base] for base in range(0, 100, 10)]
     assert grouped(make_plan(some, segment_bytes=900)) == [[0, 10, 20], [30, 40, 50], [60, 70, 80], [90]]
     assert grouped(make_plan(some, segment_bytes=899)) == [[0, 10], [20, 30], [40, 50], [60, 70], [80, 90]]
+
+
+def test_a_segment_that_stays_apart_is_a_group() -> None:
+    """Its neighbours are merged without it."""
+    some = segments(*range(0, 60, 10))
+    assert grouped(make_plan(some, apart=frozenset({20}))) == [[0, 10], [20], [30, 40]]
+    assert grouped(make_plan(some, apart=frozenset({0, 40}))) == [[0], [10, 20, 30], [40]]
 
 
 def test_segments_are_merged_up_to_the_indexes_size() -> None:
