@@ -26,6 +26,7 @@ from cython.cimports.diamant.kernels.constants.fields import (
 from cython.cimports.diamant.kernels.processor import (
     crc32c_by_tables,
     crc32c_of,
+    crc32c_unfolded,
     load_big16,
     load_big32,
     load_big64,
@@ -239,9 +240,13 @@ def are_in_order(rows: cython.const[int64_t][:, ::1], count: int64_t, least_offs
     return are
 
 
-def crc32c(data: cython.const[uint8_t][::1], may_use_instructions: cython.bint = True) -> int64_t:
-    """Return the CRC-32C of `data`."""
+def crc32c(
+    data: cython.const[uint8_t][::1], may_fold: cython.bint = True, may_use_instructions: cython.bint = True
+) -> int64_t:
+    """Return the CRC-32C of `data`; without folding, or by tables alone, as on processors that cannot do more."""
     start: input_bytes = cython.cast(input_bytes, cython.NULL)
     if data.shape[0] > 0:
         start = cython.address(data[0])
-    return crc32c_of(start, data.shape[0]) if may_use_instructions else crc32c_by_tables(start, data.shape[0])
+    if not may_use_instructions:
+        return crc32c_by_tables(start, data.shape[0])
+    return crc32c_of(start, data.shape[0]) if may_fold else crc32c_unfolded(start, data.shape[0])

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #if defined(__x86_64__)
-#include <nmmintrin.h>
+#include <immintrin.h>
 #elif defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
 #endif
@@ -107,7 +107,53 @@ CRC_TARGET static uint32_t crc_by_instructions(uint32_t register_, const uint8_t
 }
 #endif
 
+#if defined(__x86_64__)
+/* -- by carry-less multiplication: twice as fast as the instructions; Gopal et al., "Fast CRC Computation for Generic
+   Polynomials Using PCLMULQDQ Instruction", Intel, 2009, with registers of 64 bytes -- */
+#define FOLDED_BYTES 256
+
+static uint64_t crc_folds[4]; /* [0, 1]: factors of a register that 256 bytes follow; [2, 3]: that 64 bytes follow */
+
+/* x to the power `degree` modulo the polynomial, in the upper half of a word whose first bit is the highest degree. */
+static uint64_t crc_power(int degree) {
+    uint32_t crc = 0x80000000u;
+    while (degree-- > 0) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+    return (uint64_t)crc << 32;
+}
+
+/* `next`, plus the register as if moved over the bytes up to `next`. A product is one degree too high. */
+#define FOLD(register_, factors, next)                                                   \
+    _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(register_, factors, 0x00),         \
+                              _mm512_clmulepi64_epi128(register_, factors, 0x11), next, 0x96)
+
+__attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.2"))) static uint32_t crc_by_folding(
+    uint32_t crc, const uint8_t *data, int64_t size) {
+    if (size >= FOLDED_BYTES) {
+        __m512i far = _mm512_set4_epi64(crc_folds[1], crc_folds[0], crc_folds[1], crc_folds[0]);
+        __m512i near = _mm512_set4_epi64(crc_folds[3], crc_folds[2], crc_folds[3], crc_folds[2]);
+        __m512i first = _mm512_loadu_si512(data), second = _mm512_loadu_si512(data + 64);
+        __m512i third = _mm512_loadu_si512(data + 128), fourth = _mm512_loadu_si512(data + 192);
+        uint8_t folded[64];
+        first = _mm512_xor_si512(first, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
+        data += FOLDED_BYTES;
+        size -= FOLDED_BYTES;
+        while (size >= FOLDED_BYTES) {
+            first = FOLD(first, far, _mm512_loadu_si512(data));
+            second = FOLD(second, far, _mm512_loadu_si512(data + 64));
+            third = FOLD(third, far, _mm512_loadu_si512(data + 128));
+            fourth = FOLD(fourth, far, _mm512_loadu_si512(data + 192));
+            data += FOLDED_BYTES;
+            size -= FOLDED_BYTES;
+        }
+        _mm512_storeu_si512(folded, FOLD(FOLD(FOLD(first, near, second), near, third), near, fourth));
+        crc = crc_by_instructions(0, folded, sizeof folded);
+    }
+    return crc_by_instructions(crc, data, size);
+}
+#endif
+
 static uint32_t (*crc_register)(uint32_t, const uint8_t *, int64_t) = 0;
+static uint32_t (*crc_unfolded)(uint32_t, const uint8_t *, int64_t) = 0;
 
 /* Build the tables and choose an implementation; call once in each module that computes CRCs, before all other calls. */
 static inline void prepare_crc32c(void) {
@@ -132,17 +178,28 @@ static inline void prepare_crc32c(void) {
                 for (int zero = 0; zero < LANE_BYTES; zero++) crc = crc >> 8 ^ crc_bytes[0][crc & 0xff];
             crc_lanes[place][byte] = crc;
         }
-    crc_register = crc_by_tables;
+    crc_unfolded = crc_by_tables;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("sse4.2")) crc_register = crc_by_instructions;
+    if (__builtin_cpu_supports("sse4.2")) crc_unfolded = crc_by_instructions;
 #elif defined(__ARM_FEATURE_CRC32)
-    crc_register = crc_by_instructions;
+    crc_unfolded = crc_by_instructions;
+#endif
+    crc_register = crc_unfolded;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq")) {
+        crc_folds[0] = crc_power(8 * FOLDED_BYTES + 63);
+        crc_folds[1] = crc_power(8 * FOLDED_BYTES - 1);
+        crc_folds[2] = crc_power(8 * 64 + 63);
+        crc_folds[3] = crc_power(8 * 64 - 1);
+        crc_register = crc_by_folding;
+    }
 #endif
 }
 
 static inline uint32_t crc32c_of(const uint8_t *data, int64_t size) { return ~crc_register(0xffffffffu, data, size); }
 
-/* `crc32c_of` as computed on a processor without the instructions. */
+/* `crc32c_of` as computed on a processor that cannot fold, and on one without any instruction for it. */
+static inline uint32_t crc32c_unfolded(const uint8_t *data, int64_t size) { return ~crc_unfolded(0xffffffffu, data, size); }
 static inline uint32_t crc32c_by_tables(const uint8_t *data, int64_t size) { return ~crc_by_tables(0xffffffffu, data, size); }
 
 /* -- SipHash-2-4 with a result of 128 bits (Aumasson and Bernstein) --------------------------------------------------- */

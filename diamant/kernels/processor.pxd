@@ -21,6 +21,7 @@ cdef extern from "processor.h" nogil:
     bint contains(const uint8_t* data, int64_t size, const uint8_t* wanted, int64_t wanted_size) noexcept
     void prepare_crc32c() noexcept
     uint32_t crc32c_of(const uint8_t* data, int64_t size) noexcept
+    uint32_t crc32c_unfolded(const uint8_t* data, int64_t size) noexcept
     uint32_t crc32c_by_tables(const uint8_t* data, int64_t size) noexcept
     hash128 siphash128(uint64_t k0, uint64_t k1, const uint8_t* data, int64_t size) noexcept
     void begin_hashing(key_hasher* hasher, uint64_t k0, uint64_t k1, int may_use_vectors) noexcept

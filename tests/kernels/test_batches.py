@@ -25,11 +25,12 @@ def rows_of(data: bytes | bytearray, end: int | None = None, capacity: int = 20)
     return (*read_headers(data, 0, len(data) if end is None else end, rows), rows)
 
 
-@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 511, 512, 1535, 1536, 1537, 3072, 5000])
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 255, 256, 257, 511, 512, 1535, 1536, 1537, 3072, 5000])
 def test_the_checksum_is_crc_32c(size: int) -> None:
-    """The CRC equals the plain twin's for sizes around its three lanes, with the instruction and with tables."""
+    """The CRC equals the plain twin's for sizes around its registers and lanes, by folding, by instructions and by tables."""
     data = bytes(index * 7 % 251 for index in range(size))
     assert batches.crc32c(data) == naive.crc32c(data)
+    assert batches.crc32c(data, may_fold=False) == naive.crc32c(data)
     assert batches.crc32c(data, may_use_instructions=False) == naive.crc32c(data)
 
 
