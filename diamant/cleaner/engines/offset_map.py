@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
 from diamant.cleaner.segments.key_hasher import hash_words
-from diamant.kernels import numbers, offset_map
+from diamant.kernels import new_table, numbers, offset_map
 from diamant.kernels.constants.tuples import ENTRY_BYTES
 from diamant.kernels.key_filter import sort_words
 
@@ -93,7 +93,7 @@ class OffsetMap:
         self._memory_bytes = self._max_slots * ENTRY_BYTES
         self._new_file = spill if max_entries is None else None
         self._expected_tuples = expected_tuples
-        self.table = _new_table(min(FIRST_SLOTS, self._max_slots))
+        self.table = new_table(min(FIRST_SLOTS, self._max_slots))
         """The table, for kernels. Each `add` may replace it. It always has an empty slot."""
         self.size = 0
         """Keys in the table. After `latest`: keys in the map."""
@@ -121,7 +121,7 @@ class OffsetMap:
             if count:
                 yield words[:count]
         # The same size: the next flush will need it.
-        self.table = _new_table(len(self.table))
+        self.table = new_table(len(self.table))
         self.size = 0
 
     def move_to(
@@ -204,14 +204,14 @@ class OffsetMap:
         """Turn the map into the kept offsets. Afterwards only `close` may be called."""
         if self._spilled is None:
             return _InMemory(self._eat_table())
-        self.table = _new_table(self._least_slots)
+        self.table = new_table(self._least_slots)
         self._spilled.flush()
         runs, self.size = self._spilled.reduce(self._max_slots)
         return _Merged(self._spilled.file, runs, self._memory_bytes // 4)
 
     def close(self) -> None:
         """Release memory and file. Idempotent."""
-        self.table = _new_table(self._least_slots)
+        self.table = new_table(self._least_slots)
         if self._spilled is not None:
             self._spilled.file.close()
 
@@ -233,7 +233,7 @@ class OffsetMap:
         return True
 
     def _grow(self) -> None:
-        old, self.table = self.table, _new_table(min(2 * len(self.table), self._max_slots))
+        old, self.table = self.table, new_table(min(2 * len(self.table), self._max_slots))
         _move(old, self.table)
 
     def _spill(self, file: File) -> None:
@@ -250,14 +250,14 @@ class OffsetMap:
             slot, count = offset_map.take_tuples(self.table, slot, words)
             spilled.add(words, 0, count, is_older=False)
             _give_back(self.table, start, slot)
-        self.table = _new_table(self._least_slots)
+        self.table = new_table(self._least_slots)
         self.size = 0
 
     def _eat_table(self) -> Offsets:
         """Return the table's offsets, sorted, in the table's own memory."""
         offsets = _offsets_of(self.table)
         _give_back(self.table, len(offsets) // 3 + 1, len(self.table))
-        self.table = _new_table(self._least_slots)
+        self.table = new_table(self._least_slots)
         return offsets
 
 
@@ -443,7 +443,7 @@ class _Partitions:
 
     def _reduce_one(self, partition: _Partition, slots: int) -> tuple[_Run, int] | None:
         """Return the partition's run and number of keys; None if the table is too small."""
-        table = _new_table(slots)
+        table = new_table(slots)
         limit = int(slots * FULL_AT)
         size = 0
         for words in self._tuples(partition.dirty):
@@ -511,17 +511,6 @@ def part_of(partitions: memoryview[int], index: int, count: int) -> memoryview:
 def _some(part: memoryview, start: int, end: int) -> Tuples:
     """Return the tuples `start` to `end`, at least one, of those in `part`."""
     return part[start * ENTRY_BYTES : end * ENTRY_BYTES].cast("Q", (end - start, 3))
-
-
-def _new_table(slots: int) -> Tuples:
-    table = numbers("Q", slots, 3)
-    if isinstance(pages := table.obj, mmap.mmap) and hasattr(mmap, "MADV_HUGEPAGE"):
-        # Access to the table is random: fewer, larger pages halve the TLB misses. Systems without them return EINVAL.
-        try:
-            pages.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass
-    return table
 
 
 def _offsets_of(table: Tuples) -> memoryview[int]:

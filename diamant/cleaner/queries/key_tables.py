@@ -8,11 +8,11 @@ sources only their number with a live record is kept. If the sources are parts o
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Protocol, TypeAlias
 
+from diamant.kernels import new_table
 from diamant.kernels.constants.counts import EARLIER, EARLIER_ONE, SOURCE_SHIFT, TOMBSTONE
 
 ENTRY = Struct("=16sQ")
@@ -27,9 +27,10 @@ _FIRST_SLOTS = 4096
 _PLAIN_BYTES = 200
 """Size of an entry in a dict."""
 _TAKEN_AT_ONCE = 16 * 1024
+_ZEROS = memoryview(bytes(64 * 1024))
 
 
-def entries_in(data: bytes | bytearray | mmap.mmap) -> Numbers:
+def entries_in(data: bytes | bytearray) -> Numbers:
     """Return these bytes as entries, at least one: uint64[n, 3]."""
     return memoryview(data).cast("B").cast("Q", (len(data) // ENTRY.size, 3))
 
@@ -61,6 +62,10 @@ class KeyTable(Protocol):
         """Count the table; return the number of keys, and of keys that are live in more than one source."""
         ...
 
+    def clear(self) -> None:
+        """Empty the table, to be filled again with about as many keys."""
+        ...
+
 
 class CompiledKeyTable:
     """A table of kernels. Memory: `max_bytes`, including the smaller table while it grows."""
@@ -74,7 +79,7 @@ class CompiledKeyTable:
         """For kernels: uint64[slots, 3]."""
         self.size = 0
         """Number of keys in the table."""
-        self._clear()
+        self._begin()
 
     def put(self, entries: Numbers, start: int, end: int, only_source: int) -> int:
         """See `KeyTable`."""
@@ -107,7 +112,7 @@ class CompiledKeyTable:
             for bucket, number in enumerate(fill):
                 if number:
                     yield bucket, bytes(sorted_[bucket * size : bucket * size + number * ENTRY.size])
-        self._clear()
+        self._begin()
 
     def sum(self) -> tuple[int, int]:
         """See `KeyTable`."""
@@ -120,17 +125,24 @@ class CompiledKeyTable:
         from diamant.kernels.offset_map import move_slots
 
         slots = min(2 * self._slots, self._max_slots)
-        table = self._new(slots)
+        table = new_table(slots)
         move_slots(self.table, 0, self._slots, table)
         self.table, self._slots = table, slots
 
-    def _clear(self) -> None:
-        self._slots = min(_FIRST_SLOTS, self._max_slots)
-        self.table = self._new(self._slots)
+    def clear(self) -> None:
+        """See `KeyTable`. It keeps its room if it used it: pages that are used again cost less than new ones."""
+        if 8 * self.size < self._slots:
+            self._begin()
+            return
+        octets = self.table.cast("B")
+        for start in range(0, len(octets), len(_ZEROS)):
+            octets[start : start + len(_ZEROS)] = _ZEROS[: len(octets) - start]
         self.size = 0
 
-    def _new(self, slots: int) -> Numbers:
-        return entries_in(mmap.mmap(-1, slots * ENTRY.size))
+    def _begin(self) -> None:
+        self._slots = min(_FIRST_SLOTS, self._max_slots)
+        self.table = new_table(self._slots)
+        self.size = 0
 
 
 class PlainKeyTable:
@@ -176,6 +188,10 @@ class PlainKeyTable:
         """See `KeyTable`."""
         shared = sum(self._add(word) + (word & EARLIER) // EARLIER_ONE > 1 for word in self._words.values())
         return len(self._words), shared
+
+    def clear(self) -> None:
+        """See `KeyTable`."""
+        self._words.clear()
 
     def _add(self, word: int) -> bool:
         """Count the latest record of a key in a source; return True if it is live."""

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner.engines import offset_map
+from diamant.kernels import new_table
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import File, RealEnv
 from diamant.storage.env.memory import MemoryEnv
@@ -151,7 +152,7 @@ def test_a_table_starts_small_and_grows_to_its_limit() -> None:
 
 def test_pages_are_given_back_as_a_table_grows() -> None:
     """The smaller table's memory is released as its entries move to the larger one."""
-    pages = offset_map._new_table(50_000)
+    pages = new_table(50_000)
     table = np.asarray(pages)
     table[:] = 7
     offset_map._give_back(pages, 0, 25_000)
