@@ -194,10 +194,13 @@ def _ranges(log: PartitionLog, segment: ListedSegment, bounds: FilterBounds, opt
     used = [first] if first >= 0 else []
     starts = [int(index[1, first]) if first >= 0 else 0]
     if is_split:
-        for number, position in enumerate(index[1].tolist()):
-            if position - starts[-1] >= options.split_bytes and end - position >= options.split_bytes // 2:
-                used.append(number)
-                starts.append(position)
+        # The first entry at which a range is long enough, unless the rest would be too short.
+        while (number := int(np.searchsorted(index[1], starts[-1] + options.split_bytes))) < index.shape[1]:
+            position = int(index[1, number])
+            if end - position < options.split_bytes // 2:
+                break
+            used.append(number)
+            starts.append(position)
     try:
         with segment.location.open(read_ahead_bytes=0) as file:
             if not segment.is_last and file.size() != segment.size:
