@@ -85,9 +85,7 @@ class KeyCensus:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._directory is not None:
-            self._directory.cleanup()
-            self._directory = None
+        self._remove_files()
 
     @property
     def has_spilled(self) -> bool:
@@ -114,9 +112,20 @@ class KeyCensus:
         )
         return KeyCounts(live, tombstones, superseded, keys, shared_keys)
 
+    def restart(self) -> None:
+        """Forget all keys and counts, for another count in the same memory."""
+        self._remove_files()
+        self._counts.cast("B")[:] = bytes(self._counts.nbytes)
+        self._keys.restart()
+
     def _make_directory(self) -> str:
         self._directory = tempfile.TemporaryDirectory(prefix="diamant-keys-")
         return self._directory.name
+
+    def _remove_files(self) -> None:
+        if self._directory is not None:
+            self._directory.cleanup()
+            self._directory = None
 
 
 class _Keys:
@@ -154,6 +163,12 @@ class _Keys:
             keys += more
             shared_keys += more_shared
         return keys, shared_keys
+
+    def restart(self) -> None:
+        """Forget everything. Files are the caller's to remove."""
+        self._table.clear()
+        self._source = ANY_SOURCE
+        self._directory = ""
 
     def _spill(self) -> None:
         self._directory = self._directory or self._make_directory()

@@ -303,6 +303,20 @@ def test_a_census_splits_what_does_not_fit_and_cleans_up(temporary_files: Path, 
 
 
 @with_and_without_kernels
+@pytest.mark.parametrize("max_bytes", [1, 1 << 22])
+def test_a_census_that_restarts_knows_no_keys(temporary_files: Path, max_bytes: int, is_compiled: bool) -> None:
+    """Keys and counts from before are forgotten, and files removed, whether the next count has as many keys, or few."""
+    with KeyCensus(1, max_bytes=max_bytes, is_compiled=is_compiled) as census:
+        for keys in (8_000, 8_000, 5, 8_000):
+            census.add(0, [census.hash.of(b"%d" % key) for key in range(keys)], bytearray(keys))
+            census.add(0, [census.hash.of(b"1")], bytearray(b"\1"))
+            assert census.has_spilled == (max_bytes == 1 and keys == 8_000)
+            assert census.finish() == ([keys - 1], [1], [1], keys, 0)
+            census.restart()
+            assert list(temporary_files.iterdir()) == []
+
+
+@with_and_without_kernels
 def test_a_key_of_many_sources_is_shared_once(is_compiled: bool) -> None:
     """A key counts once however many sources have it, also through several levels of files and with other records between."""
     with KeyCensus(5, max_bytes=1, is_compiled=is_compiled) as census:

@@ -16,7 +16,10 @@ Task = Callable[[int, Iterator[Any]], Iterable[Any]]
 class OneProcess:
     """See the module. `seed` shuffles."""
 
-    defaultParallelism = 2  # Spark's name
+    # Spark's names.
+    defaultParallelism = 2
+    master = "local[2]"
+    _temp_dir: str | None = None
 
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)

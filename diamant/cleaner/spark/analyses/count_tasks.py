@@ -1,11 +1,11 @@
 """The tasks of a count: count the records of a part by kind, and merge the keys of divided logs.
 
 A task counts records (`RecordCounter`) and keys. For a log of one part this is all. Each part of a divided log outputs its keys,
-distributed by hash over `SLICES`. A second task merges the keys of a slice, in the order of parts, so that later records
-supersede earlier ones.
+distributed by hash over `SLICES` (`key_blocks`). A second task merges the keys of some slices, one by one, in the order of
+parts, so that later records supersede earlier ones.
 
 Memory of a counting task: `RangeReader`, and `table_bytes`, or 1.5 times that if it outputs keys. Memory of a merging task:
-`table_bytes`, and Spark's memory to sort blocks of 24 KB (spark.python.worker.memory). The rest is in temporary files.
+`table_bytes`, and Spark's memory to sort blocks (spark.python.worker.memory). The rest is in temporary files.
 """
 
 from __future__ import annotations
@@ -15,19 +15,10 @@ from dataclasses import dataclass, fields
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from diamant.cleaner.queries.key_counts import LEAST_KEYS, KeyCensus, KeyCounts
-from diamant.cleaner.queries.key_tables import (
-    ANY_SOURCE,
-    BUCKETS,
-    ENTRY,
-    LIVE,
-    SUPERSEDED,
-    TOMBSTONES,
-    CompiledKeyTable,
-    Numbers,
-    entries_in,
-)
+from diamant.cleaner.queries.key_counts import KeyCensus, KeyCounts
+from diamant.cleaner.queries.key_tables import ENTRY, entries_in
 from diamant.cleaner.segments.random_hash import RandomHash
+from diamant.cleaner.spark.analyses.key_blocks import SLICES, Block, KeyBlocks, bytes_of
 from diamant.cleaner.spark.environment.loaded_code import freeze_loaded
 from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
 from diamant.cleaner.spark.source.options import SourceOptions
@@ -39,9 +30,6 @@ if TYPE_CHECKING:
     from diamant.cleaner.queries.record_counter import RecordCounter
     from diamant.cleaner.segments.tolerant_reader import Problem
 
-SLICES = BUCKETS
-SLICE_SHIFT = 28
-"""Position of the bits in the hash's second half that select the slice (`KeyTable.take`)."""
 _COUNTED = -1
 """Marks a row with the part's counts, in place of the number of a block."""
 
@@ -95,8 +83,8 @@ class CountedPart:
         return sum(task.size for task in self.tasks)
 
 
-Row: TypeAlias = "tuple[tuple[int, int, int, int], bytes | KindCounts]"
-"""Slice, log, part and number of a block; then entries (`key_tables`), or the part's counts."""
+Row: TypeAlias = "tuple[tuple[int, int, int, int], Block | KindCounts]"
+"""Slice, log, part and number of a block; then the block, or the part's counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +96,8 @@ class CountJob:
     """Secret of the hash that identifies keys."""
     versions: Versions
     table_bytes: int
+    directory: str
+    """For blocks of keys, if all tasks run on this machine; empty: they go through Spark's shuffle."""
 
 
 def slice_of(key: tuple[int, int, int, int]) -> int:
@@ -141,16 +131,21 @@ def rows_of(part: CountedPart, job: CountJob) -> Iterator[Row]:
                 end_offset = end
             found = _counts(counter.sums, census.finish())
     else:
-        keys = _Keys(RandomHash(is_compiled=True, secret=job.secret), job.table_bytes)
+        keys = KeyBlocks(RandomHash(is_compiled=True, secret=job.secret), job.table_bytes, job.directory)
         counter = RecordCounter(keys, 0, part.log_start_offset, _fail)
         for end in _read(part, job, counter):
             end_offset = end
-            yield from keys.rows(part)
+            yield from _rows_of_keys(part, keys)
         keys.take()
-        yield from keys.rows(part)
+        yield from _rows_of_keys(part, keys)
         found = _counts(counter.sums, keys.finish())
     found.log_end_offset = end_offset
     yield (part.log % SLICES, part.log, part.number, _COUNTED), found
+
+
+def _rows_of_keys(part: CountedPart, keys: KeyBlocks) -> Iterator[Row]:
+    for number, slice_number, block in keys.blocks():
+        yield (slice_number, part.log, part.number, number), block
 
 
 def _read(part: CountedPart, job: CountJob, counter: RecordCounter) -> Iterator[int]:
@@ -188,51 +183,19 @@ def put_together(sent: Any) -> Callable[[Iterable[Row]], Iterator[Row]]:
 
 def totals_of(rows: Iterable[Row], job: CountJob) -> Iterator[Row]:
     """Add up the rows of each slice and log, in the order of parts and blocks."""
-    for (slice_number, log), of_log in groupby(rows, key=lambda row: row[0][:2]):
-        with KeyCensus(1, max_bytes=job.table_bytes) as census:
+    with KeyCensus(1, max_bytes=job.table_bytes) as census:
+        for (slice_number, log), of_log in groupby(rows, key=lambda row: row[0][:2]):
             found = KindCounts()
             for _, content in of_log:
                 if isinstance(content, KindCounts):
                     found.add(content)
                 else:
-                    census.put(entries_in(content), len(content) // ENTRY.size)
+                    block = bytes_of(content)
+                    census.put(entries_in(block), len(block) // ENTRY.size)
             keys = census.finish()
-        found.add(KindCounts(live=keys.live[0], superseded=keys.superseded[0], tombstones=keys.tombstones[0]))
-        yield (slice_number, log, 0, _COUNTED), found
-
-
-class _Keys:
-    """The keys of a part, in a table that is emptied into blocks when it is full. Replaces a `KeyCensus`."""
-
-    def __init__(self, hashed_by: RandomHash, table_bytes: int) -> None:
-        self.hash = hashed_by
-        self._counts = memoryview(bytearray(8 * 3)).cast("q", (3, 1))
-        self._table = CompiledKeyTable(self._counts, LEAST_KEYS, table_bytes, is_one_log=False)
-        self._blocks: list[tuple[int, bytes]] = []
-        self._number = 0
-
-    def put(self, entries: Numbers, count: int) -> None:
-        """Add the first `count` entries."""
-        at = 0
-        while (at := self._table.put(entries, at, count, ANY_SOURCE)) < count:
-            self.take()
-
-    def take(self) -> None:
-        """Empty the table."""
-        self._blocks += self._table.take(SLICE_SHIFT)
-
-    def rows(self, part: CountedPart) -> Iterator[Row]:
-        """Yield the blocks taken from the table since the last call."""
-        for slice_number, block in self._blocks:
-            yield (slice_number, part.log, part.number, self._number), block
-            self._number += 1
-        self._blocks.clear()
-
-    def finish(self) -> KeyCounts:
-        """Count the keys in the table, and the records superseded in it."""
-        keys, shared_keys = self._table.sum()
-        live, tombstones, superseded = (self._counts[kind, 0] for kind in (LIVE, TOMBSTONES, SUPERSEDED))
-        return KeyCounts([live], [tombstones], [superseded], keys, shared_keys)
+            census.restart()
+            found.add(KindCounts(live=keys.live[0], superseded=keys.superseded[0], tombstones=keys.tombstones[0]))
+            yield (slice_number, log, 0, _COUNTED), found
 
 
 def _counts(sums: memoryview[int], keys: KeyCounts) -> KindCounts:

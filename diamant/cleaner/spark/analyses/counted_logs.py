@@ -6,22 +6,25 @@ segments. `count_tasks` has the tasks.
 A producer snapshot and the headers after it give the outcomes of transactions. Without a snapshot the driver would have to read
 all headers. Instead, transactional records first count as undecided; if there are any, the log is counted again with outcomes.
 
-The shuffle has 24 bytes for each key of each part of a divided log (again for each time that its table was full), and one row
-for each part. No key and no value leaves a task. Memory of the driver: the parts; of tasks: see `count_tasks`.
+There are 24 bytes for each key of each part of a divided log (again for each time that its table was full): in files on one
+machine, else in the shuffle (`key_blocks`), which also has one row for each part. No key and no value leaves a task. Memory of
+the driver: the parts; of tasks: see `count_tasks`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from math import ceil
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES
 from diamant.cleaner.segments.random_hash import HASH_BYTES
 from diamant.cleaner.spark.analyses.count_tasks import (
-    SLICES,
     CountedPart,
     CountJob,
     KindCounts,
@@ -29,6 +32,8 @@ from diamant.cleaner.spark.analyses.count_tasks import (
     put_together,
     slice_of,
 )
+from diamant.cleaner.spark.analyses.key_blocks import SLICES
+from diamant.cleaner.spark.environment.settings import is_local
 from diamant.cleaner.spark.environment.shares import are_shared_evenly
 from diamant.cleaner.spark.environment.shipped_code import Versions
 from diamant.cleaner.spark.source.filter_bounds import FilterBounds
@@ -42,12 +47,10 @@ if TYPE_CHECKING:
 
 PART_BYTES = 256 * 1024 * 1024
 MAX_PART_BYTES = 8 * PART_BYTES
-TASKS_PER_PART = 4
-"""Ranges of a part, at least; more of them make parts of a divided log more equal."""
+RANGES_PER_PART = 64
+"""Ranges that a part is made of, at least: parts of a divided log differ by less than one."""
 TABLE_BYTES = 96 * 1024 * 1024
 """Memory for the keys of a task. On few cores all tasks together take as much as `diamant log stats`."""
-BYTES_OF_A_SLICE = 512 * 1024 * 1024
-"""Bytes of log for each task that merges keys; there are at most `SLICES` of them."""
 
 
 def count_logs(
@@ -85,14 +88,13 @@ def _counted(
     table_bytes: int,
 ) -> list[KindCounts]:
     """Return the counts of each log. In logs that are not decided, transactional records count as undecided."""
-    total = sum(log.size for log in logs)
     part_bytes = _part_bytes([log.size for log in logs], context.defaultParallelism, least_bytes)
     options = SourceOptions(
         tuple(paths),
         (),
         include_control=True,
         include_below_log_start=True,
-        split_bytes=max(1, part_bytes // TASKS_PER_PART),
+        split_bytes=max(1, part_bytes // RANGES_PER_PART),
     )
     planned = plan_logs(logs, options, FilterBounds(), are_decided)
     parts = [
@@ -103,16 +105,30 @@ def _counted(
     found = [KindCounts() for _ in logs]
     if not parts:
         return found
-    sent = context.broadcast(CountJob(options, os.urandom(HASH_BYTES), Versions.here(), table_bytes))
     largest_first = sorted(parts, key=lambda part: -part.size)
-    rows: Any = context.parallelize(largest_first, len(parts)).mapPartitions(part_rows(sent))
-    if not all(part.is_alone for part in parts):
-        slices = max(1, min(SLICES, total // BYTES_OF_A_SLICE))
-        rows = rows.repartitionAndSortWithinPartitions(slices, slice_of).mapPartitions(put_together(sent))
-    told: list[tuple[tuple[int, int, int, int], KindCounts]] = rows.collect()
+    is_divided = not all(part.is_alone for part in parts)
+    with _shared_directory(context) if is_divided else nullcontext("") as directory:
+        job = CountJob(options, os.urandom(HASH_BYTES), Versions.here(), table_bytes, directory)
+        sent = context.broadcast(job)
+        rows: Any = context.parallelize(largest_first, len(parts)).mapPartitions(part_rows(sent))
+        if is_divided:
+            slices = min(SLICES, context.defaultParallelism)
+            rows = rows.repartitionAndSortWithinPartitions(slices, slice_of).mapPartitions(put_together(sent))
+        told: list[tuple[tuple[int, int, int, int], KindCounts]] = rows.collect()
     for (_, place, _, _), more in told:
         found[place].add(more)
     return found
+
+
+@contextmanager
+def _shared_directory(context: Any) -> Iterator[str]:
+    """Make a directory for the tasks' blocks of keys; an empty name if tasks may be on other machines."""
+    if not is_local(context.master):
+        yield ""
+        return
+    # Beside Spark's own files, which go with the JVM. A task of a job that failed may still write into it.
+    with TemporaryDirectory(prefix="diamant-keys-", dir=context._temp_dir, ignore_cleanup_errors=True) as directory:
+        yield directory
 
 
 def _part_bytes(sizes: Sequence[int], cores: int, least_bytes: int) -> int:
@@ -139,6 +155,18 @@ def _parts(
         start += task.size
     filled = [group for group in groups if group]
     return [
-        CountedPart(place, number, len(filled) == 1, is_decided, log.log_start_offset, tuple(group))
+        CountedPart(place, number, len(filled) == 1, is_decided, log.log_start_offset, _joined(group))
         for number, group in enumerate(filled)
     ]
+
+
+def _joined(tasks: Sequence[ReadTask]) -> tuple[ReadTask, ...]:
+    """Join adjacent ranges of the same file, so that it is opened once. Each task has one range."""
+    found: list[ReadTask] = []
+    for task in tasks:
+        [place] = task.ranges
+        if found and found[-1].ranges[0].location == place.location:
+            found[-1] = replace(found[-1], ranges=(replace(found[-1].ranges[0], end=place.end),))
+        else:
+            found.append(task)
+    return tuple(found)

@@ -22,20 +22,26 @@ from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.log_history import History, histories
+from tests.cleaner.spark.big_log import BATCHES, KEYS, RECORDS, SEGMENTS, write_big_log
 from tests.cleaner.spark.one_process import OneProcess
 from tests.effort import examples
 
+LOCAL, CLUSTER = "local[6]", "spark://127.0.0.1:7077"
 
-def counted(directory: Path | str, *, seed: int = 0, table_bytes: int = 1 << 20) -> list[KindCounts]:
+
+def counted(
+    directory: Path | str, *, seed: int = 0, table_bytes: int = 1 << 20, master: str = LOCAL
+) -> list[KindCounts]:
     paths = [str(directory)]
     context = OneProcess(seed)
+    context.master = master
     context.defaultParallelism = 6  # As many parts.
     return count_logs(context, paths, find_partitions(paths), part_bytes=1, table_bytes=table_bytes)
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(st.tuples(histories(0), histories(1)), st.integers(0, 3))
-def test_counts_are_those_of_the_local_tool(pair: tuple[History, History], seed: int) -> None:
+@given(st.tuples(histories(0), histories(1)), st.integers(0, 3), st.sampled_from([LOCAL, CLUSTER]))
+def test_counts_are_those_of_the_local_tool(pair: tuple[History, History], seed: int, master: str) -> None:
     """Strategy: two partitions of any batches in one to many segments. Invariant: all counts, and the end, are the same."""
     env = RealEnv()
     with tempfile.TemporaryDirectory() as directory:
@@ -43,7 +49,7 @@ def test_counts_are_those_of_the_local_tool(pair: tuple[History, History], seed:
             history.write(env, directory)
         starts = {("t", history.partition): history.log_start_offset for history in pair}
         write_offset_checkpoint(env, f"{directory}/log-start-offset-checkpoint", starts)
-        found = counted(directory, seed=seed)
+        found = counted(directory, seed=seed, master=master)
         with open_log_directory(env, directory) as opened:
             [topic] = read_stats(env, opened)
     for mine, its in zip(found, topic.partitions, strict=True):
@@ -63,12 +69,15 @@ def overwritten(segments: int) -> History:
     return history
 
 
+@pytest.mark.parametrize("master", [LOCAL, CLUSTER])
 @pytest.mark.parametrize("segments", [1, 3])
 @pytest.mark.parametrize("table_bytes", [0, 1 << 20])
-def test_keys_that_do_not_fit_a_table_are_put_together(tmp_path: Path, segments: int, table_bytes: int) -> None:
+def test_keys_that_do_not_fit_a_table_are_put_together(
+    tmp_path: Path, segments: int, table_bytes: int, master: str
+) -> None:
     """A part outputs its keys whenever its table is full, and later records still supersede earlier ones."""
     overwritten(segments).write(RealEnv(), str(tmp_path))
-    [found] = counted(tmp_path, seed=segments, table_bytes=table_bytes)
+    [found] = counted(tmp_path, seed=segments, table_bytes=table_bytes, master=master)
     records, keys = 4_001 * segments, 2_000 * (segments + 1)
     assert {name: number for name, number in asdict(found).items() if number} == {
         "records": records,
@@ -77,6 +86,27 @@ def test_keys_that_do_not_fit_a_table_are_put_together(tmp_path: Path, segments:
         "superseded": records - keys,
         "log_end_offset": records,
     }
+
+
+def test_keys_go_through_files_only_on_one_machine(tmp_path: Path) -> None:
+    """They are in a directory beside Spark's own, which is removed in the end. Executors of a cluster share no directory."""
+    overwritten(3).write(RealEnv(), str(tmp_path / "log"))
+    paths = [str(tmp_path / "log")]
+    context = OneProcess()
+    context._temp_dir = str(tmp_path / "scratch")
+
+    def keys() -> int:
+        [found] = count_logs(context, paths, find_partitions(paths), part_bytes=1)
+        return found.live + found.tombstones
+
+    with pytest.raises(FileNotFoundError, match="scratch"):
+        keys()
+    context.master = CLUSTER
+    assert keys() == 8_000
+    (tmp_path / "scratch").mkdir()
+    context.master = LOCAL
+    assert keys() == 8_000
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 @pytest.mark.parametrize(("logs", "tasks"), [(1, 2), (2, 2), (3, 3)])
@@ -92,6 +122,23 @@ def test_logs_that_keep_the_cores_at_work_are_not_cut(tmp_path: Path, logs: int,
     found = count_logs(context, paths, find_partitions(paths), part_bytes=1)
     assert context.tasks == [tasks]
     assert [(one.live, one.superseded) for one in found] == [(2, 7)] * logs
+
+
+def test_adjacent_ranges_of_a_file_are_read_as_one(tmp_path: Path) -> None:
+    """A log is cut finely, so that its parts are equal, but a part opens each of its files once."""
+    write_big_log(tmp_path / "big-0")
+    [log] = find_partitions([str(tmp_path)])
+    options = SourceOptions((str(tmp_path),), (), include_control=True, split_bytes=1 << 17)
+    [tasks] = plan_logs([log], options, FilterBounds(), [False])
+    parts = _parts(0, log, tasks, log.size // 3 + 1, is_decided=False)
+    ranges = [task.ranges[0] for part in parts for task in part.tasks]
+    assert len(parts) == 3
+    assert len(tasks) > 30
+    assert len(ranges) == SEGMENTS + 2
+    assert max(part.size for part in parts) - min(part.size for part in parts) < 1 << 18
+    assert sum(one.end - one.start for one in ranges) == log.size
+    [found] = counted(tmp_path)
+    assert (found.records, found.live, found.superseded) == (RECORDS * BATCHES * SEGMENTS, KEYS, 7_500)
 
 
 def test_damage_ends_the_count(tmp_path: Path) -> None:
