@@ -21,7 +21,7 @@ from typing import TypeAlias
 from crc32c import crc32c
 
 from diamant.cleaner.segments.rebuilt_batch import with_codec
-from diamant.cleaner.segments.small_payloads import SmallPayloads
+from diamant.cleaner.segments.small_payloads import MAX_BYTES, SmallPayloads
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import update_crc
 from diamant.protocol.batches.header import (
@@ -97,6 +97,8 @@ def read_run(data: bytes, at: int, payloads: SmallPayloads, room: int) -> PlainR
     add_key, add_offset = keys.append, offsets.append
     view = memoryview(data)
     first, taken, all_flags, previous = 0, 0, 0, -1
+    unpacks = compression.NONE
+    unpack = payloads.unpacker(unpacks)
     with suppress(IndexError, _NotPlainError):
         while at + HEADER_SIZE < len(data):
             offset, length, magic, crc, attributes, deltas, timestamp, max_timestamp, producer_id, count = _HEADER(
@@ -117,7 +119,9 @@ def read_run(data: bytes, at: int, payloads: SmallPayloads, room: int) -> PlainR
             codec = attributes & CODEC_MASK
             if codec:
                 packed = data[place:end]
-                payload = payloads.unpack(codec, packed) or _unpack_large(codec, packed, room - taken)
+                if codec != unpacks:
+                    unpack, unpacks = payloads.unpacker(codec), codec
+                payload = (end - place <= MAX_BYTES and unpack(packed)) or _unpack_large(codec, packed, room - taken)
                 place, end = 0, len(payload)
             start = place
             memory_bytes = BATCH_BYTES + RECORD_BYTES * count + (end - start << 1 if codec else end - start)

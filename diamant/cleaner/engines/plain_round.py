@@ -150,6 +150,7 @@ class PlainRewriter:
 
     def _rewrite_run(self, chunk: ParsedChunk, run: PlainRun, segment: SegmentPlan, writer: SegmentWriter) -> None:
         plan, stats, tracker, offsets = self._work.plan, self._work.stats, self.tracker, run.offsets
+        active_producers = plan.active_producers
         is_for_tracker = _is_for_tracker(run, tracker)
         log_start = 0 if plan.is_kafka else plan.log_start_offset
         last_of_round = plan.first_uncleanable_offset - 1
@@ -167,10 +168,10 @@ class PlainRewriter:
             )
             if not is_aborted and offsets[first] >= log_start:
                 count = last - first
-                kept = sum(stays[first:last])
+                kept = stays[first] if count == 1 else sum(stays[first:last])
                 if kept == 0:
-                    is_last_of_producer = producer_id in plan.active_producers and record_fate.is_last_of_producer(
-                        plan.active_producers[producer_id], last_offset=last_offset, producer_epoch=-1, is_control=False
+                    is_last_of_producer = producer_id in active_producers and record_fate.is_last_of_producer(
+                        active_producers[producer_id], last_offset=last_offset, producer_epoch=-1, is_control=False
                     )
                     if last_offset != last_of_round and not is_last_of_producer:
                         removed += count

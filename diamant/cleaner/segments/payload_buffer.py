@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import cramjam
 
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka, new_zstd
-from diamant.cleaner.segments.small_payloads import is_one_zstd_frame
+from diamant.cleaner.segments.small_payloads import has_accepted_window, is_one_zstd_frame
 from diamant.kernels import numbers
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.compression import LZ4_END_MARK, LZ4_HEADER, ZSTD_MAX_WINDOW
@@ -115,7 +115,8 @@ class Unpacker:
         if self._zstd_decompressor is None:
             self._zstd_decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW)
         try:
-            if zstandard.frame_content_size(data) > self._zstd_room or not is_one_zstd_frame(data):
+            size = zstandard.frame_content_size(data)
+            if size > self._zstd_room or not has_accepted_window(data) or (size < 0 and not is_one_zstd_frame(data)):
                 return None
             return self._zstd_decompressor.decompress(data, max_output_size=self._zstd_room, allow_extra_data=False)
         except zstandard.ZstdError:

@@ -25,6 +25,8 @@ _SNAPPY = Struct(">16si")
 _LZ4 = Struct("<7sI")
 _ZSTD_WINDOW_DESCRIPTOR = (27 - 10) << 3
 """The window descriptor of `ZSTD_MAX_WINDOW`."""
+_ZSTD_SINGLE_SEGMENT = 1 << 5
+"""Flag of a frame without a window descriptor: its window is its declared size."""
 _ZSTD_RUN = 1
 """Block type: one byte, repeated."""
 _ZSTD_ROOMS = (1024, MAX_BYTES)
@@ -40,15 +42,14 @@ class SmallPayloads:
 
     def unpack(self, codec: int, data: bytes) -> bytes | None:
         """Decompress `data` as `compression.decompress` does; return None if it is not small or simple enough."""
-        if len(data) > MAX_BYTES:
-            return None
+        return self.unpacker(codec)(data) if len(data) <= MAX_BYTES else None
+
+    def unpacker(self, codec: int) -> Unpack:
+        """Return the part of `unpack` for one codec, for `MAX_BYTES` at most: a loop over batches saves two calls for each."""
         unpack = self._by_codec.get(codec)
         if unpack is None:
-            new = _CODECS.get(codec)
-            if new is None:
-                return None
-            unpack = self._by_codec[codec] = new()
-        return unpack(data)
+            unpack = self._by_codec[codec] = _CODECS.get(codec, _none)()
+        return unpack
 
     def pack(self, codec: int, data: Buffer) -> bytes:
         """Compress records of any size, as `compress_like_kafka` does."""
@@ -57,6 +58,13 @@ class SmallPayloads:
         if self._pack_zstd is None:
             self._pack_zstd = new_zstd()
         return self._pack_zstd(data)
+
+
+def _none() -> Unpack:
+    def unpack(_data: bytes) -> None:
+        return None
+
+    return unpack
 
 
 def _gzip() -> Unpack:
@@ -125,13 +133,19 @@ def _zstd() -> Unpack:
     size_of, error = zstandard.frame_content_size, zstandard.ZstdError
 
     def unpack(data: bytes) -> bytes | None:
+        try:
+            # The codec allocates the declared size, however large it is.
+            size = size_of(data)
+            if size > MAX_BYTES or not has_accepted_window(data):
+                return None
+            if size >= 0:
+                return decompress(data, allow_extra_data=False)
+        except error:
+            return None
         if not is_one_zstd_frame(data):
             return None
         for room in _ZSTD_ROOMS:
             try:
-                # The codec allocates the declared size, however large it is.
-                if size_of(data) > MAX_BYTES:
-                    return None
                 return decompress(data, max_output_size=room, allow_extra_data=False)
             except error:
                 continue
@@ -140,16 +154,19 @@ def _zstd() -> Unpack:
     return unpack
 
 
+def has_accepted_window(data: bytes | memoryview) -> bool:
+    """Return whether all readers accept the window of a zstd frame with a whole header."""
+    return bool(data[4] & _ZSTD_SINGLE_SEGMENT) or data[5] <= _ZSTD_WINDOW_DESCRIPTOR
+
+
 def is_one_zstd_frame(data: bytes | memoryview) -> bool:
-    """Return whether nothing follows the frame and all readers accept its window. Undefined if `data` is not a frame.
+    """Return whether nothing follows the frame. Undefined if `data` is not a frame.
 
     zstandard itself ignores bytes after a frame that does not declare its size, whatever its options.
     """
     try:
         descriptor = data[4]
         is_single_segment = descriptor >> 5 & 1
-        if not is_single_segment and data[5] > _ZSTD_WINDOW_DESCRIPTOR:
-            return False
         at = 6 - is_single_segment + (0, 1, 2, 4)[descriptor & 3] + (is_single_segment, 2, 4, 8)[descriptor >> 6]
         is_last = 0
         while not is_last:

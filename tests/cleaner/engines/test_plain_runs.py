@@ -19,7 +19,7 @@ from diamant.cleaner.rules.modes import MODES
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import no_output
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
-from diamant.cleaner.segments.small_payloads import SmallPayloads
+from diamant.cleaner.segments.small_payloads import SmallPayloads, Unpack
 from diamant.protocol.batches import compression
 from diamant.storage import names
 from diamant.storage.env.memory import MemoryEnv
@@ -102,12 +102,17 @@ class CountingPayloads(SmallPayloads):
         super().__init__()
         self.unpacked: list[int] = []
 
-    def unpack(self, codec: int, data: bytes) -> bytes | None:
-        """Note the codec."""
-        found = super().unpack(codec, data)
-        assert found is not None
-        self.unpacked.append(codec)
-        return found
+    def unpacker(self, codec: int) -> Unpack:
+        """Note the codec of each payload."""
+        unpack = super().unpacker(codec)
+
+        def noting(data: bytes) -> bytes:
+            found = unpack(data)
+            assert found is not None
+            self.unpacked.append(codec)
+            return found
+
+        return noting
 
 
 def cleaned(env: MemoryEnv, plan: CleanPlan, chunks_type: type[ParsedChunks] = ParsedChunks) -> tuple[Outcome, Any]:

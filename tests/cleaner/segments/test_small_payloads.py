@@ -114,3 +114,14 @@ def test_a_window_that_no_reader_has_is_left_to_others(window_log: int) -> None:
     stream = zstandard.ZstdCompressor(compression_params=options).compressobj()
     frame = stream.compress(b"text") + stream.flush()
     assert PAYLOADS.unpack(compression.ZSTD, frame) == (b"text" if window_log == 27 else None)
+
+
+@pytest.mark.parametrize("window_log", [27, 28])
+def test_a_declared_size_excuses_neither_the_window_nor_the_rest(window_log: int) -> None:
+    """The library ignores the window of a whole frame that declares its size. It accepts no bytes after one."""
+    text = b"a name" * 50
+    header = b"\x28\xb5\x2f\xfd" + bytes([1 << 6, window_log - 10 << 3]) + (len(text) - 256).to_bytes(2, "little")
+    frame = header + (len(text) << 3 | 1).to_bytes(3, "little") + text
+    assert zstandard.frame_content_size(frame) == len(text)
+    assert PAYLOADS.unpack(compression.ZSTD, frame) == (text if window_log == 27 else None)
+    assert PAYLOADS.unpack(compression.ZSTD, frame + b"x") is None
