@@ -14,6 +14,7 @@ the driver: the parts; of tasks: see `count_tasks`.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 PART_BYTES = 256 * 1024 * 1024
 MAX_PART_BYTES = 8 * PART_BYTES
+"""On a cluster, where a task may be lost and run again."""
 RANGES_PER_PART = 64
 """Ranges that a part is made of, at least: parts of a divided log differ by less than one."""
 TABLE_BYTES = 96 * 1024 * 1024
@@ -88,7 +90,8 @@ def _counted(
     table_bytes: int,
 ) -> list[KindCounts]:
     """Return the counts of each log. In logs that are not decided, transactional records count as undecided."""
-    part_bytes = _part_bytes([log.size for log in logs], context.defaultParallelism, least_bytes)
+    most_bytes = sys.maxsize if is_local(context.master) else MAX_PART_BYTES
+    part_bytes = _part_bytes([log.size for log in logs], context.defaultParallelism, least_bytes, most_bytes)
     options = SourceOptions(
         tuple(paths),
         (),
@@ -131,14 +134,14 @@ def _shared_directory(context: Any) -> Iterator[str]:
         yield directory
 
 
-def _part_bytes(sizes: Sequence[int], cores: int, least_bytes: int) -> int:
+def _part_bytes(sizes: Sequence[int], cores: int, least_bytes: int, most_bytes: int) -> int:
     """Return the size of parts; larger logs are divided into parts of about this size.
 
     Every part has most keys of its log again, so there is only one for each core.
     """
     if are_shared_evenly(sizes, cores):
         return max(sizes, default=0)
-    return min(MAX_PART_BYTES, max(least_bytes, ceil(sum(sizes) / cores)))
+    return min(most_bytes, max(least_bytes, ceil(sum(sizes) / cores)))
 
 
 def _parts(
