@@ -62,9 +62,10 @@ OF_DIAMANT: Mapping[str, Callable[[Path, float], Iterator[Figure]]] = {
     "erase": erase.erase,
     "spark-1": lambda directory, scale: spark.on_spark(directory, scale, 1),
     "spark-2": lambda directory, scale: spark.on_spark(directory, scale, 2),
+    "spark-divided": lambda directory, scale: spark.on_spark(directory, scale, 2, is_divided=True),
 }
 MEASUREMENTS = (*OF_BROKERS, *OF_SECURED_BROKERS, *OF_CLEANERS, *OF_DIAMANT)
-ON_REQUEST = ("spark-1",)
+ON_REQUEST = ("spark-1", "spark-divided")
 """Left out unless named: with it all of them would take more than ten minutes."""
 
 

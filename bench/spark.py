@@ -7,6 +7,7 @@ import os
 import resource
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,8 @@ def by_process(directory: Path, scale: float, command: str | None) -> Iterator[F
             yield from _figures(name, log, written, None)
 
 
-def on_spark(directory: Path, scale: float, cores: int) -> Iterator[Figure]:
-    """Count and clean in a session of Spark on so many cores."""
+def on_spark(directory: Path, scale: float, cores: int, *, is_divided: bool = False) -> Iterator[Figure]:
+    """Count and clean in a session of Spark on so many cores, as the commands do; `is_divided`: only clean, in divided rounds."""
     from diamant.cleaner.spark.session.session import spark_session
 
     logs, began = list(_logs(directory, scale)), time.perf_counter()
@@ -45,7 +46,7 @@ def on_spark(directory: Path, scale: float, cores: int) -> Iterator[Figure]:
     with spark_session(f"local[{cores}]", "bench", conf) as session:
         yield Figure("start of a session", time.perf_counter() - began, "s")
         for name, log, written in logs:
-            yield from _figures(name, log, written, session)
+            yield from _figures(name, log, written, session, is_divided=is_divided)
 
 
 def _logs(directory: Path, scale: float) -> Iterator[tuple[str, Path, Written]]:
@@ -59,11 +60,11 @@ def _logs(directory: Path, scale: float) -> Iterator[tuple[str, Path, Written]]:
         yield name, log, write_log(log, Batches(value_bytes, BATCH_RECORDS), records, numbers, SEGMENT_BYTES)
 
 
-def _figures(name: str, log: Path, written: Written, session: Any) -> Iterator[Figure]:
+def _figures(name: str, log: Path, written: Written, session: Any, *, is_divided: bool = False) -> Iterator[Figure]:
     """Count what is in a log, and clean it: how fast, with what processor time, bytes shuffled, and peaks of memory."""
     size = log_bytes(log)
-    for what, work in (("count", _count), ("clean", _clean)):
-        if (what, name) == ("count", "distinct"):
+    for what, work in (("count", _count), ("clean", partial(_clean, is_divided=is_divided))):
+        if what == "count" and (name == "distinct" or is_divided):
             continue
         _forget_peaks()
         cpu_s, shuffled_bytes = cpu_seconds(os.getpid()), _shuffled_bytes(session)
@@ -91,12 +92,14 @@ def _count(log: Path, written: Written, session: Any) -> float:
     return time.perf_counter() - began
 
 
-def _clean(log: Path, written: Written, session: Any) -> float:
+def _clean(log: Path, written: Written, session: Any, *, is_divided: bool) -> float:
     if session is None:
         return clean(log, written, process_engine, "prompt").wall_s
-    from diamant.cleaner.spark.clean.in_session import session_engine
+    from diamant.cleaner.spark.clean.in_session import session_engine, whole_bytes
 
-    return clean(log, written, session_engine(session.sparkContext), "prompt").wall_s
+    context = session.sparkContext
+    most = -1 if is_divided else whole_bytes([log_bytes(log)], context.defaultParallelism)
+    return clean(log, written, session_engine(context, whole_bytes=most), "prompt").wall_s
 
 
 def _shuffled_bytes(session: Any) -> int:
