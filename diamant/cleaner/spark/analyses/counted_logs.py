@@ -90,7 +90,7 @@ def _counted(
     table_bytes: int,
 ) -> list[KindCounts]:
     """Return the counts of each log. In logs that are not decided, transactional records count as undecided."""
-    most_bytes = sys.maxsize if is_local(context.master) else MAX_PART_BYTES
+    most_bytes = sys.maxsize if is_local(str(context.master)) else MAX_PART_BYTES
     part_bytes = _part_bytes([log.size for log in logs], context.defaultParallelism, least_bytes, most_bytes)
     options = SourceOptions(
         tuple(paths),
@@ -124,9 +124,9 @@ def _counted(
 
 
 @contextmanager
-def _shared_directory(context: Any) -> Iterator[str]:
+def _shared_directory(context: SparkContext) -> Iterator[str]:
     """Make a directory for the tasks' blocks of keys; an empty name if tasks may be on other machines."""
-    if not is_local(context.master):
+    if not is_local(str(context.master)):
         yield ""
         return
     # Beside Spark's own files, which go with the JVM. A task of a job that failed may still write into it.
