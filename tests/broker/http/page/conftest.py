@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -84,8 +85,8 @@ def watched(context: BrowserContext, origin: str) -> tuple[Page, Watch]:
     return page, watch
 
 
-@pytest.fixture
-def broker() -> Iterator[BlockingBroker]:
+@contextmanager
+def filled_broker() -> Iterator[BlockingBroker]:
     """A broker with a compacted topic of several segments, and malicious names and values."""
     with Broker(diamant_http_listen="127.0.0.1:0", diamant_clock="manual") as running:
         running.create_topic("users", 2, compact=True, internal_segment_bytes=2000, min_cleanable_dirty_ratio=1)
@@ -105,10 +106,40 @@ HOSTILE = "<script>document.title='harmed'</script>\u202eevil\x00"
 
 
 @pytest.fixture
-def page(chromium: Browser, broker: BlockingBroker) -> Iterator[Page]:
-    """A page of that broker; at the end it must have no errors and no foreign requests."""
+def broker() -> Iterator[BlockingBroker]:
+    """One of the test's own."""
+    with filled_broker() as running:
+        yield running
+
+
+@contextmanager
+def page_of(chromium: Browser, broker: BlockingBroker) -> Iterator[tuple[Page, Watch]]:
+    """A page in a context of its own."""
     assert broker.http_url is not None
     with chromium.new_context(base_url=broker.http_url, viewport={"width": 1200, "height": 900}) as context:
-        page, watch = watched(context, f"http://{urlsplit(broker.http_url).netloc}")
+        yield watched(context, f"http://{urlsplit(broker.http_url).netloc}")
+
+
+@pytest.fixture
+def page(chromium: Browser, broker: BlockingBroker) -> Iterator[Page]:
+    """A page of that broker; at the end it must have no errors and no foreign requests."""
+    with page_of(chromium, broker) as (page, watch):
         yield page
         assert watch == Watch([], [])
+
+
+@pytest.fixture(scope="module")
+def lasting_page(chromium: Browser) -> Iterator[tuple[Page, Watch]]:
+    """A page of a broker that no test changes: a window, its broker and its renderer take half a second of processor time."""
+    with filled_broker() as broker, page_of(chromium, broker) as found:
+        yield found
+
+
+@pytest.fixture
+def reader_page(lasting_page: tuple[Page, Watch]) -> Iterator[Page]:
+    """The same for each test that only looks: it begins with a `goto`, and is held to the same as `page`."""
+    page, watch = lasting_page
+    watch.errors.clear()
+    watch.elsewhere.clear()
+    yield page
+    assert watch == Watch([], [])
