@@ -78,15 +78,19 @@ def numbers(kind: Literal["B", "i", "I", "q", "Q"], *shape: int) -> memoryview[i
 
 
 def new_table(slots: int) -> memoryview[int]:
-    """Return an empty table of keys, uint64[slots, 3] (`table.pxd`).
+    """Return an empty table of keys, uint64[slots, 3] (`table.pxd`)."""
+    return in_large_pages(numbers("Q", slots, 3))
 
-    Access to it is random: fewer, larger pages halve the TLB misses.
+
+def in_large_pages(memory: memoryview[int]) -> memoryview[int]:
+    """Return new `numbers` after a request for pages of 2 MiB: for what is used as a whole, or at random.
+
+    They take a tenth of the time to allocate, and halve the TLB misses.
     """
-    table = numbers("Q", slots, 3)
-    if isinstance(pages := table.obj, mmap.mmap) and hasattr(mmap, "MADV_HUGEPAGE"):
+    if isinstance(pages := memory.obj, mmap.mmap) and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # A system without them returns EINVAL.
             pages.madvise(mmap.MADV_HUGEPAGE)
-    return table
+    return memory
 
 
 def _pages(size: int) -> mmap.mmap:

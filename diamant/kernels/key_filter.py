@@ -106,6 +106,8 @@ def sort_words(words: uint64_t[::1], other: uint64_t[::1]) -> int64_t:
     total: uint32_t = 0
     count: uint32_t
     word: uint64_t
+    differing: uint64_t = 0
+    """The bits in which the words differ."""
     unique: int64_t = 0
     if size > 0:
         source = cython.address(words[0])
@@ -113,13 +115,13 @@ def sort_words(words: uint64_t[::1], other: uint64_t[::1]) -> int64_t:
     with cython.nogil:
         memset(places, 0, cython.sizeof(places))
         for index in range(size):
-            word = source[index]
-            for step in range(_PASSES):
-                places[digit_of(word, step)] += 1
+            differing |= source[index] ^ source[0]
         for step in range(_PASSES):
             # Skip a pass with one digit: offsets of one log have equal high digits.
-            if size == 0 or places[digit_of(source[0], step)] == size:
+            if digit_of(differing, step) == digit_of(0, step):
                 continue
+            for index in range(size):
+                places[digit_of(source[index], step)] += 1
             total = 0
             for digit in range(1 << _DIGIT_BITS):
                 count = places[step << _DIGIT_BITS | digit]

@@ -124,13 +124,11 @@ class OffsetMap:
         self.table = new_table(len(self.table))
         self.size = 0
 
-    def move_to(
-        self, partitions: memoryview[int], on_moved: Callable[[list[int]], object] = lambda counts: None
-    ) -> list[int] | None:
+    def move_to(self, partitions: memoryview[int]) -> list[int] | None:
         """Move the keys with their last offsets to uint64[partitions, room, 3]; return the number of keys in each partition.
 
         The second half of the hash selects the partition; keys are in the order of the first half. The number of partitions is
-        a power of two. Returns None if one is full; the map is then unusable. `on_moved` gets the numbers so far, repeatedly.
+        a power of two. Returns None if one is full; the map is then unusable.
         """
         words = numbers("Q", TAKEN_AT_ONCE, 3)
         fill = array("q", bytes(8 * len(partitions)))
@@ -140,7 +138,6 @@ class OffsetMap:
             slot, count = offset_map.take_tuples(self.table, slot, words)
             if offset_map.scatter(words, 0, count, 0, partitions, fill) < count:
                 return None
-            on_moved(fill.tolist())
             _give_back(self.table, start, slot)
         return fill.tolist()
 

@@ -7,12 +7,14 @@ Each child has the memory limit (RLIMIT_DATA) of this process. It is killed when
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
 import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,9 +22,12 @@ if TYPE_CHECKING:
 
     from diamant.cleaner.rules.result import CheckDone
 
+PIPE_BYTES = 1024 * 1024
+"""Size of the pipe, where the system allows it; a small one would make the two processes wait for each other more often."""
 POLL_S = 0.1
 """Interval between calls of `check_done`."""
 _PR_SET_PDEATHSIG = 1
+_F_SETPIPE_SZ: int | None = getattr(fcntl, "F_SETPIPE_SZ", None)
 
 
 class ForkFailed(Exception):
@@ -37,6 +42,9 @@ class Fork:
         from multiprocessing.connection import Pipe
 
         self._answers, answering = Pipe(duplex=False)
+        if _F_SETPIPE_SZ is not None:
+            with suppress(OSError):
+                fcntl.fcntl(answering.fileno(), _F_SETPIPE_SZ, PIPE_BYTES)
         parent = os.getpid()
         with warnings.catch_warnings():
             # Python 3.12 and later warn of a fork of a process with threads; see the module.
@@ -49,8 +57,7 @@ class Fork:
 
     def answer(self, check_done: CheckDone) -> Any:
         """Return the next answer. Polls `check_done` while it waits. Raises ForkFailed."""
-        while not self._answers.poll(POLL_S):
-            check_done()
+        self._wait(check_done)
         try:
             return self._answers.recv()
         except (EOFError, OSError) as error:
@@ -60,12 +67,40 @@ class Fork:
         """Return whether `answer` would return or raise at once."""
         return self._answers.poll(0)
 
+    def read_into(self, target: memoryview, check_done: CheckDone) -> None:
+        """Fill `target` with bytes from `write_all`. Polls `check_done` while it waits. Raises ForkFailed."""
+        at = 0
+        while at < len(target):
+            self._wait(check_done)
+            count = os.readv(self._answers.fileno(), (target[at:],))
+            if not count:
+                raise ForkFailed
+            at += count
+
     def close(self) -> None:
         """Kill the child, and wait until it has exited."""
+        self._kill()
+        os.waitpid(self.pid, 0)
+
+    def dismiss(self) -> None:
+        """Kill the child, and let a thread wait while the system takes its memory back. For a child without files."""
+        self._kill()
+        Thread(target=os.waitpid, args=(self.pid, 0), name="dismissed-child", daemon=True).start()
+
+    def _wait(self, check_done: CheckDone) -> None:
+        while not self._answers.poll(POLL_S):
+            check_done()
+
+    def _kill(self) -> None:
         self._answers.close()
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+
+
+def write_all(answering: Connection, data: memoryview) -> None:
+    """Send bytes as they are, from a child to `Fork.read_into`."""
+    while data:
+        data = data[os.write(answering.fileno(), data) :]
 
 
 def _run_child(work: Callable[[Connection], None], answering: Connection, parent: int) -> None:

@@ -168,12 +168,12 @@ class _Stage:
 
     def _rewritten(self, work: RoundWork) -> Iterator[Rewritten]:
         """Claim and rewrite groups until none is left. Raises _InOrder at a group that depends on earlier ones, or fails."""
+        work = replace(work, stats=CleanStats())
+        rewriter = self._new_rewriter(work)
         while index := os.read(self._claims, _INDEX.size):
             (at,) = _INDEX.unpack(index)
             group = self._groups[at]
             self._survivors.go_to(group[0])
-            work = replace(work, stats=CleanStats())
-            rewriter = self._new_rewriter(work)
             try:
                 outputs = tuple(rewrite_group(work, rewriter, group))
                 if rewriter.tracker.has_met_any:
@@ -184,7 +184,7 @@ class _Stage:
                 raise
             except Exception as error:
                 raise _InOrder from error
-            yield Rewritten(at, outputs, work.stats)
+            yield Rewritten(at, outputs, work.stats.take())
 
     def _take(self, fork: Fork, check_done: Callable[[], None]) -> bool:
         """Receive one answer; return False if no more follow."""

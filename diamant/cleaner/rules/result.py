@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from diamant.storage.errors import StorageError
@@ -97,6 +97,14 @@ class CleanStats:
         """Add `count` removed records of `size` bytes."""
         self.removed[reason] = self.removed.get(reason, 0) + count
         self.removed_bytes[reason] = self.removed_bytes.get(reason, 0) + size
+
+    def take(self) -> CleanStats:
+        """Return a copy, and begin to count again."""
+        taken = replace(self)
+        for name in _COUNTS:
+            setattr(self, name, 0)
+        self.removed, self.removed_bytes = {}, {}
+        return taken
 
     def add(self, other: CleanStats) -> None:
         """Add the counts of another part of the round; times and map utilization are unchanged."""

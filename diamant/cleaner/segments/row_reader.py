@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
 from diamant.cleaner.segments.strict_reader import read_chunks
-from diamant.kernels import numbers
+from diamant.kernels import in_large_pages, numbers
 from diamant.kernels.batches import find_packed, next_with, next_with_step, read_headers
 from diamant.kernels.constants.fields import FIELDS, IS_UNPACKED, NO_FAULT, PAYLOAD_END, PAYLOAD_START
 from diamant.protocol.batches.header import HEADER_SIZE, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD
@@ -84,7 +84,7 @@ class ChunkReader:
     """Memory: the buffer of `read_bytes` or one larger batch, and 200 bytes for each batch (of at least 61 bytes) in it."""
 
     def __init__(self, read_bytes: int = ENGINE_LIMITS.read_bytes) -> None:
-        self._buffer = numbers("B", read_bytes)
+        self._buffer = in_large_pages(numbers("B", read_bytes))
         self._rows = numbers("q", FIELDS, read_bytes // HEADER_SIZE + 1)
 
     def chunks(self, file: File, position: int, end: int) -> Iterator[Rows]:

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from diamant.cleaner.parallel.fork import Fork, ForkFailed
+from diamant.cleaner.parallel.fork import PIPE_BYTES, Fork, ForkFailed, write_all
 from diamant.cleaner.rules.result import CleaningAborted, never_done
 from tests.waiting import wait_until
 
@@ -22,6 +22,36 @@ def test_a_child_answers_with_objects_and_then_with_nothing() -> None:
             fork.answer(never_done)
     finally:
         fork.close()
+
+
+def test_bytes_of_a_child_fill_memory() -> None:
+    """Many more than a pipe holds, between objects; a child that ends before all are sent has failed."""
+    size = 3 * PIPE_BYTES
+
+    def answer(answering: Connection) -> None:
+        answering.send("first")
+        write_all(answering, memoryview(bytes(range(256)) * (size // 256)))
+        answering.send("last")
+
+    fork = Fork(answer)
+    found = bytearray(size)
+    try:
+        assert fork.answer(never_done) == "first"
+        fork.read_into(memoryview(found)[:1000], never_done)
+        fork.read_into(memoryview(found)[1000:], never_done)
+        assert found == bytes(range(256)) * (size // 256)
+        assert fork.answer(never_done) == "last"
+        with pytest.raises(ForkFailed):
+            fork.read_into(memoryview(found)[:1], never_done)
+    finally:
+        fork.close()
+
+
+async def test_a_child_that_is_dismissed_ends() -> None:
+    """And is no zombie afterwards."""
+    fork = Fork(lambda answering: signal.pause())
+    fork.dismiss()
+    await wait_until(lambda: not os.path.exists(f"/proc/{fork.pid}"))
 
 
 def test_a_child_that_raises_or_is_killed_has_failed() -> None:
