@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from diamant.cleaner.erasure.intent import Found
 from diamant.cleaner.evidence.scan.file_listing import Place, is_in_use, is_of_log
 from diamant.cleaner.evidence.scan.scan import Advance, LogEnd, ScanReport, scan_partitions
+from diamant.cleaner.evidence.search.file_census import FileKey, file_identity
 from diamant.cleaner.evidence.search.needles import (
     KEY,
     MAX_NEEDLES,
@@ -126,7 +127,10 @@ def locate_key(
 
 
 def filter_skip(env: Env, directory: str, key: bytes | None) -> Callable[[Place], bool] | None:
-    """Return a function that tells whether a segment's filter excludes a key; None if the directory has no filters."""
+    """Return a function that tells whether a segment's filter excludes a key; None if the directory has no filters.
+
+    It remembers its answer about each file, for scans list their files until nothing is new. One thread.
+    """
     if key is None:
         return None
     try:
@@ -134,14 +138,19 @@ def filter_skip(env: Env, directory: str, key: bytes | None) -> Callable[[Place]
     except OSError:
         return None
 
+    known: dict[FileKey, bool] = {}
+
     def can_skip(place: Place) -> bool:
         if place.base_offset is None:
             return False
         try:
-            size = env.file_size(place.path)
+            identity, size = file_identity(env, place.path)
         except OSError:
             return False
-        return cannot_hold(env, place.path, place.base_offset, size, [key], hash_key)
+        file = place.path, identity
+        if file not in known:
+            known[file] = cannot_hold(env, place.path, place.base_offset, size, [key], hash_key)
+        return known[file]
 
     return can_skip
 

@@ -114,7 +114,7 @@ def load_facts(env: Env, directory: str, base_offset: int) -> SegmentFacts | Non
         file.close()
 
 
-def load_filter_bytes(env: Env, directory: str, base_offset: int) -> bytes | None:
+def load_filter_bytes(env: Env, directory: str, base_offset: int) -> memoryview | None:
     """Return the filter in a segment's file; None if it is missing or damaged."""
     try:
         data = env.read_bytes(facts_path(directory, base_offset))
@@ -123,7 +123,7 @@ def load_filter_bytes(env: Env, directory: str, base_offset: int) -> bytes | Non
     if len(data) < _HEAD.size:
         return None
     at = _HEAD.size + _HEAD.unpack_from(data)[1]
-    body = data[at + 4 :]
+    body = memoryview(data)[at + 4 :]
     return body if data[at : at + 4] == crc32c(body).to_bytes(4, "big") else None
 
 
