@@ -26,6 +26,8 @@ SwapOutput: TypeAlias = Callable[[OutputSegment], Awaitable[None]]
 
 MAX_INLINE_BYTES = 1024 * 1024
 """Plans up to this size run inline: about a second of work in the worst case."""
+REQUESTED_INLINE = 4
+"""If no worker is ready, a requested plan runs inline up to this multiple of that size: starting a worker would take longer."""
 
 
 class Runner(Protocol):

@@ -1,4 +1,4 @@
-"""Early start of the worker process, once the traffic of compacted topics will need one for the next plan."""
+"""Early start of the worker process, once the traffic of compacted topics, or an erasure, will need one for the next plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 from collections.abc import Awaitable, Callable
 
 from diamant.cleaner.rules.result import CleaningAborted
-from diamant.cleaner.runners.contract import MAX_INLINE_BYTES
+from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, REQUESTED_INLINE
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 
@@ -22,12 +22,13 @@ QUIET_S = 60.0
 
 
 class WorkerWarmth:
-    """Calls `warm_up`, which starts the worker of the next plan, when traffic begins."""
+    """Calls `warm_up`, which starts the worker of the next plan."""
 
     def __init__(self, warm_up: Callable[[], Awaitable[None]]) -> None:
         self._warm_up = warm_up
         self._traffic_s = -math.inf
         self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def saw_append(self, log: Log) -> None:
         """Record an append to a compacted log. Returns at once."""
@@ -36,7 +37,16 @@ class WorkerWarmth:
         now_s = asyncio.get_running_loop().time()
         is_beginning = now_s - self._traffic_s > QUIET_S
         self._traffic_s = now_s
-        if is_beginning and (self._task is None or self._task.done()):
+        if is_beginning:
+            self._begin()
+
+    def expect_request(self, log: Log) -> None:
+        """Have the worker ready for a round of `log` that will be requested, if one of its size needs it. Returns at once."""
+        if log.size > REQUESTED_INLINE * MAX_INLINE_BYTES:
+            self._begin()
+
+    def _begin(self) -> None:
+        if not self._is_closed and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._make_ready())
 
     async def _make_ready(self) -> None:
@@ -48,7 +58,8 @@ class WorkerWarmth:
             logger.warning("the cleaner's worker cannot be started early: %s", error)
 
     async def close(self) -> None:
-        """Cancel the start in progress, if any."""
+        """Cancel the start in progress, if any; begin no other."""
+        self._is_closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

@@ -17,14 +17,10 @@ from diamant.cleaner.rules.pace import pace
 from diamant.cleaner.rules.plan import CleanPlan, most_io_bytes
 from diamant.cleaner.rules.result import CheckDone
 from diamant.cleaner.rules.throttle import Throttle
-from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, OffloadRunner, Runner, WorkerRunner
+from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, REQUESTED_INLINE, OffloadRunner, Runner, WorkerRunner
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service.metrics import RoundStatus
 from diamant.storage.env.env import Env
-
-REQUESTED_INLINE = 4
-"""If no worker is ready, a requested plan runs inline up to this multiple of `max_inline_bytes`: starting a worker would
-take longer."""
 
 WORTH_READY = 16
 """A ready worker runs requested plans above `max_inline_bytes / WORTH_READY`: from this size on it is faster."""

@@ -114,7 +114,7 @@ class CleanerService:
         self.slots = Slots(env, new_process_runner, new_offload_runner, offload_from_bytes, max_inline_bytes)
         """The concurrent rounds and their progress."""
         self._filters = FilterMaking(env, self.blocking, self.slots.file_facts, lambda: self._is_busy)
-        self._warmth = WorkerWarmth(self.slots.warm_up)
+        self.warmth = WorkerWarmth(self.slots.warm_up)
         self._loop = CleaningLoop(env.clock, self._pause_ms, self._cycle)
         self._has_begun = False
         """True if a round has begun during the current cycle."""
@@ -144,8 +144,8 @@ class CleanerService:
         self.states.is_stopping = self.callers.is_stopping = True
         await self._loop.stop()
         await self._filters.stop()
+        await self.warmth.close()
         await self.slots.close()
-        await self._warmth.close()
         if self._prompt is not None:
             await self._prompt.stop()
         self.callers.stop()
@@ -274,7 +274,7 @@ class CleanerService:
     def saw_append(self, log: Log) -> None:
         """Record an append to a log, compacted or not."""
         if log.config.is_compacted and self.settings.is_enabled and not self.states.is_stopping:
-            self._warmth.saw_append(log)
+            self.warmth.saw_append(log)
 
     def _run_now(self) -> None:
         self.picker.forget()

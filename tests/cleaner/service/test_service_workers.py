@@ -33,6 +33,25 @@ async def test_a_worker_is_warmed_up_when_traffic_begins(logs: SeveralLogs) -> N
     await warmth.close()
 
 
+async def test_a_worker_is_warmed_up_for_an_expected_request(logs: SeveralLogs) -> None:
+    """If a requested round of the log's size would need one, and while the cleaner does not stop."""
+    runner = HeldWorker(logs.env)
+    small, large = logs.add("small"), logs.add("large")
+    logs.fill(small, 4, size=MAX_INLINE_BYTES // 4)
+    logs.fill(large, 5, size=MAX_INLINE_BYTES)
+    service = await logs.start(new_process_runner=lambda: runner)
+    before = runner.warm_ups
+    service.warmth.expect_request(small)
+    await asyncio.sleep(0)
+    assert runner.warm_ups == before
+    service.warmth.expect_request(large)
+    await wait_until(lambda: runner.warm_ups == before + 1)
+    await service.stop()
+    service.warmth.expect_request(large)
+    await asyncio.sleep(0)
+    assert runner.warm_ups == before + 1
+
+
 async def test_a_stop_while_a_worker_is_warmed_up_is_no_trouble(
     logs: SeveralLogs, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -101,6 +101,10 @@ class EraseTombstones:
         subject, progress = erasing.subject, erasing.progress
         progress.begin("locating the key", unit="bytes")
         ends, partitions = self.evidence.ends(), _to_locate(intent, claims)
+        if intent.engine is None:
+            warmth = (await self.cleaning.service()).warmth
+            for log in filter(None, map(self.evidence.logs.get, partitions)):
+                warmth.expect_request(log)
         located, _ = await in_thread(
             lambda check: locate_key(
                 self.evidence.env,

@@ -18,7 +18,7 @@ from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
-from tests.broker.erasure.brokers import clock_of, data_of, move_to
+from tests.broker.erasure.brokers import broker_at, clock_of, data_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, START_MS
 from tests.broker.erasure.erasing import erase, intents_of, traces_of
 from tests.broker.erasure.faulty_env import Held
@@ -216,3 +216,23 @@ async def test_many_segments_are_hashed_before_anything_is_compacted(broker: Bro
     after = {one["file"]: one["sha256"] for one in erasure.certificate["segments"]["before"]}
     assert len(after) == 3
     assert after.items() <= before.items()
+
+
+@pytest.mark.slow
+async def test_the_worker_of_the_round_starts_while_the_key_is_located(tmp_path: Path) -> None:
+    """In a broker without traffic, for a log that is too large for a thread."""
+    async with broker_at(tmp_path) as broker:
+        await create(broker, segment_bytes=10_000_000)
+        write(broker, (KEY, PERSON))
+        for number in range(5):
+            write(broker, (b"large-%d" % number, bytes(1_000_000)))
+    async with broker_at(tmp_path) as broker:
+        held = Held(broker.env, "rename", "*.intent.tmp", after=1)
+        erasing = asyncio.create_task(erase(broker))
+        await wait_until(held.begun.is_set)
+        slots = (await broker.services.cleaning.service()).slots
+        await wait_until(lambda: any(one.worker_pid for one in slots.process_runners))
+        held.go_on.set()
+        erasure = await erasing
+    assert erasure.state == "values-gone"
+    assert erasure.certificate["done"][0]["runners"] == ["process"]
