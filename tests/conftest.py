@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests import effort, files_in_memory
+from tests import building, effort, files_in_memory
 
 pytest_plugins = ["tests.time_limits"]
 
@@ -43,6 +43,13 @@ def temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(directory))
     return directory
+
+
+@pytest.fixture(scope="session")
+def build_tools(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
+    """What building Diamant requires, in a directory of its own; it stays for the next run."""
+    cache = getattr(pytestconfig, "cache", None)
+    return building.tools_below(tmp_path_factory.mktemp("tools") if cache is None else cache.mkdir("build-tools"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

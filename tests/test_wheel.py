@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -15,13 +14,12 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.documentation.docker_image import NO_INDEX
+from tests.building import pip
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("MANIFEST.in", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 PAGES = ("docs/how-to/testing.md", "docs/how-to/faults.md", "docs/how-to/clock.md")
 ONE_FILE = "docs/how-to/test-your-compaction.md"
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNS, LONG_RUNS = 1, 5
 WORKERS, LONG_WORKERS = 2, 4
 EVERY_TIME = "docs/how-to/clock.md"
@@ -45,17 +43,6 @@ def test_our_modules_are_plain(number, diamant_broker):
 """
 
 
-def pip(*arguments: str | Path, **environment: str) -> None:
-    """Run pip; skip the test where there is no package index."""
-    run = subprocess.run(
-        [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments], env=os.environ | environment,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    if run.returncode and NO_INDEX.search(run.stdout):
-        pytest.skip(f"pip cannot reach a package index: {run.stdout.strip().splitlines()[-1]}")
-    assert run.returncode == 0, run.stdout
-
-
 class Sources(NamedTuple):
     """A copy of the sources, for building leaves files, and the tools that a build requires: it has no other packages."""
 
@@ -74,16 +61,15 @@ class Sources(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
+def sources(tmp_path_factory: pytest.TempPathFactory, build_tools: Path) -> Sources:
     """What git has."""
-    copied = Sources(tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("tools"))
+    copied = Sources(tmp_path_factory.mktemp("source"), build_tools)
     unversioned = shutil.ignore_patterns("__pycache__", "*.so")
     shutil.copytree(ROOT / "diamant", copied.place / "diamant", ignore=unversioned)
     for written in (copied.place / "diamant" / "kernels" / "constants").glob("*.pxd"):
         written.unlink()
     for name in SOURCES:
         shutil.copy(ROOT / name, copied.place)
-    pip("install", "--no-compile", "--target", copied.tools, *PYPROJECT["build-system"]["requires"])
     return copied
 
 

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -57,12 +58,12 @@ def test_the_key_of_certificates_is_in_a_volume() -> None:
 
 
 @pytest.mark.slow
-def test_the_image_works() -> None:
+def test_the_image_works(build_tools: Path) -> None:
     """Built step by step, the broker starts with the image's command as the image's user, is healthy while it runs and not
     before or after, takes and gives a record at its advertised address, has its signing key outside of its data, and stops
     cleanly. It starts again on its data.
     """
-    with empty_image() as image, ReservedPort() as port:
+    with empty_image(build_tools) as image, ReservedPort() as port:
         image.build(DOCKERFILE)
         check_broker(image, str(port.number))
 

@@ -148,12 +148,12 @@ class Services:
 
 
 @pytest.mark.slow
-def test_the_services_work() -> None:
+def test_the_services_work(build_tools: Path) -> None:
     """Built step by step and started with compose's commands, the broker has a topic compacted by the cluster on demand: the
     report names Spark, each key's last value is there and nothing else, and nothing is left at the staging place.
     """
     java = java_home(os.environ)
-    with empty_image() as image:
+    with empty_image(build_tools) as image:
         image.build(DOCKERFILE)
         assert INSTALL_COMMAND.endswith(" ".join(image.debian_packages))
         with ExitStack() as stack:
