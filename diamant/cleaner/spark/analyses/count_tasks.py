@@ -5,7 +5,7 @@ distributed by hash over `SLICES` (`key_blocks`). A second task merges the keys 
 parts, so that later records supersede earlier ones.
 
 Memory of a counting task: `RangeReader`, and `table_bytes`, or 1.5 times that if it outputs keys. Memory of a merging task:
-`table_bytes`, and Spark's memory to sort blocks (spark.python.worker.memory). The rest is in temporary files.
+`table_bytes`, and Spark's memory to sort blocks of a shuffle (spark.python.worker.memory). The rest is in temporary files.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class CountJob:
     versions: Versions
     table_bytes: int
     directory: str
-    """For blocks of keys, if all tasks run on this machine; empty: they go through Spark's shuffle."""
+    """For blocks of keys, if all tasks run on this machine; empty if they go through Spark's shuffle."""
 
 
 def slice_of(key: tuple[int, int, int, int]) -> int:

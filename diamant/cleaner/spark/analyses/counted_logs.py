@@ -7,8 +7,8 @@ A producer snapshot and the headers after it give the outcomes of transactions. 
 all headers. Instead, transactional records first count as undecided; if there are any, the log is counted again with outcomes.
 
 There are 24 bytes for each key of each part of a divided log (again for each time that its table was full): in files on one
-machine, else in the shuffle (`key_blocks`), which also has one row for each part. No key and no value leaves a task. Memory of
-the driver: the parts; of tasks: see `count_tasks`.
+machine, else in Spark's shuffle (`key_blocks`). No key and no value leaves a task. Memory of the driver: the parts, and on one
+machine 200 bytes for each block; of tasks: see `count_tasks`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from math import ceil
+from operator import itemgetter
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ from diamant.cleaner.spark.analyses.count_tasks import (
     CountedPart,
     CountJob,
     KindCounts,
+    Row,
     part_rows,
     put_together,
     slice_of,
@@ -115,12 +118,23 @@ def _counted(
         sent = context.broadcast(job)
         rows: Any = context.parallelize(largest_first, len(parts)).mapPartitions(part_rows(sent))
         if is_divided:
-            slices = min(SLICES, context.defaultParallelism)
-            rows = rows.repartitionAndSortWithinPartitions(slices, slice_of).mapPartitions(put_together(sent))
+            rows = _by_slice(context, rows, has_blocks=not directory).mapPartitions(put_together(sent))
         told: list[tuple[tuple[int, int, int, int], KindCounts]] = rows.collect()
     for (_, place, _, _), more in told:
         found[place].add(more)
     return found
+
+
+def _by_slice(context: SparkContext, rows: Any, *, has_blocks: bool) -> Any:
+    """Return rows for tasks that each have some slices, sorted. `has_blocks`: not only the places of blocks."""
+    count = min(SLICES, context.defaultParallelism)
+    if has_blocks:
+        return rows.repartitionAndSortWithinPartitions(count, slice_of)
+    # They are so few that a shuffle would only have costs.
+    of_tasks: list[list[Row]] = [[] for _ in range(count)]
+    for row in sorted(rows.collect(), key=itemgetter(0)):
+        of_tasks[slice_of(row[0]) % count].append(row)
+    return context.parallelize(of_tasks, count).mapPartitions(chain.from_iterable)
 
 
 @contextmanager

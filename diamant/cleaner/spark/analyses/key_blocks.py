@@ -1,7 +1,7 @@
 """The keys of a part, for the tasks that merge parts: blocks of entries (`key_tables`), each of one slice of the hashes.
 
-On a cluster the blocks go through Spark's shuffle. On one machine they go through files, and the shuffle has only
-their places: bytes pass from task to task through the page cache, without pickling and without the JVM.
+On a cluster the blocks go through Spark's shuffle. On one machine they go through files, and the driver passes on their places:
+bytes pass from task to task through the page cache, without pickling and without the JVM.
 """
 
 from __future__ import annotations
