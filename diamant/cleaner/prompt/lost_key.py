@@ -39,14 +39,14 @@ class Touched:
 
 
 def kept_apart(plan: CleanPlan, touched: Collection[int]) -> CleanPlan:
-    """Return the plan with `apart` set: the base offsets in `touched` of segments that are large for their group."""
+    """Return the plan with more segments `apart`: those with base offsets in `touched` that are large for their group."""
     large = {
         one.base_offset
         for group in group_segments(plan, plan.segments)
         for one in group
         if one.base_offset in touched and is_large_for(one, group)
     }
-    return replace(plan, apart=frozenset(large))
+    return replace(plan, apart=plan.apart | large)
 
 
 def only_known(key_filter: KeyFilter, hashes: array[int]) -> int | None:
