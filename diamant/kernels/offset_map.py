@@ -178,8 +178,11 @@ def put_tuples(
     tuples: cython.const[uint64_t][:, ::1],
     start: int64_t,
     end: int64_t,
+    are_in_order: cython.bint = True,
 ) -> tuple[int64_t, int64_t]:
     """Put tuples `start` to `end` into the table, later ones over earlier ones; return (next tuple, keys in the table).
+
+    Unless `are_in_order`, greater offsets are put over smaller ones.
 
     Stops at `max_size` keys, which is less than the number of slots, even if the next tuple's key is in the table.
     """
@@ -208,7 +211,8 @@ def put_tuples(
                 table[slot, 0] = first
                 table[slot, 1] = second
                 size += 1
-            table[slot, 2] = tuples[index, 2] + 1
+            if are_in_order or table[slot, 2] <= tuples[index, 2]:
+                table[slot, 2] = tuples[index, 2] + 1
             index += 1
     return index, size
 

@@ -63,26 +63,31 @@ class CompiledMap:
         )
         self.latest: LatestOffsets | None = None
         """The offsets of the last records, once the keys are dropped."""
-        self.notes = BatchNotes(limit=work.limits.notes)
-        """Notes of the data batches in the dirty range."""
-        self.stretches = Stretches(plan, work.limits)
-        """Stretches of the same batches."""
-        self.end_offset = plan.first_dirty_offset - 1
-        """Last offset that the map covers."""
         self.may_forget_keys = True
         """True if the map has every data record of the dirty range that the rewrite will judge."""
-        self.notes_before: dict[int, int] = {}
-        """Base offset of a segment to the number of notes before its own."""
-        self.has_transactions = False
-        """True if a marker or a transactional batch was read."""
         self._work = work
         self._has_aborted = plan.has_aborted
         self._records = records
         self._hasher = KeyHasher(plan.hash_key, work.limits.tuples)
-        self._began: tuple[int, int] | None = None
-        """Base offset of the first segment, and the position from which it was added."""
         self._last_put = -1
         """Offset of the last record added to the map."""
+        self.begin_at(0)
+
+    def begin_at(self, offset: int) -> None:
+        """Begin with another part of the log, whose offsets are not less than this. Of the parts before only the keys remain."""
+        self.notes = BatchNotes(limit=self._work.limits.notes)
+        """Notes of the data batches in the dirty range."""
+        self.stretches = Stretches(self._work.plan, self._work.limits)
+        """Stretches of the same batches."""
+        self.end_offset = self._work.plan.first_dirty_offset - 1
+        """Last offset that the map covers."""
+        self.notes_before: dict[int, int] = {}
+        """Base offset of a segment to the number of notes before its own."""
+        self.has_transactions = False
+        """True if a marker or a transactional batch was read."""
+        self.last_seen = offset - 1
+        self._began: tuple[int, int] | None = None
+        """Base offset of the first segment, and the position from which it was added."""
 
     @property
     def size(self) -> int:

@@ -99,6 +99,8 @@ class OffsetMap:
         """Keys in the table. After `latest`: keys in the map."""
         self.added = 0
         """Tuples added so far."""
+        self.is_in_order = True
+        """Whether later tuples have greater offsets. Otherwise offsets are compared."""
         self._spilled: _Partitions | None = None
 
     @property
@@ -142,7 +144,7 @@ class OffsetMap:
         return fill.tolist()
 
     def add(self, tuples: Tuples, count: int) -> int:
-        """Add the first `count` tuples, ascending in offset; return the number added, less than `count` if the map is full."""
+        """Add the first `count` tuples; return the number added, less than `count` if the map is full."""
         self.added += count
         at = 0
         while at < count:
@@ -150,7 +152,7 @@ class OffsetMap:
                 self._spilled.add(tuples, at, count, is_older=False)
                 return count
             limit = self._limit()
-            at, self.size = offset_map.put_tuples(self.table, self.size, limit, tuples, at, count)
+            at, self.size = offset_map.put_tuples(self.table, self.size, limit, tuples, at, count, self.is_in_order)
             if at < count and not self._make_room():
                 self.added -= count - at
                 return at
@@ -173,11 +175,12 @@ class OffsetMap:
             self._grow()
 
     def add_hashed(self, parts: Sequence[memoryview]) -> None:
-        """Add tuples in hash order, each with a later offset than its key's in the map; there must be `room` for all.
+        """Add tuples in hash order; there must be `room` for all. Offsets are compared from now on.
 
         Each part is sorted by hash, and all parts cover the same range of hashes. They are added in turns, so that each page of
         the table is visited once.
         """
+        self.is_in_order = False
         self.make_room_for(max(parts, key=len), sum(map(len, parts)) // ENTRY_BYTES)
         steps = 1 if len(parts) == 1 else STEPS
         for step in range(steps):

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from diamant.cleaner.rules.plan import CleanPlan
     from diamant.storage.env.env import Env
 
-MORE = 0.03
-"""Extra part of the first share: the other processes must hand over keys, and later shares may have more of them."""
+BETWEEN = 0.2
+"""Part of the log that is left for the processes that are ready first: parts of a log, and processors, differ in speed."""
+PIECES = 8
+"""Pieces of it for each process, at most."""
 
 
 class Share(NamedTuple):
@@ -33,19 +35,36 @@ class Share(NamedTuple):
     """End position in the last segment, in bytes; None: its end."""
 
 
-def shares_of(env: Env, plan: CleanPlan, start: DirtyStart, count: int) -> list[Share]:
-    """Cut the log from `start` on into at most `count` shares of similar size, the first one larger (`MORE`)."""
+class Shares(NamedTuple):
+    """All batches from the start of the dirty range on, in this order."""
+
+    first: Share
+    """For this process."""
+    pieces: list[Share]
+    """Small ones, for any process: for this one from the front, for others from the back."""
+    others: list[Share]
+    """One for each other process."""
+
+
+def shares_of(env: Env, plan: CleanPlan, start: DirtyStart, processes: int, piece_bytes: int) -> Shares:
+    """Cut the log from `start` on into shares of similar size and pieces of at least `piece_bytes`; fewer if it cannot be cut."""
     total = sum(segment.size for segment in plan.segments[start.segment :]) - start.position
-    starts = [start]
-    for number in range(1, count):
-        cut = _cut_near(env, plan, start, int(total * (number + MORE) / (count + MORE)))
+    count = min(PIECES * processes, int(BETWEEN * total) // piece_bytes)
+    size = total * (1 - BETWEEN * bool(count)) / processes
+    sizes = [*[BETWEEN * total / max(1, count)] * count, *[size] * (processes - 1)]
+    starts, pieces, ahead = [start], 0, size
+    for index, following in enumerate(sizes):
+        cut = _cut_near(env, plan, start, int(ahead))
         if cut is not None and cut > starts[-1]:
             starts.append(cut)
+            pieces += index < count
+        ahead += following
     shares = [
         Share(one, after.segment + 1, after.position) if after.position else Share(one, after.segment, None)
         for one, after in pairwise(starts)
     ]
-    return [*shares, Share(starts[-1], len(plan.segments), None)]
+    shares.append(Share(starts[-1], len(plan.segments), None))
+    return Shares(shares[0], shares[1 : 1 + pieces], shares[1 + pieces :])
 
 
 def _cut_near(env: Env, plan: CleanPlan, start: DirtyStart, ahead: int) -> DirtyStart | None:

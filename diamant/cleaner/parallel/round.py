@@ -57,7 +57,7 @@ def _divide(
     def add(work: RoundWork, key_map: CompiledMap, start: DirtyStart) -> bool:
         if work.plan.has_aborted:
             return add_segments(work, key_map, start)
-        return map_shares(work, key_map, shares_of(work.env, work.plan, start, processes))
+        return map_shares(work, key_map, shares_of(work.env, work.plan, start, processes, work.limits.piece_bytes))
 
     def new_rewriter(work: RoundWork) -> CompiledRewriter:
         return CompiledRewriter(work, RowRecords(work.limits), survivors)

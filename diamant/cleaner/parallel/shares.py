@@ -1,8 +1,11 @@
 """The first pass of a round in shares (`cuts`), one for each process with a map of its own.
 
-This process maps the first share and then adds the others in order, so that later offsets win. The keys of a few shares are
-added one share at a time, as they arrive; those of many are merged first (`merging`). From a share whose process failed, or
-whose keys might fill the map, this process maps the rest itself. The map is the same as without shares.
+This process maps the first share, then pieces that follow it; children map the other shares, then pieces that precede them.
+So all are ready at about the same time. In the end this process adds the keys of the children to its own: those of a few as
+they arrive, those of many after a merge (`merging`). The greatest offset of a key wins, so the order does not matter.
+
+If a process failed, or all keys might fill the map, this process maps all that follows its own part itself. The map is the
+same as without shares.
 
 Memory: each child has a map, at most of the round's size and empty at first. Its keys come through a pipe, or, where they are
 merged, through memory of the same size shared with this process, whose pages are allocated when written.
@@ -10,12 +13,15 @@ merged, through memory of the same size shared with this process, whose pages ar
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from diamant.cleaner.engines.compiled_map import CompiledMap
+from diamant.cleaner.engines.compiled_map import CompiledMap, Mapped
 from diamant.cleaner.engines.dirty_range import add_segments
 from diamant.cleaner.engines.offset_map import TAKEN_AT_ONCE, shared_tuples
 from diamant.cleaner.parallel.fork import Fork, ForkFailed, write_all
@@ -26,64 +32,107 @@ from diamant.kernels import numbers
 from diamant.kernels.constants.tuples import ENTRY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from multiprocessing.connection import Connection
 
-    from diamant.cleaner.engines.compiled_map import Mapped
     from diamant.cleaner.engines.offset_map import OffsetMap
     from diamant.cleaner.engines.work import RoundWork
-    from diamant.cleaner.parallel.cuts import Share
+    from diamant.cleaner.parallel.cuts import Share, Shares
+
+_INDEX = Struct("=H")
 
 
 class _Found(NamedTuple):
     """The first answer. The keys follow, then the `_Answer`, which may fill the pipe until this process reads it."""
 
     keys: int
-    last_seen: int
+    last_seen: dict[int, int]
+    """Index of a share to its last offset."""
 
 
 class _Answer(NamedTuple):
-    """The result of a share, without its keys."""
+    """The result of a child, without its keys."""
 
-    mapped: Mapped
+    mapped: dict[int, Mapped]
+    """By the index of the share."""
     stats: CleanStats
 
 
-def map_shares(work: RoundWork, key_map: CompiledMap, shares: Sequence[Share]) -> bool:
+def map_shares(work: RoundWork, key_map: CompiledMap, shares: Shares) -> bool:
     """Add the batches of all shares; return True if the map was full before their end. Raises the errors of `add_segments`."""
     children: list[_Child] = []
+    pieces = _Pieces(shares.pieces)
     try:
-        with suppress(OSError):  # the system refuses more processes or shared memory: continue with fewer
-            for share in shares[1:]:
-                children.append(_Child(work, share, partitions_for(len(shares)), key_map.offsets.room))
-        if add_segments(work, key_map, *shares[0]):
+        with suppress(OSError):  # the system refuses more processes or shared memory
+            for index, share in enumerate(shares.others, len(shares.pieces)):
+                partitions = partitions_for(1 + len(shares.others))
+                children.append(_Child(work, index, share, pieces, partitions, key_map.offsets.room))
+        if add_segments(work, key_map, *shares.first):
             return True
-        if len(children) < MERGED_FROM or not _take_over_merged(work, key_map, children, len(shares)):
-            for child in children:
-                if not _take_over(work, key_map, child):
-                    return add_segments(work, key_map, child.share.start)
-        left = shares[1 + len(children) :]
-        return bool(left) and add_segments(work, key_map, left[0].start)
+        mapped = 0
+        for piece in pieces.from_front():
+            if add_segments(work, key_map, *piece):
+                return True
+            mapped += 1
+        rest = [*shares.pieces, *shares.others][mapped:]
+        if not rest or (len(children) == len(shares.others) and _take_over(work, key_map, children, mapped, rest)):
+            return False
+        return add_segments(work, key_map, rest[0].start)
     finally:
+        pieces.close()
         for child in children:
             child.fork.dismiss()
 
 
-class _Child:
-    """A process that maps a share of at most `room` keys."""
+class _Pieces:
+    """Pieces that processes claim: this one from the front, its children from the back, until they meet."""
 
-    def __init__(self, work: RoundWork, share: Share, partitions: int, room: int) -> None:
-        self.share = share
+    def __init__(self, pieces: Sequence[Share]) -> None:
+        self._pieces = pieces
+        # A byte for each piece: who reads one may take the next piece from its end. Children read its index as well.
+        self._claims = _filled_pipe(bytes(len(pieces)))
+        self._from_back = _filled_pipe(b"".join(_INDEX.pack(index) for index in reversed(range(len(pieces)))))
+
+    def from_front(self) -> Iterator[Share]:
+        """Claim and yield pieces, in this process."""
+        for piece in self._pieces:
+            if not os.read(self._claims, 1):
+                return
+            yield piece
+
+    def from_back(self) -> Iterator[tuple[int, Share]]:
+        """Claim and yield pieces with their indexes, in a child."""
+        while os.read(self._claims, 1):
+            (index,) = _INDEX.unpack(os.read(self._from_back, _INDEX.size))
+            yield index, self._pieces[index]
+
+    def close(self) -> None:
+        """Close the pipes of this process."""
+        os.close(self._claims)
+        os.close(self._from_back)
+
+
+def _filled_pipe(data: bytes) -> int:
+    reading, writing = os.pipe()
+    os.write(writing, data)
+    os.close(writing)
+    return reading
+
+
+class _Child:
+    """A process that maps a share of at most `room` keys, then pieces."""
+
+    def __init__(self, work: RoundWork, index: int, share: Share, pieces: _Pieces, partitions: int, room: int) -> None:
         self._check_done = work.check_done
         self._found: _Found | None = None
         self._answer: _Answer | None = None
         self._keys: Keys | None = None
         self._tuples = shared_tuples(partitions, room * 5 // 4 // partitions + 4096) if partitions > 1 else None
         """For keys that are merged."""
-        self.fork = Fork(partial(_map_share, work, share, self._tuples))
+        self.fork = Fork(partial(_map_in_child, work, index, share, pieces, self._tuples))
 
     def found(self) -> _Found:
-        """Wait until the share is mapped. Raises ForkFailed."""
+        """Wait until all is mapped. Raises ForkFailed."""
         if self._found is None:
             self._found = self.fork.answer(self._check_done)
         return self._found
@@ -108,6 +157,7 @@ class _Child:
             offsets.add_hashed(self.keys().parts())
             return
         left, words = self.found().keys, numbers("Q", TAKEN_AT_ONCE, 3)
+        offsets.is_in_order = False
         while left:
             count = min(left, TAKEN_AT_ONCE)
             part = words.cast("B")[: count * ENTRY_BYTES]
@@ -118,18 +168,22 @@ class _Child:
             left -= count
 
 
-def _map_share(work: RoundWork, share: Share, tuples: memoryview[int] | None, answering: Connection) -> None:
-    """Map a share in a child. Send the keys, or their numbers in the partitions of `tuples`, and the result at last.
+def _map_in_child(
+    work: RoundWork, index: int, share: Share, pieces: _Pieces, tuples: memoryview[int] | None, answering: Connection
+) -> None:
+    """Map a share, then pieces. Send the keys, or their numbers in the partitions of `tuples`, and the result at last.
 
     Sends nothing if the map was full or has spilled, and no more if a partition is full.
     """
     alone = replace(work, check_done=never_done, throttle=no_throttle, stats=CleanStats())
-    key_map = CompiledMap(alone, RowRecords(alone.limits))
-    key_map.last_seen = share.start.offset - 1
-    if add_segments(alone, key_map, *share) or key_map.offsets.is_spilled:
-        return
-    mapped = key_map.mapped()
-    answering.send(_Found(mapped.keys, mapped.last_seen))
+    key_map, mapped = CompiledMap(alone, RowRecords(alone.limits)), dict[int, Mapped]()
+    for at, one in chain([(index, share)], pieces.from_back()):
+        key_map.begin_at(one.start.offset)
+        if add_segments(alone, key_map, *one) or key_map.offsets.is_spilled:
+            return
+        mapped[at] = key_map.mapped()
+        key_map.offsets.is_in_order = False
+    answering.send(_Found(key_map.size, {at: one.last_seen for at, one in mapped.items()}))
     if tuples is None:
         for words in key_map.offsets.take():
             write_all(answering, words.cast("B"))
@@ -141,53 +195,45 @@ def _map_share(work: RoundWork, share: Share, tuples: memoryview[int] | None, an
     answering.send(_Answer(mapped, alone.stats))
 
 
-def _fit(key_map: CompiledMap, children: Sequence[_Child]) -> bool:
-    """Return whether the children's shares begin after the map's end, and cannot fill it. Raises ForkFailed."""
-    room, last_seen = key_map.offsets.room, key_map.last_seen
-    for child in children:
-        found = child.found()
-        if last_seen >= child.share.start.offset:
-            return False
-        room -= found.keys
-        last_seen = max(last_seen, found.last_seen)
-    return room > 0
+def _take_over(
+    work: RoundWork, key_map: CompiledMap, children: Sequence[_Child], mapped: int, rest: Sequence[Share]
+) -> bool:
+    """Add the maps of all children, of the shares from index `mapped` on; return False if this process must map them itself.
 
-
-def _take_over(work: RoundWork, key_map: CompiledMap, child: _Child) -> bool:
-    """Add the map of a child; return False if this process must map the share itself.
-
-    Keys that were added before the failure do no harm: they fit, and have their last offsets in the share.
+    Keys that were added before a failure do no harm: they are of that rest, and cannot fill the map.
     """
     try:
-        if not _fit(key_map, [child]):
+        if not _fit(key_map, children, mapped, rest):
             return False
-        child.add_keys_to(key_map.offsets)
-        child.answer()
+        keys = None
+        if len(children) >= MERGED_FROM:
+            keys = merged(work, [child.keys() for child in children], 1 + len(children))
+        if keys is not None:
+            key_map.offsets.add_hashed(keys)
+        else:
+            for child in children:
+                child.add_keys_to(key_map.offsets)
+        answers = [child.answer() for child in children]
     except ForkFailed:
         return False
-    _account_for(work, key_map, child)
+    parts = dict[int, Mapped]()
+    for answer in answers:
+        parts |= answer.mapped
+        work.stats.add(answer.stats)
+        work.throttle(answer.stats.map_bytes_read)
+    for index in sorted(parts):
+        key_map.take_over(parts[index])
     return True
 
 
-def _take_over_merged(work: RoundWork, key_map: CompiledMap, children: Sequence[_Child], processes: int) -> bool:
-    """Merge the children's keys in `processes` processes and add their maps; return False, with nothing added, on failure."""
-    try:
-        keys = merged(work, [child.keys() for child in children], processes) if _fit(key_map, children) else None
-        for child in children:
-            child.answer()
-    except ForkFailed:
-        return False
-    if keys is None:
-        return False
-    key_map.offsets.add_hashed(keys)
+def _fit(key_map: CompiledMap, children: Sequence[_Child], mapped: int, rest: Sequence[Share]) -> bool:
+    """Return whether the shares begin one after the other, and their keys cannot fill the map. Raises ForkFailed."""
+    room, last_seen, ends = key_map.offsets.room, key_map.last_seen, dict[int, int]()
     for child in children:
-        _account_for(work, key_map, child)
-    return True
-
-
-def _account_for(work: RoundWork, key_map: CompiledMap, child: _Child) -> None:
-    """Add a child's map without its keys, and its statistics."""
-    answer = child.answer()
-    key_map.take_over(answer.mapped)
-    work.stats.add(answer.stats)
-    work.throttle(answer.stats.map_bytes_read)
+        room -= child.found().keys
+        ends |= child.found().last_seen
+    for index, share in enumerate(rest, mapped):
+        if last_seen >= share.start.offset:
+            return False
+        last_seen = max(last_seen, ends[index])
+    return room > 0

@@ -31,6 +31,8 @@ class EngineLimits:
     """Size of a run of batches that the second pass may skip if it keeps no record. Skipping smaller runs does not pay."""
     stretches: int = 256 * 1024
     """Most stretches noted; the second pass reads all later ones. At most 14 MiB."""
+    piece_bytes: int = 4 * 1024 * 1024
+    """Least size of a piece of the log that the processes of a divided round take from each other."""
     table_slots: int = 64
     """Smallest table: less memory than for this number of slots is refused."""
 

@@ -79,6 +79,7 @@ limits = st.builds(
     notes=st.sampled_from([0, 3, 1 << 10]),
     stretch_bytes=st.sampled_from([1, 1, 200, 1 << 16]),
     stretches=st.sampled_from([3, 1 << 10]),
+    piece_bytes=st.sampled_from([1, 300, 1 << 20]),
     table_slots=st.sampled_from([3, 5, 64]),
 )
 options_on_spark = st.fixed_dictionaries(

@@ -10,7 +10,7 @@ import pytest
 from diamant.cleaner.engines.compiled_map import CompiledMap
 from diamant.cleaner.engines.dirty_range import DirtyStart, add_segments
 from diamant.cleaner.engines.work import RoundWork
-from diamant.cleaner.parallel.cuts import MORE, Share, shares_of
+from diamant.cleaner.parallel.cuts import BETWEEN, PIECES, Share, shares_of
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.protocol.batches.batch import iter_headers
@@ -46,26 +46,49 @@ def bytes_of(plan: CleanPlan, share: Share) -> int:
     return sum(sizes) - share.start.position
 
 
+def cut(env: MemoryEnv, plan: CleanPlan, start: DirtyStart, processes: int, piece_bytes: int = 1 << 20) -> list[Share]:
+    """All shares and pieces in order."""
+    shares = shares_of(env, plan, start, processes, piece_bytes)
+    assert len(shares.others) <= processes - 1
+    return [shares.first, *shares.pieces, *shares.others]
+
+
 def test_shares_end_at_indexed_batches(stored: tuple[MemoryEnv, CleanPlan]) -> None:
-    """Even within a segment. Their sizes differ by at most a batch, except the larger first one, and they cover the log."""
+    """Even within a segment. Their sizes differ by at most a batch, and they cover the log."""
     env, plan = stored
     index_every_batch(env, plan)
     batch = plan.segments[0].size // BATCHES
-    for start in (first(plan), first(plan, 1), shares_of(env, plan, first(plan), 2)[1].start):
+    for start in (first(plan), first(plan, 1), cut(env, plan, first(plan), 2)[1].start):
         for count in (2, 4, 16):
-            shares = shares_of(env, plan, start, count)
+            shares = cut(env, plan, start, count)
             assert shares[0].start == start
             assert (shares[-1].end, shares[-1].stop) == (SEGMENTS, None)
             total = sum(segment.size for segment in plan.segments[start.segment :]) - start.position
             assert sum(bytes_of(plan, share) for share in shares) == total
-            expected = [1 + MORE, *[1] * (count - 1)]
-            for share, part in zip(shares, expected, strict=True):
-                assert abs(bytes_of(plan, share) - total * part / (count + MORE)) <= 2 * batch
-    for share, after in pairwise(shares_of(env, plan, first(plan), 7)):
+            assert len(shares) == count
+            for share in shares:
+                assert abs(bytes_of(plan, share) - total / count) <= 2 * batch
+    for share, after in pairwise(cut(env, plan, first(plan), 7)):
         base_offset = plan.segments[after.start.segment].base_offset
         headers = dict(iter_headers(env.read_bytes(names.log_file(plan.directory, base_offset))))
         assert headers[after.start.position].base_offset == after.start.offset
         assert share.stop == (after.start.position or None)
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_a_part_of_the_log_is_cut_into_pieces(stored: tuple[MemoryEnv, CleanPlan], processes: int) -> None:
+    """They follow the first share, and are not smaller than asked for; a log that is too small for one has none."""
+    env, plan = stored
+    index_every_batch(env, plan)
+    batch = plan.segments[0].size // BATCHES
+    total = sum(segment.size for segment in plan.segments)
+    shares = shares_of(env, plan, first(plan), processes, 2 * batch)
+    assert len(shares.pieces) == min(PIECES * processes, int(BETWEEN * total) // (2 * batch)) > 1
+    assert sum(bytes_of(plan, piece) for piece in shares.pieces) == pytest.approx(BETWEEN * total, abs=2 * batch)
+    for share in (shares.first, *shares.others):
+        assert bytes_of(plan, share) == pytest.approx((1 - BETWEEN) * total / processes, abs=2 * batch)
+    assert sum(bytes_of(plan, share) for share in cut(env, plan, first(plan), processes, 2 * batch)) == total
+    assert not shares_of(env, plan, first(plan), processes, int(BETWEEN * total) + 1).pieces
 
 
 @pytest.mark.parametrize("damage", ["missing", "wrong", "quarantined"])
@@ -84,10 +107,10 @@ def test_without_a_fitting_entry_segments_are_not_cut(stored: tuple[MemoryEnv, C
                 (offset.to_bytes(4, "big") + (offset * 70 + 5).to_bytes(4, "big")) for offset in range(1, BATCHES)
             )
             env.write_atomically(names.index_file(plan.directory, segment.base_offset), entries)
-    assert shares_of(env, plan, first(plan), 3) == [Share(first(plan, index), index + 1, None) for index in range(3)]
-    assert len(shares_of(env, plan, first(plan), 50)) == SEGMENTS
+    assert cut(env, plan, first(plan), 3) == [Share(first(plan, index), index + 1, None) for index in range(3)]
+    assert len(cut(env, plan, first(plan), 50)) == SEGMENTS
     last = DirtyStart(SEGMENTS - 1, plan.segments[-1].size - 1, 0)
-    assert shares_of(env, plan, last, 4) == [Share(last, SEGMENTS, None)]
+    assert cut(env, plan, last, 4) == [Share(last, SEGMENTS, None)]
 
 
 def test_a_cut_segment_gives_the_map_of_a_whole_one(stored: tuple[MemoryEnv, CleanPlan]) -> None:
@@ -95,12 +118,12 @@ def test_a_cut_segment_gives_the_map_of_a_whole_one(stored: tuple[MemoryEnv, Cle
     env, plan = stored
     index_every_batch(env, plan)
     maps = []
-    for cut in (None, shares_of(env, plan, first(plan), 2)[1].start):
+    for at in (None, cut(env, plan, first(plan), 2)[1].start):
         work = RoundWork(env, plan)
         key_map = CompiledMap(work, RowRecords(work.limits))
-        if cut is not None:
-            assert not add_segments(work, key_map, first(plan), cut.segment + 1, cut.position)
-            assert key_map.end_offset == key_map.last_seen == cut.offset - 1
-        assert not add_segments(work, key_map, cut or first(plan))
+        if at is not None:
+            assert not add_segments(work, key_map, first(plan), at.segment + 1, at.position)
+            assert key_map.end_offset == key_map.last_seen == at.offset - 1
+        assert not add_segments(work, key_map, at or first(plan))
         maps.append((key_map.mapped(), work.stats))
     assert maps[0] == maps[1]

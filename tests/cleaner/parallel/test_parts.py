@@ -13,7 +13,7 @@ import pytest
 
 from diamant.cleaner.engines.compiled_map import CompiledMap
 from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
-from diamant.cleaner.engines.dirty_range import map_dirty_range
+from diamant.cleaner.engines.dirty_range import dirty_start, map_dirty_range
 from diamant.cleaner.engines.survivors import MapSurvivors
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.parallel import round as parallel_round
@@ -83,7 +83,7 @@ def test_shares_are_mapped_by_children(history: SegmentHistory, tmp_path: Path, 
     map_dirty_range(
         work,
         key_map,
-        add=lambda work, key_map, start: map_shares(work, key_map, shares_of(work.env, plan, start, count)),
+        add=lambda work, key_map, start: map_shares(work, key_map, shares_of(work.env, plan, start, count, 1 << 20)),
     )
     alone = work_of(plan, [])
     expected = CompiledMap(alone, RowRecords(work.limits))
@@ -96,6 +96,33 @@ def test_shares_are_mapped_by_children(history: SegmentHistory, tmp_path: Path, 
     assert (key_map.latest or key_map.offsets.latest()).window(0, 1 << 40).tolist() == (
         expected.latest or expected.offsets.latest()
     ).window(0, 1 << 40).tolist()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("count", [2, 3, 9])
+def test_pieces_are_mapped_by_whoever_is_ready(tmp_path: Path, mode: str, count: int) -> None:
+    """The map, its notes and the statistics are those of one process, whoever takes which piece."""
+    history = SegmentHistory()
+    for number in range(400):
+        history.batch([(b"key-%d" % (number * 7 & 63), b"value-%d" % number)])
+        if number % 4 == 3:
+            history.roll()
+    plan = plan_of(history, tmp_path, mode=mode)
+    alone = work_of(plan, [])
+    expected = CompiledMap(alone, RowRecords(alone.limits))
+    map_dirty_range(alone, expected)
+    for _ in range(3):
+        work = work_of(plan, [])
+        shares = shares_of(work.env, plan, dirty_start(work.env, plan), count, 1)
+        assert len(shares.pieces) > count
+        key_map = CompiledMap(work, RowRecords(work.limits))
+        map_dirty_range(
+            work, key_map, add=lambda work, key_map, start, shares=shares: map_shares(work, key_map, shares)
+        )
+        assert work.stats == alone.stats
+        assert key_map.mapped()._replace(notes=b"") == expected.mapped()._replace(notes=b"")
+        assert key_map.mapped().notes == expected.mapped().notes
+        assert (key_map.latest or key_map.offsets.latest()).window(0, 1 << 40).tolist() == list(range(336, 400))
 
 
 @pytest.mark.parametrize("entries", [40, 63, 64, 65, 70])
