@@ -1,7 +1,8 @@
 """Coordination of a broker's Spark runners: turns for drivers, drivers kept for the next job, pauses after failures.
 
 A broker has a runner for each of `log.cleaner.threads`. With `local[*]` a driver uses the whole machine, so only one runs at a
-time; on a cluster each runner may have one.
+time: what suits Spark there is divided among all cores (`in_session`), and two at once would only share them. While it runs,
+other plans go to the local runner, unless Spark was requested. On a cluster each runner may have a driver.
 """
 
 from __future__ import annotations
