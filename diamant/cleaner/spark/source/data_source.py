@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
+from diamant.cleaner.spark.environment.loaded_code import freeze_loaded
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
 from diamant.cleaner.spark.source.columns import columns_of, ddl
@@ -90,6 +91,7 @@ class KafkaLogReader(DataSourceReader):
             found = {"topic": task.topic, "partition": task.partition, "size": task.size, **asdict(counters)}
             place = Location.parse(self.options.counters)
             place.child(f"{uuid.uuid4().hex}.json").write_bytes(json.dumps(found).encode())
+        freeze_loaded()
 
 
 def read_log(session: SparkSession, *paths: str, columns: Sequence[str] = (), **options: str | int | bool) -> DataFrame:
