@@ -85,7 +85,10 @@ class Fork:
     def dismiss(self) -> None:
         """Kill the child, and let a thread wait while the system takes its memory back. For a child without files."""
         self._kill()
-        Thread(target=os.waitpid, args=(self.pid, 0), name="dismissed-child", daemon=True).start()
+        try:
+            Thread(target=os.waitpid, args=(self.pid, 0), name="dismissed-child", daemon=True).start()
+        except RuntimeError:  # no memory for a thread
+            os.waitpid(self.pid, 0)
 
     def _wait(self, check_done: CheckDone) -> None:
         while not self._answers.poll(POLL_S):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from multiprocessing.connection import Connection
 
 import pytest
@@ -52,6 +53,18 @@ async def test_a_child_that_is_dismissed_ends() -> None:
     fork = Fork(lambda answering: signal.pause())
     fork.dismiss()
     await wait_until(lambda: not os.path.exists(f"/proc/{fork.pid}"))
+
+
+def test_a_child_is_waited_for_if_there_is_no_thread_for_it() -> None:
+    """In a process that has reached its memory limit, for example."""
+    fork = Fork(lambda answering: signal.pause())
+    before = threading.stack_size(1 << 47)  # more than there are addresses
+    try:
+        fork.dismiss()
+    finally:
+        threading.stack_size(before)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(fork.pid, os.WNOHANG)
 
 
 def test_a_child_that_raises_or_is_killed_has_failed() -> None:
