@@ -191,7 +191,10 @@ class OffsetMap:
                     self.add(_some(part, start, end), end - start)
 
     def add_older(self, tuples: Tuples, count: int) -> None:
-        """Add tuples of the clean section, ascending in offset. They are kept unless their key is in the dirty range."""
+        """Add tuples that are kept unless their key has a later offset in the dirty range: those of the clean section, ascending.
+
+        On Spark, records of aborted transactions are among them; their offsets may lie between those of the dirty range.
+        """
         if self._spilled is None:
             raise ValueError("the map has not spilled: look keys up instead")
         self._spilled.add(tuples, 0, count, is_older=True)
@@ -316,10 +319,13 @@ class _Run:
         self.blocks: list[tuple[int, int]] = []
         """Position and number of offsets."""
         self.count = 0
+        self.last = -1
+        """The last offset; -1: none yet."""
 
     def append(self, file: File, offsets: memoryview[int]) -> None:
         """Write offsets at the end of the file."""
         if len(offsets):
+            self.last = offsets[-1]
             self.blocks.append((file.size(), len(offsets)))
             self.count += len(offsets)
             file.append(offsets.cast("B"))
@@ -437,12 +443,12 @@ class _Partitions:
                 runs += more_runs
                 keys += more_keys
             else:
-                runs.append(found[0])
+                runs += found[0]
                 keys += found[1]
         return runs, keys
 
-    def _reduce_one(self, partition: _Partition, slots: int) -> tuple[_Run, int] | None:
-        """Return the partition's run and number of keys; None if the table is too small."""
+    def _reduce_one(self, partition: _Partition, slots: int) -> tuple[list[_Run], int] | None:
+        """Return the partition's runs and number of keys; None if the table is too small."""
         table = new_table(slots)
         limit = int(slots * FULL_AT)
         size = 0
@@ -450,12 +456,21 @@ class _Partitions:
             at, size = offset_map.put_tuples(table, size, limit, words, 0, len(words))
             if at < len(words):
                 return None
-        run = _Run()
-        offsets = numbers("q", MAX_READ_BYTES // ENTRY_BYTES)
+        runs = [_Run()]
+        offsets, spare = numbers("Q", MAX_READ_BYTES // ENTRY_BYTES), numbers("Q", MAX_READ_BYTES // ENTRY_BYTES)
+        found = offsets.cast("B").cast("q")
         for words in self._tuples(partition.older):
-            run.append(self.file, offsets[: offset_map.take_missing(table, words, len(words), offsets)])
-        run.append(self.file, _offsets_of(table))
-        return run, size
+            count = offset_map.take_missing(table, words, len(words), found)
+            sort_words(offsets[:count], spare[:count])
+            self._append(runs, found[:count])
+        self._append(runs, _offsets_of(table))
+        return runs, size
+
+    def _append(self, runs: list[_Run], offsets: memoryview[int]) -> None:
+        """Append ascending offsets to the last run, or to a new one if they begin below its end (`add_older`)."""
+        if len(offsets) and offsets[0] <= runs[-1].last:
+            runs.append(_Run())
+        runs[-1].append(self.file, offsets)
 
     def _tuples(self, blocks: list[tuple[int, int]]) -> Iterator[Tuples]:
         """Yield the tuples of blocks. The next ones overwrite them."""

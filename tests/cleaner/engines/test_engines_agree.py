@@ -210,6 +210,27 @@ def ordinary(batches: int = 40, **fields: Any) -> SegmentHistory:
     return history
 
 
+@pytest.mark.parametrize("map_bytes", [72, 1 << 20])
+@pytest.mark.parametrize("mode", MODES)
+def test_an_aborted_record_hides_no_committed_one_on_spark(mode: str, map_bytes: int) -> None:
+    """The aborted records, which have greater offsets than the committed ones of their keys, are looked up in a map that has
+    spilled, or has not.
+    """
+    history = SegmentHistory()
+    for number in range(8):
+        history.batch([(b"%d" % number, b"committed")])
+    history.roll()
+    for number in range(8):
+        history.batch([(b"%d" % number, b"aborted")], producer=11, is_transactional=True)
+    history.batch([(b"8", b"committed")])
+    history.marker(11, "abort")
+    history.roll()
+    env, plan = history.stored(mode=mode)
+    limits = TaskLimits(engine=EngineLimits(table_slots=3), map_bytes=map_bytes)
+    found = check(partial(ENGINES["Spark"], task_limits=limits, part_bytes=300, partitions=1), env, plan)
+    assert found["stats"]["messages_written"] == 10
+
+
 def test_tombstones_are_frozen_batch_by_batch(engine: Engine) -> None:
     """A limit in the middle of a segment lets the tombstones of batches up to it expire, and keeps those above."""
     history = SegmentHistory()
