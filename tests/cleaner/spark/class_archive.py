@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,15 +43,10 @@ def make(archive: Path, home: Path, java: str) -> None:
         unfinished.rename(archive)
 
 
-def load_classes(session: SparkSession, directory: Path) -> None:
-    """Have a session load what the tests' sessions load."""
+def load_classes(session: SparkSession) -> None:
+    """Have a session load what all sessions of the tests load. Classes of SQL and Parquet cost more than two would save."""
     context = session.sparkContext
     context.parallelize(range(4), 2).map(lambda number: (number % 2, number)).partitionBy(2).collect()
-    frame = session.createDataFrame([(number, str(number)) for number in range(4)], "number int, text string")
-    frame.createOrReplaceTempView("numbers")
-    counted = session.sql("select text, count(*) as count from numbers where number > 1 group by text order by text")
-    counted.write.parquet(str(directory / "parquet"))
-    session.read.parquet(str(directory / "parquet")).collect()
     for name in OTHER_PROCESSES:
         context._jvm.java.lang.Class.forName(f"org.apache.spark.{name}")  # type: ignore[union-attr]
 
@@ -62,8 +56,8 @@ def main(archive: str) -> int:
     from diamant.cleaner.spark.session.session import spark_session
 
     conf = {"spark.driver.extraJavaOptions": f'{JAVA_OPTIONS} "-XX:ArchiveClassesAtExit={archive}"'}
-    with tempfile.TemporaryDirectory() as directory, spark_session("local[2]", "classes", conf) as session:
-        load_classes(session, Path(directory))
+    with spark_session("local[2]", "classes", conf) as session:
+        load_classes(session)
     return 0
 
 

@@ -13,7 +13,7 @@ from tests.cleaner.spark import class_archive
 def quick_home(place: Path, java: str) -> tuple[Path, str]:
     """Return a SPARK_HOME below `place`, and options of JVMs for it. The first call makes both, and others wait for it.
 
-    `place` outlives a run: the archive takes half a minute of one processor and 185 MB. A run has some thirty of those JVMs, and
+    `place` outlives a run: the archive takes 20 s of one processor and 136 MB. A run has some thirty of those JVMs, and
     each takes two seconds less.
     """
     import pyspark
