@@ -116,7 +116,7 @@ class Unpacker:
             self._zstd_decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW)
         try:
             size = zstandard.frame_content_size(data)
-            if size > self._zstd_room or not has_accepted_window(data) or (size < 0 and not is_one_zstd_frame(data)):
+            if size > self._zstd_room or not has_accepted_window(data) or (size <= 0 and not is_one_zstd_frame(data)):
                 return None
             return self._zstd_decompressor.decompress(data, max_output_size=self._zstd_room, allow_extra_data=False)
         except zstandard.ZstdError:

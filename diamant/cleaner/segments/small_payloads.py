@@ -138,7 +138,7 @@ def _zstd() -> Unpack:
             size = size_of(data)
             if size > MAX_BYTES or not has_accepted_window(data):
                 return None
-            if size >= 0:
+            if size > 0:
                 return decompress(data, allow_extra_data=False)
         except error:
             return None
@@ -162,7 +162,8 @@ def has_accepted_window(data: bytes | memoryview) -> bool:
 def is_one_zstd_frame(data: bytes | memoryview) -> bool:
     """Return whether nothing follows the frame. Undefined if `data` is not a frame.
 
-    zstandard itself ignores bytes after a frame that does not declare its size, whatever its options.
+    zstandard itself ignores bytes after a frame that does not declare its size, whatever its options, and does not look behind
+    the header of one that declares no bytes.
     """
     try:
         descriptor = data[4]

@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diamant.cleaner.engines import compiled, plain_round
+from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.cleaner.segments.small_payloads import MAX_BYTES, SmallPayloads
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
+from diamant.protocol.errors import CorruptBatch
 from diamant.storage.errors import CorruptLog
 from tests.builder import with_payload
 from tests.cleaner.engines.engines import one_by_one, outcome
@@ -60,6 +62,16 @@ def test_whatever_it_says_is_so(codec: int, plain: bytes, at: int, change: bytes
     found = PAYLOADS.unpack(codec, bytes(frame + tail))
     if found is not None:
         assert found == compression.decompress(codec, bytes(frame + tail))
+
+
+@pytest.mark.parametrize("rest", ["", "000000", "010000ff"])
+def test_a_zstd_frame_that_declares_no_bytes_is_read_to_its_end(rest: str) -> None:
+    """The library stops after its header, whatever follows."""
+    frame = bytes.fromhex("28b52ffd 2000" + rest)
+    assert PAYLOADS.unpack(compression.ZSTD, frame) is None
+    with pytest.raises(CorruptBatch):
+        Unpacker().unpack(compression.ZSTD, memoryview(frame), max_bytes=1 << 30)
+    assert PAYLOADS.unpack(compression.ZSTD, bytes.fromhex("28b52ffd 2000 010000")) == b""
 
 
 @pytest.mark.parametrize("codec", CODECS)
