@@ -28,7 +28,7 @@ SITE_STAMP := $(SITE)/.installed
 
 # A copy whose kernels check their bounds, and what is tried there.
 CHECKED := build/checked
-CHECKED_TESTS := tests/kernels tests/cleaner/engines -k "not Spark and not worker_process and not without_kernels"
+CHECKED_TESTS := tests/kernels tests/cleaner/engines tests/cleaner/evidence -k "not Spark and not worker_process and not without_kernels"
 
 # The oldest versions: an environment of their own, with the tools that its tests need, and what is tried there.
 LOWEST := $(VENV)/lowest
@@ -77,7 +77,7 @@ quick: $(DEV_STAMP) ## the part of the suite to run before every commit
 	$(BIN)/python -m pytest -n 3 --dist worksteal -q -m "not slow"
 
 # In a copy: the kernels of this checkout stay what they are.
-sanitize: $(DEV_STAMP) ## the tests of kernels and engines, with bounds checks and sanitizers (DIAMANT_EXAMPLES=200: more random logs)
+sanitize: $(DEV_STAMP) ## the tests of kernels, engines and scans, with bounds checks and sanitizers (DIAMANT_EXAMPLES=200: more random logs)
 	rm -rf $(CHECKED) && mkdir -p $(CHECKED)
 	git ls-files -z | xargs -0 cp --parents -Pt $(CHECKED)
 	cd $(CHECKED) && DIAMANT_KERNELS=checked $(abspath $(BIN))/python setup.py -q build_ext --inplace

@@ -23,7 +23,14 @@ SHARED = "diamant.kernels.shared"
 """What all kernels need of Cython."""
 VARIANT = os.environ.get("DIAMANT_KERNELS", "")
 ABI3 = [("Py_LIMITED_API", "0x030B0000"), ("CYTHON_LIMITED_API", "1")]
-CHECKED = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined", "-g"]
+CHECKED = [
+    # Python's own flags have -fwrapv, which would hide sums that overflow.
+    "-fno-wrapv",
+    "-fsanitize=address,undefined",
+    "-fno-omit-frame-pointer",
+    "-fno-sanitize-recover=undefined",
+    "-g",
+]
 
 
 def write_constants(module: Path) -> None:

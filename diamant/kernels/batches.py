@@ -32,7 +32,7 @@ from cython.cimports.diamant.kernels.processor import (
     load_big64,
     prepare_crc32c,
 )
-from cython.cimports.libc.stdint import int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from cython.cimports.libc.stdint import INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t
 
 input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
@@ -54,7 +54,8 @@ def read_headers(
     """Fill `rows` with the whole batches from `start` on.
 
     Returns (fault, number of rows, position after the last, bitwise or of their attributes, with LEGACY for entries of magic 0
-    or 1). Rows of such entries have only position, size and magic. Ends at a torn batch, or when `rows` is full.
+    or 1). Rows of such entries have only position, size and magic. Ends at a torn batch, or when `rows` is full. A batch whose
+    last offset exceeds 64 bits is a fault.
     """
     together: int64_t = 0
     count: int64_t = 0
@@ -63,6 +64,8 @@ def read_headers(
     room: int64_t = rows.shape[1]
     size: int64_t
     magic: int64_t
+    base_offset: int64_t
+    delta: int64_t
     field: cython.Py_ssize_t
     batch: input_bytes
     with cython.nogil:
@@ -70,10 +73,15 @@ def read_headers(
             batch = cython.address(data[position])
             size = read_int32(batch + 8) + LOG_OVERHEAD
             magic = cython.cast(int8_t, batch[16])
+            base_offset = cython.cast(int64_t, load_big64(batch))
             if size < 26 or magic < 0 or magic > 2 or (magic == 2 and size < HEADER_BYTES):
                 fault = BAD_HEADER
                 break
             if position + size > end:
+                break
+            delta = read_int32(batch + 23) if magic == 2 else 0
+            if base_offset > INT64_MAX - delta if delta > 0 else base_offset < INT64_MIN - delta:
+                fault = BAD_HEADER
                 break
             for field in range(rows.shape[0]):
                 rows[field, count] = 0
@@ -81,11 +89,8 @@ def read_headers(
             rows[SIZE, count] = size
             rows[MAGIC, count] = magic
             if magic == 2:
-                rows[BASE_OFFSET, count] = cython.cast(int64_t, load_big64(batch))
-                # Wraps around if a corrupt offset makes the sum exceed 64 bits.
-                rows[LAST_OFFSET, count] = cython.cast(
-                    int64_t, load_big64(batch) + cython.cast(uint64_t, read_int32(batch + 23))
-                )
+                rows[BASE_OFFSET, count] = base_offset
+                rows[LAST_OFFSET, count] = base_offset + delta
                 rows[ATTRIBUTES, count] = cython.cast(int16_t, load_big16(batch + 21))
                 rows[BASE_TIMESTAMP, count] = cython.cast(int64_t, load_big64(batch + 27))
                 rows[MAX_TIMESTAMP, count] = cython.cast(int64_t, load_big64(batch + 35))
@@ -227,16 +232,16 @@ def last_offset_in(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int
     return last
 
 
-def are_in_order(rows: cython.const[int64_t][:, ::1], count: int64_t, least_offset: int64_t) -> cython.bint:
-    """True if the offsets of each row are above earlier ones, and those of the first row at `least_offset` or above."""
+def are_in_order(rows: cython.const[int64_t][:, ::1], count: int64_t, last_offset: int64_t) -> cython.bint:
+    """True if the offsets of each row are above earlier ones, and those of the first row above `last_offset`."""
     row: int64_t
     are: cython.bint = True
     with cython.nogil:
         for row in range(count):
-            if rows[BASE_OFFSET, row] < least_offset or rows[LAST_OFFSET, row] < rows[BASE_OFFSET, row]:
+            if rows[BASE_OFFSET, row] <= last_offset or rows[LAST_OFFSET, row] < rows[BASE_OFFSET, row]:
                 are = False
                 break
-            least_offset = rows[LAST_OFFSET, row] + 1
+            last_offset = rows[LAST_OFFSET, row]
     return are
 
 

@@ -37,8 +37,8 @@ from cython.cimports.diamant.kernels.constants.fields import (
     RECORD_COUNT,
     STEP,
 )
-from cython.cimports.diamant.kernels.records import Integer, from_zigzag, read_integer
-from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint64_t
+from cython.cimports.diamant.kernels.records import Integer, from_zigzag, read_integer, wrapping_sum
+from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
 from cython.cimports.libc.string import memcpy, memset
 
 input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
@@ -197,15 +197,6 @@ def is_wanted(wanted: cython.pointer(Wanted), offset: int64_t, timestamp: int64_
 
 
 @cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def sum_of(first: int64_t, second: int64_t) -> int64_t:
-    """Return the sum of arbitrary numbers modulo 2**64."""
-    return cython.cast(int64_t, cython.cast(uint64_t, first) + cython.cast(uint64_t, second))
-
-
-@cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
 def walk_row(
@@ -225,7 +216,7 @@ def walk_row(
     base_timestamp: int64_t = rows[BASE_TIMESTAMP, row]
     append_timestamp: int64_t = rows[MAX_TIMESTAMP, row]
     is_append_time: cython.bint = rows[ATTRIBUTES, row] & LOG_APPEND_TIME != 0
-    last_seen: int64_t = sum_of(base_offset, -1)
+    last_seen: int64_t = wrapping_sum(base_offset, -1)
     left: int64_t = rows[RECORD_COUNT, row]
     index: int64_t = columns.count
     offset: int64_t
@@ -241,11 +232,11 @@ def walk_row(
         found = read_integer(payload, found.position + 1, record_end, 10)
         if found.position < 0:
             return False
-        timestamp = append_timestamp if is_append_time else sum_of(base_timestamp, from_zigzag(found.raw))
+        timestamp = append_timestamp if is_append_time else wrapping_sum(base_timestamp, from_zigzag(found.raw))
         found = read_integer(payload, found.position, record_end, 5)
         if found.position < 0:
             return False
-        offset = sum_of(base_offset, from_zigzag(found.raw))
+        offset = wrapping_sum(base_offset, from_zigzag(found.raw))
         if offset <= last_seen or offset > last_offset:
             return False
         last_seen = offset

@@ -35,7 +35,7 @@ from cython.cimports.diamant.kernels.constants.fields import (
     STEP,
 )
 from cython.cimports.diamant.kernels.processor import hash128, prefetch, siphash128
-from cython.cimports.diamant.kernels.records import Record, from_zigzag, read_record
+from cython.cimports.diamant.kernels.records import Record, from_zigzag, read_record, wrapping_sum
 from cython.cimports.diamant.kernels.table import slot_of
 from cython.cimports.libc.stdint import int64_t, uint8_t, uint64_t
 
@@ -78,10 +78,7 @@ def count_row(
         record = read_record(payload, position, end)
         if not record.is_valid:
             return -1
-        # Wraps around if a corrupt base offset makes the sum exceed 64 bits.
-        offset = cython.cast(
-            int64_t, cython.cast(uint64_t, base_offset) + cython.cast(uint64_t, from_zigzag(record.delta))
-        )
+        offset = wrapping_sum(base_offset, from_zigzag(record.delta))
         if offset < base_offset or offset > last_offset:
             return -1
         position = record.end

@@ -19,7 +19,6 @@ from cython.cimports.diamant.kernels.constants.outputs import (
     TIME_INDEX_ENTRY_BYTES,
 )
 from cython.cimports.diamant.kernels.processor import store_big
-from cython.cimports.diamant.kernels.records import wrapping_difference
 from cython.cimports.libc.stdint import INT32_MAX, int64_t, uint8_t
 
 
@@ -43,8 +42,10 @@ def index_columns(
     for batch in range(count):
         size = columns[0, batch]
         position = output[OUTPUT_SIZE]
-        relative = wrapping_difference(columns[1, batch], output[OUTPUT_BASE_OFFSET])
-        if position + size > output[MAX_OUTPUT_SIZE] or relative < 0 or relative > INT32_MAX:
+        if position + size > output[MAX_OUTPUT_SIZE] or columns[1, batch] < output[OUTPUT_BASE_OFFSET]:
+            return batch
+        relative = columns[1, batch] - output[OUTPUT_BASE_OFFSET]
+        if relative > INT32_MAX:
             return batch
         is_due = output[SINCE_ENTRY] > output[INDEX_INTERVAL]
         if is_due:

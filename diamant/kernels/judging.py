@@ -60,6 +60,7 @@ from cython.cimports.diamant.kernels.constants.rules import (
     LOG_START_OFFSET,
     MAP_END_OFFSET,
     NEW_HORIZON_MS,
+    NO_HORIZON,
     NOW_MS,
     ROUND_END_OFFSET,
 )
@@ -417,6 +418,7 @@ def conclude(
         rows[STEP, row] = REBUILD
     rows[KEPT, row] = judged.kept
     rows[KEPT_START, row] = kept_start
+    sets_horizon = sets_horizon and rules[NEW_HORIZON_MS] != NO_HORIZON
     rows[HORIZON, row] = has_horizon or sets_horizon
     if has_horizon:
         rows[NEW_BASE_TIMESTAMP, row] = rows[BASE_TIMESTAMP, row]

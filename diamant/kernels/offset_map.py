@@ -40,7 +40,7 @@ from cython.cimports.diamant.kernels.processor import (
     prefetch,
 )
 from cython.cimports.diamant.kernels.processor import siphash128 as hash_of
-from cython.cimports.diamant.kernels.records import Record, from_zigzag, read_record
+from cython.cimports.diamant.kernels.records import Record, from_zigzag, read_record, wrapping_sum
 from cython.cimports.diamant.kernels.table import find, slot_of
 from cython.cimports.libc.stdint import int64_t, uint8_t, uint64_t
 
@@ -96,10 +96,7 @@ def hash_row(
         if not record.is_valid:
             fault = CORRUPT
             break
-        # Wraps around if a corrupt base offset makes the sum exceed 64 bits.
-        offset = cython.cast(
-            int64_t, cython.cast(uint64_t, base_offset) + cython.cast(uint64_t, from_zigzag(record.delta))
-        )
+        offset = wrapping_sum(base_offset, from_zigzag(record.delta))
         if offset <= last_seen or offset < base_offset or offset > last_offset:
             fault = OUT_OF_ORDER
             break

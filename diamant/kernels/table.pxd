@@ -21,7 +21,7 @@ cdef inline int64_t find(const uint64_t* table, int64_t slots, uint64_t first, u
         if entry[2] == 0:
             return -1
         if entry[0] == first and entry[1] == second:
-            return <int64_t>entry[2] - 1
+            return <int64_t>(entry[2] - 1)
         slot += 1
         if slot == slots:
             slot = 0

@@ -15,7 +15,7 @@ from diamant.kernels.constants import fields
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.errors import CorruptBatch
 from tests import naive
-from tests.builder import make_batch, make_message
+from tests.builder import make_batch, make_message, with_header
 from tests.effort import examples
 
 
@@ -97,6 +97,29 @@ def test_rows_of_damaged_headers_end_where_the_plain_reader_fails(data: st.DataO
     assert rows[fields.POSITION, :count].tolist() == positions
 
 
+@pytest.mark.parametrize("base", [2**63 - 1, 2**63 - 5, 2**62, 0, -1, -(2**63) + 5, -(2**63)])
+@pytest.mark.parametrize("delta", [0, 1, 5, 2**31 - 1, -1, -6, -(2**31)])
+def test_a_batch_whose_last_offset_exceeds_64_bits_is_no_batch(base: int, delta: int) -> None:
+    """Its sum would wrap around and be below all others. Rows end there; a sum that fits is in the row."""
+    batch = make_batch("a=1", "b=2")
+    data = bytes(batch + with_header(batch, base_offset=base, last_offset_delta=delta))
+    fault, count, end, _, rows = rows_of(data)
+    if -(2**63) <= base + delta < 2**63:
+        assert (fault, count, rows[fields.LAST_OFFSET, 1]) == (fields.NO_FAULT, 2, base + delta)
+    else:
+        assert (fault, count, end) == (fields.BAD_HEADER, 1, len(batch))
+
+
+@pytest.mark.parametrize("offset", [2**63 - 1, -(2**63)])
+def test_offsets_at_the_ends_of_64_bits_are_compared_not_counted_on(offset: int) -> None:
+    """The batch after the greatest possible offset is out of order, and no sum overflows."""
+    table = np.zeros((fields.FIELDS, 3), np.int64)
+    table[[fields.BASE_OFFSET, fields.LAST_OFFSET]] = [0, offset, 2]
+    assert not batches.are_in_order(table, 3, -1)
+    assert batches.are_in_order(table, 2, -1) == (offset > 0)
+    assert not batches.are_in_order(table, 1, 2**63 - 1)
+
+
 def test_rows_stop_when_there_are_no_more() -> None:
     """When the table is full, the next call reads the rest."""
     batch = bytes(make_batch("a=1"))
@@ -141,7 +164,7 @@ def test_rows_are_chosen_and_summed_up(rows: list[tuple[int, int, int, int]], le
     assert batches.next_without_step(table, 0, end, 1) == min(others, default=end)
     assert batches.records_in(table, end) == sum(1 if one[1] & fields.CONTROL else one[2] for one in rows)
     assert batches.last_offset_in(table, 0, end) == max(one[3] for one in rows)
-    assert batches.are_in_order(table, end, least) == bool(least <= lasts[0] and (np.diff(lasts) > 0).all())
+    assert batches.are_in_order(table, end, least) == bool(least < lasts[0] and (np.diff(lasts) > 0).all())
     found = np.zeros((end, 4), np.int64)
     count = batches.find_packed(table, 0, end, 1, fields.LAST_OFFSET, found)
     assert found[:count].tolist() == [

@@ -178,3 +178,11 @@ def test_keys_with_equal_slots_are_told_apart() -> None:
     assert take_tuples(larger, 0, taken) == (128, 40)
     assert sorted(taken[:40, 2].tolist()) == list(range(40))
     assert put_tuples(larger, 40, 100, words, 0, 40) == (40, 40)
+
+
+def test_the_greatest_offset_is_found() -> None:
+    """An entry of the table is the offset + 1: one bit more than a signed number has."""
+    table = np.zeros((4, 3), np.uint64)
+    tuples = np.array([[*offset_map.siphash128(1, 2, b"k"), 2**63 - 1]], np.uint64)
+    assert put_tuples(table, 0, 3, tuples, 0, 1) == (1, 1)
+    assert offset_map.find_key(table, 1, 2, b"k") == 2**63 - 1

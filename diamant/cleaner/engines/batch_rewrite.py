@@ -129,7 +129,7 @@ class BatchRewriter:
             target.append(batch.view(), header.last_offset, header.max_timestamp)
         elif action != steps.DROP:
             if action == steps.REBUILD:
-                rebuilt = rebuilt_batch(header, kept, plan.now_ms + plan.delete_retention_ms if sets_horizon else None)
+                rebuilt = rebuilt_batch(header, kept, plan.new_horizon_ms if sets_horizon else None)
             else:
                 rebuilt = emptied_batch(header)
             written = parse_header(rebuilt)

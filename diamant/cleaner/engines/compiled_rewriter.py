@@ -218,7 +218,8 @@ def _fixed_rules(plan: CleanPlan) -> array[int]:
     fixed[rules.FROZEN_ABOVE] = NEVER if plan.horizons_frozen_above is None else plan.horizons_frozen_above
     fixed[rules.HELD_ABOVE] = NEVER if plan.held_above is None else plan.held_above
     fixed[rules.HELD_SINCE_MS] = plan.held_since_ms
-    fixed[rules.NEW_HORIZON_MS] = plan.now_ms + plan.delete_retention_ms
+    horizon_ms = plan.new_horizon_ms
+    fixed[rules.NEW_HORIZON_MS] = rules.NO_HORIZON if horizon_ms is None else horizon_ms
     return fixed
 
 

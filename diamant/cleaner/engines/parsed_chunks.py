@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from diamant.cleaner.engines.plain_batches import BATCH_BYTES, PlainRun, read_run
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.small_payloads import SmallPayloads
-from diamant.cleaner.segments.strict_reader import parsed_chunks
+from diamant.cleaner.segments.strict_reader import checked, parsed_chunks
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import parse_header
 from diamant.protocol.errors import CorruptBatch
@@ -118,7 +118,7 @@ def _header(file: File, position: int, data: bytes, at: int) -> BatchHeader | No
     """Return the header of the batch at `at` in `data`, of any magic; None if it is incomplete."""
     try:
         for _, header in iter_headers(data, at):
-            return header
+            return checked(header, at)
     except CorruptBatch as error:
         raise CorruptLog(file.path, position + error.position, error.reason) from error
     return None

@@ -58,6 +58,8 @@ _MAX_VARINT_BYTES = 5
 """Longest integer in a plain record; it limits the timestamps in a batch to half a year."""
 _MAX_TIMESTAMP = 1 << 62
 """A delta of that length, added to a timestamp below this one, does not overflow 64 bits."""
+_MAX_OFFSET = 1 << 62
+"""Other code looks at batches above it: their offsets may exceed 64 bits."""
 
 PlainBatch: TypeAlias = "tuple[int, int, int, int, int, int, int, int, int, bytes | None]"
 """Start and end in the chunk; start and end of its records in the columns; last offset, max timestamp, producer id, flags;
@@ -111,7 +113,7 @@ def read_run(data: bytes, at: int, payloads: SmallPayloads, room: int) -> PlainR
                 or not at + HEADER_SIZE < next_at <= len(data)
                 or not -1 <= timestamp < _MAX_TIMESTAMP
                 or count < 1
-                or offset <= previous
+                or not previous < offset < _MAX_OFFSET
                 or crc32c(view[at + ATTRIBUTES : next_at]) != crc
             ):
                 raise _NotPlainError

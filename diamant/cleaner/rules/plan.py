@@ -161,6 +161,12 @@ class CleanPlan:
         return self.held_above is not None and offset > self.held_above and horizon_ms > self.held_since_ms
 
     @property
+    def new_horizon_ms(self) -> int | None:
+        """The delete horizon of tombstones that get one; None if the sum exceeds 64 bits: then, as in Kafka, there is none."""
+        horizon_ms = self.now_ms + self.delete_retention_ms
+        return horizon_ms if horizon_ms < 1 << 63 else None
+
+    @property
     def legacy_tombstone_horizon_ms(self) -> int:
         """A tombstone of magic 0 or 1 expires if its segment was last written at or before this time."""
         before = [segment for segment in self.segments if segment.base_offset < self.first_dirty_offset]

@@ -73,11 +73,18 @@ def parsed_chunks(
 
 def _parse(file: File, position: int, data: bytes) -> Chunk:
     try:
-        headers = list(iter_headers(data))
+        headers = [(at, checked(header, at)) for at, header in iter_headers(data)]
     except CorruptBatch as error:
         raise CorruptLog(file.path, position + error.position, error.reason) from error
     size = headers[-1][0] + headers[-1][1].size if headers else 0
     return Chunk(file.path, position, data, headers, size)
+
+
+def checked(header: BatchHeader, at: int) -> BatchHeader:
+    """Return the header of the batch at `at`. Raises CorruptBatch if its last offset exceeds 64 bits, as kernels do."""
+    if not -(1 << 63) <= header.last_offset < 1 << 63:
+        raise CorruptBatch(at, f"the batch's last offset {header.last_offset} exceeds 64 bits")
+    return header
 
 
 def _batch_size(file: File, position: int, end: int) -> int:

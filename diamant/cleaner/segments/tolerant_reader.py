@@ -47,6 +47,7 @@ from diamant.storage.env.env import Env, File, ReadLock
 from diamant.storage.errors import CorruptLog, StorageError
 
 READ_BYTES = 4 * 1024 * 1024
+GREATEST_OFFSET = 2**63 - 1
 
 _PREFIX = Struct(">qiIb")  # offset, length, epoch or CRC, magic
 
@@ -329,7 +330,7 @@ class Walk:
         self._counted = 0
         self.position = 0
         """Start of the next batch; the size at the end of the segment."""
-        self.last_offset = segment.base_offset - 1
+        self.last_offset = min(segment.base_offset - 1, GREATEST_OFFSET)
         """The greatest offset so far."""
 
     def batches(self, stop: int | None = None) -> Iterator[Batch]:
@@ -419,7 +420,9 @@ class Walk:
             self._problem(position, f"base offset is {header.base_offset}, expected one above {self.last_offset}")
         if header.last_offset_delta < 0:
             self._problem(position, f"last offset {header.last_offset} lies before base offset {header.base_offset}")
-        self.last_offset = max(self.last_offset, header.last_offset)
+        if header.last_offset > GREATEST_OFFSET:
+            self._problem(position, f"last offset {header.last_offset} exceeds 64 bits")
+        self.last_offset = min(max(self.last_offset, header.last_offset), GREATEST_OFFSET)
 
 
 def _crc_fault(buffer: bytes, at: int, size: int, magic: int) -> str:

@@ -9,6 +9,7 @@ LOG_START_OFFSET = 2
 ROUND_END_OFFSET = 3
 NOW_MS = 4
 NEW_HORIZON_MS = 5
+"""The horizon of tombstones that get one, or `NO_HORIZON`."""
 IS_PROBING = 6
 FROZEN_ABOVE = 7
 """Tombstones of batches that begin above this do not expire (`CleanPlan.is_frozen`); 2**63 - 1 if all may."""
@@ -16,3 +17,5 @@ HELD_ABOVE = 8
 HELD_SINCE_MS = 9
 """Tombstones of batches that begin above `HELD_ABOVE` expire only if their horizon is at most this (`CleanPlan.is_held`)."""
 RULES = 10
+
+NO_HORIZON = -1

@@ -255,6 +255,21 @@ def test_tombstones_are_held_batch_by_batch(engine: Engine, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - NOW_MS, 2**63 - 1 - NOW_MS])
+def test_tombstones_of_an_endless_retention_get_no_horizon(engine: Engine, mode: str, retention_ms: int) -> None:
+    """Where now and delete.retention.ms exceed 64 bits, the batch is written without one, as by Kafka's cleaner."""
+    history = SegmentHistory()
+    history.batch([(b"a", None), (b"b", b"1")])
+    history.batch([(b"b", b"2")])
+    env, plan = history.stored(mode=mode, delete_retention_ms=retention_ms)
+    assert "error" not in check(engine, env, plan)
+    written = outcome(engine, env, plan)[1][f"{0:020}.log.cleaned"]
+    first = next(iter_headers(written))[1]
+    horizon_ms = first.base_timestamp if first.has_delete_horizon else None
+    assert (first.record_count, horizon_ms) == (1, None if NOW_MS + retention_ms >= 2**63 else 2**63 - 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("codec", range(5))
 def test_batches_larger_than_the_buffer_and_than_a_block(engine: Engine, mode: str, codec: int) -> None:
     """Batches of 300 KB between small ones, with any codec, are read whole and decompressed in several pieces."""

@@ -267,6 +267,17 @@ def test_bytes_that_are_no_batch_are_told_of(reader: str, case: str, damage: str
 
 
 @by_any_reader
+@pytest.mark.parametrize(("base", "delta"), [(2**63 - 1, 1), (2**63 - 2, 2**31 - 1), (-(2**63), -1)])
+def test_offsets_that_exceed_64_bits_hide_nothing(reader: str, base: int, delta: int) -> None:
+    """Cleaners refuse such a batch, tools name it and go on; a sum that wraps would be below all other offsets."""
+    bad = bytes(with_header(packed(0), base_offset=base, last_offset_delta=delta))
+    seen = seen_by(reader, packed(0) + bad + AFTER)
+    found = [(0, 0, 1), (len(AFTER), base, base + delta), (2 * len(AFTER), 200, 201)]
+    assert seen.batches == (found[: len(seen.batches)] if reader in COME_IN_CHUNKS else found)
+    assert seen.trouble == (len(bad) if reader in COME_IN_CHUNKS | TOOLS else None)
+
+
+@by_any_reader
 def test_a_wrong_checksum_hides_no_batch(reader: str) -> None:
     """Tools and the scan report it; for other readers, the code that reads the records does."""
     data, batches = joined("codecs")

@@ -68,7 +68,7 @@ class OffsetOrder:
 
     def problem(self, position: int, first: int, last: int) -> str:
         """Advance to a batch; return what is wrong with its offsets, or ""."""
-        least, self.next_offset = self.next_offset, last + 1
+        least, self.next_offset = self.next_offset, max(self.next_offset, last + 1)
         if first < least or last < first:
             return f"the batch has offsets {first} to {last}, expected {least} or more"
         if last - self.base_offset > MAX_RELATIVE_OFFSET:
@@ -83,7 +83,8 @@ class OffsetOrder:
 
         end, last = self.end_offset, chunk.rows[fields.LAST_OFFSET, chunk.count - 1]
         is_sound = last - self.base_offset <= MAX_RELATIVE_OFFSET and (end is None or last < end)
-        if is_sound and are_in_order(chunk.rows, chunk.count, self.next_offset):
+        # Above `last` is a bound that may not fit 64 bits: of a file's name, or of a damaged batch.
+        if is_sound and self.next_offset <= last and are_in_order(chunk.rows, chunk.count, self.next_offset - 1):
             self.next_offset = last + 1
             return []
         rows = zip(*map(chunk.column, (fields.POSITION, fields.BASE_OFFSET, fields.LAST_OFFSET)), strict=True)

@@ -228,13 +228,13 @@ def _check_batches(env: Env, plan: CleanPlan, staged: StagedOutput, path: str) -
 
 def _are_sound(file: File, staged: StagedOutput, end_offset: int) -> bool:
     """Return whether kernels find nothing wrong with the batches; they do not judge batches of old formats."""
-    least_offset, records = staged.output.base_offset, 0
+    last_offset, records = staged.output.base_offset - 1, 0
     try:
         for chunk in ChunkReader().chunks(file, 0, staged.output.size):
-            if chunk.together & LEGACY or not are_in_order(chunk.rows, chunk.count, least_offset):
+            if chunk.together & LEGACY or not are_in_order(chunk.rows, chunk.count, last_offset):
                 return False
-            least_offset = last_offset_in(chunk.rows, chunk.count - 1, chunk.count) + 1
+            last_offset = last_offset_in(chunk.rows, chunk.count - 1, chunk.count)
             records += sum(chunk.column(RECORD_COUNT))
     except CorruptLog:
         return False
-    return least_offset <= end_offset and records == staged.records
+    return last_offset < end_offset and records == staged.records

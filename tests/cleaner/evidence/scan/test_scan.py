@@ -38,7 +38,7 @@ from diamant.protocol.batches.compression import GZIP, LZ4, ZSTD
 from diamant.protocol.batches.header import Header
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import File, RealEnv
-from tests.builder import make_message, make_wrapper, with_payload
+from tests.builder import make_message, make_wrapper, with_header, with_payload
 from tests.cleaner.evidence.scan.scanned_files import (
     END,
     LOG,
@@ -514,7 +514,8 @@ def test_both_engines_find_the_same_in_random_logs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize(
-    ("which", "offset"), [(0, -5), (0, 3), (0, 1 << 40), (1, 0), (1, 1 << 20), (2, 0), (2, 2), (2, 90), (2, 1 << 40)]
+    ("which", "offset"),
+    [(0, -5), (0, 3), (0, 1 << 40), (1, 0), (1, 1 << 20), (2, 0), (2, 2), (2, 90), (2, 1 << 40), (1, 2**63 - 1)],
 )
 def test_a_changed_base_offset_is_damage(tmp_path: Path, which: int, offset: int, is_compiled: bool) -> None:
     """A record moved out of a claim's range is noticed by its neighbours, and by the end of the log."""
@@ -529,6 +530,38 @@ def test_a_changed_base_offset_is_damage(tmp_path: Path, which: int, offset: int
     follows.unlink()
     ends = {TOPIC: LogEnd(6, 0, log.stat().st_size)}
     assert state(scan(tmp_path, ends=ends, is_compiled=is_compiled), end=6) == INCONCLUSIVE
+
+
+@pytest.mark.parametrize("delta", [0, 1, 5, 2**31 - 1, -1, -(2**31)])
+@pytest.mark.parametrize("offset", [2**63 - 1, 2**63 - 2, 2**63 - 2**31, 2**62, -1, -2, -(2**63), -(2**63) + 1])
+def test_offsets_that_do_not_fit_64_bits_are_damage(tmp_path: Path, offset: int, delta: int) -> None:
+    """A batch in the middle cannot wrap out of a claim's range: both searches name the same places."""
+    batches = [bytes(build_batch([record(b"customer-42", PERSON, one)])) for one in range(3)]
+    batches[1] = bytes(with_header(batches[1], base_offset=offset, last_offset_delta=delta))
+    put(tmp_path, LOG, *batches)
+    reports = [scan(tmp_path, is_compiled=is_compiled) for is_compiled in (False, True)]
+    assert [state(report, end=3) for report in reports] == 2 * [INCONCLUSIVE]
+    assert sorted(reports[0].unreadable) == sorted(reports[1].unreadable)
+    assert reports[0].unreadable[0].position == len(batches[0])
+
+
+def test_offsets_that_do_not_fit_64_bits_are_remembered_from_chunk_to_chunk(tmp_path: Path) -> None:
+    """What follows in the next chunk is out of order, too; it ends neither search."""
+    records = [record(b"customer-42", PERSON, 2**63 - 1), record(b"a", bytes(5_000_000)), record(b"a", b"", 2)]
+    put(tmp_path, LOG, *(build_batch([one]) for one in records))
+    reports = [scan(tmp_path, is_compiled=is_compiled) for is_compiled in (False, True)]
+    assert reports[0].unreadable == reports[1].unreadable
+    assert [len(report.unreadable) for report in reports] == [3, 3]
+
+
+@pytest.mark.parametrize("base", [2**63 - 1, 2**63, 10**20 - 1])
+def test_a_segment_named_for_an_offset_that_no_batch_can_have_is_read(tmp_path: Path, base: int) -> None:
+    """Its name does not end the scan, and what it holds is found by both searches."""
+    batches = [bytes(build_batch([record(b"customer-42", PERSON, one)])) for one in (2**63 - 1, 0)]
+    put(tmp_path, f"users-0/{base:020}.log", *batches)
+    reports = [scan(tmp_path, is_compiled=is_compiled) for is_compiled in (False, True)]
+    assert [len(report.findings) for report in reports] == [2, 2]
+    assert reports[0].unreadable == reports[1].unreadable != []
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
