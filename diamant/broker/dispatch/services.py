@@ -57,6 +57,8 @@ COORDINATORS_HEAD_START_S = 0.2
 ERASURE_PREFIX = "diamant-erasure-"
 REDACTION_PREFIX = "diamant-redaction-"
 """The prefix of their files in the data directory."""
+ENDED = (".json", ".remains")
+"""Suffixes of their files that need no start."""
 
 
 class Services:
@@ -139,7 +141,7 @@ class Services:
         """Resume the jobs that an earlier run left unfinished."""
         found = self.node.env.list_dir(self.node.config.data_dir)
         for prefix, kind in ((ERASURE_PREFIX, self.erasures), (REDACTION_PREFIX, self.redactions)):
-            if any(name.startswith(prefix) and not name.endswith(".json") for name in found):
+            if any(name.startswith(prefix) and not name.endswith(ENDED) for name in found):
                 await kind().start()
 
     def next_job_ms(self) -> int | None:

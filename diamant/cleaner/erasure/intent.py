@@ -16,6 +16,7 @@ from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, Topic
 from diamant.cleaner.evidence.certificates.private_files import PREFIX, IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needle, keyed_digest
+from diamant.cleaner.evidence.search.remains import Remains, short_digest, values_of
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 
@@ -109,6 +110,8 @@ class Intent:
     """Partitions in which the last scan found values: they are searched once more, without filters."""
     refused: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Reasons why partitions take no tombstone; each attempt tries them again."""
+    is_seen_gone: bool = False
+    """True if the last scan has seen the values gone (`ScanReport.has_seen_gone`)."""
 
     def with_done(self, partitions: Iterable[TopicPartition], **changes: Any) -> Intent:
         """Return the intent with changes to the actions in some partitions. Partitions without any action stay without."""
@@ -118,6 +121,12 @@ class Intent:
     def closed(self, key_digest: bytes) -> Intent:
         """Return the intent for the last scan: without the key and without parts of values."""
         return replace(self, phase=CLOSING, key=b"", key_digest=key_digest.hex(), needles=())
+
+    def remains(self, secret: bytes) -> Remains:
+        """Return what may remain of the values, as far as no scan has seen them gone."""
+        digest = bytes.fromhex(self.key_digest) or keyed_digest(secret, self.key)
+        needles = () if self.is_seen_gone else values_of(self.needles)
+        return Remains(self.id, self.topics, (short_digest(digest),), needles)
 
     def override_rows(self) -> list[dict[str, Any]]:
         """Return the overrides as rows for JSON."""

@@ -92,8 +92,8 @@ NOT_COVERED = (
     "or hardly anything but zeros (0x00, 0xFF): they are not searched for.",
     COMPRESSED,
     NO_CONTENT,
-    "Values that had gone from the disk before this was asked for: nothing is known of them, so their bytes are not searched for "
-    "outside of records that match.",
+    "Values that had gone from the disk before this was asked for, other than those of earlier requests that have not been seen "
+    "gone: nothing is known of them, so their bytes are not searched for outside of records that match.",
     "What stays of a batch of which every record went: offsets, times and the producer's number and sequence.",
 )
 

@@ -15,6 +15,7 @@ from typing import Any
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, TopicScope, from_rows, rows
 from diamant.cleaner.evidence.certificates.private_files import REDACTION_PREFIX, IntentFiles
 from diamant.cleaner.evidence.search.needles import Needle
+from diamant.cleaner.evidence.search.remains import ANY_KEY, Remains, values_of
 from diamant.cleaner.redaction.where import HOLD, parse_where
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
@@ -90,11 +91,19 @@ class RedactionIntent:
     """Number of times it was begun or resumed."""
     retries: int = 0
     """Number of scans that failed to certify."""
+    keys: tuple[str, ...] = ()
+    """The keys that had the values among `needles` (`Remains.keys`)."""
+    is_seen_gone: bool = False
+    """True if the last scan has seen the values gone (`ScanReport.has_seen_gone`)."""
 
     @property
     def records_found(self) -> int:
         """Number of records to remove from all partitions."""
         return sum(one.records for one in self.found.values())
+
+    def remains(self) -> Remains:
+        """Return what may remain of the values, as far as no scan has seen them gone."""
+        return Remains(self.id, (self.topic,), self.keys, () if self.is_seen_gone else values_of(self.needles))
 
     def to_bytes(self) -> bytes:
         plain = {one.name: getattr(self, one.name) for one in fields(self)}
@@ -122,6 +131,8 @@ class RedactionIntent:
                 "done": from_rows(Rewriting, plain.get("done", ())),
                 "before": tuple(FileDigest(**one) for one in plain.get("before", ())),
                 "needles": tuple(Needle.from_fields(one) for one in plain.get("needles", ())),
+                # Version 0.2 kept no keys.
+                "keys": tuple(plain.get("keys", (ANY_KEY,))),
             }
             intent = cls(**{**plain, **parts})
             parse_where(intent.where, intent.undecided)

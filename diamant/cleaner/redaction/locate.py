@@ -112,14 +112,15 @@ def locate_records(
     is_compacted: bool,
     offset_bytes: int = MAX_OFFSET_BYTES,
     max_keys: int = MAX_KEYS,
-    on_value: Callable[[bytes], object] = lambda _value: None,
+    on_value: Callable[[Record], object] = lambda _record: None,
     advance: Advance = lambda _count: None,
     check: Callable[[], object] = bool,
 ) -> LocatedRecords:
     """Return the records to remove from the segments, ascending, below an offset that no transaction has open. Blocks.
 
     `offset_bytes`: memory limit of the offsets; beyond it, or beyond `max_keys`, TooManyMatches is raised.
-    `on_value` takes each distinctive value to be removed; `check` is called now and then, and raises to stop. OSError.
+    `on_value` takes each record to be removed that has a distinctive value. `check` is called now and then, and raises to stop.
+    OSError.
     """
     search = _Search(env, segments, where, below_offset, offset_bytes, max_keys, on_value, advance, check)
     search.find_matched(is_compacted=is_compacted)
@@ -142,7 +143,7 @@ class _Search:
         below_offset: int,
         offset_bytes: int,
         max_keys: int,
-        on_value: Callable[[bytes], object],
+        on_value: Callable[[Record], object],
         advance: Advance,
         check: Callable[[], object],
     ) -> None:
@@ -248,7 +249,7 @@ class _Search:
 
     def _note_value(self, record: Record) -> None:
         if record.value is not None and is_telling(record.value):
-            self._on_value(record.value)
+            self._on_value(record)
 
     def _note_key(self, key: bytes, offset: int) -> None:
         self.newest[key] = offset

@@ -16,6 +16,7 @@ from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import Claims, claims_of
 from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_table import JobTable
+from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.cleaner.erasure.intent import Intent
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
 from diamant.cleaner.evidence.certificates.certificate import NOT_COVERED, TYPE, VERSION
@@ -76,7 +77,10 @@ class EraseCertificates:
 
     async def judge(self, intent: Intent, erasing: Erasing) -> Verdict:
         """Scan everything, hash the affected segments, then return the verdict. Both may take long."""
-        report = await self.evidence.scan(erasing.subject, erasing.key, erasing.progress)
+        digest = erasing.subject.key_digest
+        report = await self.evidence.scan(
+            erasing.subject, erasing.key, erasing.progress, lambda earlier: earlier.concerns_key(digest, intent.topics)
+        )
         files, ends = self._affected_files(intent), self.evidence.ends()
         after = await asyncio.to_thread(self.evidence.digests, files, ends)
         return self.judged(intent, erasing.subject, report, after)
@@ -123,6 +127,9 @@ class EraseCertificates:
         state = verdict.state if ended is None else NOT_CERTIFIED
         fields = self._certificate_fields(intent, erasing.subject, verdict, state, due_ms, ended)
         is_last = state in LAST_STATES or ended is not None
+        if is_last:
+            own = intent.remains(erasing.key.secret)
+            await to_its_end(asyncio.to_thread(self.evidence.remains.settle, own, verdict.report, erasing.key))
         signed, path = await self.table.issue(fields, erasing.key, is_last=is_last)
         self.table.count_certificate(state, has_ended=ended is not None)
         logger.info("erasure %s: %s", intent.id, state)
@@ -168,7 +175,7 @@ class EraseCertificates:
             **shared.files,
             "coverage": {
                 **report.coverage(subject.topics),
-                "values_searched_for": sum(1 for one in subject.needles if one.kind == "value"),
+                "values_searched_for": len(report.values),
                 "values_not_searched_for": subject.needles.left_out,
                 "least_bytes_of_a_searched_value": MIN_BYTES,
             },

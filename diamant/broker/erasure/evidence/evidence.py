@@ -9,11 +9,13 @@ import asyncio
 import gc
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.client.errors import NotFound, NotPossible
+from diamant.broker.erasure.evidence.kept_remains import IsMeant, KeptRemains
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.broker.operations.calls.progress import Progress
@@ -28,6 +30,7 @@ from diamant.cleaner.evidence.search.file_census import Identity
 from diamant.cleaner.evidence.search.findings import MAX_LISTED, Unreadable
 from diamant.cleaner.evidence.search.offset_order import WHOLE_FILE, LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.cleaner.evidence.search.remains import values_of
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
@@ -77,6 +80,7 @@ class Evidence:
         self.logs: Mapping[TopicPartition, Log] = node.directory.logs
         """The open logs, by partition."""
         self.keys = SigningKeys(node)
+        self.remains = KeptRemains(self.env, self.directory)
 
     # -- the disk --------------------------------------------------------------------------------------------------------
 
@@ -152,17 +156,23 @@ class Evidence:
 
         return await in_thread(work)
 
-    async def scan(self, subject: Subject, key: SigningKey, progress: Progress) -> ScanReport:
-        """Read everything, once no client reads removed files of the topics. `key`: the broker's."""
+    async def scan(self, subject: Subject, key: SigningKey, progress: Progress, is_meant: IsMeant) -> ScanReport:
+        """Read everything, once no client reads removed files of the topics, and look for the remains that are meant as well.
+
+        `key`: the broker's.
+        """
         still_read = await self._still_read(subject, progress)
         progress.begin("scanning everything", unit="bytes")
         ends = self.ends()
 
         def work(check: Callable[[], object]) -> ScanReport:
+            inherited, unknown = self.remains.inherited(is_meant, key)
+            widened = copy(subject)
+            widened.needles = subject.needles.joined(inherited)
             report = scan_directory(
                 self.env,
                 self.directory,
-                subject,
+                widened,
                 ends,
                 advance=progress.move_to,
                 check=check,
@@ -170,8 +180,10 @@ class Evidence:
                 partitions=self.partitions_there,
             )
             report.unaccounted += [Unreadable(None, None, name, None, STILL_READ) for name in still_read]
+            report.unaccounted += unknown
+            report.values = frozenset(one.digest for one in values_of(widened.needles))
             set_own_aside(report, self.env, self.directory, key.public_bytes)
-            set_names_aside(report, self.env, self.directory, subject.needles)
+            set_names_aside(report, self.env, self.directory, widened.needles)
             return report
 
         return await in_thread(work)

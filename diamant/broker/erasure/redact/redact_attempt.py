@@ -74,7 +74,7 @@ class RedactAttempt:
     async def carry_out(self) -> Redaction:
         """Locate the remaining records, remove them, and certify."""
         steps, certificates, subject = self._tools.steps, self._tools.certificates, self._subject
-        intent = replace(self._intent, runs=self._intent.runs + 1)
+        intent = replace(self._intent, runs=self._intent.runs + 1, is_seen_gone=False)
         ended = certificates.ended(intent)
         if ended is not None:
             logger.warning("redaction %s ends: topic %s was deleted", intent.id, intent.topic)
@@ -132,9 +132,9 @@ class RedactAttempt:
     async def _end(self, intent: RedactionIntent, ended: Ended) -> Redaction:
         """End a redaction whose topic no longer exists. The scan reports where else the bytes were seen."""
         await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, [intent.topic], []))
-        self._subject.topics = frozenset()
-        report = await self._evidence.scan(self._subject, self._key, self._progress)
-        return await self._tools.certificates.end(intent, self._subject, self._key, report, ended=ended)
+        self._subject.topics, certificates = frozenset(), self._tools.certificates
+        report = await certificates.scan(intent, self._subject, self._key, self._progress)
+        return await certificates.end(intent, self._subject, self._key, report, ended=ended)
 
     async def give_up(self, ended: Ended) -> Redaction:
         """End the redaction without changing anything else. `ended` is recorded in its certificate."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from diamant.broker.erasure.evidence.evidence import Evidence
@@ -13,6 +14,7 @@ from diamant.broker.erasure.evidence.scope import Present, present_of
 from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.redact.redact_result import Redaction, Work, relative_path
+from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
 from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED, REDACTION_TYPE, VERSION
@@ -22,7 +24,6 @@ from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import RECORDS_GONE
 from diamant.cleaner.evidence.scan.report import ScanReport, written_since_fields
 from diamant.cleaner.evidence.search.needles import MIN_BYTES
-from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.redaction.claims import (
     MEANT,
     NOT_COVERED,
@@ -64,7 +65,7 @@ class RedactCertificates:
         progress: Progress,
     ) -> Redaction:
         """Scan, then sign and store the result. The intent is removed unless a retry is due."""
-        report = await self._evidence.scan(subject, key, progress)
+        report = await self.scan(intent, subject, key, progress)
         if (ended := self.ended(intent)) is not None:
             return await self.end(intent, subject, key, report, ended=ended)
         claims, refused = self._claims(intent, subject, works, report)
@@ -80,6 +81,10 @@ class RedactCertificates:
             due_ms = self._table.retry_ms(intent.retries)
             intent = replace(intent, phase=HELD, due_ms=due_ms, retries=intent.retries + 1)
         return await self._issue(intent, subject, key, report, claims, refused, state)
+
+    async def scan(self, intent: RedactionIntent, subject: Redacted, key: SigningKey, progress: Progress) -> ScanReport:
+        """Scan everything, also for what earlier jobs in the topic were looking for."""
+        return await self._evidence.scan(subject, key, progress, lambda earlier: intent.topic in earlier.topics)
 
     async def end(
         self,
@@ -123,6 +128,11 @@ class RedactCertificates:
         names_after = [one.file for one in intent.before] if self.ended(intent) is None and report.rows else []
         after = await asyncio.to_thread(self._evidence.digests, names_after, self._evidence.ends())
         fields = self._certificate_fields(intent, subject, report, claims, refused, state, after, ended)
+        if report.rows:
+            intent = replace(intent, is_seen_gone=report.has_seen_gone(intent.needles))
+        if intent.due_ms is None:
+            settle = partial(self._evidence.remains.settle, is_redaction=True)
+            await to_its_end(asyncio.to_thread(settle, intent.remains(), report, key))
         signed, path = await self._table.issue(fields, key, is_last=intent.due_ms is None)
         if intent.due_ms is not None:
             await self._table.save(intent, key, intent.due_ms)
@@ -219,7 +229,7 @@ class RedactCertificates:
             **shared.files,
             "coverage": {
                 **report.coverage(frozenset([intent.topic])),
-                "values_searched_for": sum(1 for one in subject.needles if one.kind == VALUE_NEEDLE),
+                "values_searched_for": len(report.values),
                 "texts_searched_for": sum(1 for one in subject.needles if one.kind == WHERE),
                 "values_not_searched_for": subject.needles.left_out,
                 "least_bytes_of_a_searched_value": MIN_BYTES,

@@ -15,14 +15,16 @@ from diamant.broker.erasure.redact.redact_result import RedactLimits, Work
 from diamant.broker.operations.calls.blocking import in_thread, to_its_end
 from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.locate import take_sample
-from diamant.cleaner.evidence.search.needles import MAX_NEEDLES
+from diamant.cleaner.evidence.search.needles import MAX_NEEDLES, keyed_digest
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
+from diamant.cleaner.evidence.search.remains import ANY_KEY, short_digest
 from diamant.cleaner.prompt.facts_file import facts_path
 from diamant.cleaner.redaction.claims import WHERE, Redacted
 from diamant.cleaner.redaction.intent import REWRITING, RedactionIntent
 from diamant.cleaner.redaction.locate import LocatedRecords, SearchedSegment, TooManyMatches, locate_records
 from diamant.cleaner.redaction.rewrite import RedactionPlan, SegmentRedaction, write_redacted
 from diamant.cleaner.redaction.where import Where
+from diamant.protocol.batches.header import Record
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import Replacement
@@ -75,12 +77,16 @@ class RedactSteps:
         for text in subject.where.needles:
             subject.needles.add(WHERE, text, sample)
 
-        def note_value(value: bytes) -> None:
+        keys = {*intent.keys}
+
+        def note_value(record: Record) -> None:
             # Values beyond the limit are ignored: choosing needles is the most expensive step here.
-            if len(subject.needles) < MAX_NEEDLES:
-                subject.needles.add(VALUE_NEEDLE, value, sample)
-            else:
+            if len(subject.needles) >= MAX_NEEDLES or record.value is None:
                 subject.needles.left_out += 1
+                return
+            subject.needles.add(VALUE_NEEDLE, record.value, sample)
+            if record.key is not None:
+                keys.add(short_digest(keyed_digest(subject.needles.secret, record.key)))
 
         stable = {**intent.stable}
         works: list[Work] = []
@@ -93,7 +99,9 @@ class RedactSteps:
             )
             works.append(Work(log, located))
             room -= located.nbytes
-        return replace(intent, stable=stable), works
+        return replace(
+            intent, stable=stable, keys=tuple(sorted(keys)) if len(keys) < MAX_NEEDLES else (ANY_KEY,)
+        ), works
 
     async def _locate_in(
         self,
@@ -101,7 +109,7 @@ class RedactSteps:
         where: Where,
         below: int,
         room: int,
-        note_value: Callable[[bytes], object],
+        note_value: Callable[[Record], object],
         advance: Callable[[int], object],
     ) -> LocatedRecords:
         active, closed = _segment(log.active), list(log.segments[:-1])

@@ -54,8 +54,9 @@ NOT_COVERED = (
     "fewer than 12 bytes, or of hardly anything but zeros (0x00, 0xFF), only where they are the key of a record.",
     COMPRESSED,
     NO_CONTENT,
-    "Values that had gone from the disk before this was asked for, or that came between looking for the key and its tombstone: "
-    "nothing is known of them, so their bytes are not searched for outside of records of the key.",
+    "Values that had gone from the disk before this was asked for (other than those of earlier requests that have not been seen "
+    "gone), or that came between looking for the key and its tombstone: nothing is known of them, so their bytes are not "
+    "searched for outside of records of the key.",
     "Topics that are not named in the request; what was seen in them by the way is listed.",
 )
 

@@ -22,7 +22,7 @@ from diamant.cleaner.evidence.certificates.certificate import (
     CertificateError,
     parse_certificate,
 )
-from diamant.cleaner.evidence.certificates.private_files import PREFIX, REDACTION_PREFIX, SUFFIX
+from diamant.cleaner.evidence.certificates.private_files import PREFIX, REDACTION_PREFIX, REMAINS_SUFFIX, SUFFIX
 from diamant.storage.env.env import Env
 
 NOT_CERTIFIED = "not-certified"
@@ -158,9 +158,9 @@ def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = PREFIX
 
 
 def has_traces(env: Env, directory: str) -> bool:
-    """Tell whether a data directory has certificates or intents, which depend on a key and secret. Blocks; OSError."""
+    """Tell whether a data directory has certificates, intents or remains, which depend on a key and secret. Blocks; OSError."""
     return any(
-        name.startswith((PREFIX, REDACTION_PREFIX)) and name.endswith((_JSON, PENDING, SUFFIX))
+        name.startswith((PREFIX, REDACTION_PREFIX)) and name.endswith((_JSON, PENDING, SUFFIX, REMAINS_SUFFIX))
         for name in env.list_dir(directory)
     )
 

@@ -1,8 +1,9 @@
-"""Files beside certificates that only their owner may read: the intents of unfinished jobs.
+"""Files beside certificates that only their owner may read: the intents of unfinished jobs, and remains (`search.remains`).
 
     <data directory>/<prefix><id>.intent     mode 0600
+    <data directory>/<prefix><id>.remains    mode 0600
 
-An intent is JSON, encrypted with a key derived from the secret beside the signing key (`SigningKey.encrypt`). So the data
+They are JSON, encrypted with a key derived from the secret beside the signing key (`SigningKey.encrypt`). So the data
 directory alone does not reveal what is to be removed.
 """
 
@@ -19,6 +20,7 @@ PREFIX = "diamant-erasure-"
 REDACTION_PREFIX = "diamant-redaction-"
 """Prefix of redactions; their files lie beside those of erasures."""
 SUFFIX = ".intent"
+REMAINS_SUFFIX = ".remains"
 MAX_BYTES = 256 * 1024 * 1024
 
 
@@ -39,26 +41,29 @@ IntentT = TypeVar("IntentT", bound=AnyIntent)
 
 
 class IntentFiles(Generic[IntentT]):
-    """The intents of one kind in a data directory. Methods block."""
+    """The intents of one kind in a data directory, or the remains. Methods block."""
 
-    def __init__(self, env: Env, directory: str, prefix: str, decode: Callable[[bytes], IntentT]) -> None:
+    def __init__(
+        self, env: Env, directory: str, prefix: str, decode: Callable[[bytes], IntentT], suffix: str = SUFFIX
+    ) -> None:
         """`decode` turns the bytes of `to_bytes` into an intent; ValueError for any other bytes."""
         self.env = env
         self.directory = directory
         self.prefix = prefix
         self._decode = decode
+        self._suffix = suffix
 
     def path(self, intent_id: str) -> str:
         """Return the path of an intent."""
-        return f"{self.directory}/{self.prefix}{intent_id}{SUFFIX}"
+        return f"{self.directory}/{self.prefix}{intent_id}{self._suffix}"
 
     def ids(self) -> list[str]:
         """Return the ids of the unfinished jobs."""
         names = self.env.list_dir(self.directory)
         return [
-            name[len(self.prefix) : -len(SUFFIX)]
+            name[len(self.prefix) : -len(self._suffix)]
             for name in names
-            if name.startswith(self.prefix) and name.endswith(SUFFIX)
+            if name.startswith(self.prefix) and name.endswith(self._suffix)
         ]
 
     def read(self, intent_id: str, key: SigningKey) -> IntentT:

@@ -32,7 +32,9 @@ from diamant.cleaner.evidence.search.findings import (
     Finding,
     Unreadable,
 )
+from diamant.cleaner.evidence.search.needles import Needle
 from diamant.cleaner.evidence.search.record_search import Counts, Subject
+from diamant.cleaner.evidence.search.remains import values_of
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
@@ -69,6 +71,10 @@ class ScanReport:
     """Findings in files that belong to no partition, and so may belong to any: bytes, records of copied segments."""
     in_the_way: list[Finding] = field(default_factory=list, init=False)
     """Those of `astray` that prevent claims about all partitions (`Subject.is_in_the_way`)."""
+    kept_on_purpose: set[str] = field(default_factory=set, init=False)
+    """Files whose findings are harmless (`set_aside`)."""
+    values: frozenset[bytes] = frozenset()
+    """Digests of the values that were searched for."""
     unlisted: Counter[str] = field(default_factory=Counter, init=False)
     """Number of findings that are not listed, by kind."""
     unlisted_in: Counter[tuple[TopicPartition, str]] = field(default_factory=Counter, init=False)
@@ -160,6 +166,7 @@ class ScanReport:
 
     def set_aside(self, files: Collection[str]) -> bool:
         """Move findings in these harmless files of no partition to `elsewhere`; return True if there are any."""
+        self.kept_on_purpose.update(files)
         self.elsewhere += [one for one in self.astray if one.file in files]
         self.astray = [one for one in self.astray if one.file not in files]
         self.in_the_way = [one for one in self.in_the_way if one.file not in files]
@@ -214,6 +221,18 @@ class ScanReport:
             if is_in_use(one.file, *partition) or one.file.endswith(names.DELETED_SUFFIX)
         }
         return [one for one in found if (one.offset, one.digest) in had]
+
+    def has_seen_gone(self, needles: Iterable[Needle]) -> bool:
+        """Tell whether everything was read, also for these values, and none of them is outside the records of partitions.
+
+        It does not matter in which topic's directory: these bytes may be in the way of another job.
+        """
+        if not self.rows or self.unreadable or self.unaccounted or any(self.unlisted.values()):
+            return False
+        digests = {one.digest for one in values_of(needles)}
+        outside = (one for one in chain(self.findings, self.astray) if one.what == RAW or one.topic is None)
+        seen = {bytes.fromhex(one.digest) for one in outside if one.file not in self.kept_on_purpose}
+        return digests <= self.values - seen
 
     def reasons(
         self, partition: TopicPartition, claim_end: int, *, is_key_wanted: bool = False, may_stay: str = ""

@@ -21,7 +21,7 @@ from __future__ import annotations
 import hmac
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
 from typing import Any, NamedTuple, TypeAlias
 
@@ -209,9 +209,16 @@ class Needles:
         return None if found is None else found.kind
 
     def add(self, kind: str, data: bytes, sample: Sample | None = None) -> bytes:
-        """Add `data` as a needle if it is distinctive; return its digest."""
+        """Add `data` as a needle if it is distinctive; return its digest.
+
+        What is a value as well as a text of `where` is searched for as a value, whose copies may not stay.
+        """
         digest = keyed_digest(self.secret, data)
-        if is_telling(data) and digest not in self._by_digest:
+        known = self._by_digest.get(digest)
+        if known is not None:
+            if kind == VALUE and known.kind != KEY:
+                self._by_digest[digest] = replace(known, kind=VALUE)
+        elif is_telling(data):
             self.add_needle(make_needle(kind, data, digest, sample))
         return digest
 

@@ -1,0 +1,102 @@
+"""The remains of earlier jobs, for the next: in the intents of those in progress, and in files that ended ones left behind.
+
+    <data directory>/<prefix><id>.remains     mode 0600, encrypted like an intent
+
+A job leaves this file when its intent is removed, or loses its needles, before a scan has seen everything gone. The first scan
+that looks for all of it and sees nothing removes the file, whatever job it belongs to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TypeAlias, TypeVar
+
+from diamant.cleaner.erasure.intent import Intent, intent_files
+from diamant.cleaner.evidence.certificates.private_files import (
+    PREFIX,
+    REDACTION_PREFIX,
+    REMAINS_SUFFIX,
+    AnyIntent,
+    IntentFiles,
+)
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.scan.report import ScanReport
+from diamant.cleaner.evidence.search.findings import Unreadable
+from diamant.cleaner.evidence.search.needles import MAX_NEEDLES, Needle
+from diamant.cleaner.evidence.search.remains import Remains
+from diamant.cleaner.redaction.intent import RedactionIntent, redaction_files
+from diamant.storage.env.env import Env
+
+FileT = TypeVar("FileT", bound=AnyIntent)
+
+IsMeant: TypeAlias = Callable[[Remains], bool]
+"""Tells whether a job has to look for the remains of an earlier one."""
+
+_UNKNOWN = (
+    "it cannot be read, so it is not known which values an earlier request was looking for. Restore the key file and its "
+    "secret; if they are lost, remove this file"
+)
+_TOO_MANY = (
+    f"more than {MAX_NEEDLES:,} values of earlier requests are not known to be gone: wait until these are certified"
+)
+
+
+class KeptRemains:
+    """The remains of all jobs of a data directory. Methods block; OSError."""
+
+    def __init__(self, env: Env, directory: str) -> None:
+        self._erasures: IntentFiles[Intent] = intent_files(env, directory)
+        self._redactions: IntentFiles[RedactionIntent] = redaction_files(env, directory)
+        self._of_erasures, self._of_redactions = (
+            IntentFiles(env, directory, prefix, Remains.from_bytes, REMAINS_SUFFIX)
+            for prefix in (PREFIX, REDACTION_PREFIX)
+        )
+
+    def inherited(self, is_meant: IsMeant, key: SigningKey) -> tuple[list[Needle], list[Unreadable]]:
+        """Return the values of all remains that a job has to look for, and files of which this is not known."""
+        needles: dict[bytes, Needle] = {}
+        unknown: list[Unreadable] = []
+        for file, one in self._all(key, unknown):
+            if not is_meant(one):
+                continue
+            needles.update({needle.digest: needle for needle in one.needles})
+            if len(needles) > MAX_NEEDLES:
+                unknown.append(Unreadable(None, None, os.path.basename(file), None, _TOO_MANY))
+                break
+        return [*needles.values()], unknown
+
+    def keep(self, own: Remains, key: SigningKey, *, is_redaction: bool = False) -> None:
+        """Keep what a job has not seen gone, before its intent loses it."""
+        if own.needles:
+            (self._of_redactions if is_redaction else self._of_erasures).write(own, key)
+
+    def settle(self, own: Remains, report: ScanReport, key: SigningKey, *, is_redaction: bool = False) -> None:
+        """Keep what a job that ends has not seen gone, and remove what its last scan has seen gone."""
+        self.keep(own, key, is_redaction=is_redaction)
+        for files in (self._of_erasures, self._of_redactions):
+            for one in _readable(files, key, []):
+                is_own = bool(own.needles) and one.id == own.id
+                if not is_own and (report.has_seen_gone(one.needles) or own.includes(one)):
+                    files.remove(one.id)
+
+    def _all(self, key: SigningKey, unknown: list[Unreadable]) -> Iterator[tuple[str, Remains]]:
+        for erasure in _readable(self._erasures, key, unknown):
+            yield self._erasures.path(erasure.id), erasure.remains(key.secret)
+        for redaction in _readable(self._redactions, key, unknown):
+            yield self._redactions.path(redaction.id), redaction.remains()
+        for files in (self._of_erasures, self._of_redactions):
+            for one in _readable(files, key, unknown):
+                yield files.path(one.id), one
+
+
+def _readable(files: IntentFiles[FileT], key: SigningKey, unknown: list[Unreadable]) -> Iterator[FileT]:
+    """Yield the content of all these files; add those that cannot be read to `unknown`."""
+    for job_id in files.ids():
+        try:
+            yield files.read(job_id, key)
+        except FileNotFoundError:
+            continue  # Its job has ended just now.
+        except (OSError, ValueError) as error:
+            reason = f"{_UNKNOWN}: {getattr(error, 'strerror', None) or error}"
+            unknown.append(Unreadable(None, None, os.path.basename(files.path(job_id)), None, reason))

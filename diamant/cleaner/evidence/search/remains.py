@@ -1,0 +1,73 @@
+"""Remains of a job: bytes of removed values that no scan has seen gone, for the later jobs that may mean them.
+
+A job that is not certified, or ends before it is, knows values that are in no log any more, but perhaps in some file beside them.
+A later job cannot find these values by itself. It inherits them:
+
+    an erasure     from jobs that removed values of its key, whatever their topics
+    a redaction    from jobs that removed values from its topic: a digest does not tell whether a value matches
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from diamant.cleaner.evidence.search.needles import VALUE, Needle
+
+KEY_DIGEST_BYTES = 8
+"""Beginning of a key's digest. Two keys with the same one only inherit too much."""
+ANY_KEY = "*"
+"""In place of digests: the keys are too many, or not known."""
+
+
+def short_digest(digest: bytes) -> str:
+    """Return the beginning of a key's digest, in hexadecimal."""
+    return digest[:KEY_DIGEST_BYTES].hex()
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What may remain of the values that one job has removed."""
+
+    id: str
+    """Of the job."""
+    topics: tuple[str, ...]
+    keys: tuple[str, ...]
+    """`short_digest` of the keys that had the values, or `ANY_KEY`."""
+    needles: tuple[Needle, ...]
+
+    def concerns_key(self, digest: bytes, topics: Collection[str]) -> bool:
+        """Tell whether an erasure of the key with this digest, from these topics, has to look for it."""
+        is_any = ANY_KEY in self.keys and not {*topics}.isdisjoint(self.topics)
+        return is_any or short_digest(digest) in self.keys
+
+    def includes(self, other: Remains) -> bool:
+        """Tell whether every job that has to look for `other` looks for all of it in these remains."""
+        wider = {*other.topics} <= {*self.topics} and {*other.keys} <= {*self.keys}
+        return wider and other.digests <= self.digests
+
+    @property
+    def digests(self) -> frozenset[bytes]:
+        """Digests of the values."""
+        return frozenset(one.digest for one in self.needles)
+
+    def to_bytes(self) -> bytes:
+        rows = [one.to_fields() for one in self.needles]
+        return json.dumps({"id": self.id, "topics": self.topics, "keys": self.keys, "needles": rows}).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Remains:
+        """Undo `to_bytes`. ValueError for any other input."""
+        try:
+            plain: dict[str, Any] = json.loads(data)
+            needles = tuple(Needle.from_fields(one) for one in plain["needles"])
+            return cls(str(plain["id"]), tuple(plain["topics"]), tuple(plain["keys"]), needles)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"it is not of this version: {error}") from None
+
+
+def values_of(needles: Iterable[Needle]) -> tuple[Needle, ...]:
+    """Return the needles that are values."""
+    return tuple(one for one in needles if one.kind == VALUE)
