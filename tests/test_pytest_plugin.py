@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from diamant import pytest_plugin
 
 INI = """
 [pytest]
@@ -96,3 +100,15 @@ def test_a_wrong_setting_is_named(tmp_path: Path) -> None:
     found = run(tmp_path, WRONG)
     assert found.returncode == 1
     assert "num_partition: there is no" in found.stdout
+
+
+def test_the_guide_names_every_fixture_and_mark() -> None:
+    """In the table of docs/how-to/testing.md, which users take for complete; the settings that need more than a value, too."""
+    guide = (Path(__file__).parent.parent / "docs/how-to/testing.md").read_text()
+    fixtures = re.findall(
+        r"^@pytest\.fixture.*\n(?:async )?def (diamant_\w+)", inspect.getsource(pytest_plugin), re.MULTILINE
+    )
+    assert len(fixtures) >= 8
+    missing = [name for name in fixtures if f"\n| `{name}` |" not in guide]
+    marks = [f"\n| `@pytest.mark.{name}" for name in ("diamant(", pytest_plugin.ANY_COMPACTION)]
+    assert missing + [text for text in [*marks, "`users=", "`tls=True`"] if text not in guide] == []

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
+import weakref
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from diamant.broker import facade
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Addresses
 from diamant.broker.dispatch.services import Services
+from diamant.broker.kept import Kept
 from diamant.broker.loop_thread import LoopThread
 from diamant.broker.node.node import Node
 from diamant.broker.operations.calls.cross_loop import call, on_loop, waiting
@@ -78,15 +80,21 @@ class Broker:
         self.env: Env = env if env is not None else RealEnv()
         self.addresses = Addresses([])
         self._running: RunningBroker | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turn = asyncio.Lock()
+        """Starts and stops wait for each other."""
+        self._kept = Kept()
+        self._giving_up: weakref.finalize[..., Broker] | None = None
+        """Of a stopped broker: gives up its ports and its temporary directory, at the latest with the last reference to it."""
         self._thread: LoopThread | None = None
         self._fork: ForkDirectory | None = None
         """Of a fork."""
 
     @property
     def running(self) -> RunningBroker:
-        """The parts that it runs on. RuntimeError before the start, as for those below."""
+        """The parts that it runs on. RuntimeError before the start and after a stop, as for those below."""
         if self._running is None:
-            raise RuntimeError("the broker does not run: enter it, or await start(), first")
+            raise RuntimeError("the broker does not run: enter it, or call start(), first")
         return self._running
 
     @property
@@ -153,8 +161,8 @@ class Broker:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop that owns the broker's state."""
-        return self.node.loop
+        """The event loop that owns the broker's state. A stopped broker still has one."""
+        return self.node.loop if self._loop is None else self._loop
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Wait in a thread that is not the broker's: ``broker.call(broker.clock.advance("8d"))``. Raises TimeoutError."""
@@ -192,43 +200,76 @@ class Broker:
         return fork
 
     async def start(self) -> None:
-        """Open the directory and listen. Raises CannotStart, and holds nothing then."""
-        self.addresses = Addresses([])
-        if self._temporary_directory is not None:
+        """Open the directory and listen. Starting twice is harmless. Raises CannotStart, and holds nothing then.
+
+        After `stop`: with the same data, on the same ports.
+        """
+        async with self._turn:
+            if self._running is None:
+                await self._start()
+
+    async def _start(self) -> None:
+        self._loop, is_first = asyncio.get_running_loop(), self._giving_up is None
+        self.addresses = Addresses([] if is_first else self.addresses.kafka)
+        if self._temporary_directory is not None and is_first:
             os.mkdir(self._temporary_directory, 0o700)
         if self._fork is not None:
             self._fork.lock.release()  # the fork locks it itself
         try:
-            self._running = await start_broker(self._static_config, self.env, self.addresses)
+            self._running = await start_broker(self._static_config, self.env, self.addresses, self._kept)
         except BaseException:
-            self._remove_directory()
+            if is_first:
+                self._give_up()
+            elif self._fork is not None:
+                self._fork.lock_again()
             raise
         await self.services.resume_jobs()
 
     async def stop(self) -> None:
-        """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless."""
-        if self._running is not None:
-            await self._running.stop(is_kept=self._temporary_directory is None and self._fork is None)
-        await asyncio.to_thread(self._remove_directory)
+        """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless.
 
-    def _remove_directory(self) -> None:
+        No other program gets the ports until `start`, the end of `with`, or the last reference to the broker; until then a
+        temporary directory stays, too. Faults and schedules of compactions end.
+        """
+        async with self._turn:
+            if self._running is None:
+                return
+            if self._giving_up is None:
+                paths = _paths(self._temporary_directory)
+                self._giving_up = weakref.finalize(self, _give_up, os.getpid(), self._kept, paths)
+            await self._running.stop(self._kept)
+            self._running = None
+            if self._fork is not None:
+                self._fork.lock_again()
+
+    async def _end(self) -> None:
+        """Stop, and keep neither ports nor a temporary directory."""
+        async with self._turn:
+            if self._running is not None:
+                await self._running.stop(has_next=self._temporary_directory is None and self._fork is None)
+                self._running = None
+            await asyncio.to_thread(self._give_up)
+
+    def _give_up(self) -> None:
         if self._fork is not None:
+            self._fork.lock.release()
             self._fork.remove()
-        if self._temporary_directory is not None:
-            import shutil
-
-            for directory in (self._temporary_directory, f"{self._temporary_directory}.snapshots"):
-                shutil.rmtree(directory, ignore_errors=True)
+        if self._giving_up is not None:
+            self._giving_up.detach()
+            self._giving_up = None
+        _give_up(os.getpid(), self._kept, _paths(self._temporary_directory))
 
     async def __aenter__(self) -> Self:
+        self._check_not_entered()
         await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+        await self._end()
 
     def __enter__(self) -> BlockingBroker:
-        self._thread = LoopThread(self.start, self.stop)
+        self._check_not_entered()
+        self._thread = LoopThread(self.start, self._end)
         self._thread.start_broker()
         return BlockingBroker(self)
 
@@ -236,6 +277,26 @@ class Broker:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop_broker()
+
+    def _check_not_entered(self) -> None:
+        if self._running is not None:
+            raise RuntimeError("this broker runs already")
+
+
+def _paths(temporary_directory: str | None) -> list[str]:
+    return [] if temporary_directory is None else [temporary_directory, f"{temporary_directory}.snapshots"]
+
+
+def _give_up(process_id: int, kept: Kept, paths: Sequence[str]) -> None:
+    """Close the kept ports, and remove a temporary directory; in a process that was forked do nothing."""
+    if os.getpid() != process_id:
+        return
+    kept.close()
+    if paths:
+        import shutil
+
+        for path in paths:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class BlockingBroker:
@@ -315,6 +376,8 @@ class BlockingBroker:
 
         return BlockingClock(self.awaited.clock, self.loop)
 
+    start = waiting(Broker.start)
+    stop = waiting(Broker.stop)
     create_topic = waiting(Broker.create_topic)
     produce = waiting(Broker.produce)
     compact = waiting(Broker.compact)

@@ -26,7 +26,8 @@ from diamant.broker.dispatch.services import Services
 from diamant.broker.dispatch.table import TABLE, load
 from diamant.broker.http.serving.server import HttpServer, open_http
 from diamant.broker.http.serving.table import ENDPOINTS
-from diamant.broker.network.listener_sockets import bound_socket, reachable
+from diamant.broker.kept import Kept
+from diamant.broker.network.listener_sockets import reachable
 from diamant.broker.node.node import Node, open_clock, open_metadata
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
@@ -41,6 +42,7 @@ from diamant.storage.errors import StorageError
 if TYPE_CHECKING:
     from diamant.broker.security.sasl.listeners import SaslListeners
     from diamant.broker.security.tls.listeners import TlsListeners
+    from diamant.broker.security.tls.throw_away import ThrowAwayCa
     from diamant.broker.snapshots.store import SnapshotFiles
 
 logger = logging.getLogger("diamant.broker.broker")
@@ -66,10 +68,11 @@ class RunningBroker:
         self._removing: asyncio.Task[None] | None = None
         """Removes what the last reset has replaced."""
 
-    async def stop(self, *, is_kept: bool = True) -> None:
+    async def stop(self, kept: Kept | None = None, *, has_next: bool = True) -> None:
         """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless.
 
-        Without `is_kept` nothing is flushed: the directory is about to be removed.
+        `kept` gets the parts for the next start of this broker. Without `has_next` nothing is flushed: the directory is about to
+        be removed.
         """
         for task in filter(None, (self._resetting, self._removing)):
             await asyncio.wait({task})
@@ -78,21 +81,29 @@ class RunningBroker:
             return
         node.is_stopping = True
         services.server.stop_accepting()
+        if kept is not None:
+            for listener, actual in zip(self._config.listeners, node.addresses.kafka, strict=True):
+                kept.keep(listener, actual.port)
         if self._tls is not None:
             self._tls.close()
+            if kept is not None:
+                kept.authority = self._tls.authority
         node.purgatory.close()
         await services.stop()
         await services.server.close(STOP_TIMEOUT_S)
-        http, self.http, node.addresses.http = self.http, None, None
+        http, self.http = self.http, None
         if http is not None:
             await http.close()
+            if kept is not None and self._config.http_listener is not None and node.addresses.http is not None:
+                kept.keep(self._config.http_listener, node.addresses.http.port)
+        node.addresses.http = None
         if services.audit.made is not None:
             await asyncio.to_thread(services.audit.made.close)
         await node.scheduler.stop()
         await services.cleaning.stop()
         await node.stop()
         try:
-            await asyncio.to_thread(node.close, is_kept=is_kept)
+            await asyncio.to_thread(node.close, is_kept=has_next)
         finally:
             for message in node.directory.messages:
                 logger.warning("%s", message)
@@ -165,8 +176,11 @@ class RunningBroker:
         await services.server.settled(STOP_TIMEOUT_S)
 
 
-async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> RunningBroker:
-    """Open the directory and listen; `addresses` get those it listens at. Raises CannotStart, and holds nothing then."""
+async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kept: Kept) -> RunningBroker:
+    """Open the directory and listen; `addresses` get those it listens at. Raises CannotStart, and holds nothing then.
+
+    `kept`: of the last stop.
+    """
     has_token = bool(config.diamant_http_token_file)
     for line in unprotected_ports(config.listeners, config.http_listener, has_token=has_token):
         logger.warning("%s", line)
@@ -175,7 +189,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
         sockets = []
         for listener in config.listeners:
             with as_cannot_start(listener.address):
-                sockets.append((listener, undo.enter_context(bound_socket(listener))))
+                sockets.append((listener, undo.enter_context(kept.bound(listener))))
         addresses.kafka = [reachable(listener, sock) for listener, sock in sockets]
         directory = await asyncio.to_thread(
             LogDirectory.open, env, config.data_dir, producer_expiration_ms=config.producer_id_expiration_ms
@@ -188,7 +202,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
         node = Node(config, env, directory, metadata, addresses)
         undo.callback(node.batch_checkers.shutdown)
         services = Services(node, TABLE, load, sasl=sasl)
-        tls = await open_tls(node.config, services.server.refused.log)
+        tls = await open_tls(node.config, services.server.refused.log, kept.authority)
         if tls is not None:
             undo.callback(tls.close)
             node.tls = tls
@@ -202,7 +216,8 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
             services.server.listen(sock, listener.name, told_of.host, told_of.port, protocol, secured)
         # In the same turn of the loop: a client that the Kafka port answers finds HTTP there.
         node.started_s = time.monotonic()
-        http = open_http(services, config.http_listener, ENDPOINTS, tls=None if tls is None else tls.http)
+        http_tls = None if tls is None else tls.http
+        http = open_http(services, config.http_listener, ENDPOINTS, bind=kept.bound, tls=http_tls)
         if http is not None:
             undo.callback(_abandon, http, addresses)
         await services.start()
@@ -215,8 +230,13 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
     return RunningBroker(config, node, services, http, tls)
 
 
-async def open_tls(config: BrokerConfig, log_refusal: Callable[[str, str], None]) -> TlsListeners | None:
-    """Open TLS for the listeners, and the HTTP port, that have it; None if there is none. Raises ConfigError."""
+async def open_tls(
+    config: BrokerConfig, log_refusal: Callable[[str, str], None], authority: ThrowAwayCa | None
+) -> TlsListeners | None:
+    """Open TLS for the listeners, and the HTTP port, that have it; None if there is none. Raises ConfigError.
+
+    `authority`: the throw-away CA of the last start.
+    """
     secured = [listener for listener in config.listeners if listener.security_protocol in TLS_PROTOCOLS]
     http = config.http_listener
     if http is not None and http.security_protocol not in TLS_PROTOCOLS:
@@ -225,7 +245,7 @@ async def open_tls(config: BrokerConfig, log_refusal: Callable[[str, str], None]
         return None
     from diamant.broker.security.tls.listeners import TlsListeners
 
-    tls = TlsListeners(log_refusal)
+    tls = TlsListeners(log_refusal, authority)
     try:
         for listener in secured:
             await asyncio.to_thread(tls.open, config, listener)

@@ -185,7 +185,7 @@ class Services:
         if self.history.made is not None:
             await self.history.made.stop()
         if self.faults.made is not None:
-            self.faults.made.clear()
+            self.faults.made.close()
         if self.groups.made is not None:
             await self.groups.made.stop()
         if self.transactions.made is not None:

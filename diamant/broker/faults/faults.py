@@ -50,6 +50,7 @@ class Faults:
         self._loop = node.loop
         self._installed: dict[int, Fault] = {}
         self._last_id = 0
+        self._is_closed = False
         self._dispatch = FaultDispatch(node, server, served_keys, self._installed, self._count)
         self._certificates = CertificateFaults(node, self._installed)
         self.fired: Counter[tuple[str, int]] = Counter()
@@ -155,7 +156,14 @@ class Faults:
 
     # -- the loop thread -----------------------------------------------------------------------------------------------
 
+    def close(self) -> None:
+        """Remove all faults. From now on, none can be added."""
+        self._clear()
+        self._is_closed = True
+
     def _add(self, spec: FaultSpec) -> Fault:
+        if self._is_closed:
+            raise RuntimeError("the broker was stopped or reset: use the `faults` of the broker as it runs now")
         if len(self._installed) >= MAX_FAULTS:
             raise TooManyFaults(f"{MAX_FAULTS} faults are installed, remove some first")
         if spec.certificate is not None:

@@ -26,7 +26,12 @@ class ForkDirectory:
 
     def __init__(self, env: Env, path: str, lock: Lock) -> None:
         self.lock = lock
-        self.remove = weakref.finalize(self, _remove, env, path)
+        self.remove = weakref.finalize(self, _remove, env, path, os.getpid())
+        self._env, self._path = env, path
+
+    def lock_again(self) -> None:
+        """Lock the directory of a stopped fork: a start of the original removes forks that are not locked. Raises InUse."""
+        self.lock = self._env.lock(f"{self._path}/{names.LOCK}")
 
 
 async def make_fork(node: Node, path: str) -> ForkDirectory:
@@ -39,8 +44,10 @@ def new_fork_of(data_dir: str) -> str:
     return f"{os.path.abspath(data_dir)}.fork-{os.urandom(6).hex()}"
 
 
-def _remove(env: Env, path: str) -> None:
-    """Remove a fork with its snapshots."""
+def _remove(env: Env, path: str, process_id: int) -> None:
+    """Remove a fork with its snapshots; in a process that was forked do nothing."""
+    if os.getpid() != process_id:
+        return
     for one in (path, snapshots_of(path)):
         env.remove_tree(one)
 
@@ -57,7 +64,7 @@ def remove_left_forks(env: Env, data_dir: str) -> None:
             except InUse:
                 continue
             try:
-                _remove(env, path)
+                _remove(env, path, os.getpid())
                 logger.info("%s: the fork of a killed process is removed", path)
             finally:
                 lock.release()

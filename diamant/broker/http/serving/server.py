@@ -12,7 +12,7 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -126,6 +126,8 @@ def open_http(
     listener: Listener | None,
     endpoints: Mapping[str, str],
     limits: HttpLimits = DEFAULT_LIMITS,
+    *,
+    bind: Callable[[Listener], socket.socket] = bound_socket,
     tls: ListenerTls | None = None,
 ) -> HttpServer | None:
     """Open HTTP if it is configured and possible. A broker starts even if its HTTP port cannot be opened."""
@@ -134,7 +136,7 @@ def open_http(
         return None
     try:
         with contextlib.ExitStack() as undo:
-            sock = undo.enter_context(bound_socket(listener))
+            sock = undo.enter_context(bind(listener))
             http = HttpServer(services, listener, sock, endpoints, limits, tls)
             http.start()
             undo.pop_all()

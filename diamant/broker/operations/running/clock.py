@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from diamant.broker.client.duration import parse_duration_ms, time_text
-from diamant.broker.client.errors import BadArgument, NotAllowed, TimedOut
+from diamant.broker.client.errors import BadArgument, NotAllowed, NotPossible, TimedOut
 from diamant.broker.operations.calls.cross_loop import on_loop, waiting
 from diamant.broker.operations.calls.progress import Progress
 from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS, ClockState, write_clock_file
@@ -319,6 +319,8 @@ class BrokerClock:
 
     def _movable(self) -> SettableClock:
         clock = self._node.env.clock
+        if self._node.is_stopping:
+            raise NotPossible("the broker was stopped or reset: use the `clock` of the broker as it runs now")
         if not isinstance(clock, SettableClock):
             raise NotAllowed(
                 "this broker uses the system clock, which cannot be moved: start it with --clock manual "

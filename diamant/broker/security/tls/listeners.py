@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 class TlsListeners:
     """TLS of one broker. Belongs to the loop thread. `log_refusal(peer, reason)` logs why a connection was closed."""
 
-    def __init__(self, log_refusal: Callable[[str, str], None]) -> None:
+    def __init__(self, log_refusal: Callable[[str, str], None], authority: ThrowAwayCa | None = None) -> None:
         self._handshakes = Handshakes()
         self._log_refusal = log_refusal
         self.by_name: dict[str, ListenerTls] = {}
         """The listeners of Kafka's protocol, by name."""
 
-        self.authority: ThrowAwayCa | None = None
-        """The throw-away CA, if `diamant.tls` is set."""
+        self.authority = authority
+        """The throw-away CA, if `diamant.tls` is set. The next start of the same broker gets it, too, as clients trust it."""
         self.http: ListenerTls | None = None
 
     def open(self, config: BrokerConfig, listener: Listener) -> ListenerTls:

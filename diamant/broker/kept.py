@@ -1,0 +1,49 @@
+"""The parts of a broker that survive its stop, for its next start: its ports and the CA of `tls=True`.
+
+A port is kept by a socket that is bound but does not listen: clients are refused, and no other program is given the port.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from diamant.broker.config.listeners import Listener
+from diamant.broker.network.listener_sockets import bound_socket
+
+if TYPE_CHECKING:
+    from diamant.broker.security.tls.throw_away import ThrowAwayCa
+
+
+class Kept:
+    """Nothing at the first start. The listeners of Kafka's protocol and of HTTP differ in their names."""
+
+    def __init__(self) -> None:
+        self._sockets: dict[str, socket.socket] = {}
+        self._ports: dict[str, int] = {}
+        self.authority: ThrowAwayCa | None = None
+
+    def bound(self, listener: Listener) -> socket.socket:
+        """Return a socket bound to the listener's address, on the kept port if there is one. The caller closes it.
+
+        Raises OSError.
+        """
+        sock = self._sockets.pop(listener.name, None)
+        if sock is None:
+            sock = bound_socket(listener._replace(port=self._ports.get(listener.name, listener.port)))
+        return sock
+
+    def keep(self, listener: Listener, port: int) -> None:
+        """Keep the port of a listener whose socket was closed in this turn of the loop."""
+        self._ports[listener.name] = port
+        try:
+            self._sockets[listener.name] = bound_socket(listener._replace(port=port))
+        except OSError:
+            pass  # another program was quicker: the next start reports it
+
+    def close(self) -> None:
+        """Keep nothing any more."""
+        while self._sockets:
+            self._sockets.popitem()[1].close()
+        self._ports.clear()
+        self.authority = None

@@ -1,0 +1,179 @@
+"""A broker that a test stops and starts again, as an operator would: the same ports, data and certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from diamant import BlockingBroker, Broker
+from diamant.broker.client.errors import NotPossible
+from tests.broker.test_blocking_broker import values
+
+
+def port_of(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or a URL."""
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    return host, int(port)
+
+
+def is_open(address: str) -> bool:
+    """True if a connection is accepted; anything but a refusal is an error."""
+    try:
+        socket.create_connection(port_of(address)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def test_a_broker_comes_back_on_the_same_ports_with_the_same_data() -> None:
+    """Records, configurations, users and ids stay in the temporary directory; between stop and start clients are refused."""
+    settings = {"diamant_http_listen": "127.0.0.1:0", "listen": ["A://127.0.0.1:0", "B://127.0.0.1:0"]}
+    protocols = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT", "inter.broker.listener.name": "A"}
+    with Broker(properties=protocols, **settings) as broker:
+        broker.create_topic("t", compact=True)
+        broker.produce("t", "1", key="a")
+        before = (broker.bootstrap_servers, broker.http_url, broker.cluster_id, values(broker, "t"))
+        assert broker.http_url is not None
+        addresses = [*broker.bootstrap_servers.split(","), broker.http_url]
+        for _ in range(2):
+            broker.stop()
+            assert broker.bootstrap_servers == before[0]
+            assert [is_open(address) for address in addresses] == [False] * 3
+            broker.start()
+            assert (broker.bootstrap_servers, broker.http_url, broker.cluster_id, values(broker, "t")) == before
+            assert [is_open(address) for address in addresses] == [True] * 3
+        assert broker.produce("t", "2", key="a").offset == 1
+
+
+async def test_the_same_on_an_event_loop() -> None:
+    """Awaited, and stopped twice as well as started twice."""
+    async with Broker() as broker:
+        address = broker.bootstrap_servers
+        await broker.produce("t", "v")
+        await asyncio.gather(broker.stop(), broker.stop())
+        await broker.stop()
+        await broker.start()
+        await broker.start()
+        assert broker.bootstrap_servers == address
+        assert [record.value async for _, record in broker.records("t")] == [b"v"]
+
+
+def test_nobody_else_gets_the_port_of_a_stopped_broker() -> None:
+    """The system does not hand it out, whatever asks for a free port while the broker is away."""
+    with Broker() as broker:
+        broker.stop()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(port_of(broker.bootstrap_servers))
+        broker.start()
+
+
+def test_a_stopped_broker_says_so() -> None:
+    """Operations fail with one sentence instead of waiting; a clock and faults from before the stop do nothing in silence."""
+    with Broker(diamant_clock="manual") as broker:
+        clock, faults = broker.clock, broker.faults
+        faults.add("Produce", error="NOT_LEADER_OR_FOLLOWER")
+        broker.stop()
+        with pytest.raises(RuntimeError, match=r"the broker does not run: .* call start\(\)"):
+            broker.produce("t", "v")
+        broker.start()
+        assert broker.faults.list() == []
+        with pytest.raises(RuntimeError, match="use the `faults` of the broker as it runs now"):
+            faults.add("Produce", error="NOT_LEADER_OR_FOLLOWER")
+        with pytest.raises(NotPossible, match="use the `clock` of the broker as it runs now"):
+            clock.advance("1s")
+
+
+def test_a_frozen_clock_stands_still_across_a_stop() -> None:
+    """It continues where it was, however long the broker was away."""
+    with Broker(diamant_clock="manual") as broker:
+        broker.clock.freeze()
+        broker.clock.advance("8d")
+        now_ms = broker.clock.now_ms()
+        broker.stop()
+        broker.start()
+        assert (broker.clock.now_ms(), broker.clock.state().is_frozen) == (now_ms, True)
+
+
+def test_a_client_of_before_trusts_and_is_trusted_after() -> None:
+    """With `tls=True` and users, its configuration stays valid: the CA is the same."""
+    with Broker(users={"alice": "secret"}, tls=True) as broker:
+        client = broker.client_config("alice", certificate="alice")
+        broker.stop()
+        broker.start()
+        client.check()
+        assert broker.client_config("alice").ca == client.ca
+
+
+def test_a_fork_can_be_stopped_too(tmp_path: Path) -> None:
+    """Its directory stays, even if the original is started while the fork is away."""
+    with Broker(data_dir=tmp_path / "data") as original:
+        original.produce("t", "v")
+        with original.fork() as fork:
+            fork.stop()
+            original.stop()
+            original.start()
+            fork.start()
+            assert values(fork, "t") == values(original, "t")
+    assert sorted(os.listdir(tmp_path)) == ["data"]
+
+
+def test_what_a_stop_keeps_ends_with_the_broker() -> None:
+    """At the end of `with`, whether it runs or not; and without `with` when nobody has the broker any more."""
+    with Broker() as broker:
+        broker.stop()
+        directory, address = Path(broker.config.data_dir), port_of(broker.bootstrap_servers)
+        assert directory.exists()
+    assert not directory.exists()
+    with socket.socket() as other:
+        other.bind(address)
+
+    async def stopped() -> tuple[Path, tuple[str, int]]:
+        made = Broker()
+        await made.start()
+        await made.stop()
+        return Path(made.config.data_dir), port_of(made.bootstrap_servers)
+
+    directory, address = asyncio.run(stopped())
+    gc.collect()
+    assert not directory.exists()
+    with socket.socket() as other:
+        other.bind(address)
+
+
+def test_a_start_that_fails_can_be_tried_again(tmp_path: Path) -> None:
+    """The data stays, and the port, too."""
+    with Broker(data_dir=tmp_path) as broker:
+        broker.produce("t", "v")
+        address = broker.bootstrap_servers
+        broker.stop()
+        properties = tmp_path / "meta.properties"
+        good = properties.read_bytes()
+        properties.write_text("version=7\n")
+        with pytest.raises(Exception, match=r"meta\.properties"):
+            broker.start()
+        properties.write_bytes(good)
+        broker.start()
+        assert broker.bootstrap_servers == address
+        assert len(values(broker, "t")) == 1
+
+
+def test_a_client_survives_a_broker_that_goes_away(diamant_manual_broker: BlockingBroker) -> None:
+    """A producer keeps its records while nobody answers, and delivers them, once each, when the broker is back."""
+    config = {"bootstrap.servers": diamant_manual_broker.bootstrap_servers, "enable.idempotence": True}
+    config |= {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50, "log_level": 0}
+    producer = Producer(config)
+    producer.produce("t", b"before")
+    assert producer.flush(30) == 0
+    diamant_manual_broker.stop()
+    producer.produce("t", b"while it was away")
+    producer.poll(0)
+    diamant_manual_broker.start()
+    assert producer.flush(30) == 0
+    found = [record.value for _, record in diamant_manual_broker.records("t")]
+    assert found == [b"before", b"while it was away"]
