@@ -32,6 +32,14 @@ class PendingRecord(NamedTuple):
     record: Record
 
 
+class Written(NamedTuple):
+    """The records written to a partition. Those of other producers may lie between them."""
+
+    records: int
+    first_offset: int
+    last_offset: int
+
+
 class TopicWriter:
     """Collects records of a topic and writes them. Keys choose partitions as in Kafka's producer. Records without a key go to
     one partition per request, in turn.
@@ -46,6 +54,8 @@ class TopicWriter:
         self._next = time.time_ns() % self.partition_count
         self._pending: dict[int, list[PendingRecord]] = {}
         self._pending_bytes = 0
+        self.written: dict[int, Written] = {}
+        """By partition."""
 
     def add(self, line: int, record: Record, partition: int | None) -> None:
         """Add a record. If enough records are pending, writes them first."""
@@ -90,6 +100,9 @@ class TopicWriter:
             found = answer["responses"][0]["partition_responses"][0]
             code = found["error_code"]
             if not code:
+                before = self.written.get(partition, Written(0, found["base_offset"], -1))
+                end = found["base_offset"] + len(pending)
+                self.written[partition] = Written(before.records + len(pending), before.first_offset, end - 1)
                 return
             if code in _MAYBE_WRITTEN:
                 raise KafkaRefusal(what, code, "may or may not have been written")

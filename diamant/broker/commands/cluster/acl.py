@@ -11,6 +11,7 @@ from diamant.broker.client.acl import WILDCARD, Acl, Operation, PatternType, Per
 from diamant.broker.client.acl_text import parse_all, parse_resource
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import Fields
+from diamant.broker.commands.cluster.answering import Answer, answering
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
 from diamant.protocol.errors import ErrorCode
 
@@ -77,8 +78,8 @@ def list_acls(client: KafkaClient, principal: str | None, resource: str | None, 
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="ACL...")
 @force_option
-@on_cluster
-def add(client: KafkaClient, words: Sequence[str], force: bool) -> None:
+@answering(each="acl")
+def add(client: KafkaClient, answer: Answer, words: Sequence[str], force: bool) -> None:
     """Add ACLs, for example: diamant acl add User:alice READ topic users. To add several, put each in quotes.
 
     The form: PRINCIPAL [ALLOW|DENY] OPERATION[,OPERATION] TYPE NAME [from HOST]. TYPE is topic, group, transactional-id or
@@ -93,17 +94,19 @@ def add(client: KafkaClient, words: Sequence[str], force: bool) -> None:
             before = _of_cluster(client)
             _check_somebody_is_left(client, before, [*before, *denied])
     creations = [dict(zip(_CREATION, _values(acl), strict=True)) for acl in new]
-    answer = client.controller().ask(CREATE_ACLS, {"creations": creations}, timeout_s=client.timeout_s)
-    for acl, result in zip(new, answer["results"], strict=True):
-        if result["error_code"]:
-            raise KafkaRefusal(f"ACL {acl}", result["error_code"], result["error_message"])
+    found = client.controller().ask(CREATE_ACLS, {"creations": creations}, timeout_s=client.timeout_s)
+    for acl, result in zip(new, found["results"], strict=True):
+        with answer.about(str(acl)):
+            if result["error_code"]:
+                raise KafkaRefusal(f"ACL {acl}", result["error_code"], result["error_message"])
+            answer.tell(_as_json(acl), f"{acl}: added", outcome="added")
 
 
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="ACL...")
 @force_option
-@on_cluster
-def remove(client: KafkaClient, words: Sequence[str], force: bool) -> None:
+@answering(each="acl")
+def remove(client: KafkaClient, answer: Answer, words: Sequence[str], force: bool) -> None:
     """Remove ACLs, in the form that `diamant acl list` prints.
 
     Exit codes: 0 done; 1 failed; 2 usage, refused, or no such ACL; 130 Ctrl-C.
@@ -113,12 +116,14 @@ def remove(client: KafkaClient, words: Sequence[str], force: bool) -> None:
         before = _of_cluster(client)
         _check_somebody_is_left(client, before, [acl for acl in before if acl not in gone])
     filters = [dict(zip(_FILTER, _values(acl), strict=True)) for acl in gone]
-    answer = client.controller().ask(DELETE_ACLS, {"filters": filters}, timeout_s=client.timeout_s)
-    for acl, result in zip(gone, answer["filter_results"], strict=True):
-        if result["error_code"]:
-            raise KafkaRefusal(f"ACL {acl}", result["error_code"], result["error_message"])
-        if not result["matching_acls"]:
-            raise ValueError(f"there is no ACL {acl}; `diamant acl list` lists them")
+    found = client.controller().ask(DELETE_ACLS, {"filters": filters}, timeout_s=client.timeout_s)
+    for acl, result in zip(gone, found["filter_results"], strict=True):
+        with answer.about(str(acl)):
+            if result["error_code"]:
+                raise KafkaRefusal(f"ACL {acl}", result["error_code"], result["error_message"])
+            if not result["matching_acls"]:
+                raise ValueError(f"there is no ACL {acl}; `diamant acl list` lists them")
+            answer.tell(_as_json(acl), f"{acl}: removed", outcome="removed")
 
 
 def _texts(words: Sequence[str]) -> Sequence[str]:

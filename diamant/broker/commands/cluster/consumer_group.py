@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import click
 
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_group import DescribedGroup, KafkaGroup, MemberOfGroup, Place, list_groups
-from diamant.broker.commands.cluster.asking_kafka import EXPECTED, exit_code_of, explained, json_option, on_cluster
+from diamant.broker.commands.cluster.answering import Answer, answering
+from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
 from diamant.broker.commands.cluster.places import place_offsets
 from diamant.broker.commands.terminal.completion import group_names, topic_names
-from diamant.broker.commands.terminal.failures import EXIT_DONE, say
 from diamant.protocol.errors import ErrorCode
 
 HEADINGS = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "HOST", "CLIENT")
@@ -34,44 +33,35 @@ def list_all(client: KafkaClient, as_json: bool) -> None:
         words = ("group", "type", "protocol", "state")
         click.echo(json.dumps([dict(zip(words, one, strict=True)) for one in found]))
     elif found:
-        _print_aligned([("GROUP", "TYPE", "PROTOCOL", "STATE"), *((cell or "-" for cell in one) for one in found)])
+        rows = [("GROUP", "TYPE", "PROTOCOL", "STATE"), *((cell or "-" for cell in one) for one in found)]
+        click.echo("\n".join(_aligned(rows)))
 
 
 @click.command()
 @names_argument
-@json_option
-@on_cluster
-def describe(client: KafkaClient, names: Sequence[str], as_json: bool) -> None:
+@answering(each="group")
+def describe(client: KafkaClient, answer: Answer, names: Sequence[str]) -> None:
     """Show the members of groups, and the committed offset, end, lag and owner of each partition.
 
     The end is the log end offset, including open transactions. With --json, prints a list with one object per group.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such group; 130 Ctrl-C.
     """
-    shown: list[object] = []
-
-    def show(name: str) -> None:
-        group = KafkaGroup(client, name)
-        found = group.describe()
-        if found is None:
-            raise group.refusal(ErrorCode.GROUP_ID_NOT_FOUND)
-        committed = group.committed()
-        owners = {
-            (topic, one): member
-            for member in found.members
-            for topic, ones in member.partitions.items()
-            for one in ones
-        }
-        ends = _ends(client, committed.keys() | owners.keys())
-        if as_json:
-            shown.append(_as_json(found, committed, owners, ends))
-        else:
-            _print_described(found, committed, owners, ends)
-
-    exit_code = _each(client, names, show)
-    if as_json:
-        click.echo(json.dumps(shown))
-    sys.exit(exit_code)
+    for name in dict.fromkeys(names):
+        with answer.about(name):
+            group = KafkaGroup(client, name)
+            found = group.describe()
+            if found is None:
+                raise group.refusal(ErrorCode.GROUP_ID_NOT_FOUND)
+            committed = group.committed()
+            owners = {
+                (topic, one): member
+                for member in found.members
+                for topic, ones in member.partitions.items()
+                for one in ones
+            }
+            parts = found, committed, owners, _ends(client, committed.keys() | owners.keys())
+            answer.tell(_as_json(*parts), _as_text(*parts))
 
 
 @click.command()
@@ -95,8 +85,8 @@ def describe(client: KafkaClient, names: Sequence[str], as_json: bool) -> None:
     "committed offset. An offset out of range becomes the nearer bound.",
 )
 @click.option("--dry-run", is_flag=True, help="Only print the offsets that would be committed.")
-@on_cluster
-def reset(client: KafkaClient, name: str, topics: Sequence[str], where: str, dry_run: bool) -> None:
+@answering()
+def reset(client: KafkaClient, answer: Answer, name: str, topics: Sequence[str], where: str, dry_run: bool) -> None:
     """Commit new offsets for GROUP, and print the old and the new ones. The group must have no active members.
 
     A group that does not exist is created.
@@ -116,38 +106,30 @@ def reset(client: KafkaClient, name: str, topics: Sequence[str], where: str, dry
         after.update({(topic, number): offset for number, offset in found.items()})
     if not dry_run:
         group.commit(after)
-    for place in sorted(after):
-        click.echo(f"{place[0]}-{place[1]}: {before.get(place, '-')} → {after[place]}")
+    rows = [
+        {"topic": topic, "partition": number, "before": before.get((topic, number)), "after": offset}
+        for (topic, number), offset in sorted(after.items())
+    ]
+    lines = [
+        f"{topic}-{number}: {before.get((topic, number), '-')} → {after[topic, number]}"
+        for topic, number in sorted(after)
+    ]
+    outcome = "none: dry run" if dry_run else "reset"
+    answer.tell({"group": name, "partitions": rows}, "\n".join(lines), outcome=outcome)
 
 
 @click.command()
 @names_argument
-@on_cluster
-def delete(client: KafkaClient, names: Sequence[str]) -> None:
+@answering(each="group")
+def delete(client: KafkaClient, answer: Answer, names: Sequence[str]) -> None:
     """Delete groups and their committed offsets. If one cannot be deleted, the others still are.
 
     Exit codes: 0 done; 1 failed; 2 usage, no such group, or it has members; 130 Ctrl-C.
     """
-
-    def remove(name: str) -> None:
-        KafkaGroup(client, name).delete()
-        click.echo(f"{name}: deleted")
-
-    sys.exit(_each(client, names, remove))
-
-
-def _each(client: KafkaClient, names: Iterable[str], action: Callable[[str], None]) -> int:
-    """Run `action` for each group. Reports an error and continues with the next. Returns the exit code of the last error."""
-    exit_code = EXIT_DONE
     for name in dict.fromkeys(names):
-        try:
-            action(name)
-        except EXPECTED as error:
-            exit_code = exit_code_of(error)
-            say(explained(error, client.bootstrap), group=name)
-            # The next group must not read a late response for this one.
-            client.close()
-    return exit_code
+        with answer.about(name):
+            KafkaGroup(client, name).delete()
+            answer.tell({"group": name}, outcome="deleted")
 
 
 def _partitions(client: KafkaClient, wanted: str) -> tuple[str, list[int]]:
@@ -234,14 +216,14 @@ def _as_json(
     }
 
 
-def _print_described(
+def _as_text(
     found: DescribedGroup,
     committed: Mapping[Place, int],
     owners: Mapping[Place, MemberOfGroup],
     ends: Mapping[Place, int],
-) -> None:
+) -> str:
     count = len(found.members)
-    click.echo(
+    title = (
         f"{found.name}: {found.group_type}, {found.state}, {count} member{'' if count == 1 else 's'}, "
         f"assignor {found.assignor or '-'}, coordinator {found.coordinator}"
     )
@@ -260,16 +242,14 @@ def _print_described(
                 yield (None, None, None, None, None, *_who(member))
 
     shown = [["-" if cell is None else str(cell) for cell in row] for row in rows()]
-    if shown:
-        _print_aligned([HEADINGS, *shown])
+    return "\n".join([title, *(_aligned([HEADINGS, *shown]) if shown else ())])
 
 
 def _who(member: MemberOfGroup | None) -> Sequence[str | None]:
     return (None, None, None) if member is None else (member.member_id, member.host, member.client_id)
 
 
-def _print_aligned(rows: Iterable[Iterable[str]]) -> None:
+def _aligned(rows: Iterable[Iterable[str]]) -> list[str]:
     table = [tuple(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]

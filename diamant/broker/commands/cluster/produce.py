@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +35,12 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 @click.option(
     "--null", "-Z", "is_null", is_flag=True, help="Write an empty value or key as null. A null value deletes a key."
 )
-@click.option("--json", "as_json", is_flag=True, help="Read lines as `diamant consume --json` and `latest` print them.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Read lines as `diamant consume --json` and `latest` print them, and print what was written, as JSON.",
+)
 @click.option(
     "--compression",
     "-z",
@@ -86,6 +92,10 @@ def produce(
             done_bytes += len(line) + 1
             progress.show_bytes(done_bytes, done_bytes / size if size else None)
         writer.flush()
+    if as_json:
+        partitions = [{"partition": number, **one._asdict()} for number, one in sorted(writer.written.items())]
+        count = sum(one.records for one in writer.written.values())
+        click.echo(json.dumps({"topic": topic, "records": count, "partitions": partitions, "outcome": "written"}))
 
 
 def lines_of(file: BinaryIO, idle: Callable[[], object]) -> Iterator[tuple[int, bytes]]:

@@ -9,6 +9,7 @@ import click
 
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import Fields
+from diamant.broker.commands.cluster.answering import Answer, answering
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
 from diamant.broker.commands.terminal.completion import topic_names
 
@@ -45,36 +46,54 @@ def list_topics(client: KafkaClient, is_all: bool, as_json: bool) -> None:
 @click.option("--partitions", "-p", type=click.IntRange(min=1), help="Default: the broker's.")
 @click.option("--replicas", "-r", type=click.IntRange(1, 32767), help="Default: the broker's.")
 @config_option
-@on_cluster
+@answering()
 def create(
-    client: KafkaClient, name: str, partitions: int | None, replicas: int | None, configs: Sequence[str]
+    client: KafkaClient,
+    answer: Answer,
+    name: str,
+    partitions: int | None,
+    replicas: int | None,
+    configs: Sequence[str],
 ) -> None:
     """Create the topic NAME.
 
     Exit codes: 0 done; 1 failed; 2 usage, refused, or the topic exists; 130 Ctrl-C.
     """
+    set_to = _configs(configs)
     topic = {
         "name": name,
         "num_partitions": partitions or -1,
         "replication_factor": replicas or -1,
-        "configs": [{"name": one, "value": value} for one, value in _configs(configs).items()],
+        "configs": [{"name": one, "value": value} for one, value in set_to.items()],
     }
-    answer = client.controller().ask(CREATE_TOPICS, {"topics": [topic], "timeout_ms": _timeout_ms(client)})
-    _check(name, answer["topics"][0])
+    fields = {"topics": [topic], "timeout_ms": _timeout_ms(client)}
+    (found,) = client.controller().ask(CREATE_TOPICS, fields)["topics"]
+    _check(name, found)
+    # An old broker, or one on which the user may not describe the topic, does not say what it has made.
+    told = {
+        "partitions": (found.get("num_partitions", -1), partitions),
+        "replicas": (found.get("replication_factor", -1), replicas),
+    }
+    made = {what: count if count > 0 else asked for what, (count, asked) in told.items()}
+    words = [_counted(count, what) for what, count in made.items() if count is not None]
+    words += [f"{one}={value}" for one, value in set_to.items()]
+    text = f"{name}: created{', ' * bool(words)}{', '.join(words)}"
+    answer.tell({"topic": name, **made, "configs": set_to}, text, outcome="created")
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=topic_names)
-@on_cluster
-def delete(client: KafkaClient, names: Sequence[str]) -> None:
+@answering(each="topic")
+def delete(client: KafkaClient, answer: Answer, names: Sequence[str]) -> None:
     """Delete topics. If one cannot be deleted, the others still are.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 130 Ctrl-C.
     """
     fields = {"topic_names": list(dict.fromkeys(names)), "timeout_ms": _timeout_ms(client)}
-    answer = client.controller().ask(DELETE_TOPICS, fields, most=LAST_DELETE_BY_NAME)
-    for one in answer["responses"]:
-        _check(one["name"], one)
+    for one in client.controller().ask(DELETE_TOPICS, fields, most=LAST_DELETE_BY_NAME)["responses"]:
+        with answer.about(one["name"]):
+            _check(one["name"], one)
+            answer.tell({"topic": one["name"]}, outcome="deleted")
 
 
 @click.command()
@@ -99,7 +118,7 @@ def describe(client: KafkaClient, name: str, as_json: bool) -> None:
         ]
         click.echo(json.dumps({"topic": name, "partitions": partitions, "configs": configs}))
         return
-    click.echo(f"{name}: {len(found.partitions)} partition{'s' if len(found.partitions) > 1 else ''}")
+    click.echo(f"{name}: {_counted(len(found.partitions), 'partitions')}")
     for config, value in sorted(configs.items()):
         click.echo(f"  {config}={value}")
     for one in found.partitions:
@@ -112,24 +131,39 @@ def describe(client: KafkaClient, name: str, as_json: bool) -> None:
 @click.option("--partitions", "-p", type=click.IntRange(min=1), help="The number of partitions; it can only grow.")
 @config_option
 @click.option("--unset", "-u", multiple=True, metavar="NAME", help="A configuration to reset to the broker's value.")
-@on_cluster
-def alter(client: KafkaClient, name: str, partitions: int | None, configs: Sequence[str], unset: Sequence[str]) -> None:
-    """Change configurations of the topic NAME, then add partitions.
+@answering()
+def alter(
+    client: KafkaClient,
+    answer: Answer,
+    name: str,
+    partitions: int | None,
+    configs: Sequence[str],
+    unset: Sequence[str],
+) -> None:
+    """Change configurations of the topic NAME, and add partitions. If either is refused, neither is changed.
 
     Exit codes: 0 done; 1 failed; 2 usage, refused, or no such topic; 130 Ctrl-C.
     """
-    changes = [{"name": one, "config_operation": SET, "value": value} for one, value in _configs(configs).items()]
-    changes += [{"name": one, "config_operation": DELETE, "value": None} for one in unset]
-    if not changes and partitions is None:
+    set_to = _configs(configs)
+    operations: list[Fields] = [{"name": one, "config_operation": SET, "value": value} for one, value in set_to.items()]
+    operations += [{"name": one, "config_operation": DELETE, "value": None} for one in unset]
+    if not operations and partitions is None:
         raise ValueError("nothing to change: expected --config, --unset or --partitions")
-    if changes:
-        resource = {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configs": changes}
-        answer = client.controller().ask(INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": False})
-        _check(name, answer["responses"][0])
-    if partitions is not None:
-        grown = {"name": name, "count": partitions, "assignments": None}
-        fields = {"topics": [grown], "timeout_ms": _timeout_ms(client), "validate_only": False}
-        _check(name, client.controller().ask(CREATE_PARTITIONS, fields)["results"][0])
+    resource = {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configs": operations}
+    growth = {"topics": [{"name": name, "count": partitions, "assignments": None}], "timeout_ms": _timeout_ms(client)}
+    for is_trial in (True, False):
+        fields = {"validate_only": is_trial}
+        if operations:
+            found = client.controller().ask(INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], **fields})
+            _check(name, found["responses"][0])
+        if partitions is not None:
+            _check(name, client.controller().ask(CREATE_PARTITIONS, {**growth, **fields})["results"][0])
+    words = [f"{one}={value}" for one, value in set_to.items()] + [f"{one} unset" for one in unset]
+    words += [] if partitions is None else [_counted(partitions, "partitions")]
+    grown = {} if partitions is None else {"partitions": partitions}
+    answer.tell(
+        {"topic": name, **grown, "configs": set_to, "unset": unset}, f"{name}: {', '.join(words)}", outcome="altered"
+    )
 
 
 def _check(name: str, found: Fields) -> None:
@@ -145,6 +179,10 @@ def _configs(settings: Sequence[str]) -> Mapping[str, str]:
             raise ValueError(f"--config {setting!r}: expected NAME=VALUE")
         found[name.strip()] = value
     return found
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what.removesuffix('s') if count == 1 else what}"
 
 
 def _timeout_ms(client: KafkaClient) -> int:

@@ -14,6 +14,7 @@ import click
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import Fields
 from diamant.broker.client.login import read_password
+from diamant.broker.commands.cluster.answering import Answer, answering
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
 from diamant.broker.security.sasl.scram_keys import (
     MAX_ITERATIONS,
@@ -40,16 +41,26 @@ _NAMES = {mechanism.number: mechanism.name for mechanism in SCRAM_MECHANISMS.val
     show_default=True,
     help="SCRAM iterations: the cost of each guess at the password.",
 )
-@on_cluster
-def add(client: KafkaClient, name: str, path: str | None, iterations: int) -> None:
+@answering()
+def add(client: KafkaClient, answer: Answer, name: str, path: str | None, iterations: int) -> None:
     """Add the user NAME for SCRAM-SHA-256 and SCRAM-SHA-512, or change the user's password.
 
     Exit codes: 0 done; 1 failed; 2 usage, or refused; 130 Ctrl-C.
     """
-    password = click.prompt("Password", hide_input=True, confirmation_prompt=True) if path is None else _password(path)
+    password = (
+        click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        if path is None
+        else _password(path)
+    )
     # One request per mechanism: a request may name a user only once.
     for mechanism in SCRAM_MECHANISMS.values():
         _alter(client, name, upsertions=[_credential(name, mechanism, password, iterations)])
+    mechanisms = [*SCRAM_MECHANISMS]
+    answer.tell(
+        {"user": name, "mechanisms": mechanisms, "iterations": iterations},
+        f"{name}: password set for {' and '.join(mechanisms)}",
+        outcome="password set",
+    )
 
 
 @click.command("list")
@@ -69,8 +80,8 @@ def list_users(client: KafkaClient, as_json: bool) -> None:
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@on_cluster
-def remove(client: KafkaClient, names: Sequence[str]) -> None:
+@answering(each="user")
+def remove(client: KafkaClient, answer: Answer, names: Sequence[str]) -> None:
     """Remove SCRAM users. Their open connections stay until they end or authenticate again.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such user; 130 Ctrl-C.
@@ -80,8 +91,10 @@ def remove(client: KafkaClient, names: Sequence[str]) -> None:
     if unknown:
         raise ValueError(f"there is no user {unknown[0]!r}; `diamant user list` lists them")
     for name in dict.fromkeys(names):
-        for mechanism in users[name]:
-            _alter(client, name, deletions=[{"name": name, "mechanism": SCRAM_MECHANISMS[mechanism].number}])
+        with answer.about(name):
+            for mechanism in users[name]:
+                _alter(client, name, deletions=[{"name": name, "mechanism": SCRAM_MECHANISMS[mechanism].number}])
+            answer.tell({"user": name}, outcome="removed")
 
 
 def _password(path: str) -> str:

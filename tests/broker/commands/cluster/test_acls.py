@@ -32,7 +32,8 @@ def run(broker: BlockingBroker, *words: str) -> Result:
 
 def test_acls_are_added_listed_and_removed(broker: BlockingBroker) -> None:
     """ACLs are given word by word, or several in quotes; listed ACLs can be given back."""
-    assert run(broker, "add", "User:alice", "READ,WRITE", "topic", "users").output == ""
+    added = run(broker, "add", "User:alice", "READ,WRITE", "topic", "users").output
+    assert added == "User:alice ALLOW READ topic users: added\nUser:alice ALLOW WRITE topic users: added\n"
     assert run(broker, "add", "User:bob DENY ALL group g* from 10.0.0.7", "User:bob READ topic *").exit_code == 0
     listed = run(broker, "list").output.splitlines()
     assert listed == [

@@ -29,7 +29,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
 def test_a_topic_from_its_creation_to_its_deletion(broker: BlockingBroker) -> None:
     """A topic is created, listed, described with its settings, altered and deleted; a duplicate is refused."""
     created = run(broker, "topic", "create", "orders", "-p", "2", "-c", "cleanup.policy=compact")
-    assert (created.exit_code, created.output) == (0, "")
+    assert (created.exit_code, created.output) == (
+        0,
+        "orders: created, 2 partitions, 1 replica, cleanup.policy=compact\n",
+    )
     again = run(broker, "topic", "create", "orders")
     assert (again.exit_code, "TOPIC_ALREADY_EXISTS" in again.output) == (2, True)
     assert run(broker, "topic", "list").output.split() == ["orders", "users"]

@@ -1,0 +1,87 @@
+"""The answer of a command on a cluster: text for people, JSON with --json.
+
+    @click.command()
+    @click.argument("names", nargs=-1, required=True)
+    @answering(each="topic")
+    def delete(client: KafkaClient, answer: Answer, names: Sequence[str]) -> None:
+        for name in names:
+            with answer.about(name):                             # an error ends this part, not the command
+                ...
+                answer.tell({"topic": name}, outcome="deleted")  # t: deleted     {"topic": "t", "outcome": "deleted"}
+
+With --json, a command that takes several names prints a list of objects, others print one. Failures are lines on standard error.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from diamant.broker.client.kafka_client import KafkaClient
+from diamant.broker.commands.cluster.asking_kafka import EXPECTED, exit_code_of, explained, json_option, on_cluster
+from diamant.broker.commands.terminal.failures import EXIT_DONE, say
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Answer:
+    """The answer of one run of a command. `each`: the kind of its names, if it takes several."""
+
+    def __init__(self, client: KafkaClient, each: str | None, *, as_json: bool) -> None:
+        self._client = client
+        self._each = each
+        self._as_json = as_json
+        self._told: list[Mapping[str, object]] = []
+        self.exit_code = EXIT_DONE
+        """That of the last failure."""
+
+    def tell(self, fields: Mapping[str, object], text: str = "", *, outcome: str | None = None) -> None:
+        """Add a part. `outcome`: what has changed, in a word; without a `text`, people see the first field and this word."""
+        if self._as_json:
+            self._told.append(fields if outcome is None else {**fields, "outcome": outcome})
+        else:
+            click.echo(text or f"{next(iter(fields.values()))}: {outcome}")
+
+    @contextmanager
+    def about(self, name: str) -> Iterator[None]:
+        """Report an error in the part for one of several names, for the next to follow."""
+        try:
+            yield
+        except EXPECTED as error:
+            self.exit_code = exit_code_of(error)
+            say(explained(error, self._client.bootstrap), **{str(self._each): name})
+            # The next part must not read a late response to this one.
+            self._client.close()
+
+    def finish(self, *, has_failed: bool = False) -> None:
+        """Print the JSON. After a failure there may be none."""
+        if self._as_json and (self._told or not has_failed):
+            click.echo(json.dumps(self._told if self._each else self._told[0]))
+
+
+def answering(*, each: str | None = None) -> Callable[[F], F]:
+    """Pass a command `client` and `answer`, and add `--json` and the options of `on_cluster`."""
+
+    def decorate(command: F) -> F:
+        @json_option
+        @on_cluster
+        @functools.wraps(command)
+        def run(client: KafkaClient, *args: Any, as_json: bool, **options: Any) -> None:
+            answer = Answer(client, each, as_json=as_json)
+            try:
+                command(client, answer, *args, **options)
+            except BaseException:
+                answer.finish(has_failed=True)
+                raise
+            answer.finish()
+            sys.exit(answer.exit_code)
+
+        return run  # type: ignore[return-value]
+
+    return decorate
