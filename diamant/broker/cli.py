@@ -12,76 +12,99 @@ from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 from diamant.version import __version__
 
 COMMANDS = {
-    "acl": LazyCommand("diamant.broker.commands.cluster.group:acl", "Add, list and remove ACLs of any Kafka cluster."),
-    "cancel": LazyCommand(
-        "diamant.broker.commands.admin.cancel:cancel", "Cancel a pending erasure or redaction, or list them."
-    ),
-    "certificates": LazyCommand(
-        "diamant.broker.commands.admin.certificates:certificates", "List the certificates of a broker, or fetch one."
-    ),
-    "clock": LazyCommand("diamant.broker.commands.admin.clock:clock", "Show a broker's clock, or move a manual clock."),
-    "compact": LazyCommand(
-        "diamant.broker.commands.admin.compact:compact", "Compact a topic now and wait until it is clean."
-    ),
-    "erase": LazyCommand(
-        "diamant.broker.commands.admin.erase:erase", "Erase a key from topics and certify the removal."
-    ),
-    "erase-now": LazyCommand(
-        "diamant.broker.commands.admin.erase:erase_now", "Remove the tombstones of an erasure before their horizon."
-    ),
-    "count": LazyCommand("diamant.broker.commands.admin.count:count", "Count the records of a topic, by kind."),
-    "consume": LazyCommand(
-        "diamant.broker.commands.cluster.consume:consume", "Print the records of a topic of any Kafka cluster."
-    ),
-    "exec": LazyCommand("diamant.broker.launch.exec:exec_", "Run a command, usually tests, with its own broker."),
-    "explain": LazyCommand(
-        "diamant.broker.commands.admin.explain:explain", "Explain why records are still stored, and until when."
-    ),
-    "fault": LazyCommand(
-        "diamant.broker.commands.admin.fault:fault", "Inject faults into a running broker, for tests."
-    ),
-    "ghosts": LazyCommand(
-        "diamant.broker.commands.admin.ghosts:ghosts", "List deleted keys that consumer groups may still hold."
-    ),
-    "group": LazyCommand(
-        "diamant.broker.commands.cluster.group:group",
-        "List, describe, reset and delete consumer groups.",
-    ),
-    "produce": LazyCommand(
-        "diamant.broker.commands.cluster.produce:produce", "Write lines to a topic of any Kafka cluster."
-    ),
-    "redact": LazyCommand(
-        "diamant.broker.commands.admin.redact:redact", "Remove matching records from a topic and certify it."
-    ),
-    "reset": LazyCommand("diamant.broker.commands.admin.snapshot:reset", "Restore a snapshot of a broker."),
-    "roll": LazyCommand("diamant.broker.commands.admin.roll:roll", "Close the active segments of a topic."),
-    "snapshot": LazyCommand(
-        "diamant.broker.commands.admin.snapshot:snapshot", "Create, list and delete snapshots of a broker."
-    ),
-    "start": LazyCommand("diamant.broker.launch.start:start", "Start a broker and run it until Ctrl-C or SIGTERM."),
-    "status": LazyCommand("diamant.broker.commands.admin.status:status", "Show the state of a broker and its cleaner."),
-    "topic": LazyCommand(
-        "diamant.broker.commands.cluster.group:topic", "List, create, describe, alter and delete topics."
-    ),
-    "user": LazyCommand(
-        "diamant.broker.commands.cluster.group:user", "Add, list and remove SCRAM users of any Kafka cluster."
-    ),
-    "verify": LazyCommand(
-        "diamant.broker.commands.admin.verify:verify", "Check a certificate of an erasure or redaction."
-    ),
-    "latest": LazyCommand(
-        "diamant.broker.commands.admin.records:latest", "Print the latest record of each key of a topic."
-    ),
-    "find": LazyCommand("diamant.broker.commands.admin.records:find", "Print the matching records of a topic."),
-    "log": LazyCommand("diamant.broker.commands.log.group:log", "Read and clean log files without a broker."),
-    "spark": LazyCommand(
-        "diamant.broker.commands.spark.group:spark", "Read and clean logs of any size on Apache Spark."
-    ),
+    "Run a broker": {
+        "start": LazyCommand("diamant.broker.launch.start:start", "Start a broker and run it until Ctrl-C or SIGTERM."),
+        "status": LazyCommand(
+            "diamant.broker.commands.admin.status:status", "Show the state of a broker and its cleaner."
+        ),
+    },
+    "Topics, records and groups of any Kafka cluster": {
+        "topic": LazyCommand(
+            "diamant.broker.commands.cluster.group:topic", "List, create, describe, alter and delete topics."
+        ),
+        "produce": LazyCommand(
+            "diamant.broker.commands.cluster.produce:produce", "Write lines to a topic of any Kafka cluster."
+        ),
+        "consume": LazyCommand(
+            "diamant.broker.commands.cluster.consume:consume", "Print the records of a topic of any Kafka cluster."
+        ),
+        "group": LazyCommand(
+            "diamant.broker.commands.cluster.group:group",
+            "List, describe, reset and delete consumer groups.",
+        ),
+    },
+    "Users and permissions of any Kafka cluster": {
+        "user": LazyCommand(
+            "diamant.broker.commands.cluster.group:user", "Add, list and remove SCRAM users of any Kafka cluster."
+        ),
+        "acl": LazyCommand(
+            "diamant.broker.commands.cluster.group:acl", "Add, list and remove ACLs of any Kafka cluster."
+        ),
+    },
+    "Look into a topic": {
+        "count": LazyCommand("diamant.broker.commands.admin.count:count", "Count the records of a topic, by kind."),
+        "find": LazyCommand("diamant.broker.commands.admin.records:find", "Print the matching records of a topic."),
+        "latest": LazyCommand(
+            "diamant.broker.commands.admin.records:latest", "Print the latest record of each key of a topic."
+        ),
+        "explain": LazyCommand(
+            "diamant.broker.commands.admin.explain:explain", "Explain why records are still stored, and until when."
+        ),
+        "ghosts": LazyCommand(
+            "diamant.broker.commands.admin.ghosts:ghosts", "List deleted keys that consumer groups may still hold."
+        ),
+    },
+    "Compact": {
+        "compact": LazyCommand(
+            "diamant.broker.commands.admin.compact:compact", "Compact a topic now and wait until it is clean."
+        ),
+        "roll": LazyCommand("diamant.broker.commands.admin.roll:roll", "Close the active segments of a topic."),
+    },
+    "Erase and certify": {
+        "erase": LazyCommand(
+            "diamant.broker.commands.admin.erase:erase", "Erase a key from topics and certify the removal."
+        ),
+        "erase-now": LazyCommand(
+            "diamant.broker.commands.admin.erase:erase_now", "Remove the tombstones of an erasure before their horizon."
+        ),
+        "redact": LazyCommand(
+            "diamant.broker.commands.admin.redact:redact", "Remove matching records from a topic and certify it."
+        ),
+        "cancel": LazyCommand(
+            "diamant.broker.commands.admin.cancel:cancel", "Cancel a pending erasure or redaction, or list them."
+        ),
+        "certificates": LazyCommand(
+            "diamant.broker.commands.admin.certificates:certificates",
+            "List the certificates of a broker, or fetch one.",
+        ),
+        "verify": LazyCommand(
+            "diamant.broker.commands.admin.verify:verify", "Check a certificate of an erasure or redaction."
+        ),
+    },
+    "For tests": {
+        "exec": LazyCommand("diamant.broker.launch.exec:exec_", "Run a command, usually tests, with its own broker."),
+        "clock": LazyCommand(
+            "diamant.broker.commands.admin.clock:clock", "Show a broker's clock, or move a manual clock."
+        ),
+        "fault": LazyCommand(
+            "diamant.broker.commands.admin.fault:fault", "Inject faults into a running broker, for tests."
+        ),
+        "snapshot": LazyCommand(
+            "diamant.broker.commands.admin.snapshot:snapshot", "Create, list and delete snapshots of a broker."
+        ),
+        "reset": LazyCommand("diamant.broker.commands.admin.snapshot:reset", "Restore a snapshot of a broker."),
+    },
+    "Read and clean files without a broker": {
+        "log": LazyCommand("diamant.broker.commands.log.group:log", "Read and clean log files without a broker."),
+        "spark": LazyCommand(
+            "diamant.broker.commands.spark.group:spark", "Read and clean logs of any size on Apache Spark."
+        ),
+    },
 }
-"""All commands. Each is imported when it is run."""
+"""All commands by their purpose. Each is imported when it is run."""
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, sections=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="diamant")
 def main() -> None:
     """Diamant, a Kafka-compatible broker."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from diamant.broker.cli import COMMANDS
 from diamant.broker.cli import main as cli
 from diamant.broker.client.admin import Admin, AdminClock
 from diamant.broker.commands.terminal.remote import asking
@@ -65,9 +66,9 @@ _TEST_COMMANDS = f"""\
 
 {_WRITTEN}
 
-These run a broker beside tests, move its clock, and reset it to an earlier state. [Diamant in tests](../how-to/testing.md),
-[Move the clock](../how-to/clock.md) and [Snapshots and forks](../how-to/snapshots.md) show how to use them. Shared
-options and exit codes: see [commands](commands.md).
+These run a broker beside tests, move its clock, make it fail, and reset it to an earlier state. [Diamant in
+tests](../how-to/testing.md), [Move the clock](../how-to/clock.md), [Faults on demand](../how-to/faults.md) and [Snapshots and
+forks](../how-to/snapshots.md) show how to use them. Shared options and exit codes: see [commands](commands.md).
 """
 
 _ERASE_COMMANDS = f"""\
@@ -98,18 +99,18 @@ These work with any Kafka cluster; [Topics and records on the command line](../h
 Exit codes: see [commands](commands.md), unless a command says otherwise.
 """
 
-ERASING = ("cancel", "certificates", "erase", "erase-now", "redact", "verify")
+ERASING = COMMANDS["Erase and certify"]
 """The commands, and the first segments of paths below /v1, on pages of their own."""
 
 FAMILIES = {
-    **dict.fromkeys(("clock", "reset", "snapshot", "exec"), "testing"),
+    **dict.fromkeys(COMMANDS["For tests"], "testing"),
     **dict.fromkeys(ERASING, "erase"),
-    **dict.fromkeys(("acl", "user"), "security"),
-    **dict.fromkeys(("topic", "produce", "consume", "group"), "kafka"),
+    **dict.fromkeys(COMMANDS["Users and permissions of any Kafka cluster"], "security"),
+    **dict.fromkeys(COMMANDS["Topics, records and groups of any Kafka cluster"], "kafka"),
     "log": "log",
     "spark": "spark",
 }
-"""The commands with pages of their own."""
+"""The commands with pages of their own, by the sections of the help."""
 
 _LOG_COMMANDS = f"""\
 # Commands on files

@@ -9,6 +9,7 @@ import click
 
 from diamant.broker.client.duration import duration_text, parse_time_ms
 from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.lazy import LazyGroup
 from diamant.broker.commands.terminal.remote import Asked, asking, duration
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def time(text: str) -> int:
         raise click.BadParameter(str(error)) from None
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=LazyGroup, invoke_without_command=True)
 @click.pass_context
 def clock(ctx: click.Context) -> None:
     """Show the clock of a broker, or move it if the broker was started with --clock manual."""

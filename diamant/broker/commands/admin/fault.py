@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diamant.broker.commands.terminal.lazy import LazyGroup
 from diamant.broker.commands.terminal.remote import Asked, asking
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _COUNTS = ("id", "matched", "count", "held", "fired")
 _ID = click.argument("fault_id", type=click.IntRange(min=1), metavar="ID")
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def fault() -> None:
     """Inject faults into a running broker, for tests."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.lazy import LazyGroup
 from diamant.broker.commands.terminal.remote import Asked, asking
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def snapshot() -> None:
     """Save the state of a broker, for tests that start over from it (diamant reset)."""
 

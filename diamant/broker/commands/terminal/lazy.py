@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -31,11 +31,24 @@ class LazyCommand(NamedTuple):
 
 
 class LazyGroup(click.Group):
-    """A group of ordinary commands, and of the commands in `lazy` whose modules exist."""
+    """A group of ordinary commands, and of the commands in `sections` (heading of the help → name → command) whose modules exist.
 
-    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand], **fields: Any) -> None:
+    `lazy` is for a group with one section.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        lazy: Mapping[str, LazyCommand] | None = None,
+        sections: Mapping[str, Mapping[str, LazyCommand]] | None = None,
+        **fields: Any,
+    ) -> None:
         super().__init__(*args, **fields)
-        self.lazy = {name: command for name, command in lazy.items() if command.is_there()}
+        self._sections = {
+            heading: {name: command for name, command in commands.items() if command.is_there()}
+            for heading, commands in (sections or {"Commands": lazy or {}}).items()
+        }
+        self.lazy = {name: command for commands in self._sections.values() for name, command in commands.items()}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the group's own arguments."""
@@ -62,12 +75,54 @@ class LazyGroup(click.Group):
         found = self.lazy.get(cmd_name)
         return super().get_command(ctx, cmd_name) if found is None else found.load()
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command in the arguments. An unknown one is an error that suggests others."""
+        name = str(args[0])
+        if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {name!r}. {self._suggestion(ctx, name)}".rstrip())
+        return super().resolve_command(ctx, args)
+
+    def _suggestion(self, ctx: click.Context, name: str) -> str:
+        from difflib import get_close_matches
+
+        names = self.list_commands(ctx)
+        found = get_close_matches(name, names)
+        if ctx.parent is None:
+            leaves = self._leaves(ctx, names)
+            if name in leaves:  # "clean" is a command of "log" and of "spark".
+                found = leaves[name]
+            elif not found:
+                found = [path for leaf in get_close_matches(name, leaves, n=1) for path in leaves[leaf]]
+        elif not found:
+            return f"Expected {_either(names)}."
+        return f"Did you mean {_either([*map(repr, found)])}?" if found else ""
+
+    def _leaves(self, ctx: click.Context, names: Iterable[str]) -> dict[str, list[str]]:
+        """Return the commands of the groups below, as "log clean", by their own name."""
+        found: dict[str, list[str]] = {}
+        for name in names:
+            group = self.get_command(ctx, name)
+            for leaf in group.list_commands(ctx) if isinstance(group, click.Group) else ():
+                found.setdefault(leaf, []).append(f"{name} {leaf}")
+        return found
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands, without importing them."""
-        rows = []
-        for name in self.list_commands(ctx):
-            found = self.lazy.get(name)
-            command = super().get_command(ctx, name)
-            rows.append((name, found.help if found is not None else command.get_short_help_str(100) if command else ""))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        """Write the commands in their sections, without importing them."""
+        sections = {
+            heading: {name: command.help for name, command in commands.items()}
+            for heading, commands in self._sections.items()
+            if commands
+        }
+        if self.commands:
+            sections["Commands"] = {name: command.get_short_help_str(100) for name, command in self.commands.items()}
+        width = max(len(name) for rows in sections.values() for name in rows)
+        for heading, rows in sections.items():
+            with formatter.section(heading):
+                # The columns of all sections begin at the same place.
+                formatter.write_dl([(name.ljust(width), text) for name, text in rows.items()])
+
+
+def _either(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))

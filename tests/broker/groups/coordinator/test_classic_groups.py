@@ -118,11 +118,12 @@ async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
             await wait_until(
                 lambda: broker.services.groups().classic.count_by_state()[GroupState.PREPARING_REBALANCE] == 1
             )
+            groups = broker.services.groups()
             stopping = asyncio.ensure_future(broker.stop())
             answer = await two.receive(JOIN, 3)
             assert ErrorCode(int(answer.error_code)) is ErrorCode.NOT_COORDINATOR
         await stopping
-        assert len(broker.services.groups().classic.timers) == 0
+        assert len(groups.classic.timers) == 0
 
 
 # ---- a log that fails ------------------------------------------------------------------------------------------------

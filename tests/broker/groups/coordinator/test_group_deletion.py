@@ -225,6 +225,7 @@ async def test_requests_that_come_while_the_broker_stops(
     """A request delayed by a fault until the stop is refused. It is not parked, and sets no timer."""
     async with make_broker() as broker, WireClient(broker.bootstrap_servers) as client:
         await find_coordinator(client)
+        groups = broker.services.groups()
         with broker.faults.add(api=key, hold=True) as fault:
             client.send(key, version, request_fields)
             await fault.until_fired()
@@ -233,4 +234,4 @@ async def test_requests_that_come_while_the_broker_stops(
         # A connection that is busy for too long is closed without one.
         answer = await client.receive(key, version)
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert len(broker.services.groups().classic.timers) == len(broker.services.groups().consumer.runner.timers) == 0
+        assert len(groups.classic.timers) == len(groups.consumer.runner.timers) == 0
