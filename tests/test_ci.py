@@ -1,4 +1,4 @@
-"""`.ci/run`: every machine runs the same, whatever its shell has set."""
+"""`.ci/run`: every machine runs the same, whatever its shell has set and its user has installed."""
 
 from __future__ import annotations
 
@@ -7,25 +7,48 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+INSTALLING = {"https_proxy": "http://proxy:3128", "PIP_INDEX_URL": "http://index/simple with space"}
+OTHER_PYTHON = """#!/bin/sh
+[ "$1" = --version ] && echo "Python 3.99.1" || echo "$0"
+"""
 
 
-def test_variables_of_a_machine_reach_no_test(tmp_path: Path) -> None:
-    """All targets see CI, a locale, and of the shell's variables only what finds programs and installs packages."""
-    make = tmp_path / "make"
-    make.write_text('#!/bin/sh\necho "target=$1"\nenv\n')
-    make.chmod(0o755)
-    given = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "HOME": "/home/somebody",
-        "https_proxy": "http://proxy:3128",
-        "PIP_INDEX_URL": "http://index/simple with space",
-    }
-    machine = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C", "COLUMNS": "40", "TERM": "dumb"}
+def write_program(path: Path, text: str) -> str:
+    """Make a program, and return its name."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def run_ci(tmp_path: Path, path: str) -> list[list[str]]:
+    """The lines that each call of make prints: its arguments, then its environment."""
+    make = write_program(
+        tmp_path / "make", '#!/bin/sh\necho "arguments=$*"\nenv\n[ -z "$(ls -A "$HOME")" ] || echo a file at home\n'
+    )
+    machine = {"PYTHONUNBUFFERED": "1", "LC_ALL": "C", "COLUMNS": "40", "JAVA_HOME": "/opt/java", "PYENV_ROOT": "/opt"}
+    given = {"PATH": path, "HOME": "/home/somebody", "MAKE": make, **INSTALLING}
     run = subprocess.run([ROOT / ".ci/run"], env=given | machine, capture_output=True, text=True, check=True)
-    shells = ("PWD", "OLDPWD", "SHLVL", "_")
-    seen = [line for line in run.stdout.splitlines() if line.partition("=")[0] not in shells]
-    variables = sorted(f"{name}={value}" for name, value in (given | {"CI": "true", "LANG": "C.UTF-8"}).items())
-    size = len(seen) // 3
-    assert seen[::size] == ["target=check", "target=test", "target=lowest"]
-    for start in range(0, len(seen), size):
-        assert sorted(seen[start + 1 : start + size]) == variables
+    return [call.splitlines() for call in run.stdout.split("arguments=")[1:]]
+
+
+def test_all_targets_see_the_systems_programs_and_an_empty_home(tmp_path: Path) -> None:
+    """Of the shell's variables only those that install packages arrive; the user's Python and its home do not."""
+    calls = run_ci(tmp_path, os.environ["PATH"])
+    assert [call[0] for call in calls][:3] == ["check", "test", "lowest"]
+    for call in calls:
+        shells = ("PWD", "OLDPWD", "SHLVL", "_")
+        variables = dict(line.split("=", 1) for line in call[1:] if "=" in line)
+        seen = {name: value for name, value in variables.items() if name not in shells}
+        home = seen.pop("HOME")
+        assert home not in ("/home/somebody", os.environ.get("HOME"))
+        assert seen == {"PATH": SYSTEM_PATH, "CI": "true", "LANG": "C.UTF-8", **INSTALLING}
+        assert "a file at home" not in call
+
+
+def test_another_python_on_path_runs_the_quick_part_too(tmp_path: Path) -> None:
+    """In an environment of its own; the same version as the system's is not tried again."""
+    other = write_program(tmp_path / "python3", OTHER_PYTHON)
+    calls = run_ci(tmp_path, f"{tmp_path}:{SYSTEM_PATH}")
+    assert [call[0] for call in calls][3:] == [f"quick PYTHON={other} VENV=.venv/other"]
+    assert len(run_ci(tmp_path, SYSTEM_PATH)) == 3
