@@ -167,7 +167,8 @@ def wheel(sources: Sources, tmp_path_factory: pytest.TempPathFactory) -> Path:
     distribution is made without Cython, which would write the same C twice.
     """
     place = tmp_path_factory.mktemp("wheel")
-    shutil.unpack_archive(sources.build("sdist", place, DIAMANT_KERNELS="none"), place, filter="data")
+    archive = sources.build("sdist", place, DIAMANT_KERNELS="none")
+    subprocess.run(["tar", "-xf", archive, "-C", place], check=True, timeout=60)
     (unpacked,) = place.glob("diamant*/")
     quick = {"CC": write_compiler(place / "cc", 'exec cc "$@" -O0')} if shutil.which("cc") else {}
     return sources._replace(place=unpacked).build("wheel", place, **quick)

@@ -4,14 +4,15 @@ What differs from an image: the system below is this one, so what apt-get would 
 become paths below the directory; pip is this environment's, may use its cache, and has the tools for the build at hand. It finds
 links to the packages that this environment has in the versions asked for, so that these need not be unpacked, up to a gigabyte of
 them, and installs the rest. The kernels are not compiled (that is what test_wheel.py does) but those of this checkout. Programs
-run as the image's user if this is root's test and that user can run this Python; in any case they find no place to write beside
-the code.
+run as a user without privileges if this is root's test and that user can run this Python; in any case they find no place to write
+beside the code. That user is `nobody`: this machine does not know the image's own, and Hadoop does not start for an unknown user.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -82,6 +83,7 @@ class Image:
         self.workdir = root
         self.user: str | None = None
         self.uid: int | None = None
+        """The user of this machine that stands for the image's."""
         self.metadata: dict[str, str] = {}
         self._home = "/root"
         self._variables: dict[str, str] = {}
@@ -157,7 +159,7 @@ class Image:
                 self._pip_install(rest)
             case ["useradd", *_]:
                 self.user = words[-1]
-                self.uid = int(words[words.index("--uid") + 1])
+                self.uid = pwd.getpwnam("nobody").pw_uid
                 self._home = words[words.index("--home-dir") + 1]
             case ["install", "-d", "-o", user, "-g", group, *directories]:
                 assert user == group == self.user

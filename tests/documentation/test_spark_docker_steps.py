@@ -95,6 +95,7 @@ class Services:
         # A container has an address to itself.
         self._variables = {"JAVA_HOME": java, "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
         self._ports = {port: str(given.number) for port, given in ports.items()}
+        self._processes: dict[str, subprocess.Popen[str]] = {}
         self.bootstrap = ports["9092"].address
 
     def words(self, command: list[str]) -> list[str]:
@@ -118,6 +119,7 @@ class Services:
         variables = {**self._variables, **service.get("environment", {})}
         with self.log(name).open("w") as log:
             process = self._image.start([*command, *more], variables, stdout=log, stderr=log)
+        self._processes[name] = process
         try:
             yield
         finally:
@@ -133,9 +135,10 @@ class Services:
         return self._image.start(self.words(words), stderr=subprocess.DEVNULL).wait(TIMEOUT_S) == 0
 
     def wait_until(self, name: str, condition: Callable[[], bool]) -> None:
-        """Look again and again until `condition` holds of a service."""
+        """Look again and again until `condition` holds of a service, which must not end before."""
         end_s = time.monotonic() + TIMEOUT_S
         while not condition():
+            assert self._processes[name].poll() is None, self.log(name).read_text()
             assert time.monotonic() < end_s, self.log(name).read_text()
             time.sleep(LOOK_AGAIN_S)
 
