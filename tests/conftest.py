@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,11 @@ LONGEST = (
     "test_bench.py", "test_docker_steps.py",
 )  # fmt: skip
 """Modules that take a processor for half a minute, the longest first."""
+
+
+# A shell starts background jobs with SIGINT ignored, nohup with SIGHUP, and the programs of tests would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
