@@ -38,7 +38,8 @@ def write_cleaned(
         for data in map(change, batches(log, source)):
             header = parse_header(data)
             if keep(header.base_offset):
-                cleaned.append(data, header.last_offset, header.max_timestamp, log.config.index_interval_bytes)
+                now_ms, interval_bytes = log.env.clock.now_ms(), log.config.index_interval_bytes
+                cleaned.append(data, header.last_offset, header.max_timestamp, now_ms, interval_bytes)
         for aborted in source.txn_index.all() if keep_aborted else ():
             cleaned.txn_index.append(aborted)
     cleaned.on_inactive()

@@ -90,7 +90,9 @@ class SupersededChecks:
         plan = LookPlan(
             directory=log.path,
             segments=[
-                LookedAtSegment(one.base_offset, one.path, one.size, first_append_ms(log, one, now_ms))
+                LookedAtSegment(
+                    one.base_offset, one.path, one.size, first_append_ms(log, one, now_ms), one.last_append_ms
+                )
                 for one in log.segments
                 if one.size
             ],

@@ -55,7 +55,7 @@ def smallest_change(
     if explanation.BEHIND in by_kind:
         return Change("write a later record of the key, or a tombstone, and compact", compact)
     if explanation.MIN_LAG in by_kind:
-        age_ms = max(0, now_ms - int(by_kind[explanation.MIN_LAG].detail["largest_timestamp"]))
+        age_ms = max(0, now_ms - int(by_kind[explanation.MIN_LAG].detail["youngest_ms"]))
         configs = {"min.compaction.lag.ms": str(age_ms)} if len(_round_kinds(by_kind)) == 1 else {}
         return Change("compact without regard to the lag", f"{compact} --force", configs)
     return Change("compact it now", compact, _configs(by_kind, state, view, now_ms)) if by_kind else None

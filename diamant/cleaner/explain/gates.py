@@ -79,7 +79,7 @@ def round_gates(state: LogState, view: CleanerView, now_ms: int, offset: int) ->
     for gate in (
         _active_gate(state, view, now_ms, offset),
         _transaction_gate(state, offset),
-        _young_gate(state, now_ms, first_dirty, offset),
+        _young_gate(state, view, now_ms, first_dirty, offset),
         ratio_gate(state, view, now_ms),
     ):
         if gate is not None:
@@ -124,12 +124,12 @@ def _transaction_gate(state: LogState, offset: int) -> Gate | None:
     return Gate(OPEN_TRANSACTION, text, until_ms=until_ms, detail=detail)
 
 
-def _young_gate(state: LogState, now_ms: int, first_dirty: int, offset: int) -> Gate | None:
-    config = state.config
+def _young_gate(state: LogState, view: CleanerView, now_ms: int, first_dirty: int, offset: int) -> Gate | None:
+    config, ages = state.config, time_based_roll.ages_in(view.mode)
     if config.min_compaction_lag_ms <= 0:
         return None
     times = [
-        old_enough_ms(segment, config)
+        old_enough_ms(segment, config, ages)
         for segment in inactive_from(state.rolled(), first_dirty)
         if segment.base_offset <= offset and segment.size
     ]
@@ -138,7 +138,9 @@ def _young_gate(state: LogState, now_ms: int, first_dirty: int, offset: int) -> 
         return None
     lag_ms = config.min_compaction_lag_ms
     text = f"younger than min.compaction.lag.ms={lag_ms}, or behind such a segment"
-    detail = {"min_compaction_lag_ms": lag_ms, "largest_timestamp": until_ms - lag_ms}
+    youngest_ms = until_ms - lag_ms
+    text += "; its timestamp is in the future" if youngest_ms > now_ms else ""
+    detail = {"min_compaction_lag_ms": lag_ms, "youngest_ms": youngest_ms}
     return Gate(MIN_LAG, text, until_ms=until_ms, detail=detail)
 
 
@@ -199,6 +201,8 @@ def retention_gates(state: LogState, index: int, now_ms: int) -> list[Gate]:
     until_ms = retention_ms(state, index, now_ms)
     if config.retention_ms >= 0:
         text = f"the segment is removed as a whole, by retention.ms={config.retention_ms} after its newest record"
+        if max(segment.largest_timestamp for segment in state.segments[: index + 1]) > now_ms:
+            text += "; a timestamp in the future postpones that"
         gates.append(Gate(RETENTION_TIME, text, until_ms=until_ms))
     else:
         gates.append(Gate(RETENTION_TIME, "the segment is never removed by its age: retention.ms=-1"))

@@ -32,6 +32,7 @@ class SegmentState:
     largest_timestamp: int
     first_timestamp: int
     first_append_ms: int | None
+    last_append_ms: int
     jitter_ms: int
     path: str
 
@@ -118,7 +119,7 @@ class LogState:
         """Return the state with the active segment closed, unless it is empty."""
         if not self.active.size:
             return self
-        empty = SegmentState(self.log_end_offset, 0, -1, -1, None, 0, self.active.path)
+        empty = SegmentState(self.log_end_offset, 0, -1, -1, None, -1, 0, self.active.path)
         return replace(self, segments=(*self.segments, empty))
 
     def grown(self, size: int) -> LogState:
@@ -169,6 +170,7 @@ class LogState:
             largest_timestamp=max(active.largest_timestamp, now_ms),
             first_timestamp=active.first_timestamp if active.size else now_ms,
             first_append_ms=active.first_append_ms if active.size else now_ms,
+            last_append_ms=now_ms,
         )
         return replace(state, segments=(*state.segments[:-1], active), log_end_offset=state.log_end_offset + 1)
 
@@ -178,15 +180,17 @@ class LogState:
 
 
 def _segment_state(log: Log, segment: Segment, now_ms: int, *, is_dirty: bool) -> SegmentState:
-    first_append_ms = None
+    first_append_ms, last_append_ms = None, -1
     if segment.size and log.config.is_compacted and (is_dirty or segment is log.active):
         first_append_ms = time_based_roll.first_append_ms(log, segment, now_ms)
+        last_append_ms = segment.last_append_ms
     return SegmentState(
         segment.base_offset,
         segment.size,
         segment.largest_timestamp,
         segment.first_timestamp if is_dirty else -1,
         first_append_ms,
+        last_append_ms,
         segment.jitter_ms,
         segment.path,
     )

@@ -23,7 +23,6 @@ from diamant.cleaner.rules.eligibility import (
     inactive_from,
     is_candidate,
     old_enough_ms,
-    overdue_by_records_ms,
 )
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.service.partition_view import CleanerView
@@ -49,10 +48,8 @@ class UpcomingRound:
 
 def look(state: LogState, view: CleanerView, now_ms: int, first_dirty: int | None = None) -> CleanableRange:
     """Return the result of a scan at `now_ms`; `first_dirty` replaces the checkpoint."""
-    overdue_ms = time_based_roll.overdue_ms if view.is_prompt else overdue_by_records_ms
-    return cleanable_range(
-        state, view.checkpoint if first_dirty is None else first_dirty, now_ms, overdue_ms=overdue_ms
-    )
+    ages = time_based_roll.ages_in(view.mode)
+    return cleanable_range(state, view.checkpoint if first_dirty is None else first_dirty, now_ms, ages=ages)
 
 
 def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = True) -> tuple[UpcomingRound, ...]:
@@ -109,7 +106,7 @@ def without_lags(state: LogState) -> LogState:
 
 def moments(state: LogState, view: CleanerView, now_ms: int) -> list[int]:
     """Return the times from now on at which something may become due, ascending."""
-    config = state.config
+    config, ages = state.config, time_based_roll.ages_in(view.mode)
     first_dirty = look(state, view, now_ms).first_dirty_offset
     rolled = state.rolled()
     times: set[int | None] = {now_ms, *(one.abort_ms for one in state.open_transactions)}
@@ -124,7 +121,7 @@ def moments(state: LogState, view: CleanerView, now_ms: int) -> list[int]:
         if segment.base_offset not in dirty:
             continue
         if config.min_compaction_lag_ms > 0:
-            times.add(old_enough_ms(segment, config))
+            times.add(old_enough_ms(segment, config, ages))
         if config.max_compaction_lag_ms < LONG_MAX and segment.size:
             times.add(segment.first_timestamp + config.max_compaction_lag_ms + 1)
             if view.is_prompt:

@@ -77,7 +77,7 @@ class _Layout:
             self._close()
             self._segment = self._new_segment(header.base_offset)
         segment = self._segment
-        segment.append(batch, last_offset, max_timestamp, config.index_interval_bytes)
+        segment.append(batch, last_offset, max_timestamp, modified_ms, config.index_interval_bytes)
         while self._aborted and self._aborted[-1].last_offset <= last_offset:
             segment.txn_index.append(self._aborted.pop())
         self._modified_ms = modified_ms

@@ -60,7 +60,7 @@ from diamant.cleaner.rules.eligibility import (
     CleanableRange,
     cleanable_range,
     is_candidate,
-    overdue_by_records_ms,
+    old_enough_ms,
 )
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.plan import CleanPlan
@@ -119,6 +119,7 @@ class _Course:
         self.scenario = scenario
         self.until_ms = _FAR_MS if until_ms is None else until_ms
         self.is_prompt = scenario.cleaner.mode != KAFKA
+        self.ages = time_based_roll.ages_in(scenario.cleaner.mode)
         self.facts = PartitionFacts()
         self.events: list[Event] = []
         self.is_cut = False
@@ -204,7 +205,7 @@ class _Course:
             # The age of an empty segment counts as well: retention stops at one that is too young.
             if config.is_deleted and config.retention_ms >= 0:
                 times.add(segment.largest_timestamp + config.retention_ms + 1)
-            times.add(segment.largest_timestamp + config.min_compaction_lag_ms)
+            times.add(old_enough_ms(segment, config, self.ages))
             if config.max_compaction_lag_ms < LONG_MAX and segment.size:
                 times.add(segment.first_timestamp + config.max_compaction_lag_ms + 1)
                 if self.is_prompt:
@@ -257,8 +258,7 @@ class _Course:
         return self.is_prompt and time_based_roll.should_roll(log, at_ms)
 
     def _look(self, log: Log, checkpoint: int | None, at_ms: int) -> CleanableRange:
-        overdue_ms = time_based_roll.overdue_ms if self.is_prompt else overdue_by_records_ms
-        return cleanable_range(log, checkpoint, at_ms, overdue_ms=overdue_ms)
+        return cleanable_range(log, checkpoint, at_ms, ages=self.ages)
 
     def _is_round_due(self, log: Log, found: CleanableRange) -> bool:
         return is_candidate(log, found) and found.is_eligible and found.cleanable_bytes > 0

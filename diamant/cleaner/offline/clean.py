@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.engines.output_sync import SYNC_THREADS
-from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range, is_candidate, limits
+from diamant.cleaner.rules.eligibility import Ages, CleanableRange, cleanable_range, is_candidate, limits
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.planning import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import CleanResult, OnOutput, OutputSegment
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.rules.throttle import Throttle
+from diamant.cleaner.rules.time_based_roll import ages_in
 from diamant.cleaner.runners.best_engine import best_engine
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
@@ -199,12 +200,13 @@ def clean_partition(
         if checkpoint is None:
             checkpoint = _read_offsets(env, log_directory, names.CLEANER_CHECKPOINT).get(key)
         now_ms = env.clock.now_ms()
-        found = cleanable_range(log, checkpoint, now_ms)
+        ages = ages_in(settings.mode)
+        found = cleanable_range(log, checkpoint, now_ms, ages=ages)
         if found.is_checkpoint_reset:
             _write_offset(env, log_directory, names.CLEANER_CHECKPOINT, key, found.first_dirty_offset)
         is_due = found.is_eligible and is_candidate(log, found)
         log_start_offset = log.log_start_offset
-        why_nothing = None if found.cleanable_bytes else _why_nothing(log, found, now_ms)
+        why_nothing = None if found.cleanable_bytes else _why_nothing(log, found, now_ms, ages)
         result = None
         if found.cleanable_bytes > 0 and (is_due or is_forced):
             result = _clean(env, log, found, now_ms, settings, engine)
@@ -267,13 +269,13 @@ def _log_bytes(env: Env, directory: str) -> int:
     return sum(env.file_size(f"{directory}/{name}") for name in logs)
 
 
-def _why_nothing(log: Log, found: CleanableRange, now_ms: int) -> str:
+def _why_nothing(log: Log, found: CleanableRange, now_ms: int, ages: Ages[Log]) -> str:
     if log.log_end_offset == log.log_start_offset:
         return "the log is empty"
     first_dirty = found.first_dirty_offset
     if first_dirty >= log.log_end_offset:
         return "all of it is clean"
-    bounds = limits(log, first_dirty, now_ms)
+    bounds = limits(log, first_dirty, now_ms, ages)
     rest = "all of it" if first_dirty == log.log_start_offset else f"all from offset {first_dirty} on"
     if first_dirty >= bounds.active_segment:
         return f"{rest} is in the active segment, which is never cleaned"

@@ -164,6 +164,7 @@ class _SegmentSize:
     base_offset: int
     size: int
     largest_timestamp: int = -1
+    last_append_ms: int = -1
     first_timestamp: int = -1
 
 

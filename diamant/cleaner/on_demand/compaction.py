@@ -264,7 +264,9 @@ class _PartitionJob:
         held = None
         if self._found is not None and not self._log.is_deleted:
             now_ms, is_forced = self._clock.now_ms(), self._request.is_forced
-            held = held_back(self._log, self._found, self._asked_offset, now_ms, is_forced=is_forced)
+            held = held_back(
+                self._log, self._found, self._asked_offset, now_ms, self._service.settings.mode, is_forced=is_forced
+            )
         kept = markers_after = records_after = None
         if failure is None and (kept := await self._remaining.kept(self._cleaned_to, held)) is not None:
             markers_after = kept[MARKER]

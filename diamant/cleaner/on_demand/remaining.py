@@ -17,6 +17,7 @@ from diamant.cleaner.on_demand.report import (
 )
 from diamant.cleaner.prompt.facts_file import read_facts
 from diamant.cleaner.rules.eligibility import CleanableRange, inactive_from, limits, old_enough_ms, round_down
+from diamant.cleaner.rules.time_based_roll import ages_in
 from diamant.cleaner.service.round_requests import RoundWatch
 from diamant.cleaner.service.service import CleanerService
 from diamant.storage.env.env import Env
@@ -106,7 +107,9 @@ def _read_horizons(env: Env, directory: str, segments: Sequence[tuple[int, int]]
     return found
 
 
-def held_back(log: Log, found: CleanableRange, asked_offset: int, now_ms: int, *, is_forced: bool) -> HeldBack | None:
+def held_back(
+    log: Log, found: CleanableRange, asked_offset: int, now_ms: int, mode: str, *, is_forced: bool
+) -> HeldBack | None:
     """Return the part of the requested offsets that no round may touch; `found` is the cleanable range."""
     if found.first_dirty_offset >= asked_offset:
         return None
@@ -115,10 +118,11 @@ def held_back(log: Log, found: CleanableRange, asked_offset: int, now_ms: int, *
     size = sum(segment.size for segment in held)
     if first >= asked_offset or not size:
         return None
-    bounds = limits(log, found.first_dirty_offset, now_ms, is_forced=is_forced)
+    ages = ages_in(mode)
+    bounds = limits(log, found.first_dirty_offset, now_ms, ages, is_forced=is_forced)
     is_young = bounds.young_segment is not None and bounds.young_segment <= round_down(log, bounds.last_stable_offset)
     if is_young:
-        until_ms = max(old_enough_ms(segment, log.config) for segment in held)
+        until_ms = max(old_enough_ms(segment, log.config, ages) for segment in held)
         return HeldBack(MIN_COMPACTION_LAG, first, asked_offset, size, until_ms=until_ms)
     owner = next(
         (

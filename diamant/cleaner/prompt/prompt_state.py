@@ -17,7 +17,7 @@ from diamant.cleaner.prompt.quarantine import CorruptSegment, Quarantine
 from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import OutputSegment
-from diamant.cleaner.rules.time_based_roll import overdue_ms
+from diamant.cleaner.rules.time_based_roll import BY_APPEND
 from diamant.cleaner.rules.tombstone_hold import TombstoneHold
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
@@ -50,7 +50,7 @@ class PromptLog:
         while True:
             first_dirty = self.quarantine.first_dirty(checkpoint)
             try:
-                return cleanable_range(self.log, first_dirty, now_ms, is_forced=is_forced, overdue_ms=overdue_ms)
+                return cleanable_range(self.log, first_dirty, now_ms, is_forced=is_forced, ages=BY_APPEND)
             except CorruptLog as error:
                 first = self.log.log_start_offset if first_dirty is None else first_dirty
                 if not self.add_corrupt(error, first, now_ms):

@@ -43,6 +43,8 @@ class LookedAtSegment:
     size: int
     first_append_ms: int
     """Time of the first append to it, or earlier."""
+    last_append_ms: int
+    """Time of the last append to it: no timestamp in the future makes a record younger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class _Look:
             append_ms = max(append_ms, segment.first_append_ms)
             for header, record in self._records(segment):
                 if record.offset >= plan.first_dirty_offset:
-                    append_ms = max(append_ms, self._append_ms(header, record))
+                    append_ms = max(append_ms, min(self._append_ms(header, record), segment.last_append_ms))
                     self._note_dirty(header, record, append_ms)
         for segment in plan.segments:
             if segment.base_offset >= plan.first_dirty_offset or self._cannot_hold_any(segment):

@@ -11,7 +11,7 @@ Source: Kafka's LogCleanerManager and LogToClean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -32,6 +32,8 @@ class SegmentView(Protocol):
     def largest_timestamp(self) -> int: ...
     @property
     def first_timestamp(self) -> int: ...
+    @property
+    def last_append_ms(self) -> int: ...
 
 
 class LogView(Protocol):
@@ -50,6 +52,19 @@ class LogView(Protocol):
 
 
 LogT = TypeVar("LogT", bound=LogView)
+LogT_contra = TypeVar("LogT_contra", bound=LogView, contravariant=True)
+
+
+class Ages(Protocol[LogT_contra]):
+    """The age of records, for both lags: `BY_TIMESTAMP` in mode kafka, `time_based_roll.BY_APPEND` in mode prompt."""
+
+    def overdue_ms(self, log: LogT_contra, first_dirty_offset: int, now_ms: int, /) -> int:
+        """Return the age of the oldest dirty record beyond `max.compaction.lag.ms`; at least 0."""
+        ...
+
+    def youngest_ms(self, segment: SegmentView, /) -> int:
+        """Return the time from which `min.compaction.lag.ms` counts in a segment: that of its youngest record."""
+        ...
 
 
 class Limits(NamedTuple):
@@ -105,14 +120,21 @@ class CleanableRange:
         return (self.is_overdue and self.cleanable_bytes > 0) or self.dirty_ratio > self.min_dirty_ratio
 
 
-def overdue_by_records_ms(log: LogView, first_dirty_offset: int, now_ms: int) -> int:
-    """Return the age of the oldest dirty batch, by its timestamp as in Kafka, beyond `max.compaction.lag.ms`; at least 0."""
-    limit_ms = log.config.max_compaction_lag_ms
-    if limit_ms >= now_ms:
-        return 0  # no record can be that old; saves reading first batches if no lag is set
-    timestamps = (segment.first_timestamp for segment in inactive_from(log, first_dirty_offset))
-    earliest_ms = min((timestamp for timestamp in timestamps if timestamp > 0), default=None)
-    return 0 if earliest_ms is None else max(0, now_ms - max(limit_ms, 0) - earliest_ms)
+class _ByTimestamp:
+    def overdue_ms(self, log: LogView, first_dirty_offset: int, now_ms: int, /) -> int:
+        limit_ms = log.config.max_compaction_lag_ms
+        if limit_ms >= now_ms:
+            return 0  # no record can be that old; saves reading first batches if no lag is set
+        timestamps = (segment.first_timestamp for segment in inactive_from(log, first_dirty_offset))
+        earliest_ms = min((timestamp for timestamp in timestamps if timestamp > 0), default=None)
+        return 0 if earliest_ms is None else max(0, now_ms - max(limit_ms, 0) - earliest_ms)
+
+    def youngest_ms(self, segment: SegmentView, /) -> int:
+        return segment.largest_timestamp
+
+
+BY_TIMESTAMP: Ages[LogView] = _ByTimestamp()
+"""Kafka's ages: those of the records' timestamps. A record without timestamp, or with one in the future, has none."""
 
 
 def cleanable_range(
@@ -121,19 +143,17 @@ def cleanable_range(
     now_ms: int,
     *,
     is_forced: bool = False,
-    overdue_ms: Callable[[LogT, int, int], int] = overdue_by_records_ms,
+    ages: Ages[LogT] = BY_TIMESTAMP,
 ) -> CleanableRange:
     """Return the range of the next round of `log`. `checkpoint` is the end of the last round; None: there was none.
 
-    `is_forced`: as if `min.compaction.lag.ms` were 0. `overdue_ms` takes log, first dirty offset and time, and returns the time
-    beyond `max.compaction.lag.ms` (mode prompt: `time_based_roll.overdue_ms`). May read the first header of dirty segments
-    from disk.
+    `is_forced`: as if `min.compaction.lag.ms` were 0. May read the first header of dirty segments from disk.
     """
     first_dirty = log.log_start_offset if checkpoint is None else checkpoint
     is_reset = not log.log_start_offset <= first_dirty <= log.log_end_offset
     if is_reset:
         first_dirty = log.log_start_offset
-    bound = max(first_dirty, limits(log, first_dirty, now_ms, is_forced=is_forced).offset)
+    bound = max(first_dirty, limits(log, first_dirty, now_ms, ages, is_forced=is_forced).offset)
     first_uncleanable = round_down(log, bound)
     dirty = inactive_from(log, first_dirty)
     return CleanableRange(
@@ -142,7 +162,7 @@ def cleanable_range(
         first_uncleanable_offset=first_uncleanable,
         clean_bytes=sum(segment.size for segment in log.segments if segment.base_offset < first_dirty),
         cleanable_bytes=sum(segment.size for segment in dirty if segment.base_offset < first_uncleanable),
-        delay_ms=overdue_ms(log, first_dirty, now_ms),
+        delay_ms=ages.overdue_ms(log, first_dirty, now_ms),
         min_dirty_ratio=log.config.min_cleanable_dirty_ratio,
     )
 
@@ -164,21 +184,23 @@ def by_urgency(ranges: Iterable[tuple[T, CleanableRange]], mode: str) -> list[tu
     return sorted(eligible, key=lambda pair: (-pair[1].delay_ms, -pair[1].dirty_ratio))
 
 
-def limits(log: LogView, first_dirty: int, now_ms: int, *, is_forced: bool = False) -> Limits:
+def limits(
+    log: LogT, first_dirty: int, now_ms: int, ages: Ages[LogT] = BY_TIMESTAMP, *, is_forced: bool = False
+) -> Limits:
     """Return the limits of a round that begins at `first_dirty`. `is_forced`: as if `min.compaction.lag.ms` were 0."""
     young = None
     if log.config.min_compaction_lag_ms > 0 and not is_forced:
         # The first segment with a young record holds back all later segments, even older ones.
         for segment in inactive_from(log, first_dirty):
-            if now_ms < old_enough_ms(segment, log.config):
+            if now_ms < old_enough_ms(segment, log.config, ages):
                 young = segment.base_offset
                 break
     return Limits(log.segments[-1].base_offset, log.last_stable_offset, young)
 
 
-def old_enough_ms(segment: SegmentView, config: LogConfig) -> int:
+def old_enough_ms(segment: SegmentView, config: LogConfig, ages: Ages[LogT]) -> int:
     """Return the time from which `min.compaction.lag.ms` no longer holds a segment back."""
-    return segment.largest_timestamp + config.min_compaction_lag_ms
+    return ages.youngest_ms(segment) + config.min_compaction_lag_ms
 
 
 def round_down(log: LogView, offset: int) -> int:

@@ -8,9 +8,9 @@ the active segment forever, where the cleaner cannot reach them. These rules mak
     and across restarts.
 
 It holds because a segment's lag and its roll deadline count from the same moment, the append of its first batch. A segment is
-overdue as soon as it is rolled, and the round follows in the same cycle. As in Kafka, `min.compaction.lag.ms`, an open
-transaction, or a segment in quarantine defers the round. Files with the suffix `.deleted` hold the old records for
-`file.delete.delay.ms` more.
+overdue as soon as it is rolled, and the round follows in the same cycle. As in Kafka, `min.compaction.lag.ms` after a segment's
+youngest record, an open transaction, or a segment in quarantine defers the round. Files with the suffix `.deleted` hold the old
+records for `file.delete.delay.ms` more.
 
 * The time of the first append is known for segments that this process has written (`Segment.first_append_ms`). Kafka's files do
   not hold it. So for other segments it is the earliest of: the first batch's timestamp, if it has one; the file's birth time;
@@ -20,13 +20,16 @@ transaction, or a segment in quarantine defers the round. Files with the suffix 
 * The active segment is rolled when its first append is more than min(`segment.ms`, `max.compaction.lag.ms`) ago, less its jitter.
 * A closed segment is overdue when that time, or the first batch's timestamp (Kafka's measure), is more than
   `max.compaction.lag.ms` ago. So mode prompt is never later than Kafka, and future or missing timestamps defer nothing.
+* The youngest record is as old as its timestamp, or as the last append if that is earlier (`Segment.last_append_ms`; of segments
+  that this process has not written, the modification time, which rounds keep, and which is never earlier than the append). So
+  `min.compaction.lag.ms` is kept, and timestamps in the future defer nothing here either.
 * Jitter is less than that limit. Kafka only keeps it below `segment.ms`: jitter above the limit would roll at each append.
 
 For the loop of the service, in the thread that owns the logs; not used in mode kafka:
 
     config = config.with_clamped_jitter()                      for each new configuration of a log
     for log in logs: if should_roll(log, now_ms): log.roll()   at the start of each cycle, before the scan
-    found = cleanable_range(..., overdue_ms=overdue_ms)        in the scan
+    found = cleanable_range(..., ages=BY_APPEND)               in the scan
     due_ms(log, found.first_dirty_offset, now_ms)              latest time of the next cycle
 
 The first query of a segment older than this process reads a header and two file times; `Segment.first_append_ms` keeps the
@@ -38,23 +41,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from diamant.cleaner.rules.eligibility import CleanableRange
+from diamant.cleaner.rules.eligibility import BY_TIMESTAMP, Ages, CleanableRange, LogView, SegmentView
+from diamant.cleaner.rules.modes import KAFKA
 from diamant.storage import names
 from diamant.storage.env.env import Env
 from diamant.storage.segments.log_config import LONG_MAX, LogConfig
 
 
-class AgingSegment(Protocol):
+class AgingSegment(SegmentView, Protocol):
     """The attributes needed of a segment (`storage.segments.segment.Segment`)."""
 
     first_append_ms: int | None
 
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def first_timestamp(self) -> int: ...
     @property
     def jitter_ms(self) -> int: ...
     @property
@@ -87,6 +85,13 @@ class AgingLog(Protocol[SegmentT]):
 AnyLog = AgingLog[AgingSegment]
 
 
+class AgingLogView(LogView, AnyLog, Protocol):
+    """A log whose records have both kinds of age."""
+
+    @property
+    def segments(self) -> Sequence[AgingSegment]: ...
+
+
 def roll_due_ms(log: AnyLog, now_ms: int) -> int | None:
     """Return the time, possibly past, at which to roll the active segment; None: never, or it cannot be rolled."""
     active, config = log.active, log.config
@@ -106,12 +111,24 @@ def should_roll(log: AnyLog, now_ms: int) -> bool:
     return due is not None and now_ms >= due
 
 
-def overdue_ms(log: AnyLog, first_dirty_offset: int, now_ms: int) -> int:
-    """Return the age of the oldest dirty record in a closed segment beyond `max.compaction.lag.ms`; at least 0."""
-    if log.config.max_compaction_lag_ms >= now_ms:
-        return 0  # no record can be that old; saves reading file times if no lag is set
-    oldest_ms = oldest_append_ms(log, first_dirty_offset, now_ms, with_active=False)
-    return 0 if oldest_ms is None else max(0, now_ms - oldest_ms - log.config.max_compaction_lag_ms)
+class _ByAppend:
+    def overdue_ms(self, log: AnyLog, first_dirty_offset: int, now_ms: int, /) -> int:
+        if log.config.max_compaction_lag_ms >= now_ms:
+            return 0  # no record can be that old; saves reading file times if no lag is set
+        oldest_ms = oldest_append_ms(log, first_dirty_offset, now_ms, with_active=False)
+        return 0 if oldest_ms is None else max(0, now_ms - oldest_ms - log.config.max_compaction_lag_ms)
+
+    def youngest_ms(self, segment: SegmentView, /) -> int:
+        return min(segment.largest_timestamp, segment.last_append_ms)
+
+
+BY_APPEND: Ages[AgingLogView] = _ByAppend()
+"""The ages of mode prompt: from the append on, or from the timestamp if that is earlier; see the module."""
+
+
+def ages_in(mode: str) -> Ages[AgingLogView]:
+    """Return the ages that count in a mode."""
+    return BY_TIMESTAMP if mode == KAFKA else BY_APPEND
 
 
 def due_ms(log: AnyLog, first_dirty_offset: int, now_ms: int) -> int | None:

@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 
 from diamant.cleaner.prompt.prompt_state import PromptLog, PromptLogs
 from diamant.cleaner.rules import time_based_roll
-from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range, is_candidate
+from diamant.cleaner.rules.eligibility import BY_TIMESTAMP, CleanableRange, by_urgency, cleanable_range, is_candidate
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.tombstone_hold import TombstoneHolds, no_hold
 from diamant.cleaner.service import kafka_log_lines, log_messages
@@ -223,7 +223,8 @@ class LogPicker:
         if not self._states.is_uncleanable(_name(log), now_ms):
             return None
         try:
-            return cleanable_range(log, self._states.checkpoint(_name(log)), now_ms)
+            ages = BY_TIMESTAMP if self._prompt is None else time_based_roll.BY_APPEND
+            return cleanable_range(log, self._states.checkpoint(_name(log)), now_ms, ages=ages)
         except (StorageError, OSError):
             return None
 

@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol, TypeAlias
 
 from diamant.storage import names
-from diamant.storage.env.clock import Clock, SystemClock
+from diamant.storage.env.clock import Clock, ManualClock, SystemClock
 from diamant.storage.env.lock_file import ExclusiveLock, LockFile, SharedLock, held_here
 from diamant.storage.env.view import View, view_of
 
@@ -229,6 +229,15 @@ class Env(Protocol):
         may start. With `create` a missing file is created, and removed with the lock; OSError if that fails.
         """
         ...
+
+
+def latest_write_ms(env: Env, path: str) -> int:
+    """Return the latest time at which a file was written, by the clock of `env`; OSError.
+
+    The operating system's file times do not follow a manual clock, so by that one it may have been just now.
+    """
+    modified_ms = env.mtime_ms(path)
+    return env.clock.now_ms() if isinstance(env.clock, ManualClock) else modified_ms
 
 
 def parent(path: str) -> str:

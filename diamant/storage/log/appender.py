@@ -94,7 +94,7 @@ class Appender:
         try:
             segment = self._segment_for(len(batch), last_offset, max_timestamp, now_ms)
             set_base_offset(batch, 0, base_offset, log.leader_epoch)
-            segment.append(batch, last_offset, max_timestamp, log.config.index_interval_bytes)
+            segment.append(batch, last_offset, max_timestamp, now_ms, log.config.index_interval_bytes)
         except OSError as error:
             self._cut_half_written()
             raise self._storage_error(error) from error
@@ -119,11 +119,11 @@ class Appender:
             segment = self._segment_for(len(batch), last_offset, header.max_timestamp, now_ms)
             set_base_offset(batch, 0, base_offset, log.leader_epoch)
             if header.producer_id == NO_PRODUCER_ID:
-                segment.append(batch, last_offset, header.max_timestamp, log.config.index_interval_bytes)
+                segment.append(batch, last_offset, header.max_timestamp, now_ms, log.config.index_interval_bytes)
                 log.log_end_offset = last_offset + 1
             else:
                 duplicate = self._append_of_producer(
-                    batch, header._replace(base_offset=base_offset), segment, last_offset, is_client
+                    batch, header._replace(base_offset=base_offset), segment, last_offset, now_ms, is_client
                 )
                 if duplicate is not None:
                     return duplicate
@@ -134,14 +134,20 @@ class Appender:
         return AppendResult(base_offset, last_offset, log_append_time_ms, log.log_start_offset, False)
 
     def _append_of_producer(
-        self, batch: memoryview | bytearray, header: BatchHeader, segment: Segment, last_offset: int, is_client: bool
+        self,
+        batch: memoryview | bytearray,
+        header: BatchHeader,
+        segment: Segment,
+        last_offset: int,
+        now_ms: int,
+        is_client: bool,
     ) -> AppendResult | None:
         """Append in the two phases of the producer state; return a result only for a duplicate batch."""
         log = self._log
         producers = log.producers
         interval = log.config.index_interval_bytes
         if header.is_control:
-            append_control(segment, producers, batch, header, interval, log.fail)
+            append_control(segment, producers, batch, header, now_ms, interval, log.fail)
             log.log_end_offset = last_offset + 1
             return None
         checked = producers.check(header, is_client=is_client)
@@ -153,7 +159,7 @@ class Appender:
                 log.log_start_offset,
                 True,
             )
-        segment.append(batch, last_offset, header.max_timestamp, interval)
+        segment.append(batch, last_offset, header.max_timestamp, now_ms, interval)
         log.log_end_offset = last_offset + 1
         producers.apply(checked, header.base_offset)
         return None

@@ -17,6 +17,7 @@ def append_control(
     producers: ProducerStateManager,
     batch: memoryview | bytearray,
     header: BatchHeader,
+    now_ms: int,
     index_interval_bytes: int,
     fail: Callable[[OSError], None],
 ) -> None:
@@ -30,7 +31,7 @@ def append_control(
     transactions = producers.transactions
     marker = next(iter_records(batch), None)
     if marker is None or marker.key is None:
-        segment.append(batch, header.last_offset, header.max_timestamp, index_interval_bytes)
+        segment.append(batch, header.last_offset, header.max_timestamp, now_ms, index_interval_bytes)
         transactions.on_high_watermark(header.last_offset + 1)
         return
     control_type, coordinator_epoch = parse_control_type(marker.key), coordinator_epoch_of(marker.value)
@@ -41,7 +42,7 @@ def append_control(
         stable = transactions.last_stable_offset_after(aborted)
         segment.txn_index.append(AbortedTxn(aborted.producer_id, aborted.first_offset, aborted.last_offset, stable))
     try:
-        segment.append(batch, header.last_offset, header.max_timestamp, index_interval_bytes)
+        segment.append(batch, header.last_offset, header.max_timestamp, now_ms, index_interval_bytes)
     except OSError:
         if aborted is not None:
             try:

@@ -19,7 +19,7 @@ from diamant.protocol.batches.batch import crc_is_valid, iter_headers
 from diamant.protocol.batches.header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, parse_header
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
-from diamant.storage.env.env import Env, File
+from diamant.storage.env.env import Buffer, Env, File, latest_write_ms
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.offset_index import OffsetIndex
@@ -192,6 +192,7 @@ class Segment:
         "_file",
         "_first_timestamp",
         "_is_misfit_told",
+        "_last_append_ms",
         "base_offset",
         "bytes_since_index_entry",
         "created_ms",
@@ -252,6 +253,7 @@ class Segment:
         """True if a read found a wrong entry in the offset index, and the index is not repaired yet."""
         self.first_append_ms: int | None = None
         """Wall-clock time of the first append in ms; None if this process did not do it."""
+        self._last_append_ms: int | None = None
         self.is_deleted = False
         self.max_timestamp = NO_TIMESTAMP
         self.offset_of_max_timestamp = base_offset
@@ -301,9 +303,13 @@ class Segment:
         """Largest record timestamp in ms, or the file's modification time if no record has one (LogSegment)."""
         return self.max_timestamp if self.max_timestamp >= 0 else self._env.mtime_ms(self.path)
 
-    def append(
-        self, batch: bytes | bytearray | memoryview, last_offset: int, max_timestamp: int, interval_bytes: int
-    ) -> None:
+    @property
+    def last_append_ms(self) -> int:
+        """Wall-clock time of the last append in ms; if it was not by this process, that of the file, which is no earlier."""
+        known = self._last_append_ms
+        return latest_write_ms(self._env, self.path) if known is None else known
+
+    def append(self, batch: Buffer, last_offset: int, max_timestamp: int, now_ms: int, interval_bytes: int) -> None:
         """Append and index one batch. OSError leaves the segment unchanged; the file may have bytes beyond the segment's size."""
         position = self.size
         file = self._file if self._file is not None else self.file
@@ -315,7 +321,8 @@ class Segment:
         file.append(batch)
         if not position:
             self._first_timestamp = max_timestamp
-            self.first_append_ms = self._env.clock.now_ms()
+            self.first_append_ms = now_ms
+        self._last_append_ms = now_ms
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.offset_of_max_timestamp = last_offset
@@ -343,10 +350,7 @@ class Segment:
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Return position and header of the first batch with last offset >= `offset`; None if there is none."""
-        for at, header in self.scan_from(offset):
-            if header.last_offset >= offset:
-                return at, header
-        return None
+        return next((found for found in self.scan_from(offset) if found[1].last_offset >= offset), None)
 
     def scan_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
         """Scan from a batch near `offset`; all earlier batches have lower offsets. Reports wrong index entries."""
@@ -426,7 +430,7 @@ class Segment:
         if not size:
             self.created_ms = self._env.clock.now_ms()
             self._first_timestamp = None
-            self.first_append_ms = None
+            self.first_append_ms = self._last_append_ms = None
 
     def reset_indexes(self, *, is_synced: bool = False) -> None:
         """Empty all indexes, to be rebuilt from the `.log` file. `is_synced` as in `on_inactive`.

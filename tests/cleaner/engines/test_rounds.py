@@ -197,7 +197,7 @@ def with_old_messages(new_log: NewLog, *messages: bytes, end: int, **config: int
     log = new_log(**config)
     for message in messages:
         segment = log.log.active
-        segment.append(message, int.from_bytes(message[:8], "big"), -1, 4096)
+        segment.append(message, int.from_bytes(message[:8], "big"), -1, log.now_ms, 4096)
     log.log.log_end_offset = end
     log.roll()
     return log

@@ -319,6 +319,20 @@ def test_tombstones_go_when_their_time_is_over() -> None:
     assert kafka.waits_for == (WAITS_FOR_APPEND, WAITS_FOR_ROUND)
 
 
+@pytest.mark.parametrize("mode", [PROMPT, KAFKA])
+def test_timestamps_in_the_future_defer_only_kafka(mode: str) -> None:
+    """Mode prompt forecasts the shortest lag from the append, here the file's time; Kafka waits for the timestamp."""
+    env = written(History().add("a=1 a=2 | roll | a=3"))
+    now_ms = TIMESTAMP - 30 * DAY_MS
+    env.clock = SettableClock(now_ms)
+    for name in env.list_dir(PARTITION):
+        env.set_mtime_ms(f"{PARTITION}/{name}", now_ms - 1000)
+    tried = scenario(mode, min_cleanable_dirty_ratio=0.0, min_compaction_lag_ms=HOUR_MS, segment_ms=1000 * DAY_MS)
+    told = forecast(states_of(env, now_ms), tried, now_ms + 40 * DAY_MS)
+    counts_from_ms = now_ms - 1000 if mode == PROMPT else TIMESTAMP + 1
+    assert [(event.kind, event.at_ms) for event in told.events] == [(CLEAN, counts_from_ms + HOUR_MS)]
+
+
 # -- what is told ------------------------------------------------------------------------------------------------------
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from diamant.cleaner.offline.clean import Engine, OfflineReport, clean_partition, inline_engine
-from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.rules.modes import KAFKA, MODES
 from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.rules.result import OutputOverflow
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from diamant.storage.errors import StorageError
-from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, CleanerLog
+from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, CleanerLog
 
 CLEANER, LOG_START = "/data/cleaner-offset-checkpoint", "/data/log-start-offset-checkpoint"
 KEY = ("topic", 0)
@@ -66,6 +66,19 @@ def test_a_log_that_is_not_due_is_left_alone() -> None:
     assert (log.segment_files(), log.env.exists(CLEANER)) == (before, False)
     assert clean(log, is_forced=True).is_cleaned
     assert not clean(log, is_forced=True).is_cleaned
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_timestamps_in_the_future_hold_back_only_kafka(mode: str) -> None:
+    """Mode prompt counts both lags from the append, as a broker does; mode kafka from the timestamps."""
+    log = CleanerLog(min_compaction_lag_ms=DAY_MS - 1, max_compaction_lag_ms=DAY_MS - 1, min_cleanable_dirty_ratio=1.0)
+    log.data("a", "a", timestamp=START_MS + 30 * DAY_MS)
+    log.roll()
+    log.log.close()
+    log.now_ms += DAY_MS
+    report = clean(log, mode=mode)
+    why = "all of it is younger than min.compaction.lag.ms, or behind a younger segment"
+    assert (report.is_cleaned, report.why_nothing) == ((False, why) if mode == KAFKA else (True, None))
 
 
 def test_a_topic_that_is_not_compacted_is_not_due() -> None:

@@ -18,13 +18,21 @@ HASH_KEY = bytes(range(16))
 AHEAD_MS = 100
 
 
-def plan_of(directory: Path, clean: bytearray, dirty: bytearray, first_dirty: int, **fields: Any) -> LookPlan:
+def plan_of(
+    directory: Path,
+    clean: bytearray,
+    dirty: bytearray,
+    first_dirty: int,
+    *,
+    last_append_ms: int = TIMESTAMP + 1000,
+    **fields: Any,
+) -> LookPlan:
     """Two segments on the disk, the second one dirty."""
     segments = []
     for base_offset, data in ((0, clean), (first_dirty, dirty)):
         path = directory / f"{base_offset:020d}.log"
         path.write_bytes(data)
-        segments.append(LookedAtSegment(base_offset, str(path), len(data), 0))
+        segments.append(LookedAtSegment(base_offset, str(path), len(data), 0, last_append_ms))
     given: dict[str, Any] = {"max_bytes": 1 << 20, "max_keys": 1000, **fields}
     return LookPlan(str(directory), segments, first_dirty, 0, AHEAD_MS, HASH_KEY, **given)
 
@@ -53,6 +61,15 @@ def test_what_is_told_is_never_too_young(tmp_path: Path) -> None:
     assert look(RealEnv(), plan_of(tmp_path, clean, dirty, 1)).oldest_ms == TIMESTAMP - AHEAD_MS
     dirty = make_log(["a=2"], base_offset=1, timestamp=TIMESTAMP, log_append_time_ms=TIMESTAMP)
     assert look(RealEnv(), plan_of(tmp_path, clean, dirty, 1)).oldest_ms == TIMESTAMP
+
+
+def test_a_timestamp_in_the_future_makes_no_record_younger(tmp_path: Path) -> None:
+    """However far the timestamp is ahead, the record is as old as the segment's last append."""
+    clean = make_log(["a=1"])
+    dirty = make_log(["a=2"], base_offset=1, timestamp=TIMESTAMP + 30 * 86_400_000)
+    assert look(RealEnv(), plan_of(tmp_path, clean, dirty, 1)).oldest_ms == TIMESTAMP + 1000
+    dirty = make_log(["a=2"], base_offset=1, log_append_time_ms=TIMESTAMP + 30 * 86_400_000)
+    assert look(RealEnv(), plan_of(tmp_path, clean, dirty, 1)).oldest_ms == TIMESTAMP + 1000
 
 
 def test_a_damaged_segment_is_told(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ class FakeSegment:
     base_offset: int
     size: int = 100
     largest_timestamp: int = 1000
+    last_append_ms: int = 1000
     first_timestamp: int = 1000
 
 

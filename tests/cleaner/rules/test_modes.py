@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range, overdue_by_records_ms
+from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range
 from diamant.cleaner.rules.grouping import expiry_slice_ms
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.retention import deletable_segments
-from diamant.cleaner.rules.time_based_roll import overdue_ms, should_roll
+from diamant.cleaner.rules.time_based_roll import ages_in, should_roll
 from diamant.cleaner.service.partition_states import PartitionStates
 from tests.cleaner.cleaner_log import DAY_MS, START_MS, CleanerLog
 
@@ -25,8 +25,7 @@ in_both_modes = pytest.mark.parametrize("mode", MODES)
 
 def found_in(log: CleanerLog, mode: str) -> CleanableRange:
     """The result of a scan."""
-    by_mode = overdue_by_records_ms if mode == KAFKA else overdue_ms
-    return cleanable_range(log.log, log.first_dirty, log.now_ms, overdue_ms=by_mode)
+    return cleanable_range(log.log, log.first_dirty, log.now_ms, ages=ages_in(mode))
 
 
 def loop(log: CleanerLog, mode: str) -> None:

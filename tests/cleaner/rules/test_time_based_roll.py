@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from diamant.cleaner.rules.eligibility import cleanable_range
+from diamant.cleaner.rules.eligibility import cleanable_range, old_enough_ms
 from diamant.cleaner.rules.modes import PROMPT
-from diamant.cleaner.rules.time_based_roll import due_ms, oldest_append_ms, overdue_ms, roll_due_ms, should_roll
+from diamant.cleaner.rules.time_based_roll import BY_APPEND, due_ms, oldest_append_ms, roll_due_ms, should_roll
+from diamant.storage.env.clock import ManualClock
 from diamant.storage.segments.log_config import LogConfig
 from tests.cleaner.cleaner_log import DAY_MS, START_MS, CleanerLog
 
@@ -20,7 +21,7 @@ def loop(log: CleanerLog) -> None:
     """One cycle of the cleaner for one log, as described in `time_based_roll`."""
     if should_roll(log.log, log.now_ms):
         log.log.roll()
-    found = cleanable_range(log.log, log.first_dirty, log.now_ms, overdue_ms=overdue_ms)
+    found = cleanable_range(log.log, log.first_dirty, log.now_ms, ages=BY_APPEND)
     if found.is_eligible:
         log.clean(end=found.first_uncleanable_offset, mode=PROMPT)
 
@@ -161,7 +162,7 @@ def test_closed_segments_are_overdue_by_the_wall_clock(timestamp: int) -> None:
     for age_ms, delay_ms in ((HOUR_MS, 0), (HOUR_MS + 1, 1), (2 * HOUR_MS, HOUR_MS)):
         now_ms = START_MS + age_ms
         assert not cleanable_range(log.log, 0, now_ms).is_overdue
-        found = cleanable_range(log.log, 0, now_ms, overdue_ms=overdue_ms)
+        found = cleanable_range(log.log, 0, now_ms, ages=BY_APPEND)
         assert found.delay_ms == delay_ms
         assert found.is_eligible == (delay_ms > 0)
 
@@ -173,15 +174,15 @@ def test_prompt_is_never_later_than_kafka() -> None:
     log.roll()
     found = cleanable_range(log.log, 0, log.now_ms)
     assert found.delay_ms == DAY_MS - HOUR_MS
-    assert cleanable_range(log.log, 0, log.now_ms, overdue_ms=overdue_ms) == found
+    assert cleanable_range(log.log, 0, log.now_ms, ages=BY_APPEND) == found
 
 
 def test_clean_segments_are_never_overdue() -> None:
     """Only what lies above the checkpoint has a lag."""
     log = CleanerLog("a | roll", max_compaction_lag_ms=HOUR_MS)
     log.now_ms += DAY_MS
-    assert overdue_ms(log.log, 0, log.now_ms) == DAY_MS - HOUR_MS
-    assert overdue_ms(log.log, 1, log.now_ms) == 0
+    assert BY_APPEND.overdue_ms(log.log, 0, log.now_ms) == DAY_MS - HOUR_MS
+    assert BY_APPEND.overdue_ms(log.log, 1, log.now_ms) == 0
     assert due_ms(log.log, 1, log.now_ms) is None
 
 
@@ -191,7 +192,7 @@ def test_the_active_segment_counts_for_the_metrics() -> None:
     log.data("a", timestamp=5)
     now_ms = START_MS + 2 * HOUR_MS
     assert oldest_append_ms(log.log, 0, now_ms, with_active=True) == START_MS
-    assert overdue_ms(log.log, 0, now_ms) == 0
+    assert BY_APPEND.overdue_ms(log.log, 0, now_ms) == 0
 
 
 def test_the_next_deadline_is_known() -> None:
@@ -204,17 +205,109 @@ def test_the_next_deadline_is_known() -> None:
     assert due_ms(CleanerLog().log, 0, START_MS) is None
 
 
+# -- the shortest lag ------------------------------------------------------------------------------------------------
+
+
+def young_until_ms(log: CleanerLog) -> int:
+    """Return the time from which the first closed segment is old enough for a round."""
+    return old_enough_ms(log.log.segments[0], log.log.config, BY_APPEND)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize(
+    ("timestamp", "counts_from_ms"),
+    [
+        (START_MS + 30 * DAY_MS, START_MS + HOUR_MS),
+        (START_MS + HOUR_MS + 1, START_MS + HOUR_MS),
+        (START_MS + HOUR_MS - 1, START_MS + HOUR_MS - 1),
+        (START_MS - DAY_MS, START_MS - DAY_MS),
+        (-1, START_MS + HOUR_MS),
+    ],
+)
+def test_the_shortest_lag_counts_from_the_append_at_the_latest(
+    timestamp: int, counts_from_ms: int, is_restarted: bool
+) -> None:
+    """A timestamp after the append is not waited for, an earlier one counts as in Kafka; a restart changes nothing."""
+    log = CleanerLog(min_compaction_lag_ms=2 * HOUR_MS, min_cleanable_dirty_ratio=0.0)
+    log.data("a", timestamp=timestamp)
+    log.now_ms += HOUR_MS
+    log.data("a", timestamp=timestamp)
+    log.now_ms += 7
+    log.roll()
+    if is_restarted:
+        log.reload()
+    assert young_until_ms(log) == counts_from_ms + 2 * HOUR_MS
+    for now_ms, end in ((counts_from_ms + 2 * HOUR_MS - 1, 0), (counts_from_ms + 2 * HOUR_MS, 2)):
+        assert cleanable_range(log.log, 0, now_ms, ages=BY_APPEND).first_uncleanable_offset == end
+    kafka = cleanable_range(log.log, 0, counts_from_ms + 2 * HOUR_MS)
+    assert kafka.first_uncleanable_offset == (0 if timestamp > counts_from_ms else 2)
+
+
+def test_an_append_after_a_restart_counts() -> None:
+    """The last append is known to the process that did it, whatever time the file has."""
+    log = CleanerLog("a", min_compaction_lag_ms=HOUR_MS)
+    log.reload()
+    log.now_ms += DAY_MS
+    log.data("b", timestamp=log.now_ms + 2 * DAY_MS)
+    log.env.set_mtime_ms(log.log.active.path, 1000)
+    log.roll()
+    assert young_until_ms(log) == START_MS + DAY_MS + HOUR_MS
+
+
+def test_a_copy_with_new_file_times_is_cleaned_no_sooner() -> None:
+    """The modification time of a copied file is later than the append: the shortest lag is kept, and never the timestamp's."""
+    log = CleanerLog(min_compaction_lag_ms=HOUR_MS)
+    log.data("a", timestamp=START_MS + 30 * DAY_MS)
+    log.roll()
+    log.reload()
+    log.env.set_mtime_ms(log.log.segments[0].path, START_MS + DAY_MS)
+    assert young_until_ms(log) == START_MS + DAY_MS + HOUR_MS
+
+
+def test_file_times_do_not_count_beside_a_manual_clock() -> None:
+    """After a restart, a segment of a broker whose clock was moved ahead is as young as its timestamps, up to now."""
+    log = CleanerLog(min_compaction_lag_ms=HOUR_MS)
+    log.data("a")
+    log.roll()
+    log.data("b", timestamp=START_MS + 30 * DAY_MS)
+    log.reload()
+    log.env.set_mtime_ms(log.log.segments[0].path, 1000)
+    log.env.clock = ManualClock(START_MS + DAY_MS, is_frozen=True)
+    assert young_until_ms(log) == START_MS + HOUR_MS
+    assert log.log.active.last_append_ms == START_MS + DAY_MS
+
+
+def test_a_round_keeps_the_time_of_the_last_append() -> None:
+    """A segment rewritten before its lag is over, as an erasure does, is not young again."""
+    log = CleanerLog(min_compaction_lag_ms=HOUR_MS)
+    log.data("a=1", "a=2", timestamp=START_MS + 30 * DAY_MS)
+    log.roll()
+    log.now_ms += HOUR_MS // 2
+    log.clean(mode=PROMPT)
+    assert log.keys() == ["a"]
+    assert young_until_ms(log) == START_MS + HOUR_MS
+
+
+def test_a_log_cut_to_nothing_has_no_last_append() -> None:
+    """Its segment is as young as its file."""
+    log = CleanerLog("a")
+    log.now_ms += HOUR_MS
+    log.log.active.truncate_bytes(0)
+    assert log.log.active.last_append_ms == log.env.mtime_ms(log.log.active.path)
+
+
 # -- the promise -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("restart_every", [0, 1, 3])
 @pytest.mark.parametrize("timestamp", [None, START_MS + 100 * DAY_MS, START_MS - 100 * DAY_MS])
+@pytest.mark.parametrize("min_lag_ms", [0, 1, 10 * HOUR_MS])
 def test_a_superseded_value_leaves_the_disk_within_the_lag_and_one_loop(
-    restart_every: int, timestamp: int | None
+    restart_every: int, timestamp: int | None, min_lag_ms: int
 ) -> None:
-    """KIP-354 as a promise: without traffic after the deletion, with and without restarts, for any timestamps."""
+    """KIP-354 as a promise: without traffic after the deletion, with and without restarts, any timestamps and shortest lag."""
     lag_ms, loop_ms = 10 * HOUR_MS, HOUR_MS
-    log = CleanerLog(max_compaction_lag_ms=lag_ms, min_cleanable_dirty_ratio=1.0)
+    log = CleanerLog(min_compaction_lag_ms=min_lag_ms, max_compaction_lag_ms=lag_ms, min_cleanable_dirty_ratio=1.0)
     log.data("user=phone 5555555", "other", timestamp=timestamp)
     log.data("user=", timestamp=timestamp)
     assert is_on_disk(log, b"5555555")

@@ -63,6 +63,7 @@ class _Size:
     base_offset: int
     size: int
     largest_timestamp: int = -1
+    last_append_ms: int = -1
     first_timestamp: int = -1
 
 

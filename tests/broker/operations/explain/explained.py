@@ -51,9 +51,9 @@ class Stage:
         else:
             await self.broker.services.housekeeping.retain()
 
-    async def put(self, *words: str) -> int:
-        """Produce one batch of "key=value" at the clock's time; return its base offset."""
-        return await produce(self.wire, "t", *words, timestamp=self.clock.now_ms())
+    async def put(self, *words: str, ahead_ms: int = 0) -> int:
+        """Produce one batch of "key=value" with the clock's time or one ahead of it; return its base offset."""
+        return await produce(self.wire, "t", *words, timestamp=self.clock.now_ms() + ahead_ms)
 
     async def roll(self) -> None:
         """Close the active segment."""

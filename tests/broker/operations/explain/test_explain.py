@@ -84,6 +84,20 @@ async def test_a_record_goes_when_its_last_gate_opens(
         assert found.leaves_disk_ms == found.goes_ms + 60_000
 
 
+@pytest.mark.parametrize(("mode", "waits_ms"), [("prompt", HOUR_MS), ("kafka", 30 * DAY_MS + HOUR_MS)])
+async def test_a_timestamp_in_the_future(tmp_path: Path, mode: str, waits_ms: int) -> None:
+    """Mode prompt counts the shortest lag from the append; Kafka counts it from the timestamp, and the gate says that."""
+    broker = {"diamant_cleaner_mode": mode}
+    configs = {"message_timestamp_after_max_ms": str(40 * DAY_MS), "min_compaction_lag_ms": str(HOUR_MS)}
+    async with stage(tmp_path, broker, **configs) as at:
+        await at.put("k=1", ahead_ms=30 * DAY_MS)
+        await at.put("k=2", ahead_ms=30 * DAY_MS)
+        await at.roll()
+        found = await at.goes_exactly_when_told(0)
+        assert [(one.kind, one.until_ms) for one in found.gates] == [(explanation.MIN_LAG, START_MS + waits_ms)]
+        assert found.gates[0].text.endswith("in the future") == (mode == "kafka")
+
+
 @pytest.mark.parametrize(
     ("script", "kind", "closing", "configs"),
     [

@@ -22,6 +22,7 @@ def random_configs(rng: random.Random) -> dict[str, str]:
         "min_cleanable_dirty_ratio": rng.choice(["0", "0.3", "0.6", "1"]),
         "segment_ms": str(rng.choice([HOUR_MS, 5 * HOUR_MS, 7 * DAY_MS])),
         "delete_retention_ms": str(rng.choice([0, HOUR_MS, DAY_MS])),
+        "message_timestamp_after_max_ms": str(30 * DAY_MS),
     }
     if rng.random() < 0.5:
         configs["max_compaction_lag_ms"] = str(rng.choice([6 * HOUR_MS, 3 * DAY_MS]))
@@ -33,14 +34,19 @@ def random_configs(rng: random.Random) -> dict[str, str]:
 
 
 async def write(at: Stage, rng: random.Random) -> None:
-    """Write records, close segments, and run rounds in between."""
+    """Write records, close segments, and run rounds in between.
+
+    Timestamps may be in the future unless whole segments are deleted: a round may remove the newest record of a segment.
+    """
+    is_ahead = not at.log.config.is_deleted
     for _ in range(rng.randrange(2, 12)):
         at.clock.advance_ms(rng.choice([1, 1000, HOUR_MS // 2]))
         step = rng.random()
         if step < 0.7:
             size = rng.choice([1, 30, 300])
             await at.put(
-                *(f"{rng.choice(KEYS)}={'x' * size if rng.random() < 0.8 else ''}" for _ in range(rng.choice([1, 3])))
+                *(f"{rng.choice(KEYS)}={'x' * size if rng.random() < 0.8 else ''}" for _ in range(rng.choice([1, 3]))),
+                ahead_ms=rng.choice([0, 0, 0, HOUR_MS, 20 * DAY_MS]) if is_ahead else 0,
             )
         elif step < 0.9:
             await at.roll()
