@@ -31,6 +31,7 @@ from diamant.broker.metrics.offline import offline_partitions
 from diamant.broker.metrics.quotas import QuotaFigure, take_quotas
 from diamant.broker.metrics.table import COUNTER, GAUGE, HISTOGRAM, METRICS
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS, RequestMetrics
+from diamant.broker.node.future_holds import future_holds
 from diamant.broker.node.topic_metrics import TopicCounts
 from diamant.cleaner.rules.result import REASONS
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus
@@ -109,6 +110,7 @@ class MetricsSnapshot:
     topic_count: int
     partition_count: int
     offline_count: int
+    future_hold_count: int
     connection_count: int
     waiting_fetch_count: int
     topics: tuple[tuple[str, TopicTraffic], ...]
@@ -154,6 +156,7 @@ async def take(services: Services) -> MetricsSnapshot:
         topic_count=len(image_topics),
         partition_count=sum(len(topic.partitions) for topic in image_topics.values()),
         offline_count=offline_count,
+        future_hold_count=len(future_holds(node)),
         connection_count=len(server.connections),
         waiting_fetch_count=len(node.purgatory),
         topics=tuple((name, _figures(topic)) for name, topic in sorted(counts.by_topic().items())),
@@ -314,6 +317,7 @@ def _of_broker(snapshot: MetricsSnapshot) -> Iterator[Sample]:
     yield "kafka_server_replicamanager_partitioncount", (), snapshot.partition_count
     yield "kafka_server_replicamanager_leadercount", (), len(snapshot.logs)
     yield "kafka_server_replicamanager_offlinereplicacount", (), snapshot.offline_count
+    yield "diamant_future_hold_partitions", (), snapshot.future_hold_count
     yield "kafka_controller_kafkacontroller_activecontrollercount", (), 1
     yield "kafka_controller_kafkacontroller_globaltopiccount", (), snapshot.topic_count
     yield "kafka_controller_kafkacontroller_globalpartitioncount", (), snapshot.partition_count

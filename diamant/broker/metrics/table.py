@@ -236,6 +236,13 @@ _ROWS = (
     ),
     _own("cleaner_round_io_bytes", GAUGE, "Bytes read and written by the round in progress.", "bytes", ("runner",)),
     _own(
+        "future_hold_partitions",
+        GAUGE,
+        "Partitions whose oldest segment a timestamp in the future keeps longer than `retention.ms`.",
+        "partitions",
+        per_partition=False,
+    ),
+    _own(
         "cleaner_uncleanable_info",
         GAUGE,
         "1 while the cleaner skips the partition, or a damaged segment of it; the label has the reason, file and position.",

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from diamant.broker.node.future_holds import FutureWarnings, future_holds
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.service.repeated_errors import RepeatedErrors
@@ -45,6 +46,7 @@ class Housekeeping:
         self._timed_flush_ms: int | None = None
         """Time at which the scheduler expects the next timed flush."""
         self._troubles = RepeatedErrors()
+        self._future_warnings = FutureWarnings()
         node.log_events.subscribe(self.on_change)
 
     def schedule(self) -> None:
@@ -115,6 +117,7 @@ class Housekeeping:
                 self._troubles.is_over(partition, "retention failed")
             if count % LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
+        self._future_warnings.tell(future_holds(self._node), now_ms)
         self._node.scheduler.poke()
 
     def _retain_log(self, log: Log, now_ms: int) -> None:

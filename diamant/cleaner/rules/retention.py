@@ -12,6 +12,8 @@ from typing import Protocol
 from diamant.cleaner.rules.eligibility import SegmentView
 from diamant.storage.segments.log_config import LogConfig
 
+CLOCK_DIFFERENCE_MS = 60_000
+
 
 class RetainedLog(Protocol):
     """The attributes needed of a log (`storage.log.log.Log`); the last of `segments` is the active one."""
@@ -37,6 +39,20 @@ def deletable_segments(log: RetainedLog, now_ms: int) -> int:
         count = _over_size(log, count)
         count = _over_age(log, count, now_ms)
     return count
+
+
+def future_hold_ms(log: RetainedLog, now_ms: int) -> int | None:
+    """Return the time until which a timestamp in the future keeps the oldest segment; None: none does.
+
+    Kafka warns of each timestamp after its clock; less than `CLOCK_DIFFERENCE_MS` ahead is a difference between clocks here.
+    """
+    if not log.config.is_deleted or log.config.retention_ms < 0:
+        return None
+    count = deletable_segments(log, now_ms)
+    if count == len(log.segments) or _is_empty_active(log, log.segments[count]):
+        return None
+    latest_ms = log.segments[count].largest_timestamp
+    return latest_ms + log.config.retention_ms + 1 if latest_ms > now_ms + CLOCK_DIFFERENCE_MS else None
 
 
 def _below_log_start(log: RetainedLog) -> int:

@@ -243,7 +243,7 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
     ]
     found = {
         "version": "1", "cluster_id": "c", "node_id": 1, "is_stopping": False, "listeners": ["127.0.0.1:9092"],
-        "http_address": None, "uptime_s": 3.5, "topics": 1, "partitions": 2, "offline": [],
+        "http_address": None, "uptime_s": 3.5, "topics": 1, "partitions": 2, "offline": [], "future_holds": [],
         "clock": {"kind": "system", "now_ms": MS, "ahead_ms": 0, "is_frozen": False},
         "cleaner": {
             "mode": "prompt", "is_enabled": True, "uncleanable_partitions": 1, "compacted_partitions": 53,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from diamant.cleaner.rules.retention import deletable_segments
+from diamant.cleaner.rules.retention import CLOCK_DIFFERENCE_MS, deletable_segments, future_hold_ms
 from diamant.storage.log.segment_removal import delete_oldest
 from tests.cleaner.cleaner_log import CleanerLog
 
@@ -64,3 +64,23 @@ def test_all_segments_may_go_but_not_an_empty_active_one() -> None:
     delete_oldest(log.log, 4)
     assert [segment.size for segment in log.log.segments] == [0]
     assert deletable_segments(log.log, log.now_ms) == 0
+
+
+def test_a_timestamp_in_the_future_holds_the_oldest_segment() -> None:
+    """Up to a minute ahead is a difference between clocks. What retention by size removes is not held, nor what is behind it."""
+    log = CleanerLog(cleanup_policy=frozenset({"delete"}), retention_ms=1000)
+    assert future_hold_ms(log.log, log.now_ms) is None
+    ahead_ms = log.now_ms + CLOCK_DIFFERENCE_MS + 1
+    log.data("ahead", timestamp=ahead_ms)
+    assert future_hold_ms(log.log, log.now_ms) == ahead_ms + 1000 + 1
+    assert future_hold_ms(log.log, log.now_ms + 1) is None
+    log.roll()
+    log.data("now")
+    for change, expected in (
+        ({"retention_bytes": log.log.active.size}, None),
+        ({"retention_ms": -1}, None),
+        ({"cleanup_policy": frozenset({"compact"})}, None),
+        ({"cleanup_policy": BOTH}, ahead_ms + 1000 + 1),
+    ):
+        log.log.update_config(replace(log.config, **change))
+        assert future_hold_ms(log.log, log.now_ms) == expected

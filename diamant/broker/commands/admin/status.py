@@ -56,6 +56,9 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
     console.print(f"clock: {clock_text(found['clock'])}")
     if found["offline"]:
         console.print(f"[bold red]offline:[/] {escape(', '.join(found['offline']))}")
+    for one in found["future_holds"][:MAX_ROWS]:
+        where, until = f"{one['topic']}-{one['partition']}", time_text(one["until_ms"])
+        console.print(f"[yellow]timestamps in the future[/] keep {escape(where)} from retention.ms until {until}")
     cleaner = found["cleaner"]
     trouble = (
         f", [bold red]{cleaner['uncleanable_partitions']} uncleanable[/]" if cleaner["uncleanable_partitions"] else ""

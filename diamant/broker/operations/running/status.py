@@ -10,6 +10,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from diamant.broker.node.future_holds import FutureHold, future_holds
 from diamant.broker.operations.running.clock import ClockReport
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus
 from diamant.version import __version__
@@ -35,6 +36,8 @@ class BrokerStatus:
     partitions: int
     offline: tuple[str, ...]
     """Partitions that could not be opened or that refuse writes, at most `MAX_PARTITIONS`."""
+    future_holds: tuple[FutureHold, ...]
+    """Partitions held by timestamps in the future, at most `MAX_PARTITIONS`."""
     clock: ClockReport
     cleaner_mode: str
     is_cleaner_enabled: bool
@@ -55,6 +58,7 @@ class BrokerStatus:
             "topics": self.topics,
             "partitions": self.partitions,
             "offline": list(self.offline),
+            "future_holds": [asdict(one) for one in self.future_holds],
             "clock": self.clock.to_fields(),
             "cleaner": {
                 "mode": self.cleaner_mode,
@@ -90,6 +94,7 @@ def broker_status(node: Node, cleaner: CleanerStatus, clock: ClockReport) -> Bro
         topics=len(node.topics.by_name),
         partitions=len(logs),
         offline=tuple(offline[:MAX_PARTITIONS]),
+        future_holds=tuple(future_holds(node)[:MAX_PARTITIONS]),
         clock=clock,
         cleaner_mode=node.config.diamant_cleaner_mode,
         is_cleaner_enabled=node.config.log_cleaner_enable,

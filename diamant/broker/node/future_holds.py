@@ -1,0 +1,62 @@
+"""Partitions held by timestamps in the future: `retention.ms` keeps their oldest segment until after the latest of these.
+
+As in Kafka, retention by time goes by the records' timestamps. Kafka warns of such a segment at each check; here the log names
+a partition when it becomes held, and all of them once a day.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from diamant.broker.client.duration import time_text
+from diamant.cleaner.rules.retention import future_hold_ms
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+
+logger = logging.getLogger(__name__)
+
+REPEAT_MS = 86_400_000
+MAX_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FutureHold:
+    """A held partition. `until_ms`: time at which retention removes its oldest segment."""
+
+    topic: str
+    partition: int
+    until_ms: int
+
+
+def future_holds(node: Node) -> list[FutureHold]:
+    """Return the held partitions, in the order of their names. On the loop thread; reads no file with timestamps."""
+    now_ms = node.env.clock.now_ms()
+    found = []
+    for log in node.directory.logs.values():
+        if not log.is_deleted and (until_ms := future_hold_ms(log, now_ms)) is not None:
+            found.append(FutureHold(log.topic, log.partition, until_ms))
+    return sorted(found, key=lambda one: (one.topic, one.partition))
+
+
+class FutureWarnings:
+    """The lines in the broker's log. Memory: the names of the held partitions."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, int]] = set()
+        self._told_ms = 0
+
+    def tell(self, held: list[FutureHold], now_ms: int) -> None:
+        """Log the partitions that the log does not name yet, or all of them if the last line is a day old."""
+        if now_ms - self._told_ms >= REPEAT_MS:
+            self._told.clear()
+        new = [one for one in held if (one.topic, one.partition) not in self._told]
+        self._told = {(one.topic, one.partition) for one in held}
+        if not new:
+            return
+        self._told_ms = now_ms
+        named = [f"{one.topic}-{one.partition} until {time_text(one.until_ms)}" for one in new[:MAX_NAMED]]
+        more = f" and {len(new) - MAX_NAMED} more" if len(new) > MAX_NAMED else ""
+        logger.warning("timestamps in the future keep segments longer than retention.ms: %s%s", ", ".join(named), more)
