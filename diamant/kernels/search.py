@@ -157,7 +157,7 @@ def has_no_key(wanted: cython.pointer(Wanted), data: input_bytes, end: int64_t, 
                 return False
         position = record.end
         count -= 1
-    return position == end
+    return position == end and count == 0
 
 
 def count_windows(data: cython.const[uint8_t][::1], counts: uint32_t[::1], shift: cython.int) -> cython.void:
@@ -313,10 +313,11 @@ def is_framed(at: input_bytes, codec: cython.int) -> cython.bint:
         return at[0] == 0x1F and at[1] == 0x8B and at[2] == 0x08
     if codec == SNAPPY:
         return memcmp(at, b"\x82SNAPPY", 7) == 0
-    if codec == LZ4:
-        return load_big32(at) == 0x04224D18
-    if codec == ZSTD:
-        return load_big32(at) == 0x28B52FFD or (at[0] >> 4 == 5 and load_big32(at) & 0xFFFFFF == 0x2A4D18)
+    if codec in (LZ4, ZSTD):
+        # Or a frame that decompressors skip, the same for both.
+        return load_big32(at) == (0x04224D18 if codec == LZ4 else 0x28B52FFD) or (
+            at[0] >> 4 == 5 and load_big32(at) & 0xFFFFFF == 0x2A4D18
+        )
     return False
 
 
@@ -330,14 +331,16 @@ def current(at: input_bytes, length: int64_t, left: int64_t) -> Found:
     codec: cython.int
     found.size = 0
     found.is_framed = False
-    if length < HEADER_BYTES or at[8] > MAX_SIZE >> 24 or at[23] > 0x7F or at[57] > 0x7F:
+    if length < HEADER_BYTES or at[8] > MAX_SIZE >> 24:
         return found
     size: int64_t = read_int32(at + 8) + LOG_OVERHEAD
     if size <= HEADER_BYTES or size > MAX_SIZE:
         return found
     codec = at[22] & CODEC_MASK
     found.is_framed = is_framed(at + HEADER_BYTES, codec)
-    if found.is_framed or ((codec == SNAPPY or (codec == 0 and size <= left)) and load_big32(at + 57) > 0):
+    if found.is_framed or (
+        (codec == SNAPPY or (codec == 0 and size <= left)) and at[23] <= 0x7F and read_int32(at + 57) > 0
+    ):
         found.size = size
     return found
 

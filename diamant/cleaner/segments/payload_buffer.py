@@ -15,7 +15,7 @@ from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka, new_zstd
 from diamant.cleaner.segments.small_payloads import has_accepted_window, is_one_zstd_frame
 from diamant.kernels import numbers
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.compression import LZ4_END_MARK, LZ4_HEADER, ZSTD_MAX_WINDOW
+from diamant.protocol.batches.compression import LZ4_END_MARK, LZ4_HEADER, ZSTD_MAGIC, ZSTD_MAX_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ class Unpacker:
             larger[: self.at] = self.buffer[: self.at]
             self.buffer = larger
 
-    def unpack(self, codec: int, data: memoryview, max_bytes: int, *, ignores_rest: bool = True) -> tuple[int, int]:
+    def unpack(self, codec: int, data: memoryview, max_bytes: int, *, may_skip: bool = True) -> tuple[int, int]:
         """Decompress a batch's records to the end of the used part; return (start, end). Raises CorruptBatch, as `decompress`."""
         if max_bytes < MAX_ZSTD_ROOM:
             pass
@@ -81,11 +81,11 @@ class Unpacker:
         elif codec == compression.ZSTD:
             plain = self._unpack_zstd(data)
             if plain is None:
-                plain = compression.decompress(codec, data, max_bytes=max_bytes)
+                plain = compression.decompress(codec, data, max_bytes=max_bytes, may_skip=may_skip)
                 while self._zstd_room < min(len(plain), MAX_ZSTD_ROOM):
                     self._zstd_room *= 2
             return self.append(plain)
-        return self.append(compression.decompress(codec, data, max_bytes=max_bytes, ignores_rest=ignores_rest))
+        return self.append(compression.decompress(codec, data, max_bytes=max_bytes, may_skip=may_skip))
 
     def _unpack_lz4(self, data: memoryview) -> int:
         """Decompress a frame of one compressed block, as Kafka's clients write it. Return the size; -1 for any other frame."""
@@ -116,7 +116,12 @@ class Unpacker:
             self._zstd_decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW)
         try:
             size = zstandard.frame_content_size(data)
-            if size > self._zstd_room or not has_accepted_window(data) or (size <= 0 and not is_one_zstd_frame(data)):
+            if (
+                data[:4] != ZSTD_MAGIC
+                or size > self._zstd_room
+                or not has_accepted_window(data)
+                or (size <= 0 and not is_one_zstd_frame(data))
+            ):
                 return None
             return self._zstd_decompressor.decompress(data, max_output_size=self._zstd_room, allow_extra_data=False)
         except zstandard.ZstdError:

@@ -1,12 +1,13 @@
 """The four codecs of record batches, for whole payloads, with a limit on the decompressed size.
 
     id  codec   bytes on the wire
-     1  gzip    RFC 1952 members; like Java, ignores bytes after the last member
+     1  gzip    RFC 1952 members; like Java, ignores bytes after the last member that do not begin another
      2  snappy  header 82 'SNAPPY' 00, int32 version 1, int32 compatible version 1, then blocks of
                 int32 compressed length + raw snappy, at most 32 KiB of input each; raw snappy alone is accepted
      3  lz4     one LZ4 frame with independent blocks: 04224d18, FLG, BD, [content size], HC,
-                blocks of uint32 size (top bit: stored) + bytes [+ xxh32], 0, [xxh32 of the content, not verified];
-                like Kafka, ignores bytes after the frame
+                blocks of uint32 size (top bit: stored) + bytes [+ xxh32], 0, [xxh32 of the content];
+                like Kafka, verifies HC and the blocks' xxh32, but neither size nor xxh32 of the content, and
+                ignores bytes after the frame
      4  zstd    frames of RFC 8878; skippable ones are skipped
 
 Integers of snappy's framing are big-endian, those of lz4 and zstd little-endian. The output is that of Kafka's own client: lz4
@@ -47,6 +48,14 @@ DEFAULT_GZIP_LEVEL = -1
 DEFAULT_LZ4_LEVEL = 9
 DEFAULT_ZSTD_LEVEL = 3
 
+_GZIP_START = b"\x1f\x8b\x08"
+_GZIP_FLAGS = 3
+"""Position of the flags in a gzip header."""
+_GZIP_SKIPPED = 0x1C
+"""Flags of the fields that may hold anything: extra field, name, comment."""
+_GZIP_LEAST = 19
+"""Fewer bytes after a member are no further one to Java (`GZIPInputStream.readTrailer`)."""
+
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 SNAPPY_HEADER = _SNAPPY_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _SNAPPY_BLOCK_SIZE = 32 * 1024
@@ -61,7 +70,7 @@ LZ4_STORED = 0x80000000
 """Flag in the size of an uncompressed block."""
 LZ4_END_MARK = b"\x00\x00\x00\x00"
 
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # after one byte 50 to 5f
 _ZSTD_MAX_BLOCK = 128 * 1024
 ZSTD_MAX_WINDOW = 1 << 27
@@ -93,25 +102,34 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     raise ValueError(f"codec is {codec}, expected 0 to 4")
 
 
-def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_BATCH_BYTES, ignores_rest: bool = True) -> bytes:
+def decompress(
+    codec: int,
+    data: Buffer,
+    *,
+    max_bytes: int = MAX_BATCH_BYTES,
+    may_skip: bool = True,
+    checks_lz4_header: bool = True,
+) -> bytes:
     """Decompress `data` with `codec` to at most `max_bytes` bytes.
 
-    CorruptBatch if the framing is invalid or cut off, or the codec is not 0 to 4; DecompressionBomb for more than
-    `max_bytes`. Positions in both count from the start of `data`. Without `ignores_rest`, bytes after the end of the gzip
-    or lz4 data, which Kafka ignores, are corrupt as well.
+    CorruptBatch if the framing is invalid or cut off, a checksum is wrong, or the codec is not 0 to 4; DecompressionBomb for
+    more than `max_bytes`. Positions in both count from the start of `data`. Without `may_skip`, bytes that readers skip are
+    corrupt as well: after the end of gzip, snappy and lz4 data, a gzip header's extra field, name and comment, another
+    version in a snappy header, and zstd's skippable frames. `checks_lz4_header` is False in magic 0, whose clients computed
+    HC over the frame's magic, too: Kafka ignores it there.
     """
     if codec == NONE:
         if len(data) > max_bytes:
             _too_large(0, max_bytes)
         return bytes(data)
     if codec == GZIP:
-        return _decompress_gzip(data, max_bytes, ignores_rest)
+        return _decompress_gzip(data, max_bytes, may_skip)
     if codec == SNAPPY:
-        return _decompress_snappy(data, max_bytes)
+        return _decompress_snappy(data, max_bytes, may_skip)
     if codec == LZ4:
-        return _decompress_lz4(data, max_bytes, ignores_rest)
+        return _decompress_lz4(data, max_bytes, may_skip, checks_lz4_header)
     if codec == ZSTD:
-        return _decompress_zstd(data, max_bytes)
+        return _decompress_zstd(data, max_bytes, may_skip)
     raise CorruptBatch(0, f"compression codec is {codec}, expected 0 to {ZSTD}")
 
 
@@ -119,20 +137,27 @@ def _too_large(position: int, max_bytes: int) -> NoReturn:
     raise DecompressionBomb(position, f"records decompress to more than {max_bytes} bytes")
 
 
-def _check_end(name: str, position: int, end: int, ignores_rest: bool) -> None:
-    if position < end and not ignores_rest:
+def _check_end(name: str, position: int, end: int, may_skip: bool) -> None:
+    if position < end and not may_skip:
         raise CorruptBatch(position, f"{name}: {end - position} bytes are left behind the end of the compressed data")
+
+
+def _check_skipped(position: int, what: str, may_skip: bool) -> None:
+    if not may_skip:
+        raise CorruptBatch(position, f"{what}, which readers skip")
 
 
 # -- gzip ------------------------------------------------------------------------------------------------------------
 
 
-def _decompress_gzip(data: Buffer, max_bytes: int, ignores_rest: bool) -> bytes:
+def _decompress_gzip(data: Buffer, max_bytes: int, may_skip: bool) -> bytes:
     pieces: list[bytes] = []
     total = 0
     rest: Buffer = data
     while True:
         position = len(data) - len(rest)
+        if len(rest) > _GZIP_FLAGS and rest[_GZIP_FLAGS] & _GZIP_SKIPPED:
+            _check_skipped(position, "gzip: the header has an extra field, a name or a comment", may_skip)
         member = zlib.decompressobj(31)
         try:
             # One byte more than allowed distinguishes "full" from "too large".
@@ -146,8 +171,8 @@ def _decompress_gzip(data: Buffer, max_bytes: int, ignores_rest: bool) -> bytes:
             raise CorruptBatch(len(data), "gzip: the data is cut off")
         pieces.append(piece)
         rest = member.unused_data
-        if rest[:2] != b"\x1f\x8b":
-            _check_end("gzip", len(data) - len(rest), len(data), ignores_rest)
+        if rest[:3] != _GZIP_START or len(rest) < _GZIP_LEAST:
+            _check_end("gzip", len(data) - len(rest), len(data), may_skip)
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
@@ -166,23 +191,26 @@ def _compress_snappy(data: Buffer) -> bytes:
     return bytes(out)
 
 
-def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
+def _decompress_snappy(data: Buffer, max_bytes: int, may_skip: bool) -> bytes:
     data = bytes(data)
     if not data.startswith(_SNAPPY_MAGIC):
         return _decompress_snappy_block(data, 0, max_bytes, max_bytes)
     pieces: list[bytes] = []
     total = 0
-    position = len(SNAPPY_HEADER)
-    if len(data) < position:
-        raise CorruptBatch(0, f"snappy: a stream header has {position} bytes, only {len(data)} are there")
+    position = 0
+    if len(data) < len(SNAPPY_HEADER):
+        raise CorruptBatch(0, f"snappy: a stream header has {len(SNAPPY_HEADER)} bytes, only {len(data)} are there")
     while position < len(data):
         # Several streams may be concatenated (snappy-java's SnappyInputStream).
         if data.startswith(_SNAPPY_MAGIC, position):
+            if not data.startswith(SNAPPY_HEADER, position):
+                _check_skipped(position, "snappy: a stream header declares another version", may_skip)
             position += len(SNAPPY_HEADER)
             continue
         start = position + 4
         if start > len(data):
-            raise CorruptBatch(position, "snappy: a block's length is cut off")
+            _check_end("snappy", position, len(data), may_skip)
+            break
         size: int = _INT32_BE.unpack_from(data, position)[0]
         if not 0 < size <= len(data) - start:
             raise CorruptBatch(position, f"snappy: a block of {size} bytes, {len(data) - start} are left")
@@ -231,11 +259,13 @@ def _compress_lz4(data: Buffer, level: int) -> bytes:
     return bytes(out)
 
 
-def _decompress_lz4(data: Buffer, max_bytes: int, ignores_rest: bool) -> bytes:
-    import cramjam
+def _decompress_lz4(data: Buffer, max_bytes: int, may_skip: bool, checks_header: bool) -> bytes:
+    from cramjam import DecompressionError, lz4
+    from xxhash import xxh32_intdigest
 
     data = bytes(data)
-    position, block_size, has_block_checksums = _read_lz4_header(data)
+    position, block_size, has_block_checksums = _read_lz4_header(data, checks_header)
+    checksum_size = 4 if has_block_checksums else 0
     scratch = bytearray(block_size)
     out = bytearray()
     view = memoryview(data)
@@ -245,35 +275,40 @@ def _decompress_lz4(data: Buffer, max_bytes: int, ignores_rest: bool) -> bytes:
             raise CorruptBatch(position, "lz4: the frame is cut off before its end mark")
         size: int = _UINT32_LE.unpack_from(data, position)[0]
         position += 4
-        if size == 0:
-            # The content checksum follows; Kafka skips it unread.
-            _check_end("lz4", position + (data[4] & 0x04), end, ignores_rest)
-            return bytes(out)
         is_stored = size & LZ4_STORED
         size &= ~LZ4_STORED
+        if size == 0:
+            # The content checksum follows; Kafka skips it unread.
+            position += data[4] & 0x04
+            if position > end:
+                raise CorruptBatch(position, "lz4: the frame is cut off before its content checksum")
+            _check_end("lz4", position, end, may_skip)
+            return bytes(out)
+        checksum_end = position + size + checksum_size
         if size > block_size:
             raise CorruptBatch(position, f"lz4: a block of {size} bytes, the frame's maximum is {block_size}")
-        if position + size > end:
+        if checksum_end > end:
             raise CorruptBatch(position, f"lz4: a block of {size} bytes, {end - position} are left")
         block = view[position : position + size]
-        if is_stored:
-            count = size
-        else:
-            try:
-                count = cramjam.lz4.decompress_block_into(block, scratch, output_len=block_size)
-            except cramjam.DecompressionError as error:
-                raise CorruptBatch(position, f"lz4: {error}") from None
+        if checksum_size and xxh32_intdigest(block) != _UINT32_LE.unpack_from(data, position + size)[0]:
+            raise CorruptBatch(position, f"lz4: the checksum of a block of {size} bytes is wrong")
+        try:
+            count = size if is_stored else lz4.decompress_block_into(block, scratch, output_len=block_size)
+        except DecompressionError as error:
+            raise CorruptBatch(position, f"lz4: {error}") from None
         if len(out) + count > max_bytes:
             _too_large(position, max_bytes)
         out += block if is_stored else memoryview(scratch)[:count]
-        position += size + (4 if has_block_checksums else 0)
+        position = checksum_end
 
 
-def _read_lz4_header(data: bytes) -> tuple[int, int, bool]:
-    """Return (position of the first block, greatest block size, True if blocks have checksums); does not verify HC.
+def _read_lz4_header(data: bytes, checks_header: bool) -> tuple[int, int, bool]:
+    """Return (position of the first block, greatest block size, True if blocks have checksums).
 
-    Source: `Lz4BlockInputStream.readHeader`. Frames of magic 0 have a wrong HC by design.
+    Source: `Lz4BlockInputStream.readHeader`.
     """
+    from xxhash import xxh32_intdigest
+
     if len(data) < len(LZ4_HEADER):
         raise CorruptBatch(0, f"lz4: a frame header has at least {len(LZ4_HEADER)} bytes, only {len(data)} are there")
     if not data.startswith(_LZ4_MAGIC):
@@ -288,20 +323,29 @@ def _read_lz4_header(data: bytes) -> tuple[int, int, bool]:
     block_size = _LZ4_BLOCK_SIZES.get(descriptor >> 4)
     if block_size is None:
         raise CorruptBatch(5, f"lz4: block size id is {descriptor >> 4}, expected 4 to 7")
-    return 7 + (8 if flags & 0x08 else 0), block_size, bool(flags & 0x10)
+    end = 7 + (8 if flags & 0x08 else 0)
+    if len(data) < end:
+        raise CorruptBatch(0, f"lz4: this frame header has {end} bytes, only {len(data)} are there")
+    if checks_header and not data.startswith(LZ4_HEADER):
+        checksum = xxh32_intdigest(data[4 : end - 1]) >> 8 & 0xFF
+        if data[end - 1] != checksum:
+            raise CorruptBatch(
+                end - 1, f"lz4: the frame header's checksum is {data[end - 1]:#04x}, expected {checksum:#04x}"
+            )
+    return end, block_size, bool(flags & 0x10)
 
 
 # -- zstd ------------------------------------------------------------------------------------------------------------
 
 
-def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
+def _decompress_zstd(data: Buffer, max_bytes: int, may_skip: bool) -> bytes:
     import zstandard
 
     data = bytes(data)
     decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW)
     pieces: list[bytes] = []
     total = 0
-    for start, end, greatest in _iter_zstd_frames(data):
+    for start, end, greatest in _iter_zstd_frames(data, may_skip):
         room = max_bytes - total
         frame = data if end - start == len(data) else data[start:end]
         try:
@@ -338,7 +382,7 @@ def _read_zstd_in_pieces(reader: ZstdDecompressionReader, position: int, room: i
     return b"".join(pieces)
 
 
-def _iter_zstd_frames(data: bytes) -> Iterator[tuple[int, int, int]]:
+def _iter_zstd_frames(data: bytes, may_skip: bool) -> Iterator[tuple[int, int, int]]:
     """Yield (start, end, greatest possible content size) of every data frame; reads frame and block headers only.
 
     CorruptBatch if a frame is cut off. The sizes allow one-shot decompression without trust in a declared size. The walk
@@ -354,8 +398,9 @@ def _iter_zstd_frames(data: bytes) -> Iterator[tuple[int, int, int]]:
                 position = start + 8 + size
                 if position > end:
                     raise CorruptBatch(start, f"zstd: a skippable frame of {size} bytes is cut off")
+                _check_skipped(start, f"zstd: a skippable frame of {size} bytes", may_skip)
                 continue
-            if not data.startswith(_ZSTD_MAGIC, start):
+            if not data.startswith(ZSTD_MAGIC, start):
                 raise CorruptBatch(start, f"zstd: a frame begins with {data[start : start + 4].hex()}")
             descriptor = data[start + 4]
             is_single_segment = descriptor >> 5 & 1
@@ -380,7 +425,5 @@ def _iter_zstd_frames(data: bytes) -> Iterator[tuple[int, int, int]]:
             if position > end:
                 raise CorruptBatch(start, f"zstd: the frame is cut off after {end - start} bytes")
             yield start, position, greatest
-        if end == 0:
-            raise CorruptBatch(0, "zstd: there is no frame")
     except (IndexError, struct_error):
         raise CorruptBatch(end, "zstd: the data is cut off") from None

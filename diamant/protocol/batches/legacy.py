@@ -181,7 +181,9 @@ def _unwrap(wrapper: LegacyEntry, position: int, max_bytes: int) -> list[LegacyE
         raise CorruptBatch(position, "a compressed entry has no value")
     if wrapper.codec > compression.LZ4:
         raise CorruptBatch(position, f"compression codec is {wrapper.codec}, magic {wrapper.magic} knows 1 to 3")
-    payload = compression.decompress(wrapper.codec, wrapper.value, max_bytes=max_bytes)
+    payload = compression.decompress(
+        wrapper.codec, wrapper.value, max_bytes=max_bytes, checks_lz4_header=wrapper.magic > 0
+    )
     inner: list[LegacyEntry] = []
     at = 0
     while at < len(payload):

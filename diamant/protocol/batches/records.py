@@ -77,11 +77,11 @@ def records_payload(
     header: BatchHeader,
     *,
     max_bytes: int = MAX_BATCH_BYTES,
-    ignores_rest: bool = True,
+    may_skip: bool = True,
 ) -> bytes:
     """Return the concatenated records of the magic 2 batch at `position`, decompressed to at most `max_bytes`.
 
-    CorruptBatch if the batch extends past the buffer or cannot be decompressed. `ignores_rest` as in `decompress`.
+    CorruptBatch if the batch extends past the buffer or cannot be decompressed. `may_skip` as in `decompress`.
     """
     end = position + header.size
     if end > len(buffer):
@@ -92,7 +92,7 @@ def records_payload(
         return (
             bytes(payload)
             if codec == compression.NONE
-            else compression.decompress(codec, payload, max_bytes=max_bytes, ignores_rest=ignores_rest)
+            else compression.decompress(codec, payload, max_bytes=max_bytes, may_skip=may_skip)
         )
 
 

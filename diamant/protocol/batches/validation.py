@@ -285,8 +285,8 @@ def validate_client_batch(
     The caller has checked that the batch is complete, its size against max.message.bytes, its CRC, and base offset 0.
     Raises KafkaError, with the invalid records if any:
 
-    * INVALID_RECORD: inconsistent header, bytes that are not the declared records or cannot be decompressed, missing
-      keys where required.
+    * INVALID_RECORD: inconsistent header, bytes that are not the declared records, missing keys where required.
+    * UNKNOWN_SERVER_ERROR: bytes that cannot be decompressed.
     * INVALID_TIMESTAMP: at least one record out of range, or a batch with LogAppendTime on a topic that sets it.
     * MESSAGE_TOO_LARGE: more than `max_decompressed_bytes` of records, so that the client splits the batch.
     * UNSUPPORTED_COMPRESSION_TYPE: a codec that does not exist.
@@ -303,7 +303,7 @@ def validate_client_batch(
     except DecompressionBomb as error:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch is refused: {error}") from error
     except CorruptBatch as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"the batch cannot be decompressed: {error}") from error
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the batch cannot be decompressed: {error}") from error
     outcome = walk(payload, header.record_count, header.base_timestamp)
     if outcome.fault != NO_FAULT:
         raise KafkaError(

@@ -27,10 +27,10 @@ class CountingUnpacker(Unpacker):
 
     count = 0
 
-    def unpack(self, codec: int, data: memoryview, max_bytes: int, *, ignores_rest: bool = True) -> tuple[int, int]:
+    def unpack(self, codec: int, data: memoryview, max_bytes: int, *, may_skip: bool = True) -> tuple[int, int]:
         """Count."""
         self.count += 1
-        return super().unpack(codec, data, max_bytes, ignores_rest=ignores_rest)
+        return super().unpack(codec, data, max_bytes, may_skip=may_skip)
 
 
 def test_batches_that_stay_whole_are_decompressed_once() -> None:

@@ -28,6 +28,7 @@ from tests.cleaner.engines.random_history import histories, keys, mixed_historie
 from tests.cleaner.prompt.segment_history import DIRECTORY, NOW_MS, SegmentHistory, odd_varint
 from tests.cleaner.spark.one_process import OneProcess
 from tests.effort import examples
+from tests.protocol.batches.frames import BATCH, FRAMES, OK
 
 OTHERS = [name for name, engine in ENGINES.items() if engine is not one_by_one]
 
@@ -445,6 +446,20 @@ def test_a_wrong_size_leads_to_the_same_batch(codec: int, place: int, change: in
     env.write_atomically(path, content)
     assert "error" in outcome(one_by_one, env, plan)[0]
     refused_or_equal("compiled", env, plan)
+
+
+@pytest.mark.parametrize("name", ["inline", "one by one", "compiled", pytest.param("Spark", marks=pytest.mark.slow)])
+def test_frames_that_kafka_refuses_fail_the_round(name: str) -> None:
+    """Wrong checksums among them: written anew, such records would get right ones. The other frames are read."""
+    for frame_name in FRAMES if name != "Spark" else ["lz4 block checksum", "lz4 content checksum"]:
+        frame = FRAMES[frame_name]
+        history = SegmentHistory()
+        history.batch([(b"a", b"1")])
+        history.append(with_payload(BATCH, frame.data, attributes=frame.codec, base_offset=1))
+        history.batch([(b"a", b"2")])
+        found = outcome(ENGINES[name], *history.stored())[0]
+        position = None if frame.answer is OK else len(make_batch((b"a", b"1")))
+        assert (found.get("error"), found.get("position")) == (position and CorruptLog, position), frame_name
 
 
 def refused_or_equal(name: str, env: MemoryEnv, plan: CleanPlan) -> None:

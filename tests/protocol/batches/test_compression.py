@@ -63,7 +63,8 @@ def test_unknown_codecs(codec: int) -> None:
 def test_every_truncation_is_corrupt(codec: int) -> None:
     """No truncated payload is accepted, except snappy at the end of a block, since it has no end mark."""
     packed = compress(codec, SAMPLE[:70_000])
-    for size in {*range(40), *range(40, len(packed), 997), *range(len(packed) - 12, len(packed))}:
+    # No bytes are no frames of zstd, as in Kafka.
+    for size in {*range(codec == ZSTD, 40), *range(40, len(packed), 997), *range(len(packed) - 12, len(packed))}:
         try:
             out = decompress(codec, packed[:size])
         except CorruptBatch:
@@ -138,16 +139,21 @@ READABLE = {
     "gzip members and zeros": (GZIP, gzip.compress(b"one,") + gzip.compress(b"two") + bytes(8), b"one,two"),
     "snappy without framing": (SNAPPY, bytes(cramjam.snappy.compress_raw(SAMPLE)), SAMPLE),
     "snappy streams in a row": (SNAPPY, compress(SNAPPY, b"one,") + compress(SNAPPY, b"two"), b"one,two"),
-    # Old clients computed it over too many bytes, so it is not verified.
-    "lz4 header checksum of magic 0": (LZ4, LZ4_HELLO[:6] + b"\x1a" + LZ4_HELLO[7:], HELLO),
     "lz4 content checksum": (LZ4, bytes(LZ4_WRITER.finish()), SAMPLE),
-    "lz4 content size": (LZ4, LZ4_HELLO[:4] + b"\x68\x70" + struct.pack("<Q", 500) + LZ4_HELLO[6:], HELLO),
-    "lz4 block checksum": (
+    "lz4 all checksums": (
         LZ4,
-        LZ4_HELLO[:4] + b"\x70\x40\x00" + LZ4_HELLO[7:-4] + b"\xde\xad\xbe\xef" + LZ4_HELLO[-4:],
-        HELLO,
+        lz4.frame.compress(SAMPLE, block_linked=False, block_checksum=True, content_checksum=True, store_size=True),
+        SAMPLE,
     ),
 }
+
+
+def test_the_header_checksum_of_magic_0_is_ignored_on_request() -> None:
+    """Its clients computed it over too many bytes."""
+    packed = LZ4_HELLO[:6] + b"\x1a" + LZ4_HELLO[7:]
+    assert decompress(LZ4, packed, checks_lz4_header=False) == HELLO
+    with pytest.raises(CorruptBatch, match="header's checksum is 0x1a, expected 0x82"):
+        decompress(LZ4, packed)
 
 
 @pytest.mark.parametrize(("codec", "packed", "data"), READABLE.values(), ids=list(READABLE))
@@ -208,9 +214,9 @@ def test_bytes_behind_the_end_are_ignored_or_refused(codec: int, rest: bytes) ->
     data = compress(codec, b"hello") + rest
     assert decompress(codec, data) == b"hello"
     with pytest.raises(CorruptBatch, match=f"{len(rest)} bytes are left behind the end"):
-        decompress(codec, data, ignores_rest=False)
+        decompress(codec, data, may_skip=False)
     with_checksum = lz4.frame.compress(b"hello", content_checksum=True, block_linked=False)
-    assert decompress(LZ4, with_checksum, ignores_rest=False) == b"hello"
+    assert decompress(LZ4, with_checksum, may_skip=False) == b"hello"
 
 
 # -- snappy

@@ -198,10 +198,10 @@ def test_offset_deltas_must_be_consecutive() -> None:
 
 @pytest.mark.parametrize("codec", range(1, 5))
 def test_payload_that_cannot_be_decompressed(codec: int) -> None:
-    """With a valid CRC the client is at fault: INVALID_RECORD, which it does not retry."""
+    """With a valid CRC the client is at fault: UNKNOWN_SERVER_ERROR, as from Kafka, which it does not retry."""
     batch = make_batch("a=1", codec=codec)
-    assert refusal(with_payload(batch, bytes(batch[HEADER_SIZE:-3])))[0] is ErrorCode.INVALID_RECORD
-    assert refusal(with_payload(batch, b"\x01\x02\x03"))[0] is ErrorCode.INVALID_RECORD
+    assert refusal(with_payload(batch, bytes(batch[HEADER_SIZE:-3])))[0] is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert refusal(with_payload(batch, b"\x01\x02\x03"))[0] is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 @pytest.mark.parametrize("codec", range(1, 5))
@@ -306,5 +306,6 @@ def test_damage_raises_kafka_error_or_nothing(codec: int, data: st.DataObject) -
         ErrorCode.INVALID_RECORD,
         ErrorCode.INVALID_TIMESTAMP,
         ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     )

@@ -1,10 +1,10 @@
 """Finds record batches in a file of any kind, at any byte: segments under other names, whole or in part.
 
-A batch is recognised by its header (magic, length, codec, record count; clients choose times, attributes and producer ids
-freely), by the beginning of its records or compressed data, and then by its checksum. The checksum is only computed if the first
-two fit, which hardly ever happens in random bytes. If a compressed batch is cut off or damaged, it may contain anything, so it is
-a problem. So is a file with so many matching headers and wrong checksums that checking them all would take too long
-(`FALSE_FACTOR`).
+A batch is recognised by its header (magic, length, codec; without compressed data also the record count; clients choose times,
+attributes and producer ids freely), by the beginning of its records or compressed data, and then by its checksum. The checksum
+is only computed if the first two fit, which hardly ever happens in random bytes. If a compressed batch is cut off or damaged, it
+may contain anything, so it is a problem. So is a file with so many matching headers and wrong checksums that checking them all
+would take too long (`FALSE_FACTOR`).
 
 Not found are batches of more than 256 MiB, and uncompressed messages of the formats before 0.11 with keys of more than
 `MAX_OLD_KEY_BYTES`: the bytes of the latter are searched all the same.
@@ -60,8 +60,8 @@ _TOO_MANY = "too many places look like batch headers to check them all"
 
 _FRAMES = {GZIP: b"\x1f\x8b\x08", SNAPPY: b"\x82SNAPPY", LZ4: b"\x04\x22\x4d\x18", ZSTD: b"\x28\xb5\x2f\xfd"}
 """First bytes of compressed data. Raw snappy has none."""
-_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
-"""Preceded by one byte from 50 to 5f."""
+_SKIPPABLE = b"\x2a\x4d\x18"
+"""First bytes of a frame that decompressors of lz4 and zstd skip, after one byte from 50 to 5f."""
 
 
 class _Candidate(NamedTuple):
@@ -151,15 +151,14 @@ def _plain(octets: bytes, stop: int, left: int) -> Iterator[_Candidate]:
 
 def _current(octets: bytes, place: int, size: int, length: int, left: int) -> bool | None:
     """Tell whether the batch is framed; None if this is no header."""
-    if place + HEADER_SIZE > length or size <= HEADER_SIZE or octets[place + LAST_OFFSET_DELTA] > 0x7F:
+    if place + HEADER_SIZE > length or size <= HEADER_SIZE:
         return None
-    codec, records = octets[place + ATTRIBUTES + 1] & CODEC_MASK, _int32(octets, place + RECORD_COUNT)
-    if records < 0:
-        return None
+    codec = octets[place + ATTRIBUTES + 1] & CODEC_MASK
     if _is_framed(octets, place + HEADER_SIZE, codec):
         return True
     may_be = codec == SNAPPY or (codec == NONE and size <= left - place)
-    return False if may_be and records else None
+    may_be &= octets[place + LAST_OFFSET_DELTA] <= 0x7F and _int32(octets, place + RECORD_COUNT) > 0
+    return False if may_be else None
 
 
 def _old(octets: bytes, place: int, size: int, length: int, left: int) -> bool | None:
@@ -190,7 +189,7 @@ def _is_framed(octets: bytes, at: int, codec: int) -> bool:
     frame = _FRAMES.get(codec)
     if frame is not None and octets.startswith(frame, at):
         return True
-    return codec == ZSTD and octets[at] >> 4 == 5 and octets.startswith(_ZSTD_SKIPPABLE, at + 1)
+    return codec in (LZ4, ZSTD) and octets[at] >> 4 == 5 and octets.startswith(_SKIPPABLE, at + 1)
 
 
 def _may_begin(data: bytes, one: _Candidate) -> bool:

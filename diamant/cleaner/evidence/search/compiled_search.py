@@ -88,7 +88,7 @@ class CompiledSearch:
         unpack, data = self._unpacker.unpack, chunk.data
         for row, codec, start, end in chunk.packed(0, chunk.count, SEARCH, fields.PAYLOAD_START):
             try:
-                starts[row], ends[row] = unpack(codec, data[start:end], MAX_BATCH_BYTES, ignores_rest=False)
+                starts[row], ends[row] = unpack(codec, data[start:end], MAX_BATCH_BYTES, may_skip=False)
                 is_unpacked[row] = 1
             except CorruptBatch:
                 chunk.rows[fields.STEP, row] = LOOK_AGAIN

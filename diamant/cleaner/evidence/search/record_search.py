@@ -230,11 +230,11 @@ class FileSearch:
         add_to(self.amounts, codec_name(header.magic, header.codec), 1, 0 if is_old else records, header.size)
 
     def _payload(self, batch: BatchBytes) -> bytes:
-        """Return the decompressed records of a batch. Bytes behind them, which readers ignore, count as unreadable."""
+        """Return the decompressed records of a batch. Bytes around them that readers skip count as unreadable."""
         try:
-            return _payload(batch, ignores_rest=False)
+            return _payload(batch, may_skip=False)
         except CorruptBatch as error:
-            found = _payload(batch, ignores_rest=True)
+            found = _payload(batch, may_skip=True)
             self.fail(batch.position, f"not all of the batch can be read: {error.reason}")
             return found
 
@@ -361,14 +361,16 @@ def _said(record: Record) -> bytes:
     return (record.key if record.value is None else record.value) or b""
 
 
-def _payload(batch: BatchBytes, *, ignores_rest: bool) -> bytes:
+def _payload(batch: BatchBytes, *, may_skip: bool) -> bytes:
     """Return the decompressed records of a compressed batch of any magic."""
     if batch.header.magic == CURRENT_MAGIC:
-        return records_payload(batch.buffer, batch.at, batch.header, ignores_rest=ignores_rest)
+        return records_payload(batch.buffer, batch.at, batch.header, may_skip=may_skip)
     from diamant.protocol.batches.compression import decompress
 
     entry = parse_entry(batch.buffer, batch.at)
-    return decompress(entry.codec, entry.value or b"", ignores_rest=ignores_rest)
+    if entry.key and not may_skip:
+        raise CorruptBatch(0, f"a compressed entry has a key of {len(entry.key)} bytes, which readers skip")
+    return decompress(entry.codec, entry.value or b"", may_skip=may_skip, checks_lz4_header=entry.magic > 0)
 
 
 # -- the plain search --------------------------------------------------------------------------------------------------

@@ -34,8 +34,10 @@ from diamant.cleaner.evidence.search.findings import (
     ListLimits,
 )
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.cleaner.segments.small_payloads import is_one_zstd_frame
 from diamant.protocol.batches.compression import GZIP, LZ4, ZSTD
 from diamant.protocol.batches.header import Header
+from diamant.protocol.batches.legacy import parse_entry
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import File, RealEnv
 from tests.builder import make_message, make_wrapper, with_header, with_payload
@@ -52,6 +54,7 @@ from tests.cleaner.evidence.scan.scanned_files import (
     subject,
     whats,
 )
+from tests.protocol.batches.frames import BATCH, FRAMES, OK
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
@@ -100,6 +103,47 @@ def test_what_consumers_do_not_read_behind_compressed_data_lets_nothing_be_claim
     report = scan(tmp_path, is_compiled=is_compiled)
     assert "left behind the end of the compressed data" in report.unreadable[0].reason
     assert (state(report), whats(report)[-1]) == (INCONCLUSIVE, VALUE)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("name", [name for name, frame in FRAMES.items() if frame.answer is OK])
+def test_what_a_codec_skips_lets_nothing_be_claimed(tmp_path: Path, name: str, is_compiled: bool) -> None:
+    """Fields of headers, frames and bytes that are no records may hold whole batches; what is read whole is clean."""
+    frame = FRAMES[name]
+    put(tmp_path, LOG, with_payload(BATCH, frame.data, attributes=frame.codec))
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert (state(report), len(report.unreadable)) == ((INCONCLUSIVE, 1) if frame.skipped else (KEY_GONE, 0))
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("count", [-1, -(2**31), 0, 1])
+def test_a_batch_of_no_records_hides_none_in_what_a_codec_skips(tmp_path: Path, count: int, is_compiled: bool) -> None:
+    """Whatever number of records it declares: a skipped frame with a batch in it is no clean batch."""
+    hidden = bytes(build_batch([record(b"customer-42", PERSON)], codec=GZIP))
+    shell = build_batch([record(b"other", b"x")])
+    # The second one also ends where a zstd frame with these bytes would: its size is the descriptor of such a frame, and
+    # behind what that announces a last block begins.
+    content = bytes(18) + hidden
+    content += bytes((0xC2 - len(content)) % 256)
+    as_frame = bytearray(b"\x50\x2a\x4d\x18" + len(content).to_bytes(4, "little") + content)
+    as_frame[16:19] = (len(as_frame) - 19 << 3 | 1).to_bytes(3, "little")
+    assert is_one_zstd_frame(as_frame)
+    for frame in (b"\x50\x2a\x4d\x18" + len(hidden).to_bytes(4, "little") + hidden, bytes(as_frame)):
+        put(tmp_path, LOG, with_payload(shell, frame, attributes=ZSTD, record_count=count))
+        assert state(scan(tmp_path, is_compiled=is_compiled)) == INCONCLUSIVE
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_the_key_of_a_compressed_entry_lets_nothing_be_claimed(tmp_path: Path, magic: int, is_compiled: bool) -> None:
+    """In the old formats readers skip it, whatever it holds."""
+    hidden = bytes(build_batch([record(b"customer-42", PERSON)], codec=GZIP))
+    wrapper = make_wrapper(magic, GZIP, [record(b"other", b"x")])
+    entry = parse_entry(wrapper)
+    put(tmp_path, LOG, wrapper)
+    assert state(scan(tmp_path, is_compiled=is_compiled)) == KEY_GONE
+    put(tmp_path, LOG, make_message(magic, 0, hidden, entry.value, attributes=GZIP))
+    assert state(scan(tmp_path, is_compiled=is_compiled)) == INCONCLUSIVE
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])

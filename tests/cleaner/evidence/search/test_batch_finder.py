@@ -48,9 +48,21 @@ def raw_snappy() -> bytes:
     return bytes(with_payload(bytearray(whole), bytes(snappy.compress_raw(batch()[61:]))))
 
 
+SKIPPABLE = b"\x5a\x2a\x4d\x18\4\0\0\0skip"
+
+
 BATCHES = {
     **{f"magic 2 codec {codec}": batch(codec) for codec in range(5)},
     "raw snappy": raw_snappy(),
+    **{
+        f"codec {codec} behind a skippable frame": bytes(with_payload(batch(codec), SKIPPABLE + batch(codec)[61:]))
+        for codec in (3, 4)
+    },
+    **{
+        f"codec {codec}, {fields}": bytes(with_header(batch(codec), **fields))
+        for codec in range(1, 5)
+        for fields in ({"record_count": -1}, {"record_count": 0}, {"last_offset_delta": -1}, {"base_offset": -1})
+    },
     "transaction": batch(4, is_transactional=True, producer_id=7, producer_epoch=1, base_sequence=3),
     "nanoseconds": bytes(build_batch([Record(0, 1_700_000_000_000_000_000, b"k", b"v")], codec=1)),
     **{
