@@ -197,12 +197,90 @@ def test_the_examples_pass_on_other_versions_of_python(wheel: Path, tmp_path: Pa
     run_examples(install_anew(wheel, tmp_path / "environment", version), tmp_path / "run", is_first=True)
 
 
-@pytest.mark.slow
-def test_a_kernel_that_cannot_be_compiled_leaves_none(sources: Sources, tmp_path: Path) -> None:
-    """The installation succeeds all the same: half of the kernels, here one of two, would be taken for all of them."""
-    copied = sources._replace(place=shutil.copytree(sources.place, tmp_path / "source"))
+def with_two_kernels(sources: Sources, place: Path) -> Sources:
+    """A copy that is built quickly."""
+    copied = sources._replace(place=shutil.copytree(sources.place, place))
     for kernel in (copied.place / "diamant" / "kernels").glob("[!_]*.py"):
         if kernel.stem not in ("record_walk", "sizing"):
             kernel.unlink()
+    return copied
+
+
+@pytest.mark.slow
+def test_a_kernel_that_cannot_be_compiled_ends_the_build(
+    sources: Sources, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The error says what to do. An installation without kernels is one that was asked for."""
+    copied = with_two_kernels(sources, tmp_path / "source")
     compiler = write_compiler(tmp_path / "compiler", 'case "$*" in *record_walk*) exec cc "$@" -O0;; esac\nexit 1')
-    assert kernels_in(copied.build("wheel", tmp_path, CC=compiler)) == set()
+    with pytest.raises(subprocess.CalledProcessError):
+        copied.build("wheel", tmp_path, CC=compiler)
+    told = capfd.readouterr().err
+    assert "Diamant's kernels cannot be compiled: " in told
+    assert "Install a wheel for this machine, or a C compiler" in told
+    assert "With DIAMANT_KERNELS=none Diamant is installed without kernels" in told
+    assert not [*tmp_path.glob("*.whl")]
+    assert kernels_in(copied.build("wheel", tmp_path, CC=compiler, DIAMANT_KERNELS="none")) == set()
+
+
+@pytest.mark.slow
+def test_a_build_requires_a_compiler_from_pypi_where_none_works(sources: Sources, tmp_path: Path) -> None:
+    """A gcc without the headers of the C library does not. A compiler in CC is taken as it is; no kernels need no compiler."""
+    copied = with_two_kernels(sources, tmp_path / "source")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    bare = {"PATH": str(programs)}
+
+    def required(**environment: str) -> str:
+        asked = "from setuptools import build_meta; print(build_meta.get_requires_for_build_wheel())"
+        variables = {"PYTHONPATH": str(copied.tools), **bare, **environment}
+        run = subprocess.run(
+            [sys.executable, "-S", "-c", asked], cwd=copied.place, env=variables, check=True, timeout=60,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        return run.stdout.splitlines()[-1]
+
+    assert re.fullmatch(r"\['ziglang==[\d.]+'\]", required())
+    for name in ("cc", "gcc", "clang", "x86_64-linux-gnu-gcc"):
+        write_compiler(programs / name, "exit 1")
+    assert "ziglang" in required()
+    assert required(CC="cc") == required(DIAMANT_KERNELS="none") == "[]"
+    if found := shutil.which("cc"):
+        (programs / "clang").unlink()
+        write_compiler(programs / "clang", f'PATH={os.environ["PATH"]} exec {found} "$@"')
+        assert required() == "[]"
+
+
+@pytest.mark.long
+def test_pip_installs_kernels_where_no_compiler_is(sources: Sources, tmp_path: Path) -> None:
+    """And no headers of Python are needed: those of ziglang and of Diamant serve."""
+    place = tmp_path / "environment"
+    venv.create(place, symlinks=True)
+    python = place / "bin" / "python"
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    build = with_two_kernels(sources, tmp_path / "source").place
+    pip("--python", python, "install", "--no-deps", "--no-compile", build, PATH=str(nothing), HOME=str(nothing))
+    asked = "import diamant.kernels; from diamant.kernels import sizing; print(diamant.kernels.ARE_COMPILED)"
+    run = subprocess.run([python, "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout == "True\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["free-threaded", "pypy"])
+def test_an_interpreter_without_a_stable_abi_gets_no_kernels_unasked(
+    sources: Sources, tmp_path: Path, kind: str
+) -> None:
+    """Its extension modules would not load: the build ends, and says how to do without."""
+    pretended = {
+        "free-threaded": "import sysconfig; sysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1",
+        "pypy": "sys.implementation.name = 'pypy'",
+    }
+    build = f"import sys; {pretended[kind]}; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", build, tmp_path], cwd=sources.place, check=False, timeout=60, text=True,
+        capture_output=True, env=os.environ | {"PYTHONPATH": str(sources.tools)},
+    )  # fmt: skip
+    assert run.returncode
+    assert "has no stable ABI" in run.stderr
+    assert "DIAMANT_KERNELS=none" in run.stderr

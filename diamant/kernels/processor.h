@@ -9,10 +9,43 @@
 #include <string.h>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
-#elif defined(__ARM_FEATURE_CRC32)
-#include <arm_acle.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
+
+/* What the processor offers and the system keeps over a change of threads; asked without the compiler's runtime, whose
+   `__builtin_cpu_supports` cannot be linked by all. */
+enum { HAS_CRC = 1, HAS_VECTORS = 2, HAS_FOLDING = 4 };
+
+static int find_features(void) {
+    int features = 0;
+#if defined(__x86_64__)
+    unsigned int a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+    int has_multiplication = (c & bit_PCLMUL) != 0;
+    if (c & bit_SSE4_2) features |= HAS_CRC;
+    if (!(c & bit_OSXSAVE)) return features;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    /* The registers of SSE and AVX, the masks, the upper halves of the first 16 registers of 512 bits, and the others. */
+    if ((low & 0xe6) != 0xe6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & bit_AVX512F)) return features;
+    features |= HAS_VECTORS;
+    if (features & HAS_CRC && has_multiplication && c & bit_VPCLMULQDQ) features |= HAS_FOLDING;
+#elif defined(__ARM_FEATURE_CRC32)
+    features = HAS_CRC;
+#elif defined(__aarch64__) && defined(__linux__)
+    if (getauxval(AT_HWCAP) & 1 << 7) features = HAS_CRC; /* HWCAP_CRC32 */
+#endif
+    return features;
+}
+
+/* Return whether the processor has a feature. It is asked once: in a virtual machine that takes microseconds. */
+static inline int has_feature(int feature) {
+    static int known = -1;
+    if (known < 0) known = find_features();
+    return (known & feature) != 0;
+}
 
 static inline uint64_t load_little64(const uint8_t *at) {
     uint64_t word;
@@ -76,30 +109,32 @@ static inline uint32_t crc_after_lane(uint32_t crc) {
     return crc_lanes[0][crc & 0xff] ^ crc_lanes[1][crc >> 8 & 0xff] ^ crc_lanes[2][crc >> 16 & 0xff] ^ crc_lanes[3][crc >> 24];
 }
 
-#if defined(__x86_64__) || defined(__ARM_FEATURE_CRC32)
+#if defined(__x86_64__) || defined(__aarch64__)
+/* Compilers differ in how they offer an instruction of later processors than those that they compile for. */
+static inline uint64_t crc_word(uint64_t crc, uint64_t word) {
 #if defined(__x86_64__)
-#define CRC_TARGET __attribute__((target("sse4.2")))
-#define CRC_WORD(crc, word) _mm_crc32_u64(crc, word)
+    __asm__("crc32q %1, %0" : "+r"(crc) : "r"(word));
 #else
-#define CRC_TARGET
-#define CRC_WORD(crc, word) __crc32cd((uint32_t)(crc), word)
+    __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %1" : "+r"(crc) : "r"(word));
 #endif
+    return crc;
+}
 
-CRC_TARGET static uint32_t crc_by_instructions(uint32_t register_, const uint8_t *data, int64_t size) {
+static uint32_t crc_by_instructions(uint32_t register_, const uint8_t *data, int64_t size) {
     uint64_t crc = register_;
     while (size >= 3 * LANE_BYTES) {
         uint64_t second = 0, third = 0;
         for (int at = 0; at < LANE_BYTES; at += 8) {
-            crc = CRC_WORD(crc, load_little64(data + at));
-            second = CRC_WORD(second, load_little64(data + LANE_BYTES + at));
-            third = CRC_WORD(third, load_little64(data + 2 * LANE_BYTES + at));
+            crc = crc_word(crc, load_little64(data + at));
+            second = crc_word(second, load_little64(data + LANE_BYTES + at));
+            third = crc_word(third, load_little64(data + 2 * LANE_BYTES + at));
         }
         crc = crc_after_lane(crc_after_lane((uint32_t)crc) ^ (uint32_t)second) ^ third;
         data += 3 * LANE_BYTES;
         size -= 3 * LANE_BYTES;
     }
     while (size >= 8) {
-        crc = CRC_WORD(crc, load_little64(data));
+        crc = crc_word(crc, load_little64(data));
         data += 8;
         size -= 8;
     }
@@ -179,14 +214,12 @@ static inline void prepare_crc32c(void) {
             crc_lanes[place][byte] = crc;
         }
     crc_unfolded = crc_by_tables;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("sse4.2")) crc_unfolded = crc_by_instructions;
-#elif defined(__ARM_FEATURE_CRC32)
-    crc_unfolded = crc_by_instructions;
+#if defined(__x86_64__) || defined(__aarch64__)
+    if (has_feature(HAS_CRC)) crc_unfolded = crc_by_instructions;
 #endif
     crc_register = crc_unfolded;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq")) {
+    if (has_feature(HAS_FOLDING)) {
         crc_folds[0] = crc_power(8 * FOLDED_BYTES + 63);
         crc_folds[1] = crc_power(8 * FOLDED_BYTES - 1);
         crc_folds[2] = crc_power(8 * 64 + 63);
@@ -313,7 +346,7 @@ static inline void begin_hashing(key_hasher *hasher, uint64_t k0, uint64_t k1, i
     hasher->k1 = k1;
     hasher->has_vectors = 0;
 #if defined(__x86_64__)
-    hasher->has_vectors = may_use_vectors && __builtin_cpu_supports("avx512f");
+    hasher->has_vectors = may_use_vectors && has_feature(HAS_VECTORS);
 #endif
     for (int words = 0; words <= MOST_WORDS; words++) hasher->waiting[words].count = 0;
 }
