@@ -3,7 +3,7 @@
 A key is the record's type as an int16, then its fields (integers big-endian, strings int16 length + UTF-8). A value is an int16
 version and its fields; null is a tombstone. The classes declare the fields (`declared/layout.py`), `_TYPES` the versions.
 
-Key type 0 is only read. Other types (share and streams groups, later additions) are ignored: `parse_key` returns None.
+Key type 0 is only read. `parse_key` returns None for types of share and streams groups (`other_group_keys`) and later additions.
 
     key = parse_key(record.key)
     if isinstance(key, OffsetCommitKey): value = parse_value(key, record.value)

@@ -19,10 +19,12 @@ from diamant.broker.groups.coordinator.offset_expiry import OffsetExpiry
 from diamant.broker.groups.coordinator.offset_removal import OffsetRemoval
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.log import GroupLog
+from diamant.broker.groups.store.other_group import OtherGroup
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.group_records import GroupMetadataValue, GroupRecordKey
+from diamant.protocol.internal_topics.other_group_keys import OtherGroupKey
 
 if TYPE_CHECKING:
     from diamant.broker.groups.classic.group import ClassicGroup
@@ -105,7 +107,7 @@ class GroupCoordinator:
     def forget(self, group_id: str) -> None:
         """Drop a group without members and offsets from memory. Its tombstones were written."""
         group = self.groups.get(group_id)
-        if group is not None and group.classic is None and group.consumer is None and not group.offsets:
+        if group is not None and group.is_simple and not group.offsets:
             del self.groups[group_id]
 
     def adopt(self, group: Group) -> None:
@@ -120,13 +122,13 @@ class GroupCoordinator:
         consumer: ConsumerGroup | None = None,
         error: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS,
     ) -> None:
-        """Replace a group's members by others, of either protocol or none. The only method that does so.
+        """Replace a group's members, of any type, by others of either protocol or none. The only method that does so.
 
         Timers of the old members stop, and their parked requests are answered `error`; the default makes them rejoin. The
         new members' sessions begin. The records of the change must be written before.
         """
         was_classic, was_consumer = group.classic, group.consumer
-        group.classic, group.consumer = classic, consumer
+        group.classic, group.consumer, group.other = classic, consumer, None
         if was_classic is not None:
             self.classic.release(was_classic, error)
         if was_consumer is not None:
@@ -136,9 +138,15 @@ class GroupCoordinator:
         if consumer is not None:
             self.consumer.runner.begin(consumer)
 
-    def _restore(self, group: Group, key: GroupRecordKey, value: Any) -> None:
+    def _restore(self, group: Group, key: GroupRecordKey | OtherGroupKey, value: Any) -> None:
         if isinstance(value, GroupMetadataValue):
             self.classic.restore(group, value)
+        elif isinstance(key, OtherGroupKey):
+            if group.classic is not None or group.consumer is not None:
+                return
+            if group.other is None or group.other.group_type != key.group_type:
+                group.other = OtherGroup(key.group_type)
+            group.other.restore(key, value)
         else:
             self.consumer.runner.restore(group, key, value)
 

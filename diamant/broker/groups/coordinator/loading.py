@@ -23,6 +23,7 @@ from diamant.broker.groups.store.store import GroupStore
 from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.group_records import GroupRecordKey
+from diamant.protocol.internal_topics.other_group_keys import OtherGroupKey
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
@@ -43,7 +44,7 @@ class GroupLoading:
         log: GroupLog,
         commits: OffsetCommits,
         removal: OffsetRemoval,
-        restore: Callable[[Group, GroupRecordKey, Any], None],
+        restore: Callable[[Group, GroupRecordKey | OtherGroupKey, Any], None],
     ) -> None:
         """`restore` applies a record of a group that is not an offset."""
         self._node = node

@@ -163,5 +163,7 @@ def _check_member(
             for name, topic_id, partitions, *_ in topics:
                 for partition in partitions:
                     check(name, topic_id, partition)
+    elif group.other is not None:
+        group.other.validate_commit(group.group_id, generation, is_transactional=is_transactional)
     elif generation >= 0:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id} has no members")

@@ -53,7 +53,7 @@ class OffsetExpiry:
         try:
             expired = expired_offsets(group, now_ms, config.offsets_retention_minutes * 60_000)
             is_all = not group.has_members and len(expired) == group.offsets.count and not group.offsets.pending
-            if is_all:
+            if is_all and not group.is_kept_when_empty:
                 self._deletion.delete_empty(group)
             else:
                 self._removal.remove([(group, *place) for place in expired])

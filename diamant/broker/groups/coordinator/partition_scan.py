@@ -51,6 +51,7 @@ from diamant.protocol.internal_topics.group_records import (
     parse_offset_commit_value,
     parse_value,
 )
+from diamant.protocol.internal_topics.other_group_keys import OtherGroupKey, parse_other_key
 from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import FileSlice
 
@@ -73,9 +74,9 @@ _TOPIC_ID_TAG = b"\1\0\x10"
 
 
 class GroupRecord(NamedTuple):
-    """A record that is not an offset: a key of `group_records` and its value."""
+    """A record that is not an offset: a key of `group_records` and its value, or one of a share or streams group, unread."""
 
-    key: GroupRecordKey
+    key: GroupRecordKey | OtherGroupKey
     value: Any
 
 
@@ -289,13 +290,14 @@ class PartitionScan:
         for key, (value, offset) in self._records.items():
             try:
                 parsed = parse_key(key)
-                found = None if parsed is None else GroupRecord(parsed, parse_value(parsed, value))
+                if parsed is not None:
+                    yield GroupRecord(parsed, parse_value(parsed, value))
+                elif (other := parse_other_key(key)) is not None:
+                    yield GroupRecord(other, value)
+                else:
+                    unknown_count += 1
             except CorruptBatch as error:
                 raise CorruptBatch(0, f"the record at offset {offset}: {error.reason}") from None
-            if found is None:
-                unknown_count += 1
-            else:
-                yield found
         if unknown_count:
             logger.warning("%s: %d records of unknown types are ignored", self._name, unknown_count)
 

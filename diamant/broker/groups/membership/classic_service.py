@@ -248,12 +248,15 @@ class ClassicGroups:
         self._store.check_usable(group_id)
 
     def _group_to_join(self, group_id: str, request: JoinRequest) -> Group | None:
-        """Return the group; create it if it does not exist and the member is new. An empty consumer group is replaced by a
-        classic one, even if the member is then refused.
+        """Return the group; create it if it does not exist and the member is new.
+
+        An empty consumer or streams group is replaced by a classic one, even if the member is then refused.
         """
         group = self._store.group(group_id)
         is_new_member = request.member_id == UNKNOWN_MEMBER_ID
-        if group is not None and (group.consumer is None or not group.consumer.is_empty):
+        if group is not None and group.other is not None:
+            group.other.check_join(group_id)
+        elif group is not None and (group.consumer is None or not group.consumer.is_empty):
             return group
         if not is_new_member:
             if group is not None:

@@ -21,29 +21,44 @@ from diamant.broker.groups.store.offsets import GroupOffsets
 if TYPE_CHECKING:
     from diamant.broker.groups.classic.group import ClassicGroup
     from diamant.broker.groups.consumer.group import ConsumerGroup
+    from diamant.broker.groups.store.other_group import OtherGroup
 from diamant.protocol.internal_topics.group_records import (
     GroupMetadataKey,
     encode_key,
     encode_record,
 )
+from diamant.protocol.internal_topics.other_group_keys import SHARE
 
 
 class Group:
-    """`classic` and `consumer`: at most one is set. A group with neither is a simple group, with offsets only."""
+    """`classic`, `consumer` and `other`: at most one is set. A group without is a simple group, with offsets only."""
 
-    __slots__ = ("classic", "consumer", "group_id", "offsets")
+    __slots__ = ("classic", "consumer", "group_id", "offsets", "other")
 
     def __init__(self, group_id: str, offsets: GroupOffsets | None = None) -> None:
         self.group_id = group_id
         self.offsets = GroupOffsets() if offsets is None else offsets
         self.classic: ClassicGroup | None = None
         self.consumer: ConsumerGroup | None = None
+        self.other: OtherGroup | None = None
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether the group has offsets only."""
+        return self.classic is None and self.consumer is None and self.other is None
+
+    @property
+    def is_kept_when_empty(self) -> bool:
+        """Whether the group stays without members and offsets, as share groups do."""
+        return self.other is not None and self.other.group_type == SHARE
 
     @property
     def has_members(self) -> bool:
         """Whether the group has members. Groups without, Empty or simple, may be deleted."""
         if self.classic is not None:
             return not self.classic.is_empty
+        if self.other is not None:
+            return not self.other.is_empty
         return self.consumer is not None and not self.consumer.is_empty
 
     @property
@@ -51,17 +66,23 @@ class Group:
         """Kafka's name of the state. A simple group is always Empty."""
         if self.classic is not None:
             return self.classic.state.value
+        if self.other is not None:
+            return self.other.state
         return "Empty" if self.consumer is None else str(self.consumer.state)
 
     @property
     def group_type(self) -> str:
         """Kafka's name of the protocol, as in ListGroups. Simple groups count as classic."""
+        if self.other is not None:
+            return self.other.group_type
         return "classic" if self.consumer is None else "consumer"
 
     def is_subscribed(self, topic: str) -> bool:
         """Return whether a member reads `topic`, or may. Such offsets neither expire nor can be deleted."""
         if self.classic is not None:
             return self.classic.is_subscribed(topic)
+        if self.other is not None:
+            return not self.other.is_empty  # its members' subscriptions are not read
         return self.consumer is not None and self.consumer.is_subscribed(topic)
 
     def tombstones(self) -> list[tuple[bytes, bytes | None]]:
@@ -69,6 +90,8 @@ class Group:
 
         As in Kafka, a simple group has one, too: after a reload it is unknown whether it ever had members.
         """
+        if self.other is not None:
+            return self.other.tombstones(self.group_id)
         if self.consumer is None:
             return [(encode_key(GroupMetadataKey(self.group_id)), None)]
         # Most brokers have no consumer groups.

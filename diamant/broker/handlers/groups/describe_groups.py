@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0 to 6: state and members of classic groups.
 
 Versions: 3 adds authorized operations, 4 instance ids, 6 the error GROUP_ID_NOT_FOUND with a message; before, a missing group
-is in state Dead. Groups of the consumer protocol count as missing: ConsumerGroupDescribe shows them.
+is in state Dead. Groups of other protocols count as missing: ConsumerGroupDescribe shows those of consumers.
 Deviations: none known.
 
 Source: KafkaApis.handleDescribeGroupsRequest, GroupMetadataManager.describeGroups, ClassicGroup.describe.
@@ -40,7 +40,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DescribeG
             group = groups.group(group_id)
             if group is None:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-            if group.consumer is not None:
+            if group.consumer is not None or group.other is not None:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
             fields = _describe(group)
         except REQUEST_ERRORS as error:

@@ -114,6 +114,8 @@ def _check_member(group: Group, request: OffsetFetchRequestGroup) -> None:
         validate_fetch(group.consumer, member_id, request.member_epoch)
     elif group.classic is not None:
         group.classic.validate_fetch(member_id or "", request.member_epoch)
+    elif group.other is not None:
+        group.other.validate_fetch(group.group_id, member_id, request.member_epoch)
 
 
 def _all(topics: Topics, access: Access, version: int, group: Group, is_stable: bool) -> list[dict[str, Any]]:

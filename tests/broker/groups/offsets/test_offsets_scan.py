@@ -116,8 +116,8 @@ def test_what_compaction_leaves_is_read() -> None:
 
 
 def test_unknown_records_are_counted_and_left_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """Share groups, or records of a later Kafka: one warning, and everything else is loaded."""
-    log = OffsetsLog().write((b"\x00\x0a\x00\x01g", b"\x00\x00"), (b"\x00\x15\x00\x01g", b"\x00\x00"), commit_record(5))
+    """Records of a later Kafka: one warning, and everything else is loaded."""
+    log = OffsetsLog().write((b"\x00\x09\x00\x01g", b"\x00\x00"), (b"\x00\x18\x00\x01g", b"\x00\x00"), commit_record(5))
     with caplog.at_level(logging.WARNING):
         assert committed(load([log.data])) == {("g", "t", 0): 5}
     assert "2 records of unknown types" in caplog.text

@@ -1,0 +1,90 @@
+"""Keys of the records of share and streams groups in `__consumer_offsets`: their groups are known, but not served.
+
+As all keys of groups, a key is its type as an int16, then the group's id. The values of the records are not read, except for the
+epoch that the first field of the values of `EPOCH` and `TARGET_EPOCH` holds.
+
+Source: CoordinatorRecordType of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+from diamant.protocol.errors import CorruptBatch
+from diamant.protocol.primitives import INT16, INT32, encode_string
+
+SHARE, STREAMS = "share", "streams"
+"""Kafka's names of the types."""
+
+
+class OtherRecord(IntEnum):
+    """What a record holds, in the order in which Kafka erases them: with another one it fails to load the partition."""
+
+    MEMBER_ASSIGNMENT = 0
+    MEMBER_TARGET = 1
+    TARGET_EPOCH = 2
+    """The epoch of the target assignment."""
+    MEMBER = 3
+    REST = 4
+    """The topology of a streams group, the initialized partitions of a share group."""
+    EPOCH = 5
+    """The group and its epoch."""
+
+
+_TYPES = {
+    10: (SHARE, OtherRecord.MEMBER),
+    11: (SHARE, OtherRecord.EPOCH),
+    12: (SHARE, OtherRecord.TARGET_EPOCH),
+    13: (SHARE, OtherRecord.MEMBER_TARGET),
+    14: (SHARE, OtherRecord.MEMBER_ASSIGNMENT),
+    15: (SHARE, OtherRecord.REST),
+    17: (STREAMS, OtherRecord.EPOCH),
+    19: (STREAMS, OtherRecord.MEMBER),
+    20: (STREAMS, OtherRecord.TARGET_EPOCH),
+    21: (STREAMS, OtherRecord.MEMBER_TARGET),
+    22: (STREAMS, OtherRecord.MEMBER_ASSIGNMENT),
+    23: (STREAMS, OtherRecord.REST),
+}
+
+
+class OtherGroupKey(NamedTuple):
+    """`data`: the whole key."""
+
+    group_type: str
+    record: OtherRecord
+    group_id: str
+    data: bytes
+
+
+def parse_other_key(key: bytes) -> OtherGroupKey | None:
+    """Parse a key, None if it is none of a share or streams group. CorruptBatch if it is malformed."""
+    found = _TYPES.get(int.from_bytes(key[:2], "big"))
+    if found is None:
+        return None
+    end = 4 + int.from_bytes(key[2:4], "big", signed=True)
+    if not 4 <= end <= len(key):
+        raise CorruptBatch(0, f"the key of a group record, of {len(key)} bytes, has no group id")
+    try:
+        group_id = key[4:end].decode()
+    except UnicodeDecodeError as error:
+        raise CorruptBatch(0, f"the key of a group record, of {len(key)} bytes, cannot be read: {error}") from None
+    return OtherGroupKey(*found, group_id, key)
+
+
+def tombstone_keys(group_type: str, group_id: str, keys: Iterable[OtherGroupKey]) -> list[bytes]:
+    """Return the keys to erase for a group with the records of `keys`, in Kafka's order.
+
+    That of the target's epoch is among them even if there is no such record: without its tombstone Kafka fails as well.
+    """
+    found = {key.data: key.record for key in keys}
+    for number, (its_type, record) in _TYPES.items():
+        if its_type == group_type and record in (OtherRecord.TARGET_EPOCH, OtherRecord.EPOCH):
+            found[INT16.pack(number) + encode_string(group_id)] = record
+    return sorted(found, key=found.__getitem__)
+
+
+def epoch_of(value: bytes) -> int:
+    """Return the epoch in a value of `EPOCH` or `TARGET_EPOCH`; -1 if it is too short."""
+    return INT32.unpack_from(value, INT16.size)[0] if len(value) >= INT16.size + INT32.size else -1
