@@ -132,9 +132,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Leave out slow tests, shorten those with many examples, and do not wait for the disk."""
     # A terminal's width, handed on to whatever it starts, would cut the tables that tests read.
     os.environ.pop("COLUMNS", None)
-    # A shell without job control starts what follows an `&` without Ctrl-C, and so would be all programs that tests interrupt.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Until the tests are collected there is none, and looking for it takes a third of the time.
     gc.disable()
     if hasattr(config, "workerinput"):
