@@ -42,7 +42,6 @@ from cython.cimports.diamant.kernels.constants.fields import (
     NEW_MAX_TIMESTAMP,
     NO_FAULT,
     NOTE,
-    OUT_OF_ORDER,
     PAYLOAD_END,
     PAYLOAD_START,
     PRODUCER_ID,
@@ -353,7 +352,8 @@ def judge_records(
             return CORRUPT
         offset = wrapping_sum(base_offset, from_zigzag(record.delta))
         if offset <= previous or offset > rows[LAST_OFFSET, row]:
-            return OUT_OF_ORDER
+            judged.is_disordered = True
+            return NO_FAULT
         previous = offset
         judged.is_odd |= record.is_odd
         fate = fate_of(record, cython.address(hashes[place]), offset, is_expired, rules, keys, latest, at)
@@ -401,7 +401,7 @@ def conclude(
         and judged.last_tombstone_offset >= 0
         and (rules[IS_KAFKA] != 0 or judged.last_tombstone_offset <= rules[MAP_END_OFFSET])
     )
-    if judged.is_odd and judged.kept > 0 and (judged.kept < record_count or sets_horizon):
+    if judged.is_disordered or (judged.is_odd and judged.kept > 0 and (judged.kept < record_count or sets_horizon)):
         rows[STEP, row] = PLAIN_ENGINE
         counts[MESSAGES_READ] -= record_count
         return
@@ -452,6 +452,7 @@ def judge_rows(
     judged = cython.declare(Judgement)
     kept_end: int64_t = 0
     at: int64_t = 0
+    at_row: int64_t
     if rules[IS_PROBING] == 0 and first < end and latest.shape[0] > 0:
         at = place_of(cython.address(latest[0]), latest.shape[0], rows[BASE_OFFSET, first])
     for row in range(first, end):
@@ -461,6 +462,7 @@ def judge_rows(
             return CORRUPT, row
         memset(cython.address(judged), 0, cython.sizeof(Judgement))
         judged.first_timestamp = judged.max_timestamp = judged.last_tombstone_offset = -1
+        at_row = at
         fault = judge_records(
             unpacked if rows[IS_UNPACKED, row] != 0 else data,
             rows,
@@ -475,6 +477,8 @@ def judge_rows(
         )
         if fault != NO_FAULT:
             return fault, row
+        if judged.is_disordered:
+            at = at_row
         conclude(rows, row, rules, kept_end, cython.address(judged), counts)
         if rows[STEP, row] == REBUILD:
             kept_end += judged.kept
@@ -497,7 +501,8 @@ def judge(
 ) -> tuple:
     """Determine the fates of the records in rows with step JUDGE, and set the step to the batch's outcome.
 
-    A batch to rebuild that has odd records becomes PLAIN_ENGINE and is not counted. For other batches to rebuild,
+    A batch to rebuild that has odd records, and any whose offsets do not ascend up to its last, becomes PLAIN_ENGINE and is not
+    counted. For other batches to rebuild,
     `kept_records`, with room for every record, receives the positions of the kept records in the payload. Returns (fault, row).
     """
     source: input_bytes = cython.cast(input_bytes, cython.NULL)

@@ -23,6 +23,8 @@ from cython.cimports.diamant.kernels.constants.fields import (
     STEP,
 )
 from cython.cimports.diamant.kernels.constants.tuples import (
+    ACCEPTED,
+    DISORDERED,
     EMPTY,
     IS_PLAIN,
     LAST_SEEN,
@@ -98,9 +100,13 @@ def hash_row(
             break
         offset = wrapping_sum(base_offset, from_zigzag(record.delta))
         if offset <= last_seen or offset < base_offset or offset > last_offset:
-            fault = OUT_OF_ORDER
-            break
-        last_seen = offset
+            if state[DISORDERED] == 0:
+                fault = OUT_OF_ORDER
+                break
+            if state[DISORDERED] == ACCEPTED:
+                state[DISORDERED] = row + 1
+            is_plain = False
+        last_seen = max(last_seen, offset)
         if record.is_odd or record.key_size < 0 or not record.has_value:
             is_plain = False
         if record.key_size >= 0 and offset >= least_offset and offset < end_offset:
@@ -135,9 +141,9 @@ def hash_records(
     """Append the tuples of all records with keys and offsets in [least_offset, end_offset) in rows with STEP MAP.
 
     Continues from `state` up to `end_row`. Sets NOTE of each finished row to the size of its records + 1 if all have key and
-    value and none is odd, else to 0. Returns (fault, number of tuples): after BUFFER_FULL call again with empty `tuples`; for
-    CORRUPT and OUT_OF_ORDER the state holds the row. Eight keys are hashed at a time if the processor supports it, unless
-    `may_use_vectors` is False.
+    value, none is odd and their offsets ascend, else to 0. Returns (fault, number of tuples): after BUFFER_FULL call again with
+    empty `tuples`; for CORRUPT and OUT_OF_ORDER the state holds the row. Eight keys are hashed at a time if the processor
+    supports it, unless `may_use_vectors` is False.
     """
     data_start: input_bytes = start_of(data)
     unpacked_start: input_bytes = start_of(unpacked)

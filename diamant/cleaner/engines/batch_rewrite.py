@@ -5,10 +5,12 @@ Source: Kafka's Cleaner.cleanInto, its RecordFilter, and MemoryRecords.filterTo.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 from diamant.cleaner.rules import record_fate
 from diamant.cleaner.segments.rebuilt_batch import emptied_batch, rebuilt_batch
+from diamant.cleaner.segments.strict_reader import RecordsOutOfOrder
 from diamant.kernels.constants import fates, steps
 from diamant.protocol.batches.header import HEADER_SIZE, BatchHeader, Record, parse_header
 from diamant.protocol.varint import varint_size
@@ -129,6 +131,9 @@ class BatchRewriter:
             target.append(batch.view(), header.last_offset, header.max_timestamp)
         elif action != steps.DROP:
             if action == steps.REBUILD:
+                if any(following.offset <= one.offset for one, following in pairwise(kept)):
+                    # As in Kafka, whose MemoryRecordsBuilder refuses such records.
+                    raise RecordsOutOfOrder(batch.path, batch.position, ", so the batch cannot be written anew")
                 rebuilt = rebuilt_batch(header, kept, plan.new_horizon_ms if sets_horizon else None)
             else:
                 rebuilt = emptied_batch(header)

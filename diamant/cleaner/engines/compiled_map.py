@@ -16,7 +16,7 @@ from diamant.cleaner.engines.batch_notes import ABORTED_NOTE, BatchNotes, Stretc
 from diamant.cleaner.engines.offset_map import OffsetMap, open_spill_file
 from diamant.cleaner.segments.key_hasher import KeyHasher
 from diamant.cleaner.segments.row_records import OLD_FORMAT
-from diamant.cleaner.segments.strict_reader import read_chunks
+from diamant.cleaner.segments.strict_reader import RecordsOutOfOrder, read_chunks
 from diamant.kernels.batches import records_in, set_steps
 from diamant.kernels.constants import fields
 from diamant.kernels.constants.tuples import MAP, SKIP
@@ -47,6 +47,16 @@ class Mapped(NamedTuple):
     has_transactions: bool
 
 
+class _Part(NamedTuple):
+    """The part of a batch that a full map took."""
+
+    row: int
+    records: int
+    """Records before the refused one."""
+    last_offset: int | None
+    """Offset of the last one with a key; None if there is none."""
+
+
 class CompiledMap:
     """A `KeyMap` of key hashes. `close` releases its memory and file."""
 
@@ -64,13 +74,13 @@ class CompiledMap:
         self.latest: LatestOffsets | None = None
         """The offsets of the last records, once the keys are dropped."""
         self.may_forget_keys = True
-        """True if the map has every data record of the dirty range that the rewrite will judge."""
+        """True if the map has every data record of the dirty range that the rewrite will judge, in the order of offsets."""
         self._work = work
         self._has_aborted = plan.has_aborted
         self._records = records
-        self._hasher = KeyHasher(plan.hash_key, work.limits.tuples)
-        self._last_put = -1
-        """Offset of the last record added to the map."""
+        self._hasher = KeyHasher(plan.hash_key, work.limits.tuples, must_ascend=False)
+        self.disordered: RecordsOutOfOrder | None = None
+        """The first batch whose records do not ascend, as the error where that cannot be cleaned."""
         self.begin_at(0)
 
     def begin_at(self, offset: int) -> None:
@@ -157,6 +167,8 @@ class CompiledMap:
     def finish(self) -> None:
         """Complete the map. A spilled map has no lookup by key, so the clean section is added, too."""
         if self.offsets.is_spilled:
+            if self.disordered is not None:
+                raise self.disordered
             self._add_clean_section()
             self.forget_keys()
 
@@ -175,42 +187,57 @@ class CompiledMap:
         leaves_out = choose_rows(self._records, chunk, tracker, follows_data=self._has_aborted)
         # Kafka may consider a batch aborted here but not in the rewrite, which then looks up its keys.
         self.may_forget_keys &= not (leaves_out and plan.is_kafka)
-        refused = None
-        full_row = None
+        part = None
         for start, end in self._records.ranges(chunk, 0, count, MAP):
-            refused = self._add_records(chunk, start, end)
-            if refused is not None:
-                # Base offsets of rows of magic 2 ascend, so the kernel read them in this order.
-                mapped = chunk.with_step(MAP, 0, end)
-                full_row = max(row for row in mapped if rows[fields.BASE_OFFSET, row] <= refused)
+            part = self._add_records(chunk, start, end)
+            if part is not None:
                 break
-        complete = count if full_row is None else full_row
+        complete = count if part is None else part.row
         self._work.stats.map_messages_read += records_in(rows, complete)
         if complete and (last := rows[fields.LAST_OFFSET, complete - 1]) >= plan.first_dirty_offset:
             self.end_offset = last
         self.notes.take(chunk, complete, plan.first_dirty_offset)
         self.stretches.append(chunk, complete)
-        if full_row is not None and refused is not None:
-            self._account_for_part(chunk, full_row, refused)
-        return full_row
+        if part is None:
+            return None
+        self._work.stats.map_messages_read += part.records
+        if part.last_offset is not None:
+            self.end_offset = part.last_offset
+        return part.row
 
-    def _add_records(self, chunk: Rows, start: int, end: int) -> int | None:
-        """Add the records of rows; return the offset of the record that a full map refused, or None."""
-        tuples = self._hasher.tuples
+    def _add_records(self, chunk: Rows, start: int, end: int) -> _Part | None:
+        """Add the records of rows; return the part that a full map took of the last one, or None."""
+        added = 0
         for count in self._hasher.hash(self._records, chunk, start, end, least=self._work.plan.first_dirty_offset):
-            taken = self.offsets.add(tuples, count)
-            if taken:
-                self._last_put = tuples[taken - 1, 2]
+            taken = self.offsets.add(self._hasher.tuples, count)
+            added += taken
+            if self._hasher.disordered_row is not None:
+                self._note_disorder(chunk, self._hasher.disordered_row)
             if taken < count:
-                return tuples[taken, 2]
+                return self._part_of(chunk, start, added)
         return None
 
-    def _account_for_part(self, chunk: Rows, row: int, refused: int) -> None:
-        """Count the records of a batch before the refused one."""
-        records = self._records.batch(chunk, row).records()
-        self._work.stats.map_messages_read += sum(record.offset < refused for record in records)
-        if self._last_put >= chunk.rows[fields.BASE_OFFSET, row]:
-            self.end_offset = self._last_put
+    def _note_disorder(self, chunk: Rows, row: int) -> None:
+        # The last record of a key has not its greatest offset then: only the keys tell it, as in Kafka.
+        self.may_forget_keys = False
+        if self.disordered is None:
+            position = chunk.position + chunk.rows[fields.POSITION, row]
+            reason = ", and the keys of the round do not fit into memory (log.cleaner.dedupe.buffer.size)"
+            self.disordered = RecordsOutOfOrder(chunk.path, position, reason)
+
+    def _part_of(self, chunk: Rows, start: int, added: int) -> _Part:
+        """Find the end of the `added` records with keys, from row `start` on, that a full map took."""
+        least = self._work.plan.first_dirty_offset
+        for row in chunk.with_step(MAP, start):
+            last_offset = None
+            for index, record in enumerate(self._records.batch(chunk, row).records()):
+                if record.key is None or record.offset < least:
+                    continue
+                if not added:
+                    return _Part(row, index, last_offset)
+                added -= 1
+                last_offset = record.offset
+        raise AssertionError("a full map refused a record that is not there")
 
     def _bytes_of_chunks_before(self, segment: SegmentPlan, start: int, at: int) -> int:
         """Return the bytes that the plain engine would read, from `start` on, before its chunk with the batch at `at`."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from diamant.cleaner.engines.plain_batches import BATCH_BYTES, PlainRun, read_run
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.small_payloads import SmallPayloads
-from diamant.cleaner.segments.strict_reader import checked, parsed_chunks
+from diamant.cleaner.segments.strict_reader import check_order, checked, parsed_chunks
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import parse_header
 from diamant.protocol.errors import CorruptBatch
@@ -85,9 +85,26 @@ class ParsedChunks:
         file = work.env.open(work.log_path(segment), read_only=True)
         try:
             parse_ = partial(parse, payloads=self.payloads, limits=work.limits)
-            yield from parsed_chunks(file, position, segment.size, work.plan.io_buffer_bytes, parse_)
+            last_offset = -1
+            for chunk in parsed_chunks(file, position, segment.size, work.plan.io_buffer_bytes, parse_):
+                last_offset = _checked_order(chunk, last_offset)
+                yield chunk
         finally:
             file.close()
+
+
+def _checked_order(chunk: ParsedChunk, last_offset: int) -> int:
+    """Return the last offset of a chunk. Raises CorruptLog if the offsets of its batches do not ascend from `last_offset` on."""
+    for entry in chunk.entries:
+        if isinstance(entry, PlainRun):
+            # Within a run they ascend.
+            at = entry.batches[0][0]
+            offsets = parse_header(chunk.data, at).base_offset, entry.batches[-1][4]
+        else:
+            at, offsets = entry.position - chunk.position, (entry.header.base_offset, entry.header.last_offset)
+        check_order(chunk.path, chunk.position + at, offsets, last_offset)
+        last_offset = offsets[1]
+    return last_offset
 
 
 def parse(file: File, position: int, data: bytes, payloads: SmallPayloads, limits: EngineLimits) -> ParsedChunk:

@@ -173,13 +173,13 @@ def _map_in_child(
 ) -> None:
     """Map a share, then pieces. Send the keys, or their numbers in the partitions of `tuples`, and the result at last.
 
-    Sends nothing if the map was full or has spilled, and no more if a partition is full.
+    Sends nothing if the map was full, has spilled or holds records out of order, and no more if a partition is full.
     """
     alone = replace(work, check_done=never_done, throttle=no_throttle, stats=CleanStats())
     key_map, mapped = CompiledMap(alone, RowRecords(alone.limits)), dict[int, Mapped]()
     for at, one in chain([(index, share)], pieces.from_back()):
         key_map.begin_at(one.start.offset)
-        if add_segments(alone, key_map, *one) or key_map.offsets.is_spilled:
+        if add_segments(alone, key_map, *one) or key_map.offsets.is_spilled or key_map.disordered is not None:
             return
         mapped[at] = key_map.mapped()
         key_map.offsets.is_in_order = False

@@ -118,7 +118,7 @@ class _Reading:
         self.has_unstamped = False
         self._file = file
         self._records = records
-        self._hasher = KeyHasher(hash_key)
+        self._hasher = KeyHasher(hash_key, must_ascend=False)
         self._hashes: array[int] | None = array("Q")
 
     def add(self, chunk: Rows) -> None:

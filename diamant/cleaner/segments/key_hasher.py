@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
 from diamant.kernels import numbers, offset_map
 from diamant.kernels.constants import fields
-from diamant.kernels.constants.tuples import LAST_SEEN, PLACE, ROW, STATE_FIELDS
+from diamant.kernels.constants.tuples import ACCEPTED, DISORDERED, LAST_SEEN, PLACE, ROW, STATE_FIELDS
 
 if TYPE_CHECKING:
     from diamant.cleaner.segments.row_reader import Rows
@@ -27,13 +27,17 @@ def hash_words(hash_key: bytes) -> tuple[int, int]:
 
 
 class KeyHasher:
-    """Hashes the keys of rows in offset order. Owned by one thread."""
+    """Hashes the keys of rows in offset order. Owned by one thread.
 
-    def __init__(self, hash_key: bytes, tuples: int = ENGINE_LIMITS.tuples) -> None:
+    With `must_ascend`, offsets of records that do not ascend up to their batch's last are refused.
+    """
+
+    def __init__(self, hash_key: bytes, tuples: int = ENGINE_LIMITS.tuples, *, must_ascend: bool = True) -> None:
         self.tuples = numbers("Q", tuples, 3)
         """Overwritten by each step of `hash`: two words of hash, and the offset."""
         self._k0, self._k1 = hash_words(hash_key)
         self._state = array("q", bytes(8 * STATE_FIELDS))
+        self.must_ascend = must_ascend
         self.restart()
 
     @property
@@ -44,6 +48,11 @@ class KeyHasher:
     @last_seen.setter
     def last_seen(self, offset: int) -> None:
         self._state[LAST_SEEN] = offset
+
+    @property
+    def disordered_row(self) -> int | None:
+        """The first row of this call of `hash` whose offsets do not ascend up to its last."""
+        return self._state[DISORDERED] - 1 if self._state[DISORDERED] > 0 else None
 
     def restart(self) -> None:
         """Reset `last_seen`, so that lower offsets may follow."""
@@ -60,6 +69,7 @@ class KeyHasher:
         state = self._state
         state[ROW] = start
         state[PLACE] = 0
+        state[DISORDERED] = 0 if self.must_ascend else ACCEPTED
         while True:
             fault, count = offset_map.hash_records(
                 chunk.data, records.unpacked, chunk.rows, end, state, self.tuples, self._k0, self._k1, least, end_offset

@@ -12,7 +12,8 @@ from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
-from diamant.kernels.batches import find_bad_crc
+from diamant.cleaner.segments.strict_reader import RecordsOutOfOrder, check_order
+from diamant.kernels.batches import are_in_order, find_bad_crc
 from diamant.kernels.constants import fields
 from diamant.kernels.constants.tuples import MAP
 from diamant.protocol.batches.header import CURRENT_MAGIC, parse_header
@@ -45,12 +46,17 @@ class RowRecords:
     def chunks(self, env: Env, path: str, position: int, end: int) -> Iterator[Rows]:
         """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
 
-        The next chunk overwrites the one yielded. Raises CorruptLog, as `strict_reader.read_chunks`; OSError.
+        The next chunk overwrites the one yielded. Raises CorruptLog, as `strict_reader.read_chunks`, and for batches whose
+        offsets do not ascend; OSError.
         """
         file = env.open(path, read_only=True)
+        last_offset = -1
         try:
             for chunk in self._reader.chunks(file, position, end):
                 self._read_old_headers(chunk)
+                if not are_in_order(chunk.rows, chunk.count, last_offset):
+                    _fail_order(chunk, last_offset)
+                last_offset = chunk.rows[fields.LAST_OFFSET, chunk.count - 1]
                 yield chunk
         finally:
             file.close()
@@ -81,7 +87,7 @@ class RowRecords:
         """Raise CorruptLog for the batch of a row; reads its records one by one to find the reason."""
         batch = self.batch(chunk, row)
         batch.records()
-        raise CorruptLog(chunk.path, batch.position, "the offsets of the records do not ascend up to the batch's last")
+        raise RecordsOutOfOrder(chunk.path, batch.position)
 
     def _old_header(self, chunk: Rows, at: int) -> BatchHeader:
         try:
@@ -132,3 +138,12 @@ class RowRecords:
         rows[fields.BASE_OFFSET, row] = records[0].offset if records else 0
         rows[fields.RECORD_COUNT, row] = len(records)
         return self._unpacker.append(memoryview(plain)[fields.HEADER_BYTES :])
+
+
+def _fail_order(chunk: Rows, last_offset: int) -> NoReturn:
+    """Raise CorruptLog for the first batch of a chunk whose offsets are not above `last_offset` and those of earlier batches."""
+    rows = zip(*map(chunk.column, (fields.POSITION, fields.BASE_OFFSET, fields.LAST_OFFSET)), strict=True)
+    for at, first, last in rows:
+        check_order(chunk.path, chunk.position + at, (first, last), last_offset)
+        last_offset = last
+    raise AssertionError("the kernel found batches out of order")

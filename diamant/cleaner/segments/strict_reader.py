@@ -14,6 +14,15 @@ from diamant.storage.env.env import File
 from diamant.storage.errors import CorruptLog
 
 
+class RecordsOutOfOrder(CorruptLog):
+    """The offsets of a batch's records do not ascend up to its last."""
+
+    def __init__(self, path: str, position: int, consequence: str = "") -> None:
+        super().__init__(
+            path, position, f"the offsets of the records do not ascend up to the batch's last{consequence}"
+        )
+
+
 class Chunk(NamedTuple):
     """Adjacent whole batches."""
 
@@ -85,6 +94,17 @@ def checked(header: BatchHeader, at: int) -> BatchHeader:
     if not -(1 << 63) <= header.last_offset < 1 << 63:
         raise CorruptBatch(at, f"the batch's last offset {header.last_offset} exceeds 64 bits")
     return header
+
+
+def check_order(path: str, position: int, offsets: tuple[int, int], last_offset: int) -> None:
+    """Raise CorruptLog unless a batch's first and last offsets are above `last_offset` and ascend.
+
+    Its base offset is not covered by its checksum.
+    """
+    first, last = offsets
+    if not last_offset < first <= last:
+        reason = f"the offsets of the batches do not ascend: {first} to {last} after {last_offset}"
+        raise CorruptLog(path, position, reason)
 
 
 def _batch_size(file: File, position: int, end: int) -> int:

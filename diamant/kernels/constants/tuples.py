@@ -21,4 +21,7 @@ LAST_SEEN = 3
 """Greatest offset so far."""
 IS_PLAIN = 4
 """1 if all records of the row so far have keys and values, and none is odd."""
-STATE_FIELDS = 5
+DISORDERED = 5
+"""0: rows whose offsets do not ascend up to their batch's last are refused. ACCEPTED: they are not; then 1 + the first one."""
+STATE_FIELDS = 6
+ACCEPTED = -1

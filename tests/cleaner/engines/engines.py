@@ -168,9 +168,11 @@ def outcome(engine: Engine, env: Env, plan: CleanPlan) -> Outcome:
             del fields["stats"][time_of]
         del fields["runner"]
     except (CorruptLog, OutputOverflow) as error:
-        fields = {"error": type(error), "path": error.path, "position": getattr(error, "position", None)}
-        if "do not ascend" in str(error):
-            fields["is_order"] = True
+        fields = {
+            "error": CorruptLog if isinstance(error, CorruptLog) else OutputOverflow,
+            "path": error.path,
+            "position": getattr(error, "position", None),
+        }
     files = {}
     for name in env.list_dir(plan.directory):
         if name.endswith(names.CLEANED_SUFFIX):

@@ -31,6 +31,7 @@ from diamant.cleaner.rules.grouping import group_segments, segments_to_clean
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, aborted_from
 from diamant.cleaner.rules.result import CleanStats
 from diamant.cleaner.rules.throttle import Throttle
+from diamant.cleaner.segments.strict_reader import RecordsOutOfOrder
 from diamant.cleaner.spark.clean.key_tuples import ERROR, PartFigures
 from diamant.cleaner.spark.clean.manifest import ErrorFields, GroupResult, Manifest, add_stats, error_of
 from diamant.cleaner.spark.clean.parts import (
@@ -46,6 +47,7 @@ from diamant.cleaner.spark.clean.task_files import TaskFiles
 from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
 from diamant.cleaner.spark.clean.tasks import NO_LIMIT, Job, group_results, part_events, part_rows, reduce_rows
 from diamant.cleaner.spark.clean.transaction_cuts import EVENT_FIELDS, ResumableTracker, TrackerState
+from diamant.cleaner.spark.clean.whole_round import run_whole
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.shipped_code import Versions
 from diamant.storage.env.env import Env, RealEnv
@@ -110,7 +112,11 @@ class CleanJob:
             events = self._walk(self._parts)
             return self._rewrite(plan.first_dirty_offset - 1, events, None, 0)
         map_end_offset = plan.segments[-1].next_base_offset - 1
-        shuffled, events, figures = self._map(NO_LIMIT)
+        try:
+            shuffled, events, figures = self._map(NO_LIMIT)
+        except RecordsOutOfOrder:
+            # A shuffle loses the order of the records, which tells the last one of a key where its offset does not.
+            return run_whole(self._context, plan, self._job, self._start, self.progress)
         mapped = sum(one.mapped for one in figures)
         dirty = {part.index for part in self._parts if part.is_dirty}
         stats.map_bytes_read = sum(one.bytes_read for one in figures if one.index in dirty)

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from diamant.cleaner.rules.result import CleanResult, CleanStats, OutputSegment, output_from_fields
 from diamant.cleaner.runners.worker_messages import error_fields, error_from
+from diamant.cleaner.segments.strict_reader import RecordsOutOfOrder
 from diamant.cleaner.spark.clean.task_files import StagedFile
 from diamant.cleaner.spark.environment.errors import SegmentChanged, SparkError
 
@@ -105,6 +106,8 @@ def fields_of(error: BaseException) -> ErrorFields:
         return {"kind": "changed", "reason": str(error)}
     if isinstance(error, SparkError):
         return {"kind": "spark", "reason": str(error)}
+    if isinstance(error, RecordsOutOfOrder):
+        return {"kind": "disorder", "path": error.path, "position": error.position}
     if isinstance(error, MemoryError):
         return {"kind": "spark", "reason": f"a process of the job is out of memory: {error}"}
     return error_fields(error, 0)
@@ -117,6 +120,8 @@ def error_of(fields: ErrorFields, what: str) -> Exception:
             return SegmentChanged(fields["reason"])
         case "spark":
             return SparkError(fields["reason"])
+        case "disorder":
+            return RecordsOutOfOrder(fields["path"], fields["position"])
         case _:
             return error_from(fields, what)
 

@@ -76,21 +76,26 @@ class WholeRound:
 
     def run(self) -> Manifest:
         """Run the round. Raises the errors of `CleanJob.run`."""
-        plan = self._plan
-        # A round reads the log twice.
-        self.progress.begin("cleaning", 2 * sum(one.size for one in plan.segments), self._job.bytes_per_second)
-        sent = self._context.broadcast(self._job)
-        clean = whole_round(sent, self._start, self.progress.done)
-        [found] = self._context.parallelize([0], 1).map(clean).collect()
-        if not isinstance(found, Manifest):
-            raise error_of(found, f"{plan.topic}-{plan.partition}")
-        # The clock of another machine differs: adjust the times.
-        stats = found.stats
-        behind_s = time.monotonic() - stats.end_s
-        stats.start_s += behind_s
-        stats.map_complete_s += behind_s
-        stats.end_s += behind_s
-        return found
+        return run_whole(self._context, self._plan, self._job, self._start, self.progress)
+
+
+def run_whole(
+    context: SparkContext, plan: CleanPlan, job: Job, start: DirtyStart | None, progress: JobProgress
+) -> Manifest:
+    """Run a round as one task. Raises the errors of `CleanJob.run`."""
+    # A round reads the log twice.
+    progress.begin("cleaning", 2 * sum(one.size for one in plan.segments), job.bytes_per_second)
+    sent = context.broadcast(job)
+    [found] = context.parallelize([0], 1).map(whole_round(sent, start, progress.done)).collect()
+    if not isinstance(found, Manifest):
+        raise error_of(found, f"{plan.topic}-{plan.partition}")
+    # The clock of another machine differs: adjust the times.
+    stats = found.stats
+    behind_s = time.monotonic() - stats.end_s
+    stats.start_s += behind_s
+    stats.map_complete_s += behind_s
+    stats.end_s += behind_s
+    return found
 
 
 def whole_round(sent: Any, start: DirtyStart | None, done: Done) -> Callable[[int], Manifest | ErrorFields]:
