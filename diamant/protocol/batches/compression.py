@@ -260,12 +260,10 @@ def _compress_lz4(data: Buffer, level: int) -> bytes:
 
 
 def _decompress_lz4(data: Buffer, max_bytes: int, may_skip: bool, checks_header: bool) -> bytes:
-    from cramjam import DecompressionError, lz4
-    from xxhash import xxh32_intdigest
+    import cramjam
 
     data = bytes(data)
-    position, block_size, has_block_checksums = _read_lz4_header(data, checks_header)
-    checksum_size = 4 if has_block_checksums else 0
+    position, block_size, checksum_size = _read_lz4_header(data, checks_header)
     scratch = bytearray(block_size)
     out = bytearray()
     view = memoryview(data)
@@ -290,11 +288,11 @@ def _decompress_lz4(data: Buffer, max_bytes: int, may_skip: bool, checks_header:
         if checksum_end > end:
             raise CorruptBatch(position, f"lz4: a block of {size} bytes, {end - position} are left")
         block = view[position : position + size]
-        if checksum_size and xxh32_intdigest(block) != _UINT32_LE.unpack_from(data, position + size)[0]:
+        if checksum_size and _xxh32(block) != _UINT32_LE.unpack_from(data, position + size)[0]:
             raise CorruptBatch(position, f"lz4: the checksum of a block of {size} bytes is wrong")
         try:
-            count = size if is_stored else lz4.decompress_block_into(block, scratch, output_len=block_size)
-        except DecompressionError as error:
+            count = size if is_stored else cramjam.lz4.decompress_block_into(block, scratch, output_len=block_size)
+        except cramjam.DecompressionError as error:
             raise CorruptBatch(position, f"lz4: {error}") from None
         if len(out) + count > max_bytes:
             _too_large(position, max_bytes)
@@ -302,13 +300,13 @@ def _decompress_lz4(data: Buffer, max_bytes: int, may_skip: bool, checks_header:
         position = checksum_end
 
 
-def _read_lz4_header(data: bytes, checks_header: bool) -> tuple[int, int, bool]:
-    """Return (position of the first block, greatest block size, True if blocks have checksums).
+def _read_lz4_header(data: bytes, checks_header: bool) -> tuple[int, int, int]:
+    """Return (position of the first block, greatest block size, size of a block's checksum).
 
     Source: `Lz4BlockInputStream.readHeader`.
     """
-    from xxhash import xxh32_intdigest
-
+    if data.startswith(LZ4_HEADER):
+        return len(LZ4_HEADER), _LZ4_BLOCK_SIZES[4], 0
     if len(data) < len(LZ4_HEADER):
         raise CorruptBatch(0, f"lz4: a frame header has at least {len(LZ4_HEADER)} bytes, only {len(data)} are there")
     if not data.startswith(_LZ4_MAGIC):
@@ -323,16 +321,20 @@ def _read_lz4_header(data: bytes, checks_header: bool) -> tuple[int, int, bool]:
     block_size = _LZ4_BLOCK_SIZES.get(descriptor >> 4)
     if block_size is None:
         raise CorruptBatch(5, f"lz4: block size id is {descriptor >> 4}, expected 4 to 7")
-    end = 7 + (8 if flags & 0x08 else 0)
+    end = len(LZ4_HEADER) + (8 if flags & 0x08 else 0)
     if len(data) < end:
         raise CorruptBatch(0, f"lz4: this frame header has {end} bytes, only {len(data)} are there")
-    if checks_header and not data.startswith(LZ4_HEADER):
-        checksum = xxh32_intdigest(data[4 : end - 1]) >> 8 & 0xFF
-        if data[end - 1] != checksum:
-            raise CorruptBatch(
-                end - 1, f"lz4: the frame header's checksum is {data[end - 1]:#04x}, expected {checksum:#04x}"
-            )
-    return end, block_size, bool(flags & 0x10)
+    if checks_header and data[end - 1] != (checksum := _xxh32(data[4 : end - 1]) >> 8 & 0xFF):
+        raise CorruptBatch(
+            end - 1, f"lz4: the frame header's checksum is {data[end - 1]:#04x}, expected {checksum:#04x}"
+        )
+    return end, block_size, 4 if flags & 0x10 else 0
+
+
+def _xxh32(data: Buffer) -> int:
+    from xxhash import xxh32_intdigest
+
+    return xxh32_intdigest(data)
 
 
 # -- zstd ------------------------------------------------------------------------------------------------------------
