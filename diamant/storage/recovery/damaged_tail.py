@@ -11,63 +11,58 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import count
+from struct import Struct
 
 from diamant.protocol.batches.batch import crc_is_valid
-from diamant.protocol.batches.header import CURRENT_MAGIC, HEADER_SIZE, LOG_OVERHEAD, MAGIC, MIN_BATCH_LENGTH
+from diamant.protocol.batches.header import (
+    ATTRIBUTES,
+    BATCH_LENGTH,
+    CURRENT_MAGIC,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+)
 from diamant.storage import names
-from diamant.storage.env.env import Env, File
-from diamant.storage.segments.segment import MAX_RELATIVE_OFFSET, Segment
+from diamant.storage.env.env import Env
+from diamant.storage.segments.segment import Segment
 
 WINDOW_BYTES = 1024 * 1024
 MAX_SEARCHED_BYTES = 64 * 1024 * 1024
 """Limit of the search in non-zero bytes: a few seconds. A torn end is one batch, seldom more."""
+MAX_CHECKED_BYTES = 1024 * 1024 * 1024
+"""Limit of the bytes whose checksum is computed: half a second. One position in four million of noise looks like a batch."""
 
-_LENGTH = slice(8, 12)
+_LENGTH = Struct(">i")
+# The magic byte, and the upper half of the attributes, which has no flags. Nothing is assumed about offsets: no checksum covers
+# them, and a whole batch is never cut off for its offset.
+_BEGINS = re.compile(b"(?=.{%d}%b.{4}\0)" % (MAGIC, re.escape(bytes((CURRENT_MAGIC,)))), re.DOTALL)
 
 
-def is_torn_end(segment: Segment, position: int, next_offset: int) -> bool:
-    """True if no whole batch of the segment begins at or after `position`; any thread.
-
-    A whole batch has a valid checksum and, after `position`, an offset of at least `next_offset`.
-    """
+def is_torn_end(segment: Segment, position: int) -> bool:
+    """True if no whole batch, one with a valid checksum, begins at or after `position` of the segment; any thread."""
     file, end = segment.file, segment.size
-    if _is_whole(file, position, end):
-        return False
-    last = segment.base_offset + MAX_RELATIVE_OFFSET
-    highs = {offset.to_bytes(8, "big")[:4] for offset in (next_offset, last)}
-    # A batch begins wherever the first half of its base offset is right and the magic byte is in its place.
-    begins = re.compile(
-        b"(?=(?:" + b"|".join(map(re.escape, sorted(highs))) + b").{12}" + bytes((CURRENT_MAGIC,)) + b")", re.DOTALL
-    )
-    searched = 0
-    start = position + 1
+    searched = checked = 0
+    start = position
     while start < end:
-        data = file.pread(min(WINDOW_BYTES + MAGIC, end - start), start)
+        data = file.pread(min(WINDOW_BYTES + ATTRIBUTES, end - start), start)
         if not data:
             break
         if data.count(0) < len(data):
             searched += len(data)
+            for found in _BEGINS.finditer(data):
+                at = start + found.start()
+                size = _LENGTH.unpack_from(data, found.start() + BATCH_LENGTH)[0] + LOG_OVERHEAD
+                checked += HEADER_SIZE
+                if HEADER_SIZE <= size <= end - at:
+                    checked += size
+                    if size > MAX_SEARCHED_BYTES or crc_is_valid(file.pread(size, at), 0, size):
+                        return False
+                if checked > MAX_CHECKED_BYTES:
+                    return False
             if searched > MAX_SEARCHED_BYTES:
                 return False
-            for found in begins.finditer(data):
-                at = found.start()
-                if next_offset <= int.from_bytes(data[at : at + 8], "big") <= last and _is_whole(file, start + at, end):
-                    return False
         start += WINDOW_BYTES
     return True
-
-
-def _is_whole(file: File, position: int, end: int) -> bool:
-    header = file.pread(min(HEADER_SIZE, end - position), position)
-    if len(header) < HEADER_SIZE or header[MAGIC] != CURRENT_MAGIC:
-        return False
-    length = int.from_bytes(header[_LENGTH], "big", signed=True)
-    size = length + LOG_OVERHEAD
-    if length < MIN_BATCH_LENGTH or position + size > end:
-        return False
-    if size > MAX_SEARCHED_BYTES:
-        return True
-    return crc_is_valid(file.pread(size, position), 0, size)
 
 
 def keep_aside(env: Env, segment: Segment, position: int, next_offset: int) -> str | None:

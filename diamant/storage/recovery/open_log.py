@@ -3,7 +3,8 @@
 The order of steps is Kafka's (LogLoader): temporary files, swaps, segments, recovery above the recovery point, log start,
 producer state. After an unclean stop only segments at or above the recovery point are scanned; a torn or corrupt tail is cut
 off, and later segments are removed. No whole batch is removed after an orderly stop, below the recovery point, or if the
-recovery point is unknown: such corruption raises CorruptLog with path and position.
+recovery point is unknown: such corruption raises CorruptLog with path and position. A segment whose offsets exceed the range of
+its indexes is divided, whenever a start meets it.
 
 Without a clean-shutdown mark the directory may be a copy of one in use. Data taken out of such a log (a torn end below the
 recovery point, segments that were cleaned into another one) are kept beside it as `.aside`.
@@ -26,19 +27,19 @@ from diamant.storage.log.log import Log
 from diamant.storage.producers.producer_state import ProducerStateManager
 from diamant.storage.recovery.damaged_tail import aside_paths, keep_aside
 from diamant.storage.recovery.leftovers import complete_swaps, offset_of, remove_temporary_files
+from diamant.storage.recovery.overflow_split import refuse_overflow, split_segment
 from diamant.storage.recovery.segment_recovery import (
+    SegmentOverflow,
     TornEnd,
     check_synced,
     load_producers,
     rebuild_producers,
     recover_segment,
 )
-from diamant.storage.recovery.soundness import is_time_index_whole, sound_end
+from diamant.storage.recovery.soundness import MAX_OFFSET, is_time_index_whole, sound_end
 from diamant.storage.recovery.stale_segments import Stale, find_stale
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment
-
-MAX_OFFSET = 2**63 - 1
 
 
 def create_log(
@@ -95,13 +96,47 @@ def load_log(
     is searched for segments that were cleaned into others. None means the value of `is_clean`.
     """
     said = messages if messages is not None else []
+    if is_of_one_moment is None:
+        is_of_one_moment = is_clean
+    while True:
+        producers = ProducerStateManager(env, path, topic, partition, expiration_ms=producer_expiration_ms)
+        opened = _open(env, path, config, producers, said)
+        present = tuple(opened.segments)
+        try:
+            end_offset, known_point = _recovered(
+                opened, recovery_point, log_start_offset, is_clean=is_clean, is_of_one_moment=is_of_one_moment
+            )
+        except SegmentOverflow as overflow:
+            parts = split_segment(env, overflow.segment)
+            for segment in present:
+                if segment is not overflow.segment:
+                    segment.close()
+            said.append(
+                f"{overflow.segment.path}: its offsets exceed the 31 bits of its indexes, as brokers before Kafka 2.0 left "
+                f"them; its records are now in segments that begin at {', '.join(map(str, parts))}"
+            )
+            continue
+        return _log_of(
+            opened, topic, partition, topic_id, validation, log_start_offset, end_offset, known_point, is_clean=is_clean
+        )
+
+
+def _open(env: Env, path: str, config: LogConfig, producers: ProducerStateManager, said: list[str]) -> _Opened:
     epochs = LeaderEpochs.load(env, path)
     remove_temporary_files(env, path)
     complete_swaps(env, path)
-    producers = ProducerStateManager(env, path, topic, partition, expiration_ms=producer_expiration_ms)
-    segments, missing_index = _open_segments(env, path, config, said)
-    opened = _Opened(env, path, config, segments, epochs, producers, said)
-    stale = [] if is_of_one_moment or (is_of_one_moment is None and is_clean) else _find_stale(segments, config)
+    return _Opened(env, path, config, *_open_segments(env, path, config, said), epochs, producers, said)
+
+
+def _recovered(
+    opened: _Opened, recovery_point: int | None, log_start_offset: int, *, is_clean: bool, is_of_one_moment: bool
+) -> tuple[int, int]:
+    """Recover the segments; return the log end offset, and the recovery point as far as it is known.
+
+    SegmentOverflow if a segment must be divided first.
+    """
+    env, path, config, segments, missing_index, _, _, said = opened
+    stale = [] if is_of_one_moment else _find_stale(segments, config)
     for one in stale:
         segments.remove(one.segment)
     dead = [] if is_clean else _below(segments, log_start_offset)
@@ -111,6 +146,7 @@ def load_log(
             missing_index.add(segment.base_offset)
             said.append(f"{segment.path}: its indexes do not match its content; they are rebuilt")
     log_end_offset = sound_end(segments[-1]) if is_clean and segments else None
+    refuse_overflow(segments, log_end_offset)
     is_end_unsound = is_clean and bool(segments) and log_end_offset is None
     if is_end_unsound:
         missing_index.add(segments[-1].base_offset)
@@ -138,9 +174,7 @@ def load_log(
     if has_removed:
         # Segments restored by another loss of power would overlap new appends.
         env.sync_dir(path)
-    return _log_of(
-        opened, topic, partition, topic_id, validation, log_start_offset, log_end_offset, known_point, is_clean=is_clean
-    )
+    return log_end_offset, known_point
 
 
 class _Opened(NamedTuple):
@@ -150,6 +184,8 @@ class _Opened(NamedTuple):
     path: str
     config: LogConfig
     segments: list[Segment]
+    missing_index: set[int]
+    """Base offsets of the segments whose indexes must be rebuilt even after a clean stop."""
     epochs: LeaderEpochs
     producers: ProducerStateManager
     said: list[str]
@@ -182,7 +218,7 @@ def _recover(
     opened: _Opened, recovered: Sequence[int], torn: Mapping[int, TornEnd], synced_end: int, first: int
 ) -> bool:
     """Recover segments up to the first corrupt one, and remove later ones; True if any were removed."""
-    env, _, config, segments, epochs, producers, said = opened
+    env, _, config, segments, _, epochs, producers, said = opened
     for index in recovered:
         segment = segments[index]
         rebuild_producers(producers, segments[:index], segment.base_offset, env)
@@ -219,7 +255,7 @@ def _log_of(
     is_clean: bool,
 ) -> Log:
     """Build the log from its recovered files; an empty log gets an empty segment at its start offset."""
-    env, path, config, segments, epochs, producers, _ = opened
+    env, path, config, segments, _, epochs, producers, _ = opened
     if not segments:
         log_end_offset = log_start_offset
         segments.append(Segment(env, path, log_start_offset, config, create=True))
@@ -302,7 +338,7 @@ def _set_aside(env: Env, path: str, stale: list[Stale], said: list[str]) -> None
 
 
 def _open_segments(env: Env, path: str, config: LogConfig, said: list[str]) -> tuple[list[Segment], set[int]]:
-    """Return all segments in order, and the base offsets of those whose indexes must be rebuilt even after a clean stop."""
+    """Return all segments in order, and `_Opened.missing_index`."""
     entries = set(env.list_dir(path))
     segments = []
     missing_index = set()

@@ -5,14 +5,19 @@ once: a crash did not cause the damage, and later batches were acknowledged. `ch
 change. Above the recovery point `recover_segment` cuts off a tail that is not whole, like LogSegment.recover. (Kafka cuts in
 both cases, and fetches the lost data from other replicas.)
 
+A whole batch, whose checksum is right, is never cut off for its offsets, also not above the recovery point: no crash leaves such
+a batch. If its offsets do not ascend, `checked_batches` raises MisplacedBatch; if they are too far above the segment's base,
+`recover_segment` raises SegmentOverflow, and the segment is divided (`overflow_split`).
+
 A log without a clean-shutdown mark may be a copy of a running broker's. Its files are of different moments, so it may end below
 the recovery point, in the middle of a batch. If no readable batch follows, this counts as the end, and the log opens.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from diamant.kernels import ARE_COMPILED
 from diamant.protocol.batches.batch import crc_is_valid
@@ -27,9 +32,17 @@ from diamant.storage.errors import CorruptLog
 from diamant.storage.log.control_append import coordinator_epoch_of
 from diamant.storage.producers.producer_state import ProducerStateManager
 from diamant.storage.recovery.damaged_tail import is_torn_end
+from diamant.storage.recovery.soundness import MAX_OFFSET
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import MAX_RELATIVE_OFFSET, Segment, scan_headers
 from diamant.storage.segments.txn_index import AbortedTxn
+
+logger = logging.getLogger(__name__)
+
+UNREADABLE_CONTROL = (
+    "%s: the control record at offset %d of producer %d cannot be read (%s). It is passed over: a transaction that it may "
+    "end stays open"
+)
 
 # Recovery reads a segment in pieces of this size; a larger batch is read whole.
 RECOVERY_READ_BYTES = 4 * 1024 * 1024
@@ -49,8 +62,16 @@ class TornEnd(NamedTuple):
     next_offset: int
 
 
-class SyncedDamage(CorruptLog):
-    """A synced part of a `.log` file is damaged; `next_offset` follows the last batch before the damage."""
+class RefusedLog(CorruptLog):
+    """A `.log` file that is neither served nor changed; `next_offset` follows the last batch before `position`."""
+
+    def __init__(self, path: str, position: int, reason: str, next_offset: int) -> None:
+        super().__init__(path, position, reason)
+        self.next_offset = next_offset
+
+
+class SyncedDamage(RefusedLog):
+    """A synced part of a `.log` file is damaged."""
 
     def __init__(self, path: str, position: int, reason: str, next_offset: int) -> None:
         super().__init__(
@@ -59,15 +80,37 @@ class SyncedDamage(CorruptLog):
             f"{reason}. What follows may have been acknowledged, so nothing is cut off: put a whole copy of the file in its "
             f"place, or set this partition's offset in {names.RECOVERY_POINT_CHECKPOINT} to {next_offset} to have the log "
             "end there, and start the broker again",
+            next_offset,
         )
-        self.next_offset = next_offset
+
+
+class MisplacedBatch(RefusedLog):
+    """A whole batch has offsets that cannot be at its position."""
+
+    def __init__(self, path: str, position: int, reason: str, next_offset: int) -> None:
+        super().__init__(
+            path,
+            position,
+            f"{reason}. The batch is whole, so nothing is cut off: put a copy of the file with ascending offsets in its place, "
+            f"or keep a copy and cut the file to {position} bytes to have it end at offset {next_offset}, and start the "
+            "broker again",
+            next_offset,
+        )
+
+
+class SegmentOverflow(Exception):
+    """The offsets of a segment exceed the range of its indexes; it must be divided before it can be recovered."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(segment.path)
+        self.segment = segment
 
 
 def check_synced(segment: Segment, end_offset: int, *, may_end: bool = False) -> TornEnd | None:
     """Check framing, CRCs and offset order of the synced batches below `end_offset`; changes nothing.
 
-    Raises SyncedDamage at the first bad batch. `may_end`: no later segment has data and the last stop was not orderly;
-    then a bad batch with no whole batch behind it is returned as a TornEnd instead.
+    Raises SyncedDamage at the first bad batch, MisplacedBatch at one out of order. `may_end`: no later segment has data and the
+    last stop was not orderly; then a bad batch with no whole batch behind it is returned as a TornEnd instead.
     """
     if segment.base_offset >= end_offset:
         return None
@@ -77,8 +120,10 @@ def check_synced(segment: Segment, end_offset: int, *, may_end: bool = False) ->
             next_offset = header.next_offset
             if next_offset >= end_offset:
                 return None
+    except RefusedLog:
+        raise
     except CorruptLog as error:
-        if may_end and is_torn_end(segment, error.position, next_offset):
+        if may_end and is_torn_end(segment, error.position):
             return TornEnd(error.position, next_offset)
         raise SyncedDamage(error.path, error.position, error.reason, next_offset) from error
     return None
@@ -97,7 +142,8 @@ def recover_segment(
 
     Parses only control records. `producers` must hold the state at the segment's base offset, and `check_synced` must have
     passed below `synced_end`; SyncedDamage if damage appears there after all. `is_last_scan`: no flush or later recovery will
-    process this segment, so its indexes are synced before this returns.
+    process this segment, so its indexes are synced before this returns. MisplacedBatch and SegmentOverflow leave the `.log` file
+    unchanged, and the indexes to be rebuilt by the next start.
     """
     segment.reset_indexes(is_synced=is_last_scan)
     last_indexed = 0
@@ -105,8 +151,11 @@ def recover_segment(
     next_offset = segment.base_offset
     reason: str | None = None
     size = segment.size
+    max_offset = segment.base_offset + MAX_RELATIVE_OFFSET
     try:
         for position, header, batch in checked_batches(segment):
+            if header.last_offset > max_offset:
+                raise SegmentOverflow(segment)
             segment.see_timestamp(header)
             if position - last_indexed > config.index_interval_bytes and _index(segment, header, position):
                 last_indexed = position
@@ -114,9 +163,11 @@ def recover_segment(
                 if header.partition_leader_epoch > epochs.latest_epoch:
                     epochs.assign(header.partition_leader_epoch, header.base_offset)
                 if header.producer_id >= 0:
-                    _replay(producers, header, batch, segment)
+                    _replay(producers, header, batch, segment, is_recovered=True)
             next_offset = header.next_offset
             valid_bytes = position + header.size
+    except RefusedLog:
+        raise
     except CorruptLog as error:
         if next_offset < synced_end:
             raise SyncedDamage(error.path, error.position, error.reason, next_offset) from error
@@ -143,7 +194,8 @@ def _index(segment: Segment, header: BatchHeader, position: int) -> bool:
 def checked_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """Yield position, header and bytes of each batch; the bytes are valid until the next iteration.
 
-    Raises CorruptLog at the first batch that is incomplete, has a wrong CRC, or a last offset that does not ascend.
+    Raises CorruptLog at the first batch that is incomplete or has a wrong CRC, MisplacedBatch at a whole one whose last offset
+    does not ascend. Offsets may be beyond the range of the indexes.
     """
     file = segment.file
     size = segment.size
@@ -158,15 +210,21 @@ def checked_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memory
             window_start, at = position, 0
         if header.magic == 2 and not crc_is_valid(window, at, header.size):
             raise CorruptLog(segment.path, position, f"CRC mismatch in the batch at offset {header.base_offset}")
-        if not previous_offset < header.last_offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
-            raise CorruptLog(
-                segment.path, position, f"last offset {header.last_offset} after {previous_offset} is out of order"
-            )
+        if not previous_offset < header.last_offset < MAX_OFFSET or header.base_offset < 0:
+            _refuse(segment, position, header, window[at : at + header.size], previous_offset)
         yield position, header, memoryview(window)[at : at + header.size]
         previous_offset = header.last_offset
         end = position + header.size
     if end < size:
         raise CorruptLog(segment.path, end, f"{size - end} bytes at the end are no whole batch")
+
+
+def _refuse(segment: Segment, position: int, header: BatchHeader, batch: bytes, previous_offset: int) -> NoReturn:
+    """Raise MisplacedBatch, or CorruptLog if the checksum of an old format, which scans ignore, is wrong."""
+    found = f"offsets {header.base_offset} to {header.last_offset} after {previous_offset} are out of order"
+    if not crc_is_valid(batch, 0, len(batch)):
+        raise CorruptLog(segment.path, position, f"{found}, and the CRC is wrong")
+    raise MisplacedBatch(segment.path, position, found, previous_offset + 1)
 
 
 # -- producer state ----------------------------------------------------------------------------------------------------
@@ -213,8 +271,11 @@ def _scan_producers(producers: ProducerStateManager, segments: list[Segment], en
             if header.base_offset >= end:
                 break
             if header.magic == 2 and header.producer_id >= 0 and header.base_offset >= producers.map_end_offset:
+                if header.last_offset >= MAX_OFFSET:
+                    reason = f"offsets {header.base_offset} to {header.last_offset} exceed 63 bits"
+                    raise MisplacedBatch(segment.path, position, reason, producers.map_end_offset)
                 data = file.pread(header.size, position) if header.is_control else b""
-                _replay(producers, header, memoryview(data), None)
+                _replay(producers, header, memoryview(data), segment)
     producers.map_end_offset = max(end, producers.map_end_offset)
 
 
@@ -240,24 +301,37 @@ def scan_for_producers(file: File, position: int, end: int, end_offset: int) -> 
         position += header.size
 
 
-def _replay(producers: ProducerStateManager, header: BatchHeader, batch: memoryview, segment: Segment | None) -> None:
-    """Apply one stored batch to the producer state; record aborted transactions in the index of `segment`, if given."""
+def _replay(
+    producers: ProducerStateManager,
+    header: BatchHeader,
+    batch: memoryview,
+    segment: Segment,
+    *,
+    is_recovered: bool = False,
+) -> None:
+    """Apply one stored batch of `segment` to the producer state; with `is_recovered` also index aborted transactions.
+
+    A control record that cannot be read has no effect: the transaction that it may end stays open, so read_committed consumers
+    see nothing undecided.
+    """
     if not header.is_control:
         producers.replay(header)
         return
     try:
         record = next(iter_records(batch), None)
-    except CorruptBatch:
-        record = None
-    if record is None or record.key is None:
+        if record is None:
+            return
+        control_type = parse_control_type(record.key)
+    except CorruptBatch as error:
+        logger.warning(UNREADABLE_CONTROL, segment.path, header.base_offset, header.producer_id, error.reason)
         return
     completed = producers.append_marker(
-        header, parse_control_type(record.key), coordinator_epoch_of(record.value), header.base_offset, is_replay=True
+        header, control_type, coordinator_epoch_of(record.value), header.base_offset, is_replay=True
     )
     if completed is None:
         return
     stable = producers.transactions.last_stable_offset_after(completed)
-    if completed.is_aborted and segment is not None:
+    if completed.is_aborted and is_recovered:
         segment.txn_index.append(
             AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
         )

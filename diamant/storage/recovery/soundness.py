@@ -5,19 +5,28 @@ from __future__ import annotations
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.segment import Segment, scan_at_entry
 
+MAX_OFFSET = 2**63 - 1
+"""The largest log end offset."""
+
 
 def sound_end(segment: Segment) -> int | None:
     """Return the offset after the last batch, from which appends can continue; None if something is damaged.
 
-    A sound segment contains the positions of both indexes' last entries, and only whole batches from there to its end.
+    A sound segment contains the positions of both indexes' last entries, and only whole batches from there to its end, of which
+    the last one reaches furthest.
     """
     offset, position = segment.offset_index.last_entry
     timed_offset = segment.time_index.last_entry[1]
     try:
         if position and scan_at_entry(segment.file, segment.size, offset, position) is None:
             return None
-        next_offset, end = segment.whole_end()
+        end, next_offset, highest = 0, segment.base_offset, segment.base_offset
+        for at, header in segment.scan_from(offset):
+            end, next_offset = at + header.size, header.next_offset
+            highest = max(highest, next_offset)
     except CorruptLog:
+        return None
+    if next_offset < highest or highest > MAX_OFFSET:
         return None
     has_entries = position or not timed_offset == offset == segment.base_offset
     return None if end < segment.size or (has_entries and max(offset, timed_offset) >= next_offset) else next_offset

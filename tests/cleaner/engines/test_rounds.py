@@ -415,7 +415,7 @@ def test_a_source_that_outgrows_a_segment_is_named_in_mode_prompt(engine: Engine
 
 
 def test_a_segment_of_more_than_31_bits_of_offsets_is_named_in_mode_prompt(new_log: NewLog) -> None:
-    """Old brokers wrote such segments (KAFKA-6264); Kafka splits them at its start. Here they are unchanged."""
+    """Old brokers wrote such segments (KAFKA-6264). A start divides them; a round that meets one leaves it unchanged."""
     for mode, error in ((KAFKA, OutputOverflow), (PROMPT, CorruptLog)):
         log = new_log("a | roll")
         far = 2**31

@@ -21,7 +21,7 @@ from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.segment_recovery import SyncedDamage, recover_segment
+from diamant.storage.recovery.segment_recovery import MisplacedBatch, SyncedDamage, recover_segment
 from diamant.storage.segments.txn_index import AbortedTxn
 from tests.storage.directory.test_log_directory import COUNT, filled, source, start
 from tests.storage.log import test_aborted_transactions as transactions
@@ -90,7 +90,6 @@ def check_refused(log: Log, segment: int, position: int) -> None:
     [
         # It is not mistaken for a damaged index.
         (3, "last indexed", LENGTH, "whole"),
-        (3, "last indexed", BASE_OFFSET, "whole"),
         # Invalid framing hides the end of the log: appends behind it would never be found.
         (3, "behind the index", LENGTH + 2, "whole"),
         # The rebuild of an index scans the `.log` file, and reports its damage before any file changes.
@@ -128,8 +127,8 @@ def test_a_damage_that_nothing_has_to_look_at(log: Log) -> None:
 
 @pytest.mark.parametrize(
     "byte",
-    [CRC, RECORDS, LENGTH, LENGTH + 3, BASE_OFFSET],
-    ids=["CRC", "records", "length", "short length", "base offset"],
+    [CRC, RECORDS, LENGTH, LENGTH + 3],
+    ids=["CRC", "records", "length", "short length"],
 )
 def test_after_a_crash_the_recovery_point_decides(log: Log, byte: int) -> None:
     """A damaged batch above the recovery point is cut off with all that follows; below it, or without one, nothing is."""
@@ -144,6 +143,22 @@ def test_after_a_crash_the_recovery_point_decides(log: Log, byte: int) -> None:
     loaded, messages = load(log, is_clean=False, recovery_point=70)
     assert loaded.log_end_offset == 70
     assert len(messages) == 1
+
+
+@pytest.mark.parametrize("recovery_point", [0, 70, 71, 99, None])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_changed_base_offset_is_refused(log: Log, is_clean: bool, recovery_point: int | None) -> None:
+    """No checksum covers base offsets. A batch with a wrong one is whole, so nothing is cut off at it or behind it."""
+    position = positions(log.active.path)[10]
+    flip(log.active.path, position + BASE_OFFSET)
+    if is_clean:
+        Path(log.active.offset_index.file.path).unlink()
+    before = contents(log, ".log")
+    for _ in range(2):
+        with pytest.raises(MisplacedBatch) as caught:
+            load(log, is_clean=is_clean, recovery_point=recovery_point)
+        assert caught.value.position == positions(log.active.path)[11]
+        assert contents(log, ".log") == before
 
 
 @pytest.mark.parametrize("seed", range(20))
