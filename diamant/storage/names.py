@@ -22,6 +22,8 @@ import re
 from typing import NamedTuple
 from uuid import uuid4
 
+from diamant.protocol.batches.header import MAX_OFFSET
+
 LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
@@ -137,10 +139,10 @@ class SegmentFileName(NamedTuple):
 def parse_segment_file(name: str) -> SegmentFileName | None:
     """Parse the name of a segment's file or producer snapshot; None for other names.
 
-    As in Kafka the offset is the text before the first dot and need not have 20 digits.
+    As in Kafka the offset is the text before the first dot, at most 2^63-1, and need not have 20 digits.
     """
     stem, dot, rest = name.partition(".")
-    if not dot or not (stem.isascii() and stem.isdigit()):
+    if not dot or not (stem.isascii() and stem.isdigit()) or int(stem) > MAX_OFFSET:
         return None
     suffix = "." + rest
     if suffix in _SEGMENT_SUFFIXES:

@@ -311,8 +311,11 @@ def preview_partition(
         for name in (names.CLEANER_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.RECOVERY_POINT_CHECKPOINT):
             if env.exists(f"{parent(directory)}/{name}"):
                 shutil.copy2(f"{parent(directory)}/{name}", Path(temporary, name))
-        report = clean(str(copy))
-        # Show the names of the original files.
+        try:
+            report = clean(str(copy))
+        except StorageError as error:
+            # Name the original files.
+            raise StorageError(str(error).replace(str(copy), directory)) from error
         return replace(report, recovery=tuple(one.replace(str(copy), directory) for one in report.recovery))
 
 

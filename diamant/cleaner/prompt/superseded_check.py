@@ -136,6 +136,8 @@ class _Look:
                     batch.check()
                     if batch.header.magic == CURRENT_MAGIC and not batch.header.record_count:
                         continue
+                    if batch.header.is_control:
+                        batch.control_type()  # CorruptLog if it cannot be read
                     for record in batch.iter_records():
                         if record.offset >= self._plan.log_start_offset:
                             yield batch.header, record

@@ -26,7 +26,7 @@ from diamant.cleaner.segments.tolerant_reader import (
 from diamant.kernels import ARE_COMPILED
 from diamant.kernels.constants import fields
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
-from diamant.protocol.batches.header import CURRENT_MAGIC, BatchHeader, Record, parse_header
+from diamant.protocol.batches.header import CURRENT_MAGIC, MAX_OFFSET, BatchHeader, Record, parse_header
 from diamant.protocol.batches.records import iter_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env, File
@@ -171,6 +171,9 @@ class _RowSource:
         while row < chunk.count:
             first = row
             row, last_offset = end_of_sound(chunk.data, rows, first, chunk.count, walk.last_offset)
+            if first < row and last_offset == MAX_OFFSET:
+                row -= 1  # the plain reader reports it
+                last_offset = rows[fields.LAST_OFFSET, row - 1] if first < row else walk.last_offset
             if first < row:
                 walk.last_offset = last_offset
                 yield from self._ready(chunk, first, row)

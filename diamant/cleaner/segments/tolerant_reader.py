@@ -33,6 +33,7 @@ from diamant.protocol.batches.header import (
     HEADER_STRUCT,
     LOG_OVERHEAD,
     MAGIC,
+    MAX_OFFSET,
     MIN_BATCH_LENGTH,
     MIN_ENTRY_LENGTH,
     BatchHeader,
@@ -47,7 +48,6 @@ from diamant.storage.env.env import Env, File, ReadLock
 from diamant.storage.errors import CorruptLog, StorageError
 
 READ_BYTES = 4 * 1024 * 1024
-GREATEST_OFFSET = 2**63 - 1
 
 _PREFIX = Struct(">qiIb")  # offset, length, epoch or CRC, magic
 
@@ -330,7 +330,7 @@ class Walk:
         self._counted = 0
         self.position = 0
         """Start of the next batch; the size at the end of the segment."""
-        self.last_offset = min(segment.base_offset - 1, GREATEST_OFFSET)
+        self.last_offset = min(segment.base_offset - 1, MAX_OFFSET)
         """The greatest offset so far."""
 
     def batches(self, stop: int | None = None) -> Iterator[Batch]:
@@ -420,9 +420,9 @@ class Walk:
             self._problem(position, f"base offset is {header.base_offset}, expected one above {self.last_offset}")
         if header.last_offset_delta < 0:
             self._problem(position, f"last offset {header.last_offset} lies before base offset {header.base_offset}")
-        if header.last_offset > GREATEST_OFFSET:
-            self._problem(position, f"last offset {header.last_offset} exceeds 64 bits")
-        self.last_offset = min(max(self.last_offset, header.last_offset), GREATEST_OFFSET)
+        if header.last_offset >= MAX_OFFSET:
+            self._problem(position, f"last offset is {header.last_offset}, expected one below {MAX_OFFSET}")
+        self.last_offset = min(max(self.last_offset, header.last_offset), MAX_OFFSET)
 
 
 def _crc_fault(buffer: bytes, at: int, size: int, magic: int) -> str:

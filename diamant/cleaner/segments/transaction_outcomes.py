@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import partial
 from itertools import accumulate
@@ -120,12 +120,16 @@ class TransactionWalk:
             self._with_records.discard(producer_id)
 
 
-def marker_type(buffer: bytes, at: int) -> ControlType | None:
-    """Return the type of the first record of the control batch at `at`; None if it has no record, or is damaged."""
+def marker_type(buffer: bytes, at: int, on_fault: Callable[[str], object] = lambda reason: None) -> ControlType | None:
+    """Return the type of the first record of the control batch at `at`; None if it has no record, or is damaged.
+
+    `on_fault` is called with the damage.
+    """
     try:
         record = next(iter_records(buffer, at), None)
         return None if record is None else parse_control_type(record.key)
-    except CorruptBatch:
+    except CorruptBatch as error:
+        on_fault(error.reason)
         return None
 
 
@@ -188,14 +192,22 @@ class DecidedBatches:
                 if isinstance(piece, SoundRows):
                     for row in piece.with_attributes(TRANSACTIONAL_FLAG):
                         header = piece.header(row)
-                        _add(walk, header, piece.batch(row) if header.is_control else None)
+                        self._add(walk, segment, header, piece.batch(row) if header.is_control else None)
                 elif piece.crc_is_valid:
-                    _add(walk, piece.header, piece)
+                    self._add(walk, segment, piece.header, piece)
         return walk
 
-
-def _add(walk: TransactionWalk, header: BatchHeader, batch: Batch | None) -> None:
-    walk.add(header, marker_type(batch.buffer, batch.at) if header.is_control and batch is not None else None)
+    def _add(self, walk: TransactionWalk, segment: SegmentFile, header: BatchHeader, batch: Batch | None) -> None:
+        control_type = None
+        if header.is_control and batch is not None:
+            control_type = marker_type(
+                batch.buffer,
+                batch.at,
+                lambda reason: self._report(
+                    Problem(segment.path, batch.position, f"unreadable control record: {reason}")
+                ),
+            )
+        walk.add(header, control_type)
 
 
 def _nowhere(problem: Problem) -> None:

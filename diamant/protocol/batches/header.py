@@ -109,6 +109,10 @@ CONTROL_FLAG = 0x20
 DELETE_HORIZON_FLAG = 0x40
 
 
+MAX_OFFSET = 2**63 - 1
+"""The largest offset that may follow a batch."""
+
+
 NO_TIMESTAMP = -1
 
 

@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import NamedTuple
 from uuid import UUID
 
+from diamant.protocol.batches.header import MAX_OFFSET
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.checkpoints.checkpoints import LeaderEpochs
@@ -36,7 +37,7 @@ from diamant.storage.recovery.segment_recovery import (
     rebuild_producers,
     recover_segment,
 )
-from diamant.storage.recovery.soundness import MAX_OFFSET, is_time_index_whole, sound_end
+from diamant.storage.recovery.soundness import is_time_index_whole, sound_end
 from diamant.storage.recovery.stale_segments import Stale, find_stale
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment
@@ -344,6 +345,12 @@ def _open_segments(env: Env, path: str, config: LogConfig, said: list[str]) -> t
     missing_index = set()
     for name in sorted(entries):
         if name.endswith(names.LOG_SUFFIX):
+            if offset_of(name) < 0:
+                raise CorruptLog(
+                    f"{path}/{name}",
+                    0,
+                    "the name begins with no offset up to 2^63-1, so this is no segment; move it away",
+                )
             segment = Segment(env, path, offset_of(name), config)
             segments.append(segment)
             stem = name.removesuffix(names.LOG_SUFFIX)

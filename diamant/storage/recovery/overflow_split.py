@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from diamant.protocol.batches.header import MAX_OFFSET
 from diamant.storage import names
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog
@@ -25,7 +26,6 @@ from diamant.storage.recovery.segment_recovery import (
     SyncedDamage,
     checked_batches,
 )
-from diamant.storage.recovery.soundness import MAX_OFFSET
 from diamant.storage.segments.segment import MAX_RELATIVE_OFFSET, Segment
 
 COPY_BYTES = 1024 * 1024

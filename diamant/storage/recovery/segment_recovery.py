@@ -22,7 +22,7 @@ from typing import NamedTuple, NoReturn
 from diamant.kernels import ARE_COMPILED
 from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.control import parse_control_type
-from diamant.protocol.batches.header import BatchHeader
+from diamant.protocol.batches.header import MAX_OFFSET, BatchHeader
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
@@ -32,7 +32,6 @@ from diamant.storage.errors import CorruptLog
 from diamant.storage.log.control_append import coordinator_epoch_of
 from diamant.storage.producers.producer_state import ProducerStateManager
 from diamant.storage.recovery.damaged_tail import is_torn_end
-from diamant.storage.recovery.soundness import MAX_OFFSET
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import MAX_RELATIVE_OFFSET, Segment, scan_headers
 from diamant.storage.segments.txn_index import AbortedTxn

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from diamant.protocol.batches.header import MAX_OFFSET
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.segment import Segment, scan_at_entry
-
-MAX_OFFSET = 2**63 - 1
-"""The largest log end offset."""
 
 
 def sound_end(segment: Segment) -> int | None:
