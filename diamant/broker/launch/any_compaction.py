@@ -14,7 +14,7 @@ import click
 
 from diamant.broker.broker import BlockingBroker
 from diamant.broker.client.duration import duration_text
-from diamant.broker.launch.child import SIGNALLED
+from diamant.broker.launch.child import SIGNALLED, TIMED_OUT
 from diamant.broker.schedules.history import History
 from diamant.broker.schedules.schedule import Schedule
 from diamant.broker.schedules.search import RunOutcome, find_failing
@@ -24,12 +24,48 @@ ANY_COMPACTION = ("log.cleaner.enable=false", "log.cleanup.policy=compact")
 """Settings of the broker: its own cleaner is off, and topics are compacted."""
 
 
+FIRST_RUN_S = 600.0
+SHORTEST_LIMIT_S = 30.0
+LIMIT_FACTOR = 10
+MAX_TIMEOUTS = 5
+"""Runs that end by their limit before the search for a smaller schedule ends."""
+
+
 class RunOnce(Protocol):
     """Runs the command with a broker on a directory, after passing the broker to `prepare`. Returns the exit code."""
 
     def __call__(
-        self, data: str, prepare: Callable[[BlockingBroker], object] | None = None, output: IO[bytes] | None = None
+        self,
+        data: str,
+        prepare: Callable[[BlockingBroker], object] | None = None,
+        output: IO[bytes] | None = None,
+        limit_s: float | None = None,
     ) -> int: ...
+
+
+class RunLimits:
+    """The longest time of each run, so that a command that waits for ever gets an answer, too."""
+
+    def __init__(self, given_s: float | None = None) -> None:
+        """`given_s`: of all runs; None: by the time that earlier runs took."""
+        self._given_s = given_s
+        self._longest_s: float | None = None
+        self.timeouts = 0
+        """Runs that have not ended in time."""
+
+    @property
+    def limit_s(self) -> float:
+        """The limit of the next run."""
+        if self._given_s is not None:
+            return self._given_s
+        return FIRST_RUN_S if self._longest_s is None else max(SHORTEST_LIMIT_S, LIMIT_FACTOR * self._longest_s)
+
+    def note(self, code: int, took_s: float) -> None:
+        """Add a run that has ended."""
+        if code == TIMED_OUT:
+            self.timeouts += 1
+        else:
+            self._longest_s = max(took_s, self._longest_s or 0.0)
 
 
 class _Ended(Exception):
@@ -43,10 +79,11 @@ class _Ended(Exception):
 class _Runs:
     """The runs of one command."""
 
-    def __init__(self, run_once: RunOnce, directory: str, examples: int) -> None:
+    def __init__(self, run_once: RunOnce, directory: str, examples: int, limits: RunLimits) -> None:
         self._run_once = run_once
         self._directory = directory
         self._examples = examples
+        self._limits = limits
         self._count = 0
         self._began = time.monotonic()
 
@@ -54,10 +91,14 @@ class _Runs:
         """Run the command under a schedule; return its exit code and the history."""
         histories: list[History] = []
         data = os.path.join(self._directory, "data")
+        limits, began_s = self._limits, time.monotonic()
         try:
-            code = self._run_once(data, lambda broker: histories.append(broker.play(schedule)), output)
+            code = self._run_once(
+                data, lambda broker: histories.append(broker.play(schedule)), output, limit_s=limits.limit_s
+            )
         finally:
             shutil.rmtree(data, ignore_errors=True)
+        limits.note(code, time.monotonic() - began_s)
         return code, histories[0]
 
     def carry_out(self, schedule: Schedule) -> RunOutcome:
@@ -78,17 +119,29 @@ class _Runs:
         return RunOutcome(code == 0, history.fetches)
 
 
-def run_any_compaction(run_once: RunOnce, directory: str, examples: int, seed: int, *, may_be_late: bool) -> int:
+def run_any_compaction(
+    run_once: RunOnce, directory: str, examples: int, seed: int, limits: RunLimits, *, may_be_late: bool
+) -> int:
     """Run the command under up to `examples` schedules, and a last time with its output. Returns the last exit code."""
-    runs = _Runs(run_once, directory, examples)
+    runs = _Runs(run_once, directory, examples, limits)
     schedule: Schedule | None = None
     try:
         # The last run has no compaction.
-        schedule, count = find_failing(runs.carry_out, examples - 1, seed, may_be_late=may_be_late)
+        schedule, count = find_failing(
+            runs.carry_out,
+            examples - 1,
+            seed,
+            may_be_late=may_be_late,
+            is_over=lambda: limits.timeouts >= MAX_TIMEOUTS,
+        )
     except _Ended as ended:
         if ended.code:
             return ended.code
+    limit_s = limits.limit_s
     code, history = runs.run(schedule or Schedule())
+    if code == TIMED_OUT:
+        limit = duration_text(round(limit_s * 1000))
+        click.echo(f"diamant exec: the command did not end within {limit} (--run-timeout)", err=True)
     if not code and (why := history.why_untried()) is not None:
         click.echo(f"diamant exec: {why}", err=True)
         return 1

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import IO
 
-CANNOT_RUN, NOT_FOUND, SIGNALLED = 126, 127, 128
-"""A shell's exit codes: for a file that cannot be run, for a missing file, and the base to which a signal's number is added."""
+TIMED_OUT, CANNOT_RUN, NOT_FOUND, SIGNALLED = 124, 126, 127, 128
+"""Exit codes: of `timeout` for a command that did not end; of a shell for a file that cannot be run, for a missing file, and the
+base to which a signal's number is added."""
 
 GRACE_S = 10.0
 """The time between SIGTERM and SIGKILL. A second SIGTERM ends the command at once."""
@@ -25,15 +28,23 @@ class CannotRun(Exception):
         self.exit_code = exit_code
 
 
-def run_child(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | None = None) -> int:
+def run_child(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    output: IO[bytes] | None = None,
+    limit_s: float | None = None,
+) -> int:
     """Run a command with this process's input and output, and return its exit code. Raises CannotRun. For the main thread.
 
-    `output`: a file for its standard output and standard error.
+    `output`: a file for its standard output and standard error. `limit_s`: the time after which it is ended, with all processes
+    that it has started; it then reads no input, and the exit code is TIMED_OUT.
 
     SIGTERM and SIGHUP are forwarded, and so is SIGINT unless a terminal sends it to both: the child decides when to end. After
     its end, signals are ignored, since an orderly stop follows.
     """
     stops = 0
+    has_group = limit_s is not None
+    """Whether the child and its processes are a group of their own, which a terminal does not signal."""
     early: list[int] = []
     child: subprocess.Popen[bytes] | None = None
     patience: threading.Timer | None = None
@@ -43,7 +54,8 @@ def run_child(command: Sequence[str], environment: Mapping[str, str], output: IO
         if child is None:
             early.append(number)
             return
-        if child.returncode is not None or (number == signal.SIGINT and sys.stdin is not None and sys.stdin.isatty()):
+        is_of_terminal = number == signal.SIGINT and sys.stdin is not None and sys.stdin.isatty() and not has_group
+        if child.returncode is not None or is_of_terminal:
             return
         stops += number == signal.SIGTERM
         if stops > 1:
@@ -58,10 +70,14 @@ def run_child(command: Sequence[str], environment: Mapping[str, str], output: IO
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, pass_on)
     try:
-        child = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        stdin = subprocess.DEVNULL if has_group else None
+        process_group = 0 if has_group else None
+        child = subprocess.Popen(
+            command, env=environment, stdin=stdin, stdout=output, stderr=output, process_group=process_group
+        )
         while early:
             pass_on(early.pop(0), None)
-        code = child.wait()
+        code = _waited_for(child, limit_s)
     except FileNotFoundError:
         raise CannotRun(
             f"{command[0]}: command not found, or the interpreter named in its first line is missing", NOT_FOUND
@@ -72,3 +88,17 @@ def run_child(command: Sequence[str], environment: Mapping[str, str], output: IO
         if patience is not None:
             patience.cancel()
     return code if code >= 0 else SIGNALLED - code
+
+
+def _waited_for(child: subprocess.Popen[bytes], limit_s: float | None) -> int:
+    """Return the exit code of a child. After the limit its process group is ended, and the code is TIMED_OUT."""
+    try:
+        return child.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE_S)
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        return TIMED_OUT

@@ -19,9 +19,10 @@ from diamant.broker.cannot_start import CannotStart
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, fail
 from diamant.broker.commands.terminal.progress_text import LiveProgress
+from diamant.broker.commands.terminal.remote import duration
 from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.config.config_key import ConfigError
-from diamant.broker.launch.any_compaction import ANY_COMPACTION, run_any_compaction
+from diamant.broker.launch.any_compaction import ANY_COMPACTION, RunLimits, run_any_compaction
 from diamant.broker.launch.child import CannotRun, run_child
 from diamant.broker.launch.exec_options import (
     BOOTSTRAP,
@@ -130,6 +131,14 @@ class KeptLog(logging.Handler):
     help="Run the command N times, each with a new broker that compacts between other fetches.",
 )
 @click.option("--in-time", is_flag=True, help="With --any-compaction: consumers read within delete.retention.ms.")
+@click.option(
+    "--run-timeout",
+    "limit_ms",
+    type=duration,
+    metavar="DURATION",
+    help="With --any-compaction: the longest time of a run; one that takes longer counts as failed. Default: ten minutes for the "
+    "first run, then ten times the longest so far, and at least 30s.",
+)
 @click.option("--random-seed", type=int, default=0, help="Seed of the schedules of --any-compaction. Default: 0.")
 def exec_(
     command: Sequence[str],
@@ -146,6 +155,7 @@ def exec_(
     tls: bool,
     examples: int | None,
     in_time: bool,
+    limit_ms: int | None,
     random_seed: int,
 ) -> None:
     """Run COMMAND with a broker of its own: diamant exec -- npm test.
@@ -159,8 +169,8 @@ def exec_(
     are compacted by default. Only the output of the last run is shown: the run without any compaction, or the failing run with
     the fewest compactions, which are then explained.
 
-    Exit codes: the command's; 128 plus the number of the signal that ended it; 126 or 127 if it cannot be run, as in a shell;
-    1 the broker cannot start, or a topic or a seed is refused; 2 usage.
+    Exit codes: the command's; 128 plus the number of the signal that ended it; 124 if it did not end within --run-timeout; 126 or
+    127 if it cannot be run, as in a shell; 1 the broker cannot start, or a topic or a seed is refused; 2 usage.
     """
     log = KeptLog()
     logging.basicConfig(level=logging.INFO, handlers=[log])
@@ -181,7 +191,8 @@ def exec_(
             if examples is None:
                 code = run.once(os.path.join(temporary, "data") if data_dir is None else data_dir)
             else:
-                code = run_any_compaction(run.once, temporary, examples, random_seed, may_be_late=not in_time)
+                limits = RunLimits(None if limit_ms is None else limit_ms / 1000)
+                code = run_any_compaction(run.once, temporary, examples, random_seed, limits, may_be_late=not in_time)
         except (ArgumentError, click.UsageError) as error:
             fail(str(error), EXIT_USAGE)
         except (BadArgument, ConfigError) as error:
@@ -226,9 +237,13 @@ class CommandRun:
     acls: Sequence[str] = ()
 
     def once(
-        self, data: str, prepare: Callable[[BlockingBroker], object] | None = None, output: IO[bytes] | None = None
+        self,
+        data: str,
+        prepare: Callable[[BlockingBroker], object] | None = None,
+        output: IO[bytes] | None = None,
+        limit_s: float | None = None,
     ) -> int:
-        """Run the command with a broker on the directory `data`, after `prepare(broker)`; return its exit code."""
+        """Run the command with a broker on the directory `data`, after `prepare(broker)`; return its exit code (`run_child`)."""
         if self.source is not None:
             _copy(self.source, data)
         config = make_config(self.file, self.settings, ["127.0.0.1:0"], data, self.logins, self.acls)
@@ -256,7 +271,8 @@ class CommandRun:
             names = {name: what for name, what in (VARIABLES | dict(self.variables)).items() if what in found}
             # DIAMANT_USER and DIAMANT_CA of this process belong to other brokers.
             inherited = {name: value for name, value in os.environ.items() if name not in VARIABLES}
-            return run_child(self.command, inherited | {name: found[what] for name, what in names.items()}, output)
+            variables = inherited | {name: found[what] for name, what in names.items()}
+            return run_child(self.command, variables, output, limit_s)
 
     def _fill(self, broker: BlockingBroker) -> None:
         for topic in self.topics:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import TypeAlias
 
 from diamant.broker.client.duration import duration_text
 
@@ -53,15 +54,26 @@ class Compacted:
     """The reason of a failure."""
 
 
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """The marker of an aborted transaction without records, appended before a compaction of all records."""
+
+    partition: str
+    offset: int
+
+
+Event: TypeAlias = Fetched | Compacted | Marked
+
+
 @dataclass(slots=True)
 class History:
     """The events, in order. Belongs to the broker's thread until the broker has stopped."""
 
-    events: list[Fetched | Compacted] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     topics: dict[str, bool] = field(default_factory=dict)
     """The topics in use by clients; True for a compacted one."""
 
-    def add(self, event: Fetched | Compacted) -> None:
+    def add(self, event: Event) -> None:
         """Add an event, up to `MAX_EVENTS`."""
         if len(self.events) < MAX_EVENTS:
             self.events.append(event)
@@ -100,7 +112,10 @@ class History:
                     for event in group:
                         if isinstance(event, Compacted):
                             yield from _compaction_lines(event)
-            missed += _missed(events)
+                        elif isinstance(event, Marked):
+                            yield f"  a transaction that is aborted at once leaves its marker at offset {event.offset}"
+            found = list(_missed(events)) or list(_ended(events))
+            missed += found
         yield from missed
 
 
@@ -117,7 +132,18 @@ def _compaction_lines(event: Compacted) -> Iterator[str]:
             yield f"    and {len(event.removed) - MAX_NAMED} more"
 
 
-def _missed(events: Sequence[Fetched | Compacted]) -> Iterator[str]:
+def _ended(events: Sequence[Event]) -> Iterator[str]:
+    """Yield a line if the consumer has come to a marker at the end: it receives no record from there."""
+    marker = next((event.offset for event in reversed(events) if isinstance(event, Marked)), None)
+    last = next((event.offset for event in reversed(events) if isinstance(event, Fetched)), -1)
+    if marker is not None and last >= marker:
+        yield (
+            f"{events[0].partition} ends with the transaction marker at offset {marker}, which no consumer receives: one that "
+            "waits for a record at the last offset waits for ever."
+        )
+
+
+def _missed(events: Sequence[Event]) -> Iterator[str]:
     """Yield a line for each tombstone that was removed after the fetch of its value, but before its own."""
     values: dict[bytes | None, int] = {}
     for position, event in enumerate(events):

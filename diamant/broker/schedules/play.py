@@ -3,8 +3,10 @@
 Compactions run within the turn of the loop that answers a fetch, so the same requests see the same logs. The cleaner is the
 plain engine in mode kafka. Its clock runs ahead of the broker's by the delays in the schedule.
 
-To clean a log to its end, its last batch must be in a closed segment, which in Kafka takes a later batch. So one is appended:
-the marker of an aborted transaction without records, from a separate producer. Consumers never see it.
+Kafka cleans a log up to its last segment, so all records but those of the last batch at most. While compactions of all
+records are to come, each batch gets a segment of its own. In a topic with transactional writers the last batch may be a marker:
+there, that of an aborted transaction without records is appended, and the records before it are cleaned to the last one.
+Consumers never receive it, so in other topics one that waits for a record at the last offset would wait for ever.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diamant.broker.node.node import Node
-from diamant.broker.schedules.history import MARKER, TOMBSTONE, VALUE, Compacted, Fetched, History, StoredRecord
-from diamant.broker.schedules.schedule import Compaction, Schedule
+from diamant.broker.schedules.history import MARKER, TOMBSTONE, VALUE, Compacted, Fetched, History, Marked, StoredRecord
+from diamant.broker.schedules.schedule import ALL, Compaction, Schedule
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.eligibility import limits, round_down
@@ -32,6 +34,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.append_checks import CheckedBatch
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import Replacement
+from diamant.storage.segments.segment import scan_headers
 
 MAX_PRODUCER_PARTS = 5
 """The most parts of an idempotent producer's batch: the number of batches remembered, so that a retry is recognized."""
@@ -61,6 +64,8 @@ class SchedulePlay:
         self._clock = node.env.clock
         self._partitions: dict[Log, PartitionPlay] = {}
         self._passed_ms = 0
+        self._transactional: set[str] = set()
+        """Topics that transactional producers write to."""
         self._producer_ids = itertools.count(FIRST_PRODUCER_ID)
         for log in node.directory.logs.values():
             log.interposer = self
@@ -75,12 +80,21 @@ class SchedulePlay:
 
     def divided(self, log: Log, checked: CheckedBatch) -> Iterator[CheckedBatch]:
         """Divide a batch with more records than the schedule allows, and roll the segment if it is due."""
-        most = self._schedule.segment_records
         is_concerned = self._is_concerned(log)
+        if is_concerned and checked.header.is_transactional:
+            self._transactional.add(log.topic)
         for part in _parts(checked, self._schedule.batch_records) if is_concerned else (checked,):
-            if is_concerned and most and log.log_end_offset - log.active.base_offset >= most:
+            if is_concerned and self._is_roll_due(log):
                 log.roll()
             yield part
+
+    def _is_roll_due(self, log: Log) -> bool:
+        most = self._schedule.segment_records
+        if most and log.log_end_offset - log.active.base_offset >= most:
+            return True
+        play = self._partitions.get(log)
+        left = self._schedule.compactions if play is None else play.left
+        return log.topic not in self._transactional and any(one.share == ALL for one in left)
 
     def before_read(self, log: Log, offset: int, max_bytes: int) -> int:
         """Run the compactions scheduled before this fetch."""
@@ -124,8 +138,8 @@ class SchedulePlay:
 
     def _end_offset(self, log: Log, play: PartitionPlay, share: int) -> int:
         """The end of the part to clean: the base offset of a segment."""
-        if share == 100:
-            if play.marked_offset != log.log_end_offset:
+        if share == ALL:
+            if play.marked_offset != log.log_end_offset and self._is_transactional(log):
                 self._mark_end(log)
                 play.marked_offset = log.log_end_offset
             end = log.active.base_offset
@@ -135,8 +149,18 @@ class SchedulePlay:
         allowed = limits(log, log.log_start_offset, 0, is_forced=True).offset
         return min(end, round_down(log, allowed))
 
+    def _is_transactional(self, log: Log) -> bool:
+        if log.topic not in self._transactional and any(
+            header.is_transactional
+            for segment in log.segments
+            for _, header in scan_headers(segment.file, 0, segment.size)
+        ):
+            self._transactional.add(log.topic)
+        return log.topic in self._transactional
+
     def _mark_end(self, log: Log) -> None:
         log.roll()
+        self.history.add(Marked(_name(log), log.log_end_offset))
         log.append_internal(
             build_marker(
                 is_commit=False,

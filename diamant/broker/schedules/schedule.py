@@ -12,21 +12,25 @@ def _short(value: Compaction | Schedule) -> str:
     return f"{type(value).__name__}({', '.join(named)})"
 
 
+ALL = 100
+
+
 @dataclass(frozen=True, slots=True)
 class Compaction:
     """One run of the cleaner over a partition."""
 
     fetches: int = 0
     """The number of fetches of the partition between the previous compaction and this one."""
-    share: int = 100
-    """The share of the closed segments to clean, in percent, 1 to 99; 100: all records written."""
+    share: int = ALL
+    """The share of the closed segments to clean, in percent, 1 to 99; `ALL`: all records written, but for the last batch in a
+    topic without transactional writers."""
     is_late: bool = False
     """True if `delete.retention.ms` passes before it, so that tombstones and transaction markers are removed, too."""
 
     __repr__ = _short
 
     def __post_init__(self) -> None:
-        if self.fetches < 0 or not 1 <= self.share <= 100:
+        if self.fetches < 0 or not 1 <= self.share <= ALL:
             raise ValueError(f"{self}: expected fetches of 0 or more, and a share from 1 to 100")
 
 

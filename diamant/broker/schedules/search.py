@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from diamant.broker.schedules.schedule import Compaction, Schedule
+from diamant.broker.schedules.schedule import ALL, Compaction, Schedule
 
 ONE_BY_ONE = Schedule(batch_records=1, is_one_batch_per_fetch=True)
 MAX_COMPACTIONS = 4
@@ -19,7 +19,7 @@ MAX_FETCHES = 1000
 """The most fetches before a compaction."""
 MAX_SHRINKS = 60
 """The most runs that search for a schedule smaller than the first failing one."""
-SHARES = (100, 75, 50, 25)
+SHARES = (ALL, 75, 50, 25)
 FEW_RECORDS = (0, 1, 2, 3, 5)
 
 
@@ -41,11 +41,16 @@ class FoundSchedule(NamedTuple):
 
 
 def find_failing(
-    carry_out: Callable[[Schedule], RunOutcome], examples: int, seed: int, *, may_be_late: bool = True
+    carry_out: Callable[[Schedule], RunOutcome],
+    examples: int,
+    seed: int,
+    *,
+    may_be_late: bool = True,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> FoundSchedule:
     """Try up to `examples` schedules, then smaller ones than the first failing one. Equal seeds try equal schedules.
 
-    Without `may_be_late`, no tombstone is removed.
+    Without `may_be_late`, no tombstone is removed. `is_over`: asked after each run whether to stop looking for smaller ones.
     """
     search = _Search(carry_out)
     for schedule in search.candidates(examples, random.Random(seed)):
@@ -56,7 +61,7 @@ def find_failing(
             schedule = replace(schedule, compactions=in_time)
         if search.fails(schedule):
             count = len(search.tried)
-            return FoundSchedule(search.shrunk(schedule), count)
+            return FoundSchedule(search.shrunk(schedule, is_over), count)
     return FoundSchedule(None, len(search.tried))
 
 
@@ -89,14 +94,14 @@ class _Search:
         for _ in range(100 * examples):
             yield random_schedule(source, self._fetches)
 
-    def shrunk(self, schedule: Schedule) -> Schedule:
+    def shrunk(self, schedule: Schedule, is_over: Callable[[], bool]) -> Schedule:
         """A smaller schedule that also fails, or the same one."""
         most = len(self.tried) + MAX_SHRINKS
         is_smaller = True
         while is_smaller and len(self.tried) < most:
             is_smaller = False
             for smaller in simplifications(schedule):
-                if len(self.tried) < most and self.fails(smaller):
+                if len(self.tried) < most and not is_over() and self.fails(smaller):
                     schedule, is_smaller = smaller, True
                     break
         return schedule
@@ -109,7 +114,7 @@ def random_schedule(source: random.Random, fetches: int) -> Schedule:
         tuple(
             Compaction(
                 source.randint(0, max(1, fetches // count)),
-                100 if source.random() < 0.5 else source.choice(SHARES),
+                ALL if source.random() < 0.5 else source.choice(SHARES),
                 source.random() < 0.5,
             )
             for _ in range(count)
@@ -132,7 +137,7 @@ def simplifications(schedule: Schedule) -> Iterator[Schedule]:
     )
     yield from (other for other in simpler if other != schedule)
     for position, one in enumerate(compactions):
-        others = [replace(one, is_late=False), replace(one, share=100)]
+        others = [replace(one, is_late=False), replace(one, share=ALL)]
         others += [replace(one, fetches=fetches) for fetches in (0, one.fetches // 2, max(0, one.fetches - 1))]
         for smaller in others:
             if smaller != one:

@@ -50,6 +50,18 @@ def wants_all_offsets(servers):
 def reads_once(servers):
     return table_of(servers) == TABLE
 
+def waits_for_the_last_offset(servers):
+    while [record.offset for record in reading(servers)][-1:] != [last_offset(servers)]:
+        pass
+    return True
+
+def last_offset(servers):
+    client = KafkaClient(servers, timeout_s=10)
+    try:
+        return client.offsets("users", [0], LATEST)[0] - 1
+    finally:
+        client.close()
+
 def right(servers):
     table = None
     while table != (table := table_of(servers)):
@@ -124,9 +136,7 @@ def test_wrong_consumers_are_found_and_right_ones_pass(tmp_path: Path) -> None:
     assert any("The test fails without any compaction." in text for text in texts)
     assert any("the value of k1 at offset 0" in text and "tombstone" not in text for text in texts)
     (missed,) = (text for text in texts if "The tombstone of k3 at offset 4 was removed between" in text)
-    assert (
-        "schedule=Schedule(compactions=(Compaction(fetches=3, is_late=True),), is_one_batch_per_fetch=True)" in missed
-    )
+    assert "schedule=Schedule(compactions=(Compaction(fetches=3, is_late=True),))" in missed
     for number in re.findall(r"found by example (\d+)", found.stdout):
         assert int(number) <= 20
     assert "no client has fetched from a compacted topic" in found.stdout
@@ -202,8 +212,19 @@ def test_a_command_under_any_compaction(tmp_path: Path) -> None:
     assert right.stderr == "diamant exec: the command has passed under 3 schedules of compactions\n"
 
 
+def test_a_consumer_that_waits_for_the_last_offset_passes(tmp_path: Path) -> None:
+    """In a topic that no transactional producer writes to, the last record is at the last offset under every schedule."""
+    found = exec_(tmp_path, "--any-compaction", "12", "--", sys.executable, "readers.py", "waits_for_the_last_offset")
+    assert (found.returncode, found.stderr) == (
+        0,
+        "diamant exec: the command has passed under 12 schedules of compactions\n",
+    )
+
+
 def test_a_command_that_cannot_be_tried(tmp_path: Path) -> None:
-    """Covers a command that fetches nothing, one that always fails, and one that is killed, which is not run again."""
+    """Covers a command that fetches nothing, one that always fails, one that never ends, and one that is killed, which is not run
+    again.
+    """
     nothing = exec_(tmp_path, "--any-compaction", "20", "--", "sh", "-c", "echo run")
     assert (nothing.returncode, nothing.stdout) == (1, "run\n")
     assert "no client has fetched from a compacted topic" in nothing.stderr
@@ -211,6 +232,12 @@ def test_a_command_that_cannot_be_tried(tmp_path: Path) -> None:
     assert (anyway.returncode, anyway.stderr) == (3, "diamant exec: the command fails without any compaction\n")
     killed = exec_(tmp_path, "--any-compaction", "20", "--", "sh", "-c", "echo run; kill -9 $$")
     assert (killed.returncode, killed.stdout) == (137, "run\n")
+    endless = exec_(tmp_path, "--any-compaction", "20", "--run-timeout", "1s", "--", "sleep", "600")
+    assert (endless.returncode, endless.stderr) == (
+        124,
+        "diamant exec: the command did not end within 1s (--run-timeout)\n"
+        "diamant exec: the command fails without any compaction\n",
+    )
     data = exec_(tmp_path, "--any-compaction", "20", "--data", str(tmp_path / "data"), "--", "true")
     assert data.returncode == 2
     assert "omit --data" in data.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,19 +114,79 @@ async def test_a_retry_of_a_divided_batch_is_recognized() -> None:
         assert (again.base_offset, again.last_offset, again.is_duplicate) == (0, 11, True)
 
 
-async def test_everything_is_compacted_before_the_first_fetch() -> None:
-    """This includes the last record; a transaction marker behind it lets consumers reach the end."""
-    async with playing(Schedule((Compaction(),))) as (log, history):
-        append(log, *TABLE)
-        assert texts(read_all(log, 6)) == ["1 k2=a", "3 k1=b", "4 k3=-", "5 k4=x"]
-        assert log.log_end_offset == 7
-        assert list(history.lines()) == [
+async def test_everything_but_the_last_batch_is_compacted_before_the_first_fetch() -> None:
+    """As in Kafka, which cleans no active segment. Nothing is appended, so the last record is at the last offset."""
+    async with playing(Schedule((Compaction(),), batch_records=1)) as (log, history):
+        append(log, *TABLE, ("k4", "y"), ("k4", "z"))
+        assert texts(read_all(log, 8)) == ["1 k2=a", "3 k1=b", "4 k3=-", "6 k4=y", "7 k4=z"]
+        assert log.log_end_offset == 8
+        *lines, _ = history.lines()
+        assert lines == [
             "t-0:",
-            "  the cleaner runs below offset 6 and removes",
+            "  the cleaner runs below offset 7 and removes",
             "    the value of k1 at offset 0",
             "    the value of k3 at offset 2",
-            "  the consumer fetches from offset 0",
+            "    the value of k4 at offset 5",
         ]
+
+
+async def test_a_single_batch_is_left_alone() -> None:
+    """Its segment takes appends; after another batch it does not."""
+    async with playing(Schedule((Compaction(), Compaction(1)))) as (log, _):
+        append(log, *TABLE)
+        assert len(read_all(log, 6)) == len(TABLE)
+        append(log, ("k9", "x"))
+        assert texts(read_all(log, 7)) == ["1 k2=a", "3 k1=b", "4 k3=-", "5 k4=x", "6 k9=x"]
+
+
+async def test_batches_share_segments_when_no_compaction_of_all_is_to_come() -> None:
+    """A segment for each batch serves these compactions alone."""
+    async with playing(Schedule((Compaction(),), batch_records=1)) as (log, _):
+        append(log, *TABLE)
+        assert len(log.segments) == 6
+        read_all(log, 6)
+        append(log, *TABLE)
+        assert [segment.base_offset for segment in log.segments] == [0, 5]
+
+
+def append_transaction(log: Log, *pairs: tuple[str, str | None]) -> None:
+    """Append a batch of a transaction, and commit it."""
+    producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+    log.append_as_leader(memoryview(build_batch(records_of(pairs), is_transactional=True, **producer)))
+    log.append_internal(make_marker(1, is_commit=True))
+
+
+async def test_a_topic_with_transactions_is_compacted_to_its_last_record() -> None:
+    """The marker of an aborted transaction ends the log, and the history says what that means to a consumer at the end."""
+    async with playing(Schedule((Compaction(),), batch_records=1)) as (log, history):
+        append_transaction(log, *TABLE)
+        append(log, ("k4", "y"), ("k4", "z"))
+        assert texts(read_all(log, 9)) == ["1 k2=a", "3 k1=b", "4 k3=-", "8 k4=z"]
+        assert log.log_end_offset == 10
+        fetch(log, 9)
+        lines = list(history.lines())
+        assert "  a transaction that is aborted at once leaves its marker at offset 9" in lines
+        assert lines[-1] == (
+            "t-0 ends with the transaction marker at offset 9, which no consumer receives: one that waits for a record at the "
+            "last offset waits for ever."
+        )
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_topic_is_transactional_in_all_partitions(is_known: bool) -> None:
+    """A transaction that was there before, or in another partition, is enough."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir="/data", log_cleaner_enable=False)
+    async with Broker(config, env=MemoryEnv()) as broker:
+        await broker.create_topic("t", 2, cleanup_policy="compact")
+        first, second = (broker.node.topics.log("t", index) for index in (0, 1))
+        if is_known:
+            append_transaction(second, *TABLE)
+        await broker.play(Schedule((Compaction(),)))
+        if not is_known:
+            append_transaction(first, *TABLE)
+            append(second, *TABLE)
+        read_all(second, 6)
+        assert second.log_end_offset == 8 - (not is_known)
 
 
 async def test_a_tombstone_goes_between_two_fetches() -> None:
