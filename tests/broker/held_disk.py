@@ -9,6 +9,7 @@ from functools import partial
 
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
+from tests.waiting import PATIENCE_S
 
 
 class HeldDisk:
@@ -23,7 +24,7 @@ class HeldDisk:
 
     def _hold(self, log: Log) -> None:
         self.begun[log].set()
-        self._may_go_on[log].wait(20)
+        self._may_go_on[log].wait(PATIENCE_S)
         if log in self._errors:
             raise self._errors[log]
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 HEADER = Path(__file__).resolve().parents[2] / "diamant" / "kernels" / "stable_abi.h"
 OWN_HEADERS = sysconfig.get_path("include")
 NEEDS_HEADERS = pytest.mark.skipif(
@@ -63,5 +65,5 @@ def test_its_constants_and_structures_are_those_of_pythons_headers(tmp_path: Pat
     for place in (tmp_path, OWN_HEADERS):
         program = tmp_path / "program"
         compile_as_limited(source, f"-I{place}", "-o", program)
-        printed.append(subprocess.run([program], capture_output=True, text=True, check=True, timeout=10).stdout)
+        printed.append(subprocess.run([program], capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout)
     assert printed[0] == printed[1]

@@ -15,6 +15,7 @@ from diamant.broker.client.admin import Admin, AdminError
 from tests.broker.one_answer import one_answer
 from tests.broker.settling import run_when_settling
 from tests.ports import ReservedPort
+from tests.waiting import PATIENCE_S
 
 DAY_MS = 86_400_000
 
@@ -29,7 +30,7 @@ def broker() -> Iterator[BlockingBroker]:
 @pytest.fixture
 def admin(broker: BlockingBroker) -> Admin:
     """A client that knows only the Kafka address."""
-    return Admin(broker.bootstrap_servers, timeout_s=20)
+    return Admin(broker.bootstrap_servers, timeout_s=PATIENCE_S)
 
 
 def test_it_finds_the_http_address(broker: BlockingBroker, admin: Admin) -> None:
@@ -50,7 +51,7 @@ def test_kafkas_own_client_sees_the_address(broker: BlockingBroker) -> None:
 
     client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     resource = ConfigResource(ConfigResource.Type.BROKER, "1")
-    found = client.describe_configs([resource])[resource].result(timeout=20)["diamant.http.address"]
+    found = client.describe_configs([resource])[resource].result(timeout=PATIENCE_S)["diamant.http.address"]
     assert broker.http_url == f"http://{found.value}"
     assert found.is_read_only
 
@@ -107,7 +108,7 @@ def test_a_broker_that_goes_away_was_there(broker: BlockingBroker, said: bytes) 
     """A broker that stops during a request or a job is reported as gone, not as unreachable."""
     head = f"HTTP/1.1 202 Accepted\r\nContent-Length: {len(said)}\r\n\r\n".encode()
     with one_answer(head + said if said else b"") as address:
-        admin = Admin(broker.bootstrap_servers, http_url=f"http://{address}", timeout_s=20)
+        admin = Admin(broker.bootstrap_servers, http_url=f"http://{address}", timeout_s=PATIENCE_S)
         with pytest.raises(AdminError, match=r"the broker at http://127.0.0.1:\d+ went away: [^.]+$") as caught:
             admin.call("POST", "/v1/erase", {})
         assert caught.value.code == "went-away"

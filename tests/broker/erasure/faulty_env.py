@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from math import inf
 
 from diamant.storage.env.env import Buffer, File, RealEnv
+from tests.waiting import PATIENCE_S
 
 
 @dataclass(slots=True)
@@ -89,4 +90,4 @@ class Held:
 
     def _hold(self) -> None:
         self.begun.set()
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(PATIENCE_S)

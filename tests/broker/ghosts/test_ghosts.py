@@ -14,6 +14,7 @@ from diamant.broker.cli import main
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.client.kafka_group import KafkaGroup
 from diamant.broker.ghosts.ledger import MAX_GHOSTS, MAX_KEY_BYTES, Ghost, GhostLedger
+from tests.waiting import PATIENCE_S
 
 PARTITION = "users", 0
 
@@ -31,7 +32,7 @@ def broker() -> Iterator[BlockingBroker]:
 
 def commit(broker: BlockingBroker, group: str, offset: int) -> None:
     """Commit an offset, as a member would."""
-    with KafkaClient(broker.bootstrap_servers, timeout_s=10) as client:
+    with KafkaClient(broker.bootstrap_servers, timeout_s=PATIENCE_S) as client:
         KafkaGroup(client, group).commit({PARTITION: offset})
 
 
@@ -115,7 +116,7 @@ def test_tombstones_that_wait_for_groups_make_no_ghosts(broker: BlockingBroker) 
     """With `diamant.tombstone.hold=groups`, the tombstone is kept until the group has passed it."""
     hold = {"diamant_tombstone_hold": "groups", "diamant_tombstone_hold_max_ms": 2 * 86_400_000}
     broker.create_topic("held", 1, compact=True, **hold)
-    with KafkaClient(broker.bootstrap_servers, timeout_s=10) as client:
+    with KafkaClient(broker.bootstrap_servers, timeout_s=PATIENCE_S) as client:
         broker.produce("held", "1", key="a")
         KafkaGroup(client, "slow").commit({("held", 0): 1})
     broker.produce("held", None, key="a")

@@ -25,7 +25,7 @@ from tests.storage.conftest import START_MS
 from tests.storage.logs import batch, make_log, values
 from tests.storage.recovery import test_loader
 from tests.storage.recovery.test_damaged_index import check_reads
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 COUNT = 60
 
@@ -98,7 +98,7 @@ async def test_what_happens_meanwhile(log: Log) -> None:
 
     def entries(*arguments: Any) -> Any:
         begun.set()
-        assert opened.wait(10)
+        assert opened.wait(PATIENCE_S)
         return segment_module.offset_entries(*arguments)
 
     mender = IndexRepair(entries)

@@ -23,7 +23,7 @@ PAIRS = [("k1", "a"), ("k2", "a"), ("k3", "a"), ("k1", "b"), ("k3", None), ("k4"
 TABLE = {"k1": "b", "k2": "c", "k4": "x"}
 
 def reading(servers):
-    client = KafkaClient(servers, timeout_s=10)
+    client = KafkaClient(servers, timeout_s=60)
     try:
         start, end = client.offsets("users", [0], EARLIEST), client.offsets("users", [0], LATEST)
         for read in TopicReader(client, "users", start, committed=True).records(end):
@@ -56,7 +56,7 @@ def waits_for_the_last_offset(servers):
     return True
 
 def last_offset(servers):
-    client = KafkaClient(servers, timeout_s=10)
+    client = KafkaClient(servers, timeout_s=60)
     try:
         return client.offsets("users", [0], LATEST)[0] - 1
     finally:

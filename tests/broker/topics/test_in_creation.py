@@ -14,7 +14,7 @@ from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.broker.topics.growth import check_partition_count
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.env.memory import MemoryEnv
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 
 async def test_a_topic_in_creation_is_neither_made_twice_nor_grown() -> None:
@@ -23,7 +23,7 @@ async def test_a_topic_in_creation_is_neither_made_twice_nor_grown() -> None:
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir="/data"), env=env) as broker:
         topics = broker.node.topics
         may_go_on = threading.Event()
-        env.before("sync", "/data/t-0/*", lambda: may_go_on.wait(20))
+        env.before("sync", "/data/t-0/*", lambda: may_go_on.wait(PATIENCE_S))
         creating = asyncio.create_task(create_topics(topics, [check_new_topic(topics, "t", 2)]))
         await wait_until(lambda: "t" in topics.in_creation)
         with pytest.raises(KafkaError) as taken:

@@ -25,7 +25,7 @@ from tests.broker.request_fields import list_offsets
 from tests.broker.running import running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed, started
 from tests.broker.wire import CREATE_PARTITIONS, DELETE_TOPICS, LIST_OFFSETS, WireClient
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 STATE_LOG = "/data/__transaction_state-0/*.log"
 
@@ -133,7 +133,7 @@ async def test_a_topic_that_is_being_made_anew(caplog: pytest.LogCaptureFixture)
         assert await txn.produce("again", 0, version=12, values=(b"1",)) == "NONE"
         await wire.call(DELETE_TOPICS, 5, {"topic_names": ["again"], "timeout_ms": 1000})
         opened = threading.Event()
-        env.before("sync", "/data/again-0/*", lambda: opened.wait(20))
+        env.before("sync", "/data/again-0/*", lambda: opened.wait(PATIENCE_S))
         creating = asyncio.create_task(broker.create_topic("again", 1))
         await wait_until(lambda: "again" in broker.node.topics.in_creation)
         assert await txn.end(commit=True, version=5) == "NONE"
@@ -193,7 +193,7 @@ async def test_requests_while_the_state_is_read() -> None:
 
     def hold() -> None:
         if threading.current_thread().name.startswith("asyncio_"):  # not the loop, which finds where to read
-            gate.wait(20)
+            gate.wait(PATIENCE_S)
 
     env.before("pread", STATE_LOG, hold, times=None)
     async with running(env) as (broker, wire):

@@ -10,6 +10,7 @@ from diamant.cleaner.engines.output_sync import MAX_PENDING, OutputSync
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.storage import names
 from diamant.storage.env.memory import MemoryEnv
+from tests.waiting import PATIENCE_S
 
 
 class SlowEnv(MemoryEnv):
@@ -23,7 +24,7 @@ class SlowEnv(MemoryEnv):
 
     def sync_file(self, path: str) -> None:
         """Wait, then sync."""
-        assert self.may_sync.wait(10)
+        assert self.may_sync.wait(PATIENCE_S)
         if self.failing and path.endswith(self.failing):
             raise OSError(5, "Input/output error", path)
         self.synced.append(path)

@@ -16,6 +16,7 @@ from diamant.storage.env.memory import MemoryEnv
 from tests.cleaner.cleaner_log import DAY_MS
 from tests.cleaner.log_history import History
 from tests.cleaner.runners.rounds import CONFIG
+from tests.waiting import PATIENCE_S
 
 
 def test_what_has_ended_is_known_when_a_larger_partition_is_interrupted() -> None:
@@ -35,7 +36,7 @@ def test_what_has_ended_is_known_when_a_larger_partition_is_interrupted() -> Non
 
     def engine(files: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:
         if plan.partition == 0:
-            assert is_one_done.wait(10)
+            assert is_one_done.wait(PATIENCE_S)
             raise KeyboardInterrupt
         return inline_engine(files, plan, on_output)
 

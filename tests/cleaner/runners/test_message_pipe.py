@@ -10,7 +10,7 @@ import pytest
 
 from diamant.cleaner.runners.message_pipe import READ_BYTES, MessagePipe
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 MAX_LINE_BYTES = 2 * READ_BYTES
 
 

@@ -22,7 +22,7 @@ from tests.broker.erasure.issued import certificates_of, certified_at, check_cla
 from tests.broker.erasure.records import create, create_with_key, fill, values_left, write
 from tests.cleaner.evidence.scan.naive_scanner import files_with
 from tests.mutants import Mutant, put_in
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 
 async def recreate(broker: Broker, name: str = "users") -> None:
@@ -134,7 +134,7 @@ async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_
         def digests(*arguments: Any) -> Any:
             if certificates_of(broker, "values-gone"):
                 begun.set()
-                assert go_on.wait(20)
+                assert go_on.wait(PATIENCE_S)
             return real(*arguments)
 
         return digests

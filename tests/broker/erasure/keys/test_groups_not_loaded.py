@@ -24,7 +24,7 @@ from tests.broker.erasure.issued import certified_at
 from tests.broker.erasure.records import create, fill, write
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, wait_until_loaded
 from tests.broker.wire import WireClient
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 GROUP = "analytics"
 ONE_PARTITION = {"offsets.topic.num.partitions": "1"}
@@ -55,7 +55,7 @@ class Slow:
         real = partition_scan._feed
 
         def feed(scan: PartitionScan, slices: tuple[FileSlice, ...]) -> None:
-            assert self._go_on.wait(20)
+            assert self._go_on.wait(PATIENCE_S)
             real(scan, slices)
 
         monkeypatch.setattr(partition_scan, "_feed", feed)

@@ -12,6 +12,7 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment, encode_subscription
 from tests.broker.request_fields import join_group, offset_commit
 from tests.broker.wire import FIND_COORDINATOR, WireClient
+from tests.waiting import PATIENCE_S
 
 OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP = 8, 9, 11, 13, 14
 DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 42, 47
@@ -29,7 +30,7 @@ class Member(NamedTuple):
 
 async def wait_until_loaded(broker: Broker) -> None:
     """Wait until every readable partition is loaded."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await broker.services.groups().loaded()
 
 

@@ -39,7 +39,7 @@ from tests.broker.groups.offsets.offset_requests import (
 )
 from tests.broker.groups.offsets.offsets_log import commit_record
 from tests.broker.wire import CREATE_PARTITIONS, WireClient
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 MakeBroker = Callable[..., Broker]
 NONE = ErrorCode.NONE
@@ -101,7 +101,7 @@ class HeldLoading:
         # Neither the loop, which finds where to read, nor a thread that opens logs.
         if threading.current_thread().name.startswith("asyncio_"):
             self.names.append(name)
-            self._may_go_on.wait(20)
+            self._may_go_on.wait(PATIENCE_S)
             self.is_holding = False
 
     def go_on(self) -> None:

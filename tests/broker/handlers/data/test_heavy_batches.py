@@ -29,6 +29,7 @@ from tests.broker.wire import (
     fetch_fields,
     produce_fields,
 )
+from tests.waiting import PATIENCE_S
 
 BOMB_LIKE = [bytes(LIGHT_DECOMPRESSED_BYTES + 1)]
 MANY = [b"x"] * (LIGHT_RECORDS + 1)
@@ -47,7 +48,7 @@ class BlockedWalk:
         """Walk; for a large batch only once `may_end` is set."""
         if record_count > 100 or len(payload) > 100_000:
             self.has_begun.set()
-            assert self.may_end.wait(10)
+            assert self.may_end.wait(PATIENCE_S)
         return walk_records(payload, record_count, base_timestamp)
 
 
