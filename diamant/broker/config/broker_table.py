@@ -483,7 +483,8 @@ _KEYS = (
         None,
         "Audit log file. Each request that changes anything but records and committed offsets, and each HTTP request that "
         "returns records, adds a line: client, address, action, outcome; never a key or value. Rotated at 10 MiB to one older "
-        "file, `.1`. The logger `diamant.audit` gets the same lines. Best kept outside the data directory.",
+        "file, `.1`. The logger `diamant.audit` gets the same lines, those of reads at DEBUG. Best kept outside the data "
+        "directory.",
     ),
     ConfigKey(
         "diamant.certificate.key.ephemeral",

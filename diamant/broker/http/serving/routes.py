@@ -26,7 +26,7 @@ from diamant.broker.http.serving.limits import DEFAULT_LIMITS, HttpLimits
 from diamant.broker.http.serving.openapi import WAIT_PARAM, document
 from diamant.broker.http.serving.route import Call, Result, Route, matched, row_name
 from diamant.broker.http.serving.token import COOKIE, NO_ONE, Caller, TokenCheck
-from diamant.broker.http.serving.verbs import READING_KEYS, verb_of
+from diamant.broker.http.serving.verbs import READING, verb_of
 from diamant.broker.metrics.offline import offline_partitions
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.security.audit.audit_log import DENIED, AuditedAction, AuditLog
@@ -205,8 +205,7 @@ class Routes:
         named: Mapping[str, Any] = NOTHING_NAMED,
     ) -> web.StreamResponse:
         if _leaves_line(row, named):
-            action = AuditedAction(str(caller.principal), _host(request), row_name(row), tuple(topics_of(named)))
-            await self.services.audit().write(action, DENIED)
+            await self.services.audit().write(_action(row, request, caller, named), DENIED)
         if row.refuse is not None:
             return row.refuse(status, sentence)
         code = "unauthorized" if status == 401 else "not-allowed"
@@ -234,7 +233,7 @@ class Routes:
             can_log_in = self._token.has_tokens and not caller.has_token
             return await self._refused(row, request, caller, 401 if can_log_in else 403, sentence, named)
         leaves_line = _leaves_line(row, named)
-        action = AuditedAction(str(caller.principal), _host(request), row_name(row), tuple(topics_of(named)))
+        action = _action(row, request, caller, named)
         call = Call(
             self.services,
             request,
@@ -348,7 +347,16 @@ def _metrics_module() -> ModuleType:
 
 def _leaves_line(row: Route, named: Mapping[str, Any]) -> bool:
     """True if the audit log records the request. `named`: the fields of its path, query and body."""
-    return row.changes_data or verb_of(row_name(row), named) in READING_KEYS
+    return row.changes_data or _is_reading(row, named)
+
+
+def _is_reading(row: Route, named: Mapping[str, Any]) -> bool:
+    return verb_of(row_name(row), named) in READING
+
+
+def _action(row: Route, request: web.BaseRequest, caller: Caller, named: Mapping[str, Any]) -> AuditedAction:
+    topics, is_reading = tuple(topics_of(named)), _is_reading(row, named)
+    return AuditedAction(str(caller.principal), _host(request), row_name(row), topics, is_reading=is_reading)
 
 
 async def _audited(audit: AuditLog, action: AuditedAction, work: Awaitable[T]) -> T:

@@ -93,8 +93,8 @@ WITH = {
 }
 """Verbs that change with a field of the body: the new verb, by verb and field."""
 
-READING_KEYS = frozenset({"explain keys", "verify keys"})
-"""Verbs that change nothing but are in the audit log, because they reveal records of a key."""
+READING = frozenset({"records", "latest", "explain keys", "verify keys"})
+"""Verbs that change nothing but are in the audit log, because they return records, or reveal those of a key."""
 
 
 def verb_of(row: str, fields: Mapping[str, object]) -> str:

@@ -7,7 +7,8 @@
 
 `outcome` is `begun` for a job, whose end has a second line; `done`; `validated` for a dry run; `denied`; or the error's name.
 A line never holds a key, a value or a password, and of a configuration only its name. Lines are written to the logger
-`diamant.audit`, and to `diamant.audit.file` if it is set (mode 0600). A dedicated thread builds and writes them.
+`diamant.audit`, and to `diamant.audit.file` if it is set (mode 0600). A dedicated thread builds and writes them. The logger gets
+requests that only read at DEBUG, the rest at INFO: a page of records, or a test that polls, would fill the broker's own log.
 
 Bounds: the file exceeds `MAX_FILE_BYTES` by one line at most; one older file is kept, with the suffix `.1`. A line has at most
 `MAX_NAMES` names of each kind, of `MAX_NAME_LETTERS` each. At most `DENIALS_PER_MINUTE` denials are written per minute, so that
@@ -50,6 +51,8 @@ class AuditedAction(NamedTuple):
     """Other resources, each with its kind: `group billing`."""
     configs: tuple[str, ...] = ()
     """The names of the configurations to change."""
+    is_reading: bool = False
+    """True if the request changes nothing."""
 
 
 Lines: TypeAlias = Iterable[tuple[AuditedAction, str]]
@@ -100,7 +103,8 @@ class AuditLog:
         try:
             for action, outcome in make():
                 if outcome != DENIED or self._has_room_for_denial(now_s):
-                    self._write_line(self._line(action, outcome, now_s))
+                    level = logging.DEBUG if action.is_reading and outcome != DENIED else logging.INFO
+                    self._write_line(self._line(action, outcome, now_s), level)
         except Exception:
             logger.exception("a line of the audit log could not be built")
 
@@ -132,8 +136,8 @@ class AuditLog:
         self._left_out += self._denials > DENIALS_PER_MINUTE
         return self._denials <= DENIALS_PER_MINUTE
 
-    def _write_line(self, line: str) -> None:
-        audit.info("%s", line)
+    def _write_line(self, line: str, level: int) -> None:
+        audit.log(level, "%s", line)
         if self._path is None:
             return
         try:

@@ -46,6 +46,21 @@ def test_a_line_says_who_from_where_what_and_how_it_ended(tmp_path: Path, caplog
     assert [json.loads(record.message) for record in caplog.records] == lines(file)
 
 
+def test_reads_are_in_the_file_and_not_in_the_broker_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The logger gets them at DEBUG, unless they are denied; the file has them all."""
+    file = tmp_path / "audit.log"
+    for level, logged in ((logging.INFO, ["done", DENIED]), (logging.DEBUG, ["done", "done", "not-found", DENIED])):
+        caplog.clear()
+        log = AuditLog(str(file))
+        with caplog.at_level(level, "diamant.audit"):
+            tell(log, DEED, "done")
+            for outcome in ("done", "not-found", DENIED):
+                tell(log, DEED._replace(what="POST /v1/find", is_reading=True), outcome)
+            log.close()
+        assert [json.loads(record.message)["outcome"] for record in caplog.records] == logged
+    assert [line["outcome"] for line in lines(file)] == ["done", "done", "not-found", DENIED] * 2
+
+
 def test_the_file_is_bounded(tmp_path: Path) -> None:
     """A full file is renamed to `.1`, replacing the previous one."""
     file = tmp_path / "audit.log"
