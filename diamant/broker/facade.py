@@ -121,8 +121,13 @@ async def ghosts(broker: AnyBroker, topic: str, group: str | None = None) -> Gho
     return await on_loop(broker.loop, broker.services.ghosts().of(topic, group))
 
 
-async def count(broker: AnyBroker, topic: str, partition: int | None = None, *, is_exact: bool = False) -> TopicRecords:
-    """Return how many records a topic has, by kind: at once with bounds, or exactly, once every record was read."""
+async def count(
+    broker: AnyBroker, topic: str, partition: int | None = None, *, is_exact: bool | None = None
+) -> TopicRecords:
+    """Return how many records a topic has, by kind. `is_exact`: True reads every record, False gives bounds at once.
+
+    By default the numbers are exact for up to 1 GiB, and as far as a second of processor time goes; the rest are bounds.
+    """
     return await on_loop(broker.loop, broker.services.count().count(topic, partition, is_exact=is_exact))
 
 

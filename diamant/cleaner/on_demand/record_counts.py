@@ -1,5 +1,7 @@
 """Record counts of a log by kind, from batch headers, and the time at which its tombstones may be removed.
 
+1 GiB takes less than a second of processor time, unless many of its batches are compressed and have tombstones.
+
 Only batches with a delete horizon are decoded: below the checkpoint they hold all tombstones, since the round that first keeps a
 tombstone stamps its batch. Closed segments do not change, so their counts are remembered: some 100 bytes each, dropped with the
 segment.
@@ -8,18 +10,30 @@ segment.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
+from diamant.kernels import ARE_COMPILED
+from diamant.kernels.constants import fields
 from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.checkpoints.checkpoints import TopicPartition
-from diamant.storage.env.env import Env
+from diamant.storage.env.env import Env, File
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment, scan_headers
+
+if TYPE_CHECKING:
+    from diamant.cleaner.segments.null_values import NullValueCounter
+    from diamant.cleaner.segments.row_reader import ChunkReader
+
+MAX_COUNT_S = 1.0
+"""Processor time of one count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,39 +67,91 @@ class SegmentCounts:
         )
 
 
-def count_segment(env: Env, path: str, size: int, log_start_offset: int = 0) -> SegmentCounts:
-    """Count the records in a `.log` file of `size` valid bytes; batches below `log_start_offset` do not count. Any thread.
+class SegmentCounter:
+    """Counts segments. Owned by one thread; memory as `row_reader` and `null_values`."""
 
-    Raises CorruptLog, and OSError if the file is gone.
-    """
-    values = tombstones = markers = 0
-    horizons: list[int] = []
-    file = env.open(path, read_only=True)
-    try:
-        for position, header in scan_headers(file, 0, size):
+    def __init__(self, *, is_compiled: bool = ARE_COMPILED) -> None:
+        self._values = self._tombstones = self._markers = 0
+        self._horizons: list[int] = []
+        self._is_compiled = is_compiled
+
+    def count(self, env: Env, path: str, size: int, log_start_offset: int = 0) -> SegmentCounts:
+        """Count the records in a `.log` file of `size` valid bytes; batches below `log_start_offset` do not count.
+
+        Raises CorruptLog, and OSError if the file is gone.
+        """
+        self._values = self._tombstones = self._markers = 0
+        self._horizons.clear()
+        file = env.open(path, read_only=True)
+        try:
+            if self._is_compiled:
+                self._add_by_rows(file, size, log_start_offset)
+            else:
+                self._add_by_headers(file, 0, size, log_start_offset)
+        finally:
+            file.close()
+        first, last = min(self._horizons, default=None), max(self._horizons, default=None)
+        return SegmentCounts(self._values, self._tombstones, self._markers, first, last)
+
+    @cached_property
+    def _reader(self) -> ChunkReader:
+        from diamant.cleaner.segments.row_reader import ChunkReader
+
+        return ChunkReader()
+
+    @cached_property
+    def _nulls(self) -> NullValueCounter:
+        from diamant.cleaner.segments.null_values import NullValueCounter
+
+        return NullValueCounter()
+
+    def _add_by_rows(self, file: File, size: int, log_start_offset: int) -> None:
+        for chunk in self._reader.chunks(file, 0, size):
+            rows = chunk.rows
+            if chunk.together & fields.LEGACY or rows[fields.BASE_OFFSET, 0] < log_start_offset:
+                self._add_by_headers(file, chunk.position, chunk.position + chunk.size, log_start_offset)
+                continue
+            self._values += sum(chunk.column(fields.RECORD_COUNT))
+            for row in chunk.with_attributes(fields.CONTROL | fields.DELETE_HORIZON):
+                count = rows[fields.RECORD_COUNT, row]
+                if rows[fields.ATTRIBUTES, row] & fields.CONTROL:
+                    self._values -= count
+                    self._markers += count
+                elif count:
+                    try:
+                        nulls = self._nulls.count(chunk, row)
+                    except CorruptBatch as error:
+                        raise CorruptLog(
+                            file.path, chunk.position + rows[fields.POSITION, row], error.reason
+                        ) from error
+                    self._values -= nulls
+                    self._add_tombstones(nulls, rows[fields.BASE_TIMESTAMP, row])
+
+    def _add_by_headers(self, file: File, position: int, end: int, log_start_offset: int) -> None:
+        for at, header in scan_headers(file, position, end):
             if header.last_offset < log_start_offset:
                 continue
             if header.magic < 2:
-                values += header.last_offset_delta + 1
+                self._values += header.last_offset_delta + 1
             elif header.is_control:
-                markers += header.record_count
+                self._markers += header.record_count
             elif header.has_delete_horizon and header.record_count:
-                data = file.pread(header.size, position)
+                data = file.pread(header.size, at)
                 if not crc_is_valid(data, 0, header.size):
-                    raise CorruptLog(path, position, "the batch's CRC is wrong")
+                    raise CorruptLog(file.path, at, "the batch's CRC is wrong")
                 try:
                     nulls = sum(record.value is None for record in iter_records(data))
                 except CorruptBatch as error:
-                    raise CorruptLog(path, position, error.reason) from error
-                if nulls:
-                    horizons.append(header.base_timestamp)
-                tombstones += nulls
-                values += header.record_count - nulls
+                    raise CorruptLog(file.path, at, error.reason) from error
+                self._values += header.record_count - nulls
+                self._add_tombstones(nulls, header.base_timestamp)
             else:
-                values += header.record_count
-    finally:
-        file.close()
-    return SegmentCounts(values, tombstones, markers, min(horizons, default=None), max(horizons, default=None))
+                self._values += header.record_count
+
+    def _add_tombstones(self, count: int, horizon_ms: int) -> None:
+        if count:
+            self._tombstones += count
+            self._horizons.append(horizon_ms)
 
 
 class LogCounts:
@@ -114,7 +180,8 @@ class LogCounts:
     async def count(self, segments: Sequence[Segment], *, max_bytes: int) -> SegmentCounts | None:
         """Return the counts of these segments, which may include the active one; None if they cannot be determined.
 
-        That is the case if more than `max_bytes` have to be read, or a file is unreadable, or is being replaced.
+        That is the case if more than `max_bytes` have to be read, or a file is unreadable, or is being replaced; or if counting
+        takes longer than `MAX_COUNT_S`: then some segments are counted, and another call counts more.
         """
         if self.unknown_bytes(segments) > max_bytes:
             return None
@@ -129,7 +196,7 @@ class LogCounts:
                 return None
             present = {segment.base_offset: segment for segment in self.log.segments}
             self._known = {base: known for base, known in self._known.items() if present.get(base) is known[0]}
-            for segment, (_, size), one in zip(unknown, work, found, strict=True):
+            for segment, (_, size), one in zip(unknown, work, found, strict=False):
                 if present.get(segment.base_offset) is not segment:
                     return None
                 self._known[segment.base_offset] = (segment, size, one)
@@ -164,7 +231,15 @@ class CountedLogs:
 
 
 def _count_all(env: Env, work: Sequence[tuple[str, int]], log_start_offset: int) -> list[SegmentCounts] | None:
+    """Count segments until `MAX_COUNT_S` have passed; None if one cannot be read."""
+    counter = SegmentCounter()
+    counted: list[SegmentCounts] = []
+    end_s = time.thread_time() + MAX_COUNT_S
     try:
-        return [count_segment(env, path, size, log_start_offset) for path, size in work]
+        for path, size in work:
+            if counted and time.thread_time() > end_s:
+                break
+            counted.append(counter.count(env, path, size, log_start_offset))
     except (StorageError, OSError):
         return None
+    return counted

@@ -10,6 +10,7 @@ from diamant.cleaner.on_demand.record_counts import CountedLogs, SegmentCounts
 from diamant.cleaner.on_demand.report import (
     LIVE,
     MARKER,
+    MAX_COUNTED_BYTES,
     MIN_COMPACTION_LAG,
     OPEN_TRANSACTION,
     TOMBSTONE,
@@ -24,9 +25,6 @@ from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment
-
-MAX_COUNTED_BYTES = 256 * 1024 * 1024
-"""Limit of bytes read to count the records of a partition; for a larger one the report gives no record counts."""
 
 COUNT_TRIES = 3
 """Restarts of a count while files are being replaced."""

@@ -30,6 +30,10 @@ UNCLEANABLE = "uncleanable"
 QUARANTINED = "quarantined"
 
 
+MAX_COUNTED_BYTES = 1024 * 1024 * 1024
+"""Limit of bytes read to count the records of a partition; that takes up to a second of processor time."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeldBack:
     """Offsets that existed at the time of the request, but that no round may touch yet."""
@@ -73,7 +77,7 @@ class PartitionCompaction:
     bytes_before: int
     bytes_after: int
     records_before: int | None
-    """Without markers; None if the log is too large to be counted."""
+    """Without markers; None if more than `MAX_COUNTED_BYTES` would have to be read for it."""
     records_after: int | None
     markers_before: int | None
     """Transaction markers; None as `records_before`."""
@@ -168,5 +172,6 @@ class CompactionReport:
             "ended_ms": self.ended_ms,
             "duration_ms": round(self.duration_ms, 1),
             "removed": self.removed,
+            "max_counted_bytes": MAX_COUNTED_BYTES,
             "partitions": [one.to_fields() for one in self.partitions],
         }

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from diamant.cleaner.explain.scans import OpenSegment
-from diamant.cleaner.on_demand.record_counts import count_segment
+from diamant.cleaner.on_demand.record_counts import SegmentCounter
 from diamant.cleaner.queries.key_counts import KeyCensus
 from diamant.cleaner.queries.record_count import MAX_KEY_BYTES, MAX_PROBLEMS
 from diamant.cleaner.queries.record_counter import RecordCounter
@@ -86,7 +86,7 @@ def count_by_segment(
             read.append((segment.path, segment.base_offset, segment.size, counter.sums))
             advance(segment.size)
         keys = census.finish()
-    found = []
+    found, horizons = [], SegmentCounter()
     for number, (path, base_offset, size, of) in enumerate(read):
         one = SegmentRecords(
             base_offset,
@@ -100,13 +100,15 @@ def count_by_segment(
             below_log_start=of[counts.BELOW_LOG_START],
             markers=of[counts.MARKERS] - of[counts.MARKERS_BELOW],
         )
-        found.append(_with_horizons(env, path, one, log_start_offset) if one.tombstones else one)
+        found.append(_with_horizons(horizons, env, path, one, log_start_offset) if one.tombstones else one)
     return SegmentCensus(tuple(found), tuple(problems))
 
 
-def _with_horizons(env: Env, path: str, one: SegmentRecords, log_start_offset: int) -> SegmentRecords:
+def _with_horizons(
+    counter: SegmentCounter, env: Env, path: str, one: SegmentRecords, log_start_offset: int
+) -> SegmentRecords:
     try:
-        counted = count_segment(env, path, one.size, log_start_offset)
+        counted = counter.count(env, path, one.size, log_start_offset)
     except (StorageError, OSError):
         return one  # its fault is among the problems, or the file is gone
     return one._replace(first_horizon_ms=counted.first_horizon_ms, last_horizon_ms=counted.last_horizon_ms)

@@ -184,6 +184,7 @@ def report(**fields: Any) -> dict[str, Any]:
         "is_reached": True,
         "duration_ms": 61.4,
         "horizon_ms": None,
+        "max_counted_bytes": 1 << 30,
         "partitions": [partition],
         **fields,
     }
@@ -202,6 +203,17 @@ def test_a_report_of_compact(width: int) -> None:
     assert ("offsets" in shown) == (width == 140)
     for expected in ("999 live", "1 tombstone", "2 markers", "3 held back", "superseded"):
         assert expected in shown
+
+
+def test_a_report_of_a_partition_that_was_not_counted() -> None:
+    """Numbers that nobody has counted are question marks, and the bound and the command that counts are named."""
+    at, found = console(140), report()
+    [one] = found["partitions"]
+    for name in ("records_before", "records_after", "markers_before", "markers_after", "kept"):
+        one[name] = None
+    compact.show_report(at, found)
+    assert "? → ?" in text(at)
+    assert "?: not counted, since it would take reading more than 1 GiB; diamant count --exact reads all" in text(at)
 
 
 def test_names_on_a_narrow_terminal() -> None:
@@ -304,6 +316,7 @@ def test_a_count(width: int) -> None:
     found = {
         "topic": "users",
         "is_exact": False,
+        "why_not_exact": "more than 1 GiB of a topic are counted only on request",
         **unknown,
         "partitions": [
             {"partition": 0, **known, "problems": []},
@@ -313,8 +326,8 @@ def test_a_count(width: int) -> None:
     at = console(width)
     count._print(at, found)
     shown = text(at)
-    assert max(len(line.rstrip()) for line in shown.splitlines() if "CRC" not in line) <= width
-    for expected in ("12,000", "to", "all", "--exact", "partition 1: 0.log at 7: the batch's CRC is wrong"):
+    assert max(len(line.rstrip()) for line in shown.splitlines() if "CRC" not in line and "GiB" not in line) <= width
+    for expected in ("12,000", "1 GiB", "to", "all", "--exact", "partition 1: 0.log at 7: the batch's CRC is wrong"):
         assert expected in shown
 
 

@@ -112,10 +112,13 @@ def show_report(
             "records": f"{_number(one['records_before'])} → {_number(one['records_after'])}",
             "markers": f"{_number(one['markers_before'])} → {_number(one['markers_after'])}",
             "removed": _counts(one["removed"]),
-            "kept": _counts(one["kept"] or {}),
+            "kept": "?" if one["kept"] is None else _counts(one["kept"]),
         }
         rows.append([cells[name] for name in columns])
     print_table([TableColumn(name, name in ("removed", "kept")) for name in columns], rows, console=console)
+    if any(one["kept"] is None for one in report["partitions"]):
+        bound = f"{report['max_counted_bytes'] >> 30} GiB"
+        console.print(f"?: not counted, since it would take reading more than {bound}; diamant count --exact reads all")
     for one in report["partitions"]:
         held = one["held_back"]
         if held is not None:

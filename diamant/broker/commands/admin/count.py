@@ -23,9 +23,7 @@ _KINDS = ("records", "live", "superseded", "tombstones", "other", "markers")
 @click.command()
 @click.argument("topic", shell_complete=topic_names)
 @click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
-@click.option(
-    "--exact", "is_exact", is_flag=True, help="Read every record for exact counts, instead of printing bounds at once."
-)
+@click.option("--exact", "is_exact", is_flag=True, help="Count exactly, however long it takes.")
 @click.option(
     "--segments", "is_by_segment", is_flag=True, help="Read every record and draw the segments of each partition."
 )
@@ -33,8 +31,9 @@ _KINDS = ("records", "live", "superseded", "tombstones", "other", "markers")
 def count(topic: str, partition: int | None, is_exact: bool, is_by_segment: bool, asked: Asked) -> None:
     """Print the number of live records, superseded records, tombstones, other records and transaction markers of TOPIC.
 
-    Without --exact the numbers are bounds from batch headers; right after a compaction they are exact. "other" records are
-    aborted, part of an open transaction, or have no key. Markers are not records.
+    The numbers are exact for up to 1 GiB of records that can be counted in a second of processor time. Without --exact, further
+    partitions get bounds from batch headers; right after a compaction these are exact, too. "other" records are aborted, part of
+    an open transaction, or have no key. Markers are not records.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic.
     """
@@ -46,7 +45,7 @@ def count(topic: str, partition: int | None, is_exact: bool, is_by_segment: bool
         asked.show(segments, lambda console: _print_segments(console, segments))
         return
     found = asked.admin.count(
-        topic, partition, exact=is_exact, timeout_s=asked.timeout_s, on_progress=asked.on_progress
+        topic, partition, exact=is_exact or None, timeout_s=asked.timeout_s, on_progress=asked.on_progress
     )
     asked.show(found, lambda console: _print(console, found))
 
@@ -54,7 +53,7 @@ def count(topic: str, partition: int | None, is_exact: bool, is_by_segment: bool
 def _print(console: Console, found: Mapping[str, Any]) -> None:
     from rich.markup import escape
 
-    console.print(f"[bold]{escape(found['topic'])}[/]{'' if found['is_exact'] else ' (bounds; --exact counts)'}")
+    console.print(f"[bold]{escape(found['topic'])}[/]")
     rows = [[str(one["partition"]), *(_text(one[kind]) for kind in _KINDS)] for one in found["partitions"]]
     if len(rows) > 1:
         rows.append(["all", *(_text(found[kind]) for kind in _KINDS)])
@@ -62,6 +61,8 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
     for one in found["partitions"]:
         for problem in one["problems"]:
             console.print(f"partition {one['partition']}: [red]{escape(problem)}[/]")
+    if found["why_not_exact"]:
+        console.print(f"bounds: {escape(found['why_not_exact'])}; --exact counts all")
 
 
 def _print_segments(console: Console, found: Mapping[str, Any]) -> None:

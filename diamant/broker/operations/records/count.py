@@ -1,25 +1,29 @@
 """`broker.count`: counts the records of a topic, by kind (`cleaner/queries/record_count.py`).
 
-The quick answer gives bounds, from batch headers alone. The exact count runs in a thread, over the files of one moment,
-as for `explain`, while writing and cleaning continue.
+The exact count runs in a thread, over the files of one moment, as for `explain`, while writing and cleaning continue. By default
+it covers up to `UNASKED_BYTES` of a topic, for up to `UNASKED_S` of processor time. Other partitions get bounds, at once, from
+batch headers alone.
 
-Bounds: `MAX_AT_ONCE` counts, each with the descriptors of `log_files.LogFiles` and the memory of `record_count.py`. The
-quick answer reads headers in at most `MAX_COUNTED_BYTES` per partition that were not counted before; for a larger
-partition it gives only the number of offsets.
+Bounds: `MAX_AT_ONCE` counts, each with the descriptors of `log_files.LogFiles` and the memory of `record_count.py`. For bounds,
+headers are read in at most `MAX_COUNTED_BYTES` per partition that were not counted before; a larger partition gets the number of
+its offsets.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.client.errors import TooMany
+from diamant.broker.client.errors import NotPossible, TooMany
 from diamant.broker.operations.calls.progress import Progress
-from diamant.cleaner.on_demand.remaining import MAX_COUNTED_BYTES
+from diamant.cleaner.on_demand.report import MAX_COUNTED_BYTES
 from diamant.cleaner.queries.record_count import RecordCount, count_by_headers, count_by_keys, count_by_offsets
+from diamant.cleaner.segments.tolerant_reader import Problem
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
@@ -28,6 +32,10 @@ if TYPE_CHECKING:
     from diamant.broker.operations.records.explain import ExplainOperation
 
 MAX_AT_ONCE = 2
+UNASKED_BYTES = 1024 * 1024 * 1024
+UNASKED_S = 1.0
+"""Processor time. 1 GiB takes less, unless it is compressed well or has more than five million keys."""
+_TAKES_LONG = f"counting that takes more than {UNASKED_S:g} s of processor time is done only on request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,8 @@ class TopicRecords:
     topic: str
     is_exact: bool
     partitions: tuple[PartitionRecords, ...]
+    why_not_exact: str | None = None
+    """None if the counts are exact, or bounds were asked for."""
 
     @property
     def total(self) -> RecordCount:
@@ -58,12 +68,25 @@ class TopicRecords:
         return {
             "topic": self.topic,
             "is_exact": self.is_exact,
+            "why_not_exact": self.why_not_exact,
             **self.total.to_fields(),
             "partitions": [
                 {"partition": one.partition, **one.count.to_fields(), "problems": list(one.problems)}
                 for one in self.partitions
             ],
         }
+
+
+class _Spent(Exception):
+    """The processor time of a count is over."""
+
+
+@dataclass(slots=True)
+class _Allowance:
+    """The rest of what may be counted without being asked for."""
+
+    left_bytes: int
+    left_s: float
 
 
 class CountOperation:
@@ -73,37 +96,75 @@ class CountOperation:
         self._cleaning = cleaning
         self._explaining = explaining
         self._compactions = compactions
-        self._running = 0
+        self._turns = asyncio.Semaphore(MAX_AT_ONCE)
+        self.unasked_bytes = UNASKED_BYTES
+        self.unasked_s = UNASKED_S
 
     async def count(
-        self, topic: str, partition: int | None = None, *, is_exact: bool = False, progress: Progress | None = None
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        is_exact: bool | None = None,
+        progress: Progress | None = None,
     ) -> TopicRecords:
         """See `Broker.count`."""
         logs = self._explaining.logs(topic, partition)
-        if self._running >= MAX_AT_ONCE:
+        if is_exact and self._turns.locked():
             raise TooMany(f"{MAX_AT_ONCE} topics are being counted, try again when one of them is done")
         progress = progress or Progress()
         progress.begin("counting", sum(log.size for log in logs), "bytes")
-        self._running += 1
-        try:
-            found = [await (self._exactly(log, progress) if is_exact else self._at_once(log)) for log in logs]
-        finally:
-            self._running -= 1
-        return TopicRecords(topic, is_exact, tuple(found))
+        if is_exact is False:
+            return TopicRecords(topic, False, tuple([await self._at_once(log) for log in logs]))
+        async with self._turns:
+            if is_exact:
+                found = [await self._exactly(log, progress) for log in logs]
+                return TopicRecords(topic, True, tuple(found))
+            return await self._as_far_as_allowed(topic, logs, progress)
 
-    async def _exactly(self, log: Log, progress: Progress) -> PartitionRecords:
+    async def _as_far_as_allowed(self, topic: str, logs: Sequence[Log], progress: Progress) -> TopicRecords:
+        """Count exactly what may be counted without being asked for; give bounds for the rest."""
+        allowance, found, why_not_exact = _Allowance(self.unasked_bytes, self.unasked_s), [], None
+        for log in logs:
+            if log.size > allowance.left_bytes:
+                why_not_exact = f"more than {UNASKED_BYTES >> 30} GiB of a topic are counted only on request"
+            elif allowance.left_s <= 0:
+                why_not_exact = _TAKES_LONG
+            else:
+                allowance.left_bytes -= log.size
+                try:
+                    found.append(await self._exactly(log, progress, allowance))
+                    continue
+                except _Spent:
+                    why_not_exact = _TAKES_LONG
+                except NotPossible as error:
+                    why_not_exact = str(error)
+            found.append(await self._at_once(log))
+        return TopicRecords(topic, why_not_exact is None, tuple(found), why_not_exact)
+
+    async def _exactly(self, log: Log, progress: Progress, allowance: _Allowance | None = None) -> PartitionRecords:
+        """Count by keys. _Spent if `allowance` ends before."""
         explaining = self._explaining
         taken, files = await explaining.open(log)
+
+        def read() -> tuple[RecordCount, tuple[Problem, ...]]:
+            started_s = time.thread_time()
+
+            def check() -> None:
+                explaining.check()
+                if allowance is not None and time.thread_time() - started_s > allowance.left_s:
+                    raise _Spent
+
+            try:
+                start = taken.state.log_start_offset
+                segments, outcomes = files.present(), taken.outcomes
+                return count_by_keys(segments, outcomes, start, check_done=check, advance=progress.advance)
+            finally:
+                if allowance is not None:
+                    allowance.left_s -= time.thread_time() - started_s
+
         with files:
-            counted, problems = await explaining.read(
-                lambda: count_by_keys(
-                    files.present(),
-                    taken.outcomes,
-                    taken.state.log_start_offset,
-                    check_done=explaining.check,
-                    advance=progress.advance,
-                )
-            )
+            counted, problems = await explaining.read(read)
         return PartitionRecords(log.partition, counted, tuple(str(one) for one in problems))
 
     async def _at_once(self, log: Log) -> PartitionRecords:

@@ -1,7 +1,8 @@
 """Record counts over HTTP: of a topic (`POST /v1/count`) and of each of its segments (`POST /v1/segments`).
 
-{"topic": "users"}                      bounds, at once
+{"topic": "users"}                      the numbers for up to 1 GiB, bounds for the rest
 {"topic": "users", "exact": true}       the numbers, or the job that will return them
+{"topic": "users", "exact": false}      bounds, at once
 """
 
 from __future__ import annotations
@@ -84,10 +85,11 @@ ROUTES = (
             Param(
                 "exact",
                 "boolean",
-                "Read every record. By default the response has bounds, at once, from headers.",
-                default=False,
+                "true: read every record. false: bounds at once, from headers. Default: read up to 1 GiB, for up to a second of "
+                "processor time; the rest gets bounds.",
             ),
         ),
-        answer="`is_exact`, and for each kind, in total and by partition, `least` and `most`; equal if the number is known.",
+        answer="`is_exact`, `why_not_exact`, and for each kind, in total and by partition, `least` and `most`; equal if the "
+        "number is known.",
     ),
 )
