@@ -15,7 +15,7 @@ Memory: `READ_BYTES`, or one batch if that is larger, up to `MAX_BATCH_BYTES`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from types import TracebackType
@@ -186,7 +186,7 @@ def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
     Raises StorageError if a broker holds the directory, or if it has no partitions.
     """
     path = os.path.abspath(path)
-    is_partition = any(names.is_segment_file(name) for name in env.list_dir(path))
+    is_partition = is_partition_directory(env, path)
     log_directory = os.path.dirname(path) if is_partition else path
     opened = OpenLogDirectory(log_directory, (), lock=lock_for_reading(env, log_directory))
     opened.was_orderly = env.exists(f"{log_directory}/{names.CLEAN_SHUTDOWN}")
@@ -213,6 +213,21 @@ def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
         opened.close()
         raise
     return opened
+
+
+def is_partition_directory(env: Env, path: str) -> bool:
+    """Return whether a directory has segments in it, so that it is a partition's, and no log directory."""
+    return any(names.is_segment_file(name) for name in env.list_dir(path))
+
+
+def check_is_log_directory(env: Env, path: str, *, has_partitions: bool, problems: Sequence[Problem] = ()) -> None:
+    """Raise StorageError for a directory without partitions that no broker has formatted either."""
+    if not has_partitions and not env.exists(f"{path}/{names.META_PROPERTIES}"):
+        unread = f". {problems[0]}" if problems else ""
+        raise StorageError(
+            f"{path}: not a log directory: expected directories such as my-topic-0 with segments in it, or one of these; found "
+            f"no partition{unread}"
+        )
 
 
 def lock_for_reading(env: Env, log_directory: str) -> ReadLock | None:
@@ -243,11 +258,10 @@ def _list_partitions(env: Env, opened: OpenLogDirectory, starts: dict[tuple[str,
             found.append(_list_partition(env, directory, topic, partition, starts))
         except OSError as error:
             opened.problems.append(Problem.of(directory, error))
-    if not found and not opened.problems and not env.exists(f"{opened.path}/{names.META_PROPERTIES}"):
-        raise StorageError(
-            f"{opened.path}: expected a log directory, with directories such as my-topic-0 in it, or one of those; "
-            "found no partition"
-        )
+    # Directories of other programs may have such names, too: dbus-1.
+    check_is_log_directory(
+        env, opened.path, has_partitions=any(one.segments for one in found), problems=opened.problems
+    )
     opened.partitions = tuple(sorted(found, key=lambda one: (one.topic, one.partition)))
     opened.set_aside = tuple(set_aside)
 

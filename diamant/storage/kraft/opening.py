@@ -14,7 +14,7 @@ Source: KafkaRaftClient, QuorumController, ClusterControlManager, ReplicationCon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from diamant.protocol.kraft.records import (
     AbortTransactionRecord,
@@ -28,6 +28,7 @@ from diamant.storage.checkpoints.quorum_state import read_quorum_state
 from diamant.storage.env.env import Env
 from diamant.storage.kraft.features import registered_ranges
 from diamant.storage.kraft.format import DEFAULT_CONTROLLER_ENDPOINT, format_directory, metadata_directory
+from diamant.storage.kraft.incarnation import new_incarnation_id
 from diamant.storage.kraft.metadata_log import (
     DEFAULT_SNAPSHOT_BYTES,
     DEFAULT_SNAPSHOT_INTERVAL_MS,
@@ -112,7 +113,7 @@ def _register(log: MetadataLog, endpoints: tuple[Endpoint, ...], rack: str | Non
     log.broker_epoch = log.end_offset
     registration = RegisterBrokerRecord(
         broker_id=log.node_id,
-        incarnation_id=uuid4(),
+        incarnation_id=new_incarnation_id(),
         broker_epoch=log.broker_epoch,
         end_points=endpoints,
         features=registered_ranges(log.image.features),

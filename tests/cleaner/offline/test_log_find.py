@@ -172,5 +172,6 @@ def test_a_partition_without_segments_holds_nothing() -> None:
     """An empty partition gives no matches and no error."""
     env = MemoryEnv()
     env.make_dirs("/data/t-0")
+    env.create_new("/data/meta.properties").close()
     with open_log_directory(env, "/data") as directory:
         assert list(find_records(env, directory.partitions[0], Query(b"k"), print)) == []

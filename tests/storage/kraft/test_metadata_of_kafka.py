@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.kraft.records import (
@@ -19,6 +19,7 @@ from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.kraft.format import format_directory
 from diamant.storage.kraft.image import MetadataImage
+from diamant.storage.kraft.incarnation import is_of_diamant, was_last_broker
 from diamant.storage.kraft.replay import load_metadata
 from diamant.storage.kraft.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from diamant.storage.uuid_text import uuid_from_text
@@ -170,3 +171,39 @@ def test_partitions_in_no_or_another_directory_are_ours(memory: MemoryEnv) -> No
         (1, 0, (log.directory_id,)),
         (1, 2, (log.directory_id,)),
     ]
+
+
+def test_who_ran_last_on_a_directory(env: RealEnv, tmp_path: Path) -> None:
+    """The last registration tells, on a directory that both have run on, too; and after a snapshot of the metadata."""
+    path = golden_directory(tmp_path)
+    assert not was_last_broker(env, str(tmp_path))
+    assert not was_last_broker(env, path)
+    for _ in range(2):
+        log = open_log(env, path)
+        before = log.image.brokers[log.node_id]
+        log.close()
+        assert was_last_broker(env, path)
+        # Kafka's start: the same record with an id of its own.
+        log = open_log(env, path)
+        [ours] = [record for record in log.image.to_records() if isinstance(record, RegisterBrokerRecord)]
+        log.broker_epoch = log.end_offset
+        log.append(
+            [
+                RegisterBrokerRecord(
+                    broker_id=ours.broker_id,
+                    incarnation_id=uuid4(),
+                    broker_epoch=log.broker_epoch,
+                    end_points=ours.end_points,
+                    features=ours.features,
+                    rack=None,
+                    log_dirs=ours.log_dirs,
+                )
+            ]
+        )
+        log.close()
+        assert not was_last_broker(env, path)
+        assert before.incarnation_id != ours.incarnation_id
+    log = open_log(env, path, snapshot_bytes=1)
+    log.close()
+    assert was_last_broker(env, path)
+    assert not any(is_of_diamant(uuid4()) for _ in range(1000))

@@ -1,6 +1,6 @@
-"""`diamant log clean`: run one cleaning round on a partition directory, without a broker.
+"""`diamant log clean`: run one cleaning round on a partition, or on each compacted one of a log directory, without a broker.
 
-The directory is opened as after an orderly shutdown, cleaned if a broker would clean it now (or with --force), and closed.
+A partition is opened as after an orderly shutdown, cleaned if a broker would clean it now (or with --force), and closed.
 Kafka or Diamant can use it afterwards. --set overrides configurations by Kafka's names, without a broker's minima. The others
 come from the topic's configuration in the log directory's metadata log, if there is one.
 """
@@ -9,18 +9,30 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import click
 
-from diamant.broker.commands.settings.clean_settings import all_settings, describe, parse_settings
+from diamant.broker.commands.settings.clean_settings import (
+    Settings,
+    all_settings,
+    describe,
+    parse_settings,
+    print_outcome,
+    sum_text,
+)
+from diamant.broker.commands.settings.directory_settings import DirectorySettings, locked_directory
+from diamant.broker.commands.settings.mode_option import chosen_mode, mode_option
 from diamant.broker.commands.settings.spark_options import conf_option, master_option, parse_conf, staging_option
 from diamant.broker.commands.settings.topic_settings import (
     CLEANUP_POLICY,
     names_set,
 )
 from diamant.broker.commands.settings.value_hint import with_hint
-from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail, say
+from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, fail, say
 from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.offline.clean import (
     ENGINES,
@@ -30,7 +42,9 @@ from diamant.cleaner.offline.clean import (
     preview_partition,
     spark_engine_of,
 )
-from diamant.cleaner.rules.modes import MODES, PROMPT
+from diamant.cleaner.offline.spark_clean import PartitionOutcome, partitions_by_size, topic_of
+from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.segments.tolerant_reader import check_is_log_directory, is_partition_directory
 from diamant.storage import names
 from diamant.storage.env.clock import SettableClock, SystemClock
 from diamant.storage.env.env import RealEnv, parent
@@ -58,13 +72,7 @@ _NOT_STOPPED = (
     metavar="NAME=VALUE",
     help="A topic configuration, a log.cleaner.* one, message.max.bytes or producer.id.expiration.ms.",
 )
-@click.option(
-    "--mode",
-    type=click.Choice(MODES),
-    default=PROMPT,
-    show_default=True,
-    help="kafka: byte for byte as Kafka; prompt: removes records as soon as the rules allow.",
-)
+@mode_option
 @click.option(
     "--engine",
     type=click.Choice(list(ENGINES)),
@@ -75,17 +83,19 @@ _NOT_STOPPED = (
 @master_option
 @conf_option
 @staging_option
-@click.option("--first-dirty", type=click.IntRange(min=0), metavar="OFFSET", help="Overrides the checkpoint.")
+@click.option(
+    "--first-dirty", type=click.IntRange(min=0), metavar="OFFSET", help="Overrides the checkpoint of one partition."
+)
 @click.option("--force", is_flag=True, help="Clean even if the log is not due, if anything is cleanable.")
 @click.option("--retention", is_flag=True, help="Then remove whole segments as cleanup.policy=delete does.")
 @click.option("--unclean", is_flag=True, help="First recover the log above the recovery point, as after a crash.")
 @click.option("--dry-run", is_flag=True, help="Report what would be done, without changing the directory.")
-@click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole report as one JSON object for each partition.")
 def clean(
     directory: str,
     now_ms: int | None,
     settings: Sequence[str],
-    mode: str,
+    mode: str | None,
     engine: str,
     master: str,
     spark_settings: Sequence[str],
@@ -97,60 +107,126 @@ def clean(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Compact the partition in DIRECTORY (a directory named like my-topic-0). No broker may be using it.
+    """Compact the partition in DIRECTORY, or each compacted partition of the log directory DIRECTORY. No broker may be using it.
 
-    Uses and updates the checkpoints in the parent directory. Topic configurations come from the metadata log there; --set
-    overrides them. Without a metadata log, Kafka's defaults apply, with cleanup.policy=compact. A topic that is not compacted is
-    refused, except with --set cleanup.policy=compact or for --retention alone.
+    Uses and updates the checkpoints of the log directory. Topic configurations come from the metadata log there; --set overrides
+    them. Without a metadata log, Kafka's defaults apply, with cleanup.policy=compact. A topic that is not compacted is refused,
+    except with --set cleanup.policy=compact or for --retention alone; in a log directory it is left alone.
 
-    Exit codes: 0 done, even if there was nothing to clean; 1 in use, or cannot be cleaned; 2 usage.
+    Exit codes: 0 done, even if there was nothing to clean; 1 in use, or a partition cannot be cleaned; 2 usage.
     """
     directory = os.path.abspath(directory)
     clock = SystemClock() if now_ms is None else SettableClock(now_ms)
     env = RealEnv(clock)
     try:
-        parse_settings(settings, mode)
+        parse_settings(settings, mode or KAFKA)
     except ConfigError as error:
         fail(with_hint(error), EXIT_USAGE)
-    try:
+    is_whole = not is_partition_directory(env, directory)
+    if is_whole and first_dirty is not None:
+        fail("--first-dirty is the offset of one partition: give the partition's directory", EXIT_USAGE)
+    with _failing(directory):
+        check_is_log_directory(env, directory, has_partitions=not is_whole or bool(partitions_by_size(env, directory)))
+    log_directory = directory if is_whole else parent(directory)
+    cleaning = _Cleaning(
+        env,
+        log_directory,
+        _engine(engine, master, spark_settings, staging),
+        first_dirty,
+        force,
+        retention,
+        unclean,
+        dry_run,
+    )
+    with _failing(directory), locked_directory(env, log_directory):
+        if not unclean and not env.exists(f"{log_directory}/{names.CLEAN_SHUTDOWN}"):
+            say(_NOT_STOPPED.format(directory=log_directory, mark=names.CLEAN_SHUTDOWN))
+        mode, line = chosen_mode(env, log_directory, mode)
+        if line and not as_json:
+            click.echo(line)
+        if is_whole:
+            cleaning.clean_all(settings, mode, as_json=as_json)
+        else:
+            cleaning.clean_one(directory, settings, mode, as_json=as_json)
+
+
+class _Cleaning(NamedTuple):
+    """The options that all partitions share."""
+
+    env: RealEnv
+    log_directory: str
+    engine: Engine
+    first_dirty: int | None
+    is_forced: bool
+    with_retention: bool
+    is_unclean: bool
+    is_dry_run: bool
+
+    def clean_one(self, directory: str, settings: Sequence[str], mode: str, *, as_json: bool) -> None:
+        """Clean a partition and print its report. StorageError if it is not compacted."""
         topic, _ = names.parse_partition_dir(os.path.basename(directory))
-        lock = env.lock(f"{parent(directory)}/{names.LOCK}")
+        using = parse_settings(all_settings(self.env, self.log_directory, topic, settings), mode)
+        is_told = CLEANUP_POLICY in names_set(settings) or (self.with_retention and not self.is_forced)
+        if not using.config.is_compacted and not is_told:
+            raise StorageError(_NOT_COMPACTED.format(name=os.path.basename(directory), place=self.log_directory))
+        report = self._run(directory, using)
+        if as_json:
+            click.echo(json.dumps(report.to_fields()))
+        else:
+            click.echo(describe(report, is_dry_run=self.is_dry_run, is_compacted=using.config.is_compacted))
+
+    def clean_all(self, settings: Sequence[str], mode: str, *, as_json: bool) -> None:
+        """Clean each compacted partition of a log directory, and print its outcome. Exits with 1 if one has failed."""
+        found = partitions_by_size(self.env, self.log_directory)
+        hint = "name the directories of partitions"
+        known = DirectorySettings(self.env, self.log_directory, settings, mode, topics=(), hint=hint)
+        outcomes = []
+        for directory, size in found:
+            using = known.of(topic_of(directory))
+            if using is None or not size or not (using.config.is_compacted or self.with_retention):
+                continue
+            name = os.path.basename(directory)
+            try:
+                outcome = PartitionOutcome(name, self._run(directory, using))
+            except (StorageError, OSError) as error:
+                outcome = PartitionOutcome(name, None, str(error))
+            outcomes.append(outcome)
+            is_compacted = using.config.is_compacted
+            print_outcome(outcome, is_dry_run=self.is_dry_run, is_compacted=is_compacted, as_json=as_json)
+        if not as_json:
+            click.echo(sum_text(outcomes))
+        if any(one.error is not None for one in outcomes):
+            sys.exit(EXIT_FAILED)
+
+    def _run(self, directory: str, using: Settings) -> OfflineReport:
+        def clean(place: str) -> OfflineReport:
+            return clean_partition(
+                self.env,
+                place,
+                using.config,
+                using.cleaner,
+                producer_expiration_ms=using.producer_expiration_ms,
+                first_dirty_offset=self.first_dirty,
+                is_forced=self.is_forced,
+                with_retention=self.with_retention,
+                is_clean=not self.is_unclean,
+                engine=self.engine,
+            )
+
+        if self.is_dry_run:
+            return preview_partition(self.env, directory, clean=clean, is_clean=not self.is_unclean)
+        return clean(directory)
+
+
+@contextmanager
+def _failing(directory: str) -> Iterator[None]:
+    """Turn an error into one line and exit code 1."""
+    try:
+        yield
     except (StorageError, ValueError) as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or directory}: {error.strerror or error}")
-
-    def run(target: str) -> OfflineReport:
-        return clean_partition(
-            env,
-            target,
-            parsed.config,
-            parsed.cleaner,
-            producer_expiration_ms=parsed.producer_expiration_ms,
-            first_dirty_offset=first_dirty,
-            is_forced=force,
-            with_retention=retention,
-            is_clean=not unclean,
-            engine=_engine(engine, master, spark_settings, staging),
-        )
-
-    if not unclean and not env.exists(f"{parent(directory)}/{names.CLEAN_SHUTDOWN}"):
-        say(_NOT_STOPPED.format(directory=parent(directory), mark=names.CLEAN_SHUTDOWN))
-    try:
-        parsed = parse_settings(all_settings(env, parent(directory), topic, settings), mode)
-        if not parsed.config.is_compacted and CLEANUP_POLICY not in names_set(settings) and (force or not retention):
-            raise StorageError(_NOT_COMPACTED.format(name=os.path.basename(directory), place=parent(directory)))
-        report = preview_partition(env, directory, clean=run, is_clean=not unclean) if dry_run else run(directory)
-    except StorageError as error:
-        fail(str(error))
-    except OSError as error:
-        fail(f"{error.filename or directory}: {error.strerror or error}")
-    finally:
-        lock.release()
-    if as_json:
-        click.echo(json.dumps(report.to_fields()))
-    else:
-        click.echo(describe(report, is_dry_run=dry_run, is_compacted=parsed.config.is_compacted))
 
 
 def _engine(name: str, master: str, spark_settings: Sequence[str], staging: str) -> Engine:

@@ -14,6 +14,7 @@ import click
 
 from diamant.broker.client.record_key import key_fields
 from diamant.broker.commands.settings.clean_settings import parse_settings
+from diamant.broker.commands.settings.mode_option import chosen_mode, mode_option
 from diamant.broker.commands.settings.topic_settings import topic_configs_of, with_topic_configs
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.explanation_view import MAX_ROWS, show_explanation
@@ -24,6 +25,7 @@ from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_FAILED, EXIT
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.offline.explain import explain_partition
+from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.storage.env.clock import SystemClock
@@ -42,9 +44,7 @@ from diamant.storage.errors import StorageError
     help="Explain the record at this offset of one partition, and others with its key.",
 )
 @click.option("--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="A configuration, as for log clean.")
-@click.option(
-    "--mode", type=click.Choice(["kafka", "prompt"]), default="prompt", show_default=True, help="The cleaner's mode."
-)
+@mode_option
 @click.option("--now", "now_ms", type=click.IntRange(min=0), metavar="MS", help="The time to assume. Default: now.")
 @click.option(
     "--all",
@@ -58,7 +58,7 @@ def explain(
     key: bytes | None,
     offset: int | None,
     settings: tuple[str, ...],
-    mode: str,
+    mode: str | None,
     now_ms: int | None,
     is_all: bool,
     as_json: bool,
@@ -72,7 +72,7 @@ def explain(
     Exit codes: 0 done; 1 a file cannot be read; 2 usage; 3 no such record.
     """
     try:
-        parse_settings(settings, mode)
+        parse_settings(settings, mode or KAFKA)
     except ConfigError as error:
         raise click.UsageError(with_hint(error)) from None
     if key is not None and offset is not None:
@@ -86,6 +86,9 @@ def explain(
     with one_line_errors(), open_log_directory(env, directory) as opened:
         if offset is not None and len(opened.partitions) != 1:
             raise click.UsageError("an offset needs one partition: give the partition's directory")
+        mode, line = chosen_mode(env, opened.path, mode)
+        if line and not as_json:
+            click.echo(f"{line}\n")
         configs = topic_configs_of(env, opened)
         problems += opened.problems
         with (
@@ -116,7 +119,7 @@ def explain(
                     told.append({**_without_changes(found.to_fields()), "recovery": said})
                     notes += said
                 bar.hide()
-                _show(topic, now_ms, key, offset, told, limit=None if is_all else MAX_ROWS, as_json=as_json)
+                _show(topic, mode, now_ms, key, offset, told, limit=None if is_all else MAX_ROWS, as_json=as_json)
                 bar.show()
     if folded:
         click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all shows them)")
@@ -133,6 +136,7 @@ def _without_changes(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _show(
     topic: str,
+    mode: str,
     now_ms: int,
     key: bytes | None,
     offset: int | None,
@@ -145,6 +149,7 @@ def _show(
 
     fields = {
         "topic": topic,
+        "mode": mode,
         "now_ms": now_ms,
         "key": None if key is None else key_fields(key),
         "offset": offset,

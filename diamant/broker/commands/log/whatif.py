@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from diamant.broker.commands.settings.clean_settings import parse_settings
+from diamant.broker.commands.settings.mode_option import ChosenMode, chosen_mode, mode_option
 from diamant.broker.commands.settings.topic_settings import TopicConfigs, topic_configs_of, with_topic_configs
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
@@ -47,10 +48,10 @@ from diamant.cleaner.forecast.forecast import (
     Forecast,
     Scenario,
 )
-from diamant.cleaner.rules.modes import MODES, PROMPT
+from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
 from diamant.storage.env.clock import SystemClock
-from diamant.storage.env.env import RealEnv
+from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.errors import StorageError
 
 
@@ -149,9 +150,7 @@ def whatif_options(command: F) -> F:
                 metavar="NAME=VALUE[,VALUE...]",
                 help="A setting and its alternatives; see `diamant log clean`. Put brackets around a value that is a list.",
             ),
-            click.option(
-                "--mode", type=click.Choice(MODES), default=PROMPT, show_default=True, help="The cleaner's mode."
-            ),
+            mode_option,
             click.option("--now", "now_ms", type=int, metavar="MS", help="The start, in ms since 1970. Default: now."),
             click.option(
                 "--until",
@@ -187,7 +186,7 @@ def whatif(
     *,
     topics: Sequence[str],
     settings: Sequence[str],
-    mode: str,
+    mode: str | None,
     now_ms: int | None,
     until_ms: int | None,
     is_all: bool,
@@ -210,6 +209,7 @@ def whatif(
     request = WhatIfRequest.of(settings, mode, now_ms, until_ms, memory_mib)
     env = RealEnv()
     with one_line_errors(), open_log_directory(env, directory) as opened:
+        request.choose_mode(env, opened.path, mode)
         opened.keep_topics(topics)
         configs = topic_configs_of(env, opened)
         problems = list(opened.problems)
@@ -232,27 +232,33 @@ def whatif(
         print_results(opened, request, found, problems, is_all=is_all, as_json=as_json)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WhatIfRequest:
     """The validated command line."""
 
     combinations: list[dict[str, str]]
-    mode: str
+    mode: ChosenMode
     now_ms: int
     until_ms: int | None
     key_bytes: int
 
     @classmethod
     def of(
-        cls, settings: Sequence[str], mode: str, now_ms: int | None, until_ms: int | None, memory_mib: int
+        cls, settings: Sequence[str], mode: str | None, now_ms: int | None, until_ms: int | None, memory_mib: int
     ) -> WhatIfRequest:
         """Validate the options of `whatif_options`. An invalid setting ends the command."""
+        chosen = ChosenMode(mode or KAFKA)
         try:
             combinations = combine(settings)
-            parse_settings([f"{name}={value}" for name, value in combinations[0].items()], mode)
+            parse_settings([f"{name}={value}" for name, value in combinations[0].items()], chosen.mode)
         except ConfigError as error:
             fail(with_hint(error), EXIT_USAGE)
-        return cls(combinations, mode, SystemClock().now_ms() if now_ms is None else now_ms, until_ms, memory_mib * MIB)
+        now_ms = SystemClock().now_ms() if now_ms is None else now_ms
+        return cls(combinations, chosen, now_ms, until_ms, memory_mib * MIB)
+
+    def choose_mode(self, env: Env, log_directory: str, given: str | None) -> None:
+        """Set the mode for a log directory; `given` is the value of the option."""
+        self.mode = chosen_mode(env, log_directory, given)
 
     def scenarios(self, topic: str, configs: TopicConfigs | None) -> list[Scenario]:
         """Return the scenarios for a topic. `configs` is None if unknown. An invalid scenario ends the command."""
@@ -264,7 +270,7 @@ class WhatIfRequest:
 
     def _scenario(self, topic_config: Mapping[str, str] | None, combination: Mapping[str, str]) -> Scenario:
         settings = [f"{name}={value}" for name, value in combination.items()]
-        parsed = parse_settings(with_topic_configs(topic_config, settings), self.mode)
+        parsed = parse_settings(with_topic_configs(topic_config, settings), self.mode.mode)
         return Scenario(
             settings=combination,
             config=replace(parsed.config, segment_jitter_ms=0),
@@ -394,7 +400,7 @@ def _document(
         "log_directory": opened.path,
         "now_ms": request.now_ms,
         "until_ms": request.until_ms,
-        "mode": request.mode,
+        "mode": request.mode.mode,
         "partitions": [
             {
                 "topic": partition.topic,
@@ -414,6 +420,8 @@ def _document(
 def _print_tables(
     found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]], request: WhatIfRequest, *, is_all: bool
 ) -> None:
+    if request.mode.line:
+        click.echo(f"{request.mode.line}\n")
     shown = list(found)
     if not is_all and len(found) > 1:
         shown = [(one, forecasts) for one, forecasts in found if one.size or one.topic not in INTERNAL_TOPICS]

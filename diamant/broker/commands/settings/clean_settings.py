@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
+
+import click
 
 from diamant.broker.commands.settings.topic_settings import (
     CLEANUP_POLICY,
@@ -14,15 +17,15 @@ from diamant.broker.commands.settings.topic_settings import (
     read_topic_configs,
     with_topic_configs,
 )
+from diamant.broker.commands.terminal.failures import say
 from diamant.broker.commands.terminal.files import counted
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.config_key import DOUBLE_MAX, ConfigError, parse_value
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.topic_values import log_config
-from diamant.cleaner.offline.clean import (
-    OfflineReport,
-)
+from diamant.cleaner.offline.clean import OfflineReport
+from diamant.cleaner.offline.spark_clean import PartitionOutcome, total_removed
 from diamant.cleaner.rules.plan import KAFKA_MAP_ENTRY_BYTES
 from diamant.cleaner.rules.planning import CleanerSettings, kafka_map_entries
 from diamant.storage.env.env import Env
@@ -152,3 +155,23 @@ def describe(report: OfflineReport, *, is_dry_run: bool, is_compacted: bool = Tr
     if report.bytes_after != report.bytes_before:
         lines.append(f"{report.bytes_before} bytes before, {report.bytes_after} after")
     return "\n".join(lines)
+
+
+def print_outcome(
+    outcome: PartitionOutcome, *, is_dry_run: bool = False, is_compacted: bool = True, as_json: bool
+) -> None:
+    """Print the outcome for one of several partitions: its report, or its error as a line on standard error."""
+    if as_json:
+        fields: dict[str, object] = {"partition": outcome.partition, "error": outcome.error}
+        click.echo(json.dumps(fields if outcome.report is None else outcome.report.to_fields()))
+    elif outcome.report is not None:
+        click.echo(describe(outcome.report, is_dry_run=is_dry_run, is_compacted=is_compacted))
+    else:
+        say(f"{outcome.partition}: {outcome.error}")
+
+
+def sum_text(outcomes: Sequence[PartitionOutcome]) -> str:
+    """Return the last line for several partitions."""
+    failed = sum(one.error is not None for one in outcomes)
+    removed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(total_removed(outcomes).items())) or "nothing"
+    return f"{counted(len(outcomes), 'partition')}, {failed} failed; records removed: {removed}"

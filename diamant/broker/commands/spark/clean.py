@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
-from diamant.broker.commands.settings.clean_settings import describe, parse_settings
+from diamant.broker.commands.settings.clean_settings import parse_settings, print_outcome, sum_text
+from diamant.broker.commands.settings.directory_settings import DirectorySettings, locked_directory
+from diamant.broker.commands.settings.mode_option import chosen_mode, mode_option
 from diamant.broker.commands.settings.spark_options import conf_option, master_option, staging_option
-from diamant.broker.commands.settings.topic_settings import (
-    CLEANUP_POLICY,
-    names_set,
-    read_topic_configs,
-    with_topic_configs,
-)
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.spark.running import running
-from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail, say
+from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail
 from diamant.broker.commands.terminal.files import counted, one_line_errors, size_text
 from diamant.broker.config.config_key import ConfigError
-from diamant.cleaner.offline.spark_clean import PartitionSettings, total_removed
-from diamant.cleaner.rules.modes import MODES, PROMPT
-from diamant.storage import names
+from diamant.cleaner.offline.spark_clean import PartitionSettings
+from diamant.cleaner.rules.modes import KAFKA
 from diamant.storage.checkpoints.checkpoints import read_clean_shutdown
 from diamant.storage.env.clock import SettableClock, SystemClock
-from diamant.storage.env.env import Env, RealEnv
-from diamant.storage.errors import StorageError
+from diamant.storage.env.env import RealEnv
 
 if TYPE_CHECKING:
     from diamant.cleaner.offline.spark_clean import PartitionOutcome
@@ -43,13 +37,7 @@ if TYPE_CHECKING:
 @conf_option
 @staging_option
 @click.option("--now", "now_ms", type=int, metavar="MS", help="The time to assume, in ms since 1970. Default: now.")
-@click.option(
-    "--mode",
-    type=click.Choice(MODES),
-    default=PROMPT,
-    show_default=True,
-    help="kafka: byte for byte as Kafka; prompt: removes records as soon as the rules allow.",
-)
+@mode_option
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @click.option(
     "--set",
@@ -68,7 +56,7 @@ def clean(
     spark_settings: Sequence[str],
     staging: str,
     now_ms: int | None,
-    mode: str,
+    mode: str | None,
     topics: Sequence[str],
     overrides: Sequence[str],
     force: bool,
@@ -84,19 +72,23 @@ def clean(
     directory = os.path.abspath(directory)
     env = RealEnv(SystemClock() if now_ms is None else SettableClock(now_ms))
     try:
-        parse_settings(overrides, mode)
+        parse_settings(overrides, mode or KAFKA)
     except ConfigError as error:
         raise click.UsageError(with_hint(error)) from None
     outcomes: list[PartitionOutcome] = []
-    with _outcomes_if_interrupted(outcomes), one_line_errors(), _locked(env, directory):
-        known = _Settings(env, directory, topics, overrides, mode)
+    with _outcomes_if_interrupted(outcomes), one_line_errors(), locked_directory(env, directory):
+        mode, line = chosen_mode(env, directory, mode)
+        if line and not as_json:
+            click.echo(line)
+        known = DirectorySettings(env, directory, overrides, mode, topics=topics, hint="name them with --topic")
         jobs: list[JobProgress] = []
         with running("clean", master, spark_settings, figure=lambda: _done_by(jobs)) as session:
             from diamant.cleaner.offline.spark_clean import MAX_AT_ONCE, clean_directory, partitions_by_size, topic_of
             from diamant.cleaner.spark.clean.in_session import session_engine, whole_bytes
 
             found = partitions_by_size(env, directory)
-            sizes = [size for path, size in found if known.of(topic_of(path)) is not None]
+            settings_of = partial(_of_compacted, known)
+            sizes = [size for path, size in found if settings_of(topic_of(path)) is not None]
             cores = session.sparkContext.defaultParallelism
             at_once = max(1, min(cores, len(sizes), MAX_AT_ONCE))
             engine = session_engine(
@@ -105,20 +97,17 @@ def clean(
             for outcome in clean_directory(
                 env,
                 [path for path, _ in found],
-                known.of,
+                settings_of,
                 engine,
                 is_forced=force,
                 is_clean=read_clean_shutdown(env, directory) is not None,
                 at_once=at_once,
                 on_end=outcomes.append,
             ):
-                _print(outcome, as_json=as_json)
-    failed = sum(one.error is not None for one in outcomes)
+                print_outcome(outcome, as_json=as_json)
     if not as_json:
-        removed = total_removed(outcomes)
-        went = ", ".join(f"{count:,} {reason}" for reason, count in sorted(removed.items())) or "nothing"
-        click.echo(f"{counted(len(outcomes), 'partition')}, {failed} failed; records removed: {went}")
-    if failed:
+        click.echo(sum_text(outcomes))
+    if any(one.error is not None for one in outcomes):
         sys.exit(1)
 
 
@@ -132,54 +121,12 @@ def _outcomes_if_interrupted(outcomes: Sequence[PartitionOutcome]) -> Iterator[N
         fail(f"interrupted: {done} dealt with; {left}", EXIT_INTERRUPTED)
 
 
-@contextmanager
-def _locked(env: Env, directory: str) -> Iterator[None]:
-    lock = env.lock(f"{directory}/{names.LOCK}")
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-class _Settings:
-    """The settings of each topic; None for a topic that is left alone."""
-
-    def __init__(self, env: Env, directory: str, topics: Sequence[str], overrides: Sequence[str], mode: str) -> None:
-        self._topics = topics
-        self._overrides = overrides
-        self._mode = mode
-        self._is_told = CLEANUP_POLICY in names_set(overrides) or bool(topics)
-        try:
-            self._configs = read_topic_configs(env, directory)
-        except (StorageError, OSError) as error:
-            if not self._is_told:
-                raise StorageError(f"{error}; --set cleanup.policy=compact cleans all topics anyway") from error
-            self._configs = None
-        if self._configs is None and not self._is_told:
-            raise StorageError(
-                f"{directory} has no metadata log, so its compacted topics are unknown: name them with --topic, or clean all "
-                "topics with --set cleanup.policy=compact"
-            )
-
-    def of(self, topic: str) -> PartitionSettings | None:
-        if self._topics and topic not in self._topics:
-            return None
-        configs = None if self._configs is None else self._configs.get(topic)
-        parsed = parse_settings(with_topic_configs(configs, self._overrides), self._mode)
-        if not parsed.config.is_compacted:
-            return None
-        return PartitionSettings(parsed.config, parsed.cleaner, parsed.producer_expiration_ms)
+def _of_compacted(known: DirectorySettings, topic: str) -> PartitionSettings | None:
+    found = known.of(topic)
+    if found is None or not found.config.is_compacted:
+        return None
+    return PartitionSettings(found.config, found.cleaner, found.producer_expiration_ms)
 
 
 def _done_by(jobs: Sequence[JobProgress]) -> str:
     return f"{size_text(sum(job.bytes for job in jobs))} read and written"
-
-
-def _print(outcome: PartitionOutcome, *, as_json: bool) -> None:
-    if as_json:
-        fields: dict[str, Any] = {"partition": outcome.partition, "error": outcome.error}
-        click.echo(json.dumps(fields if outcome.report is None else outcome.report.to_fields()))
-    elif outcome.report is not None:
-        click.echo(describe(outcome.report, is_dry_run=False))
-    else:
-        say(f"{outcome.partition}: {outcome.error}")

@@ -43,7 +43,7 @@ def whatif(
     spark_settings: Sequence[str],
     topics: Sequence[str],
     settings: Sequence[str],
-    mode: str,
+    mode: str | None,
     now_ms: int | None,
     until_ms: int | None,
     is_all: bool,
@@ -64,6 +64,7 @@ def whatif(
     with one_line_errors(), open_log_directory(env, directory) as opened:
         from diamant.cleaner.forecast.spark_whatif import Trial, run_trials
 
+        request.choose_mode(env, opened.path, mode)
         opened.keep_topics(topics)
         configs = topic_configs_of(env, opened)
         trials = [

@@ -17,6 +17,7 @@ from diamant.storage import names
 from diamant.storage.env.env import RealEnv
 from tests.broker.commands.log.metadata import write_metadata
 from tests.cleaner.cleaner_log import CleanerLog
+from tests.storage.kraft.metadata_directory import golden_directory
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_what_recovery_cuts_off_is_told(partition: Path) -> None:
     assert (len(found["recovery"]), found["bytes_before"], found["bytes_after"]) == (len(logs), size, 0)
     for options, done in (("--dry-run",), "would recover"), ((), "recovered"):
         assert contents(partition) == before
-        result = run(partition, "--unclean", *options)
+        result = run(partition, "--unclean", "--mode", "prompt", *options)
         assert (result.exit_code, result.stderr) == (0, "")
         assert [words for words in said if f"{words}\n" not in result.stdout] == []
         assert result.stdout.startswith(f"{done}: {logs[0]}: CRC"), result.stdout
@@ -165,11 +166,26 @@ def test_wrong_settings_are_refused(partition: Path, options: list[str], message
     assert contents(partition) == before
 
 
-def test_a_directory_of_another_kind_is_refused(tmp_path: Path) -> None:
-    """The directory's name must be a partition's."""
-    result = run(tmp_path)
-    assert result.exit_code == 1
-    assert "expected topic-partition" in result.stderr
+@pytest.mark.parametrize("command", ["stats", "explain", "whatif", "find", "dump", "clean"])
+def test_a_directory_of_another_kind_is_refused(tmp_path: Path, command: str) -> None:
+    """Directories named like partitions, as in /etc, are none without segments. Nothing is written."""
+    (tmp_path / "dbus-1").mkdir()
+    (tmp_path / "dbus-1" / "session.conf").write_text("x")
+    (tmp_path / "polkit-1").mkdir()
+    options = ["--key", "a"] if command == "find" else []
+    result = CliRunner().invoke(main, ["log", command, str(tmp_path), *options])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(
+        f"diamant: {tmp_path}: not a log directory: expected directories such as my-topic-0"
+    )
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["dbus-1", "polkit-1", "session.conf"]
+
+
+def test_a_copied_partition_needs_its_name_back(partition: Path) -> None:
+    """Segments in a directory with another name are of no known partition."""
+    directory = partition.rename(partition.parent / "copy")
+    result = run(directory)
+    assert (result.exit_code, "expected topic-partition" in result.stderr) == (1, True)
 
 
 def test_settings_have_no_minimum() -> None:
@@ -270,3 +286,82 @@ def test_why_nothing_is_cleanable(partition: Path) -> None:
     (partition.parent / "cleaner-offset-checkpoint").unlink()
     active = run(partition, "--force").output
     assert "nothing is cleanable: all of it is in the active segment, which is never cleaned" in active
+
+
+def directory_of(tmp_path: Path, partition: Path, **topics: str) -> Path:
+    """A log directory with a copy of the partition for each topic, of which the metadata log has the policies."""
+    directory = tmp_path / "data-1"  # as of Kafka's own default, kafka-logs: the name says nothing
+    directory.mkdir()
+    for topic in topics:
+        shutil.copytree(partition, directory / f"{topic}-0")
+    write_metadata(directory, {topic: {"cleanup_policy": policy} for topic, policy in topics.items()})
+    (directory / names.CLEAN_SHUTDOWN).touch()
+    return directory
+
+
+def test_each_compacted_partition_of_a_directory_is_cleaned(tmp_path: Path, partition: Path) -> None:
+    """Others are left alone; a failure is told, keeps none from being cleaned, and gives exit code 1."""
+    directory = directory_of(tmp_path, partition, a="compact", b="delete", c="compact,delete", d="compact")
+    shutil.copytree(partition, directory / "unknown-0")  # the metadata do not say that it is compacted
+    damaged = sorted((directory / "d-0").glob("*.log"))[1]
+    damaged.write_bytes(damaged.read_bytes()[:16] + b"\x09" + damaged.read_bytes()[17:])
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    tried = run(directory, "--dry-run")
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+    result = run(directory)
+    assert (tried.exit_code, result.exit_code) == (1, 1)
+    for word, found in (("would be cleaned", tried), ("cleaned", result)):
+        assert found.stdout.count(f"{word} up to offset 5 by the compiled engine; records removed: 1 superseded") == 2
+        assert found.stdout.splitlines()[-1] == "3 partitions, 1 failed; records removed: 2 superseded"
+        assert "diamant: d-0: " in found.stderr
+    checkpoint = (directory / names.CLEANER_CHECKPOINT).read_text().splitlines()
+    assert sorted(checkpoint[2:]) == ["a 0 5", "c 0 5"]
+    assert "--first-dirty is the offset of one partition" in run(directory, "--first-dirty", "0").stderr
+    told = [json.loads(line) for line in run(directory, "--json").stdout.splitlines()]
+    assert sorted((one["partition"], one.get("error") is None) for one in told) == [
+        ("a-0", True),
+        ("c-0", True),
+        ("d-0", False),
+    ]
+
+
+def test_a_directory_without_metadata_demands_a_decision(tmp_path: Path, partition: Path) -> None:
+    """Nobody knows which topics are compacted; the error says how to tell."""
+    found = run(partition.parent)
+    assert (found.exit_code, "name the directories of partitions, or clean all topics with --set" in found.stderr) == (
+        1,
+        True,
+    )
+    found = run(partition.parent, "--set", "cleanup.policy=compact")
+    assert (found.exit_code, "1 partition, 0 failed; records removed: 1 superseded" in found.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("command", ["explain", "whatif", "clean"])
+def test_a_directory_that_kafka_wrote_has_kafkas_rules(tmp_path: Path, partition: Path, command: str) -> None:
+    """The first line says so; what Diamant wrote last has Diamant's; the option decides in any case."""
+    line = "By Kafka's rules: nothing in {} shows that a Diamant broker was the last one on it. --mode prompt applies Diamant's."
+
+    def first(directory: Path, *options: str) -> str:
+        dry = ["--dry-run"] if command == "clean" else []
+        found = CliRunner().invoke(main, ["log", command, str(directory / "topic-0"), *dry, *options])
+        assert found.exit_code == 0, found.output
+        return found.stdout.splitlines()[0]
+
+    own, kafkas = tmp_path / "own", Path(golden_directory(tmp_path))
+    for directory in (own, kafkas):
+        shutil.copytree(partition, directory / "topic-0")
+        (directory / names.CLEAN_SHUTDOWN).touch()
+    write_metadata(own, {"topic": {"cleanup_policy": "compact"}})
+    assert first(partition.parent) == line.format(partition.parent)
+    assert first(kafkas) == line.format(kafkas)
+    assert "rules" not in first(own)
+    assert "rules" not in first(kafkas, "--mode", "prompt") + first(kafkas, "--mode", "kafka") + first(
+        own, "--mode", "kafka"
+    )
+    modes = {
+        directory: json.loads(CliRunner().invoke(main, ["log", "whatif", str(directory / "topic-0"), "--json"]).stdout)[
+            "mode"
+        ]
+        for directory in (own, kafkas)
+    }
+    assert modes == {own: "prompt", kafkas: "kafka"}

@@ -49,7 +49,8 @@ def run(*arguments: str | Path) -> Result:
 def test_records_of_a_key(partition: Path, is_whole: bool) -> None:
     """A due round is the reason in closed segments, the active segment for the others, with its end."""
     before = content(partition)
-    found = run(partition.parent if is_whole else partition, "-k", "customer-42", "--json", "-s", "segment.ms=7200000")
+    place = partition.parent if is_whole else partition
+    found = run(place, "-k", "customer-42", "--json", "-s", "segment.ms=7200000", "--mode", "prompt")
     assert found.exit_code == 0
     (told,) = json.loads(found.stdout)["partitions"]
     records = {one["offset"]: one for one in told["records"]}

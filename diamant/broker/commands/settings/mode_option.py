@@ -1,0 +1,46 @@
+"""The option --mode of the commands on log directories: whose rules apply, Kafka's or Diamant's.
+
+By default, those of the broker that ran last on the directory.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import click
+
+from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
+from diamant.storage.kraft.incarnation import was_last_broker
+
+mode_option = click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    help="kafka: Kafka's rules, byte for byte; prompt: Diamant's, which remove records as soon as Kafka's guarantees allow. "
+    "Default: prompt if a Diamant broker was the last one on the directory, else kafka.",
+)
+
+
+class ChosenMode(NamedTuple):
+    """The mode, and the line that tells people of a default that they may not expect; empty if there is nothing to tell."""
+
+    mode: str
+    line: str = ""
+
+
+def chosen_mode(env: Env, log_directory: str, given: str | None) -> ChosenMode:
+    """Return the mode for a log directory; `given` is the value of the option."""
+    if given is not None:
+        return ChosenMode(given)
+    try:
+        is_own = was_last_broker(env, log_directory)
+    except (StorageError, OSError):
+        is_own = False  # where its metadata is needed, the error is reported
+    if is_own:
+        return ChosenMode(PROMPT)
+    return ChosenMode(
+        KAFKA,
+        f"By Kafka's rules: nothing in {log_directory} shows that a Diamant broker was the last one on it. --mode prompt applies "
+        "Diamant's.",
+    )
