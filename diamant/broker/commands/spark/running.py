@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from diamant.broker.commands.settings.spark_options import conf_option, master_option, parse_conf
-from diamant.broker.commands.terminal.files import bytes_json, one_line_errors
+from diamant.broker.commands.terminal.failures import wants_json
+from diamant.broker.commands.terminal.files import bytes_json, one_line_errors, size_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., object])
 _LOOK_EVERY_S = 0.25
+OF_ONE_PROCESS = ("stats", "find")
+"""Commands of which `diamant log` has one that does the same."""
+SMALL_BYTES = 1024 * 1024 * 1024
+"""`diamant log stats` and `find` read as much in about a second of processor time; Spark takes ten to start."""
 
 
 def spark_options(command: F) -> F:
@@ -65,7 +70,7 @@ def running(
         from diamant.cleaner.spark.environment.errors import SparkError
         from diamant.cleaner.spark.session.session import reason_of, spark_session
 
-        _check_paths(paths, topics, parquet)
+        _check_paths(name, paths, topics, parquet)
         with _scratch(conf) as scratch, spark_session(master, f"diamant spark {name}", scratch) as session:
             from py4j.protocol import Py4JError
             from pyspark.errors import PySparkException
@@ -110,13 +115,18 @@ def no_traces() -> Iterator[None]:
         root.removeFilter(is_told)
 
 
-def _check_paths(paths: Sequence[str], topics: Sequence[str], parquet: str | None) -> None:
+def _check_paths(name: str, paths: Sequence[str], topics: Sequence[str], parquet: str | None) -> None:
     from diamant.cleaner.spark.environment.errors import SparkError
     from diamant.cleaner.spark.environment.locations import Location
     from diamant.cleaner.spark.source.partition_logs import find_partitions
 
     if paths and all(Location.parse(path).is_local for path in paths):
-        find_partitions(paths, topics)
+        size = sum(one.size for one in find_partitions(paths, topics))
+        if name in OF_ONE_PROCESS and parquet is None and size <= SMALL_BYTES and not wants_json():
+            click.echo(
+                f"{size_text(size)}: one process does this in a second, without Spark: diamant log {name} DIRECTORY",
+                err=True,
+            )
     # A scheme unknown here may be one of Spark's.
     if parquet is not None and (parquet.startswith("file:") or ":/" not in parquet):
         found = Location.parse(parquet).find()

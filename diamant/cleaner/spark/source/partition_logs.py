@@ -93,8 +93,8 @@ def find_partitions(paths: Sequence[str], topics: Iterable[str] = ()) -> list[Pa
         listed = [logs for match in matches if (logs := _partitions_at(match, starts)) is not None]
         if not listed:
             raise SparkError(
-                f"{location}: expected a log directory, with directories such as my-topic-0 in it, one of those, or a glob of "
-                f"them; found {'nothing' if not any(match.find() for match in matches) else 'no partition'}"
+                f"{location}: not a log directory: expected directories such as my-topic-0 with segments in it, one of those, or "
+                f"a glob of them; found {'nothing' if not any(match.find() for match in matches) else 'no partition'}"
             )
         for logs in listed:
             for log in logs:
@@ -169,7 +169,8 @@ def _partitions_at(location: Location, starts: dict[Location, dict[tuple[str, in
             logs.append(_partition(directory, topic, partition, directory.entries(), starts))
         except FileNotFoundError:
             continue  # Deleted since the log directory was listed.
-    if not logs and not any(entry.name == names.META_PROPERTIES for entry in entries):
+    # Directories of other programs may have such names, too: dbus-1.
+    if not any(log.segments for log in logs) and not any(entry.name == names.META_PROPERTIES for entry in entries):
         return None
     return logs
 

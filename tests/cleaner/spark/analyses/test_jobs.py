@@ -315,7 +315,7 @@ def test_nothing_found_is_told_by_the_exit_code(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["stats", "{directory}/nowhere"], "expected a log directory"),
+        (["stats", "{directory}/nowhere"], "not a log directory"),
         (["find", "{directory}", "--pattern", "("], "the pattern is no regular expression"),
         (["stats", "{directory}", "--topic", "absent"], "there is no topic 'absent'"),
         (["stats", "http://somewhere/logs"], "expected a path, file: or s3:, got the scheme http:"),
@@ -331,7 +331,7 @@ def test_mistakes_are_one_line(spark: SparkSession, directory: Path, arguments: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["stats", "{here}/nowhere"], "expected a log directory"),
+        (["stats", "{here}/nowhere"], "not a log directory"),
         (["audit", "{here}"], "found no partition"),
         (["find", "{here}/t-0", "--key", "k", "--topic", "absent"], "there is no topic 'absent'"),
         (["stats", "{here}/t-0", "--parquet", "{here}"], "already exists: expected a new directory"),
