@@ -18,7 +18,7 @@ def test_a_size_of_one_process_is_said(
 ) -> None:
     """Where `diamant log` has the same command and the files are small: Spark alone takes longer to start."""
     (tmp_path / "t-0").mkdir()
-    (tmp_path / "t-0" / f"{0:020}.log").write_bytes(make_batch(("k", "v")))
+    (tmp_path / "t-0" / f"{0:020}.log").write_bytes(make_batch((b"k", b"v")))
     _check_paths(name, [str(tmp_path)], (), None)
     said = capsys.readouterr()
     line = f": one process does this in a second, without Spark: diamant log {name} DIRECTORY\n"
