@@ -37,6 +37,23 @@ LAST_CLEANED_CHECKPOINT = "diamant-last-cleaned-checkpoint"
 MANUAL_CLOCK = "diamant-clock"
 """Not in Kafka: see `manual_clock_file`."""
 
+HASH_KEY = "diamant-hash-key"
+"""Not in Kafka: the key with which the cleaner hashes keys of records."""
+DIRECTORY_FILES = (
+    LOCK,
+    CLEAN_SHUTDOWN,
+    META_PROPERTIES,
+    BOOTSTRAP_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_CHECKPOINT,
+    LAST_CLEANED_CHECKPOINT,
+    MANUAL_CLOCK,
+    HASH_KEY,
+)
+"""The files directly in a log directory that there may be once."""
+
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 QUORUM_STATE = "quorum-state"
@@ -50,6 +67,12 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
+PART_SUFFIX = ".part"
+"""Suffix of an unfinished metadata snapshot."""
+TEMPORARY_SUFFIX = ".tmp"
+FACTS_PREFIX = "diamant-"
+FACTS_SUFFIX = ".facts"
+"""Of the cleaner's facts about a segment, with its base offset in between."""
 
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
@@ -64,11 +87,26 @@ STRAY_DIR_SUFFIX = "-stray"
 STAGING_PREFIX = "diamant-staging-"
 """Prefix of directories, inside a partition's, that hold a round's outputs until the log adopts them."""
 
+NOTE_SUFFIX = ".note"
+"""Suffix of a note about such a directory that is elsewhere."""
+
+ERASURE_PREFIX = "diamant-erasure-"
+REDACTION_PREFIX = "diamant-redaction-"
+"""Prefixes of the files of erasures and redactions; the id of the job follows."""
+JOB_ID_LENGTH = 32
+"""Hexadecimal digits of that id."""
+INTENT_SUFFIX = ".intent"
+REMAINS_SUFFIX = ".remains"
+CERTIFICATE_SUFFIX = ".json"
+PENDING_SUFFIX = ".pending"
+CERTIFICATE_STATES = ("values-gone", "key-gone", "records-gone", "nothing-matched", "not-certified")
+"""Between the id and the suffix of a certificate."""
+
 MAX_NAME_LENGTH = 255
 """Longest name of a directory entry. Kafka shortens the topic in the names of directories that it sets aside."""
 
-_SEGMENT_SUFFIXES = frozenset((LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX))
-_STAGE_SUFFIXES = frozenset((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ASIDE_SUFFIX))
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+STAGE_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ASIDE_SUFFIX)
 _SET_ASIDE = re.compile(r"(\S+)-(\S+)\.(\S+)(-delete|-future|-stray)")
 _METADATA_SNAPSHOT = re.compile(r"(\d{20,})-(\d{10,})\.checkpoint")
 
@@ -145,11 +183,11 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
     if not dot or not (stem.isascii() and stem.isdigit()) or int(stem) > MAX_OFFSET:
         return None
     suffix = "." + rest
-    if suffix in _SEGMENT_SUFFIXES:
+    if suffix in SEGMENT_SUFFIXES:
         return SegmentFileName(int(stem), suffix, "")
     head, dot, tail = suffix.rpartition(".")
     stage = dot + tail
-    if stage in _STAGE_SUFFIXES and head in _SEGMENT_SUFFIXES:
+    if stage in STAGE_SUFFIXES and head in SEGMENT_SUFFIXES:
         return SegmentFileName(int(stem), head, stage)
     return None
 

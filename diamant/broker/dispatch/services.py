@@ -20,6 +20,7 @@ from diamant.broker.node.housekeeping import Housekeeping
 from diamant.broker.node.lazy import Lazy
 from diamant.broker.node.node import Node
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+from diamant.storage import names
 
 if TYPE_CHECKING:
     from diamant.broker.config.broker_config import BrokerConfig
@@ -53,12 +54,6 @@ if TYPE_CHECKING:
 
 COORDINATORS_HEAD_START_S = 0.2
 """The time that a start waits for transactions and groups to load before it accepts clients."""
-
-ERASURE_PREFIX = "diamant-erasure-"
-REDACTION_PREFIX = "diamant-redaction-"
-"""The prefix of their files in the data directory."""
-ENDED = (".json", ".remains")
-"""Suffixes of their files that need no start."""
 
 
 class Services:
@@ -140,8 +135,9 @@ class Services:
     async def resume_jobs(self) -> None:
         """Resume the jobs that an earlier run left unfinished."""
         found = self.node.env.list_dir(self.node.config.data_dir)
-        for prefix, kind in ((ERASURE_PREFIX, self.erasures), (REDACTION_PREFIX, self.redactions)):
-            if any(name.startswith(prefix) and not name.endswith(ENDED) for name in found):
+        ended = (names.CERTIFICATE_SUFFIX, names.REMAINS_SUFFIX)
+        for prefix, kind in ((names.ERASURE_PREFIX, self.erasures), (names.REDACTION_PREFIX, self.redactions)):
+            if any(name.startswith(prefix) and not name.endswith(ended) for name in found):
                 await kind().start()
 
     def next_job_ms(self) -> int | None:

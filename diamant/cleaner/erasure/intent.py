@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, TopicScope, from_rows, rows
-from diamant.cleaner.evidence.certificates.private_files import PREFIX, IntentFiles
+from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needle, keyed_digest
 from diamant.cleaner.evidence.search.remains import Remains, short_digest, values_of
+from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 
@@ -181,7 +182,7 @@ def _place(row: Mapping[str, Any]) -> TopicPartition:
 
 def intent_files(env: Env, directory: str) -> IntentFiles[Intent]:
     """Return the intents of the erasures in a data directory."""
-    return IntentFiles(env, directory, PREFIX, Intent.from_bytes)
+    return IntentFiles(env, directory, names.ERASURE_PREFIX, Intent.from_bytes)
 
 
 def waiting_for(

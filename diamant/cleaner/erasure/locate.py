@@ -28,7 +28,6 @@ from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
 from diamant.cleaner.prompt.key_filter import cannot_hold
 from diamant.cleaner.segments.strict_reader import read_chunks
-from diamant.cleaner.service.settings import HASH_KEY_FILE
 from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.protocol.batches.records import records_payload
 from diamant.protocol.errors import CorruptBatch
@@ -134,7 +133,7 @@ def filter_skip(env: Env, directory: str, key: bytes | None) -> Callable[[Place]
     if key is None:
         return None
     try:
-        hash_key: bytes = env.read_bytes(f"{directory}/{HASH_KEY_FILE}")
+        hash_key: bytes = env.read_bytes(f"{directory}/{names.HASH_KEY}")
     except OSError:
         return None
 

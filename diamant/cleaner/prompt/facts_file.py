@@ -37,8 +37,6 @@ MIN_FILED_BYTES = 1024 * 1024
 MAX_SENT_CHARS = 16 * 1024
 """Longer facts do not come with an output: parsing them would take the loop more than 0.2 ms."""
 
-PREFIX = "diamant-"
-SUFFIX = ".facts"
 _MAGIC = b"DSF1"
 _HEAD = Struct(">4sII")
 
@@ -85,7 +83,7 @@ def is_of(facts: SegmentFacts, size: int, modified_ms: int, birth_ms: int | None
 
 def facts_path(directory: str, base_offset: int) -> str:
     """Return the path of a segment's facts."""
-    return f"{directory}/{PREFIX}{base_offset:020d}{SUFFIX}"
+    return f"{directory}/{names.FACTS_PREFIX}{base_offset:020d}{names.FACTS_SUFFIX}"
 
 
 def file_facts(env: Env, directory: str, facts: SegmentFacts, key_filter: Buffer = b"") -> None:
@@ -131,8 +129,8 @@ def prune(env: Env, directory: str, base_offsets: Collection[int]) -> None:
     """Remove the facts of segments that no longer exist. Blocks; ignores errors."""
     with suppress(OSError):
         for name in env.list_dir(directory):
-            if name.startswith(PREFIX) and name.endswith(SUFFIX):
-                number = name[len(PREFIX) : -len(SUFFIX)]
+            if name.startswith(names.FACTS_PREFIX) and name.endswith(names.FACTS_SUFFIX):
+                number = name[len(names.FACTS_PREFIX) : -len(names.FACTS_SUFFIX)]
                 if number.isascii() and number.isdigit() and int(number) not in base_offsets:
                     env.remove(f"{directory}/{name}", missing_ok=True)
 

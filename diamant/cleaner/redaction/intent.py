@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, TopicScope, from_rows, rows
-from diamant.cleaner.evidence.certificates.private_files import REDACTION_PREFIX, IntentFiles
+from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.search.needles import Needle
 from diamant.cleaner.evidence.search.remains import ANY_KEY, Remains, values_of
 from diamant.cleaner.redaction.where import HOLD, parse_where
+from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 
@@ -143,4 +144,4 @@ class RedactionIntent:
 
 def redaction_files(env: Env, directory: str) -> IntentFiles[RedactionIntent]:
     """Return the intents of the redactions in a data directory."""
-    return IntentFiles(env, directory, REDACTION_PREFIX, RedactionIntent.from_bytes)
+    return IntentFiles(env, directory, names.REDACTION_PREFIX, RedactionIntent.from_bytes)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from diamant.cleaner.rules.modes import PROMPT
 from diamant.cleaner.rules.planning import CleanerSettings, kafka_map_entries
+from diamant.storage import names
 from diamant.storage.env.env import Env
 
-HASH_KEY_FILE = "diamant-hash-key"
 HASH_KEY_BYTES = 16
 
 
@@ -54,7 +54,7 @@ def kept_hash_key(env: Env, directory: str) -> bytes:
 
     An attacker who knows it could construct colliding keys.
     """
-    path = f"{directory}/{HASH_KEY_FILE}"
+    path = f"{directory}/{names.HASH_KEY}"
     try:
         key = env.read_bytes(path)
         if len(key) == HASH_KEY_BYTES:

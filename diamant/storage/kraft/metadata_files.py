@@ -12,7 +12,6 @@ from diamant.storage import names
 from diamant.storage.env.env import Env, File
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.replay import BOOTSTRAP_SNAPSHOT, LoadedMetadata
-from diamant.storage.kraft.snapshot import PART_SUFFIX
 
 
 class MetadataFiles:
@@ -63,7 +62,7 @@ class MetadataFiles:
         for name in self._env.list_dir(self._directory):
             snapshot = names.parse_metadata_snapshot(name)
             segment = names.parse_segment_file(name)
-            is_stale = name.endswith((PART_SUFFIX, names.DELETED_SUFFIX)) or (
+            is_stale = name.endswith((names.PART_SUFFIX, names.DELETED_SUFFIX)) or (
                 snapshot is not None and snapshot[0] < start and snapshot != BOOTSTRAP_SNAPSHOT
             )
             # We maintain only the log; Kafka rebuilds the other files from it.
@@ -135,7 +134,7 @@ class MetadataFiles:
             path = f"{self._directory}/{name}"
             if path == active:
                 found[name] = self._file.pread(self._file.size(), 0) + end
-            elif not name.endswith((PART_SUFFIX, names.DELETED_SUFFIX, ".tmp")):
+            elif not name.endswith((names.PART_SUFFIX, names.DELETED_SUFFIX, names.TEMPORARY_SUFFIX)):
                 with suppress(FileNotFoundError):  # a thread that writes a snapshot may remove an older one
                     found[name] = self._env.read_bytes(path)
         return found

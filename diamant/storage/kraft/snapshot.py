@@ -43,8 +43,6 @@ from diamant.storage import names
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog, StorageError
 
-PART_SUFFIX = ".part"
-
 RECORDS_PER_BATCH = 1000
 """Keeps batches far below Kafka's limit of 8 MiB, unless config values are very long."""
 
@@ -161,7 +159,7 @@ def write_snapshot(env: Env, directory: str, snapshot_id: SnapshotId, data: byte
     """Write a snapshot's file durably and return its path; blocks for the disk."""
     path = names.metadata_snapshot_file(directory, *snapshot_id)
     stem = path.removesuffix(names.METADATA_SNAPSHOT_SUFFIX)
-    part = f"{stem}-{uuid4().hex}{names.METADATA_SNAPSHOT_SUFFIX}{PART_SUFFIX}"
+    part = f"{stem}-{uuid4().hex}{names.METADATA_SNAPSHOT_SUFFIX}{names.PART_SUFFIX}"
     file = env.create_new(part)
     try:
         file.append(data)

@@ -8,9 +8,9 @@ from typing import Any
 from diamant.broker.broker import Broker
 from diamant.cleaner.erasure.intent import Intent, intent_files
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate, sign_certificate
-from diamant.cleaner.evidence.certificates.private_files import PREFIX
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import Verification
+from diamant.storage import names
 from tests.broker.erasure.brokers import data_of, move_to
 from tests.broker.erasure.constants import KEY
 from tests.broker.erasure.erasing import intents_of
@@ -64,7 +64,7 @@ def key_of(broker: Broker) -> SigningKey:
 def intent_of(broker: Broker) -> Intent:
     """The intent of the only unfinished erasure, decrypted."""
     (path,) = intents_of(broker)
-    job_id = path.name.removeprefix(PREFIX).removesuffix(".intent")
+    job_id = path.name.removeprefix(names.ERASURE_PREFIX).removesuffix(".intent")
     return intent_files(broker.env, str(data_of(broker))).read(job_id, key_of(broker))
 
 

@@ -13,19 +13,14 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias, TypeVar
 
 from diamant.cleaner.erasure.intent import Intent, intent_files
-from diamant.cleaner.evidence.certificates.private_files import (
-    PREFIX,
-    REDACTION_PREFIX,
-    REMAINS_SUFFIX,
-    AnyIntent,
-    IntentFiles,
-)
+from diamant.cleaner.evidence.certificates.private_files import AnyIntent, IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.report import ScanReport
 from diamant.cleaner.evidence.search.findings import Unreadable
 from diamant.cleaner.evidence.search.needles import MAX_NEEDLES, Needle
 from diamant.cleaner.evidence.search.remains import Remains
 from diamant.cleaner.redaction.intent import RedactionIntent, redaction_files
+from diamant.storage import names
 from diamant.storage.env.env import Env
 
 FileT = TypeVar("FileT", bound=AnyIntent)
@@ -49,8 +44,8 @@ class KeptRemains:
         self._erasures: IntentFiles[Intent] = intent_files(env, directory)
         self._redactions: IntentFiles[RedactionIntent] = redaction_files(env, directory)
         self._of_erasures, self._of_redactions = (
-            IntentFiles(env, directory, prefix, Remains.from_bytes, REMAINS_SUFFIX)
-            for prefix in (PREFIX, REDACTION_PREFIX)
+            IntentFiles(env, directory, prefix, Remains.from_bytes, names.REMAINS_SUFFIX)
+            for prefix in (names.ERASURE_PREFIX, names.REDACTION_PREFIX)
         )
 
     def inherited(self, is_meant: IsMeant, key: SigningKey) -> tuple[list[Needle], list[Unreadable]]:

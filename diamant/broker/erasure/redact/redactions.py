@@ -43,11 +43,11 @@ from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.snapshots.store import SnapshotFiles
 from diamant.cleaner.evidence.certificates.files import tidy
-from diamant.cleaner.evidence.certificates.private_files import REDACTION_PREFIX
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.redaction.intent import LOCATING, RedactionIntent, redaction_files
 from diamant.cleaner.redaction.where import WhereError, parse_where
+from diamant.storage import names
 
 if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner
@@ -87,7 +87,7 @@ class Redactions:
 
     async def start(self) -> None:
         """Read the unfinished intents of the broker's last run, and resume each when it is due."""
-        await asyncio.to_thread(tidy, self._evidence.env, self._evidence.directory, REDACTION_PREFIX)
+        await asyncio.to_thread(tidy, self._evidence.env, self._evidence.directory, names.REDACTION_PREFIX)
         await self.queue.start()
 
     def due_ms(self, intent: RedactionIntent) -> int | None:

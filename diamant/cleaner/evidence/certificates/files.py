@@ -22,8 +22,9 @@ from diamant.cleaner.evidence.certificates.certificate import (
     CertificateError,
     parse_certificate,
 )
-from diamant.cleaner.evidence.certificates.private_files import PREFIX, REDACTION_PREFIX, REMAINS_SUFFIX, SUFFIX
+from diamant.storage import names
 from diamant.storage.env.env import Env
+from diamant.storage.given_names import is_certificate_name
 
 NOT_CERTIFIED = "not-certified"
 """State of a certificate with claims for no partition, or not for all."""
@@ -41,31 +42,22 @@ GENUINE = "signed"
 Check = Callable[[Mapping[str, Any], str, str], str]
 """Takes a certificate, and the id and state in its file's name. Returns why it is not what its broker signed, or ""."""
 
-PENDING = ".pending"
-_JSON = ".json"
-_TEMPORARY = ".tmp"
 
-
-def certificate_path(directory: str, erasure_id: str, state: str, prefix: str = PREFIX) -> str:
+def certificate_path(directory: str, erasure_id: str, state: str, prefix: str = names.ERASURE_PREFIX) -> str:
     """Return the path of a certificate."""
-    return f"{directory}/{prefix}{erasure_id}.{state}{_JSON}"
-
-
-def is_certificate_name(name: str) -> bool:
-    """Tell whether a file in the data directory has the name of a certificate, pending ones included."""
-    is_ours = name.startswith((PREFIX, REDACTION_PREFIX)) and "/" not in name
-    return is_ours and name.removesuffix(PENDING).endswith(_JSON)
+    return f"{directory}/{prefix}{erasure_id}.{state}{names.CERTIFICATE_SUFFIX}"
 
 
 def list_certificates(env: Env, directory: str) -> list[dict[str, Any]]:
     """Return `id`, `kind` (`erasure` or `redaction`), `state` and `path` of all certificates. Blocks."""
     found: list[dict[str, Any]] = []
     for name in env.list_dir(directory):
-        prefix = next((one for one in (PREFIX, REDACTION_PREFIX) if name.startswith(one)), None)
-        if prefix is not None and name.endswith(_JSON):
-            erasure_id, _, state = name[len(prefix) : -len(_JSON)].partition(".")
-            kind = "erasure" if prefix == PREFIX else "redaction"
-            found.append({"id": erasure_id, "kind": kind, "state": state, "path": f"{directory}/{name}"})
+        if is_certificate_name(name) and not name.endswith(names.PENDING_SUFFIX):
+            is_erasure = name.startswith(names.ERASURE_PREFIX)
+            prefix = names.ERASURE_PREFIX if is_erasure else names.REDACTION_PREFIX
+            job_id, _, state = name.removeprefix(prefix).removesuffix(names.CERTIFICATE_SUFFIX).partition(".")
+            kind = "erasure" if is_erasure else "redaction"
+            found.append({"id": job_id, "kind": kind, "state": state, "path": f"{directory}/{name}"})
     return found
 
 
@@ -127,31 +119,37 @@ def _described(text: bytes, job_id: str, state: str, check: Check | None) -> Map
 
 def conclude(env: Env, path: str, text: bytes, remove_intent: Callable[[], None]) -> None:
     """Exchange the intent for the last certificate, durably. Blocks; OSError, after which it may be called again."""
-    env.write_atomically(path + PENDING, text)
+    env.write_atomically(path + names.PENDING_SUFFIX, text)
     directory, name = os.path.split(path)
     front = f"{name.partition('.')[0]}."
     for name in env.list_dir(directory):
         # Left by an earlier attempt that could not remove the intent. The next start would rename it.
-        if name.startswith(front) and name.endswith(PENDING) and f"{directory}/{name}" != path + PENDING:
+        if (
+            name.startswith(front)
+            and name.endswith(names.PENDING_SUFFIX)
+            and f"{directory}/{name}" != path + names.PENDING_SUFFIX
+        ):
             env.remove(f"{directory}/{name}", missing_ok=True)
     env.sync_dir(directory)
     remove_intent()
-    env.rename(path + PENDING, path)
+    env.rename(path + names.PENDING_SUFFIX, path)
     env.sync_dir(directory)
 
 
-def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = PREFIX) -> str | None:
+def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = names.ERASURE_PREFIX) -> str | None:
     """Rename a pending certificate whose intent is gone, after a `conclude` that was interrupted; return its path.
 
     Blocks; OSError. None if there is none. Only for the code that ends the job: while the intent exists the certificate
     must stay pending.
     """
     found = [
-        name for name in env.list_dir(directory) if name.startswith(f"{prefix}{erasure_id}.") and name.endswith(PENDING)
+        name
+        for name in env.list_dir(directory)
+        if name.startswith(f"{prefix}{erasure_id}.") and name.endswith(names.PENDING_SUFFIX)
     ]
     named = None
     for name in found:
-        named = f"{directory}/{name.removesuffix(PENDING)}"
+        named = f"{directory}/{name.removesuffix(names.PENDING_SUFFIX)}"
         env.rename(f"{directory}/{name}", named)
         env.sync_dir(directory)
     return named
@@ -159,13 +157,12 @@ def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = PREFIX
 
 def has_traces(env: Env, directory: str) -> bool:
     """Tell whether a data directory has certificates, intents or remains, which depend on a key and secret. Blocks; OSError."""
-    return any(
-        name.startswith((PREFIX, REDACTION_PREFIX)) and name.endswith((_JSON, PENDING, SUFFIX, REMAINS_SUFFIX))
-        for name in env.list_dir(directory)
-    )
+    prefixes = (names.ERASURE_PREFIX, names.REDACTION_PREFIX)
+    suffixes = (names.CERTIFICATE_SUFFIX, names.PENDING_SUFFIX, names.INTENT_SUFFIX, names.REMAINS_SUFFIX)
+    return any(name.startswith(prefixes) and name.endswith(suffixes) for name in env.list_dir(directory))
 
 
-def tidy(env: Env, directory: str, prefix: str = PREFIX) -> list[str]:
+def tidy(env: Env, directory: str, prefix: str = names.ERASURE_PREFIX) -> list[str]:
     """Complete what a crash interrupted in `conclude` or in writing files; return the paths of renamed certificates.
 
     `prefix`: that of erasures, or of redactions. Blocks. Called at a start, before anything is resumed.
@@ -176,14 +173,14 @@ def tidy(env: Env, directory: str, prefix: str = PREFIX) -> list[str]:
         if not name.startswith(prefix):
             continue
         path = f"{directory}/{name}"
-        if name.endswith(_TEMPORARY):
+        if name.endswith(names.TEMPORARY_SUFFIX):
             env.remove(path, missing_ok=True)
-        elif name.endswith(PENDING):
+        elif name.endswith(names.PENDING_SUFFIX):
             erasure_id = name[len(prefix) :].partition(".")[0]
-            if f"{prefix}{erasure_id}{SUFFIX}" in entries:
+            if f"{prefix}{erasure_id}{names.INTENT_SUFFIX}" in entries:
                 env.remove(path, missing_ok=True)
             else:
-                env.rename(path, path.removesuffix(PENDING))
-                named.append(path.removesuffix(PENDING))
+                env.rename(path, path.removesuffix(names.PENDING_SUFFIX))
+                named.append(path.removesuffix(names.PENDING_SUFFIX))
     env.sync_dir(directory)
     return named

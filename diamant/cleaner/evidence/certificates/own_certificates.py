@@ -21,12 +21,12 @@ from diamant.cleaner.evidence.certificates.certificate import (
     merkle_root,
     parse_certificate,
 )
-from diamant.cleaner.evidence.certificates.files import is_certificate_name
 from diamant.cleaner.evidence.scan.coverage import coverage_problems
 from diamant.cleaner.evidence.scan.report import ScanReport
 from diamant.cleaner.evidence.search.findings import RAW
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
+from diamant.storage.given_names import is_certificate_name
 
 NOT_COVERED = (
     "Earlier certificates of this broker that hold bytes of what is gone, for example in their reason or reference. "

@@ -14,13 +14,10 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from diamant.cleaner.evidence.certificates.signing_key import MODE, SigningKey
+from diamant.storage import names
 from diamant.storage.env.env import Env
+from diamant.storage.given_names import is_job_id
 
-PREFIX = "diamant-erasure-"
-REDACTION_PREFIX = "diamant-redaction-"
-"""Prefix of redactions; their files lie beside those of erasures."""
-SUFFIX = ".intent"
-REMAINS_SUFFIX = ".remains"
 MAX_BYTES = 256 * 1024 * 1024
 
 
@@ -44,7 +41,12 @@ class IntentFiles(Generic[IntentT]):
     """The intents of one kind in a data directory, or the remains. Methods block."""
 
     def __init__(
-        self, env: Env, directory: str, prefix: str, decode: Callable[[bytes], IntentT], suffix: str = SUFFIX
+        self,
+        env: Env,
+        directory: str,
+        prefix: str,
+        decode: Callable[[bytes], IntentT],
+        suffix: str = names.INTENT_SUFFIX,
     ) -> None:
         """`decode` turns the bytes of `to_bytes` into an intent; ValueError for any other bytes."""
         self.env = env
@@ -59,12 +61,10 @@ class IntentFiles(Generic[IntentT]):
 
     def ids(self) -> list[str]:
         """Return the ids of the unfinished jobs."""
-        names = self.env.list_dir(self.directory)
-        return [
-            name[len(self.prefix) : -len(self._suffix)]
-            for name in names
-            if name.startswith(self.prefix) and name.endswith(self._suffix)
-        ]
+        files = [name for name in self.env.list_dir(self.directory) if name.startswith(self.prefix)]
+        ids = [name[len(self.prefix) : -len(self._suffix)] for name in files if name.endswith(self._suffix)]
+        # Anything else was named by others: it must not appear as an id in lists and logs.
+        return [one for one in ids if is_job_id(one)]
 
     def read(self, intent_id: str, key: SigningKey) -> IntentT:
         """Return an intent. ValueError if this secret cannot decrypt it; OSError."""

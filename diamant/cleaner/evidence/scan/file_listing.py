@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from diamant.storage import names
 from diamant.storage.env.env import Env
+from diamant.storage.given_names import is_given_at_the_top, is_given_in_a_partition
 
 BATCHES = "batches"
 BYTES = "bytes"
@@ -152,6 +153,6 @@ def _place_in(path: str, name: str, entry: str, owner: tuple[str, int, bool] | N
 
 
 def _sort_of_file(entry: str) -> str:
-    if entry.startswith("diamant-"):
+    if entry.startswith("diamant-") and (is_given_at_the_top(entry) or is_given_in_a_partition(entry)):
         return os.path.splitext(entry)[1].lstrip(".") or "diamant"
     return OTHER

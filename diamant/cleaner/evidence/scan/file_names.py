@@ -1,48 +1,59 @@
 """Names of files that were given by others. They are bytes of the data directory as well, and stand in a scan's account.
 
-A name that contains what a scan looks for is a finding, as if the file contained it. Reports then show the file with the kind
-of the finding and the beginning of its digest instead: `exports/[key 1437ea35].csv`.
+A name that contains what a scan looks for, as it is or in hexadecimal, is a finding, as if the file contained it. Reports then
+show the file with the kind of the finding and the beginning of its digest instead: `exports/[key 1437ea35].csv`.
 
-Names given by the broker or by Kafka, including those of partition directories, are not searched: they cannot be changed.
+Names that the broker or Kafka give (`storage.given_names`), with those of partition directories, are not searched: they cannot be
+changed. All others are searched, however much they look like these.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 
 from diamant.cleaner.evidence.scan.file_listing import Place
-from diamant.cleaner.evidence.search.needles import Hit, Needles
+from diamant.cleaner.evidence.search.needles import MIN_BYTES, Hit, Needles
 from diamant.storage import names
+from diamant.storage.given_names import (
+    is_given_at_the_top,
+    is_given_in_a_partition,
+    is_given_to_a_partition,
+    is_given_to_an_output,
+)
 
 SHOWN_DIGEST_BYTES = 4
 
-_OURS = (
-    names.LOCK,
-    names.CLEAN_SHUTDOWN,
-    names.META_PROPERTIES,
-    names.BOOTSTRAP_CHECKPOINT,
-    names.RECOVERY_POINT_CHECKPOINT,
-    names.LOG_START_OFFSET_CHECKPOINT,
-    names.HIGH_WATERMARK_CHECKPOINT,
-    names.CLEANER_CHECKPOINT,
-    names.LEADER_EPOCH_CHECKPOINT,
-    names.PARTITION_METADATA,
-    names.QUORUM_STATE,
-    names.REMOTE_LOG_INDEX_CACHE,
-)
-_GIVEN_BY_US = re.compile(
-    rf"(?:\d{{20}}(?:-\d{{10}})?|diamant-[a-z-]*(?:[0-9a-f]{{8,}}|\d+)?|{'|'.join(map(re.escape, _OURS))})(?:\.[a-z-]+)*"
-)
+_HEX = re.compile(rb"(?:[0-9a-fA-F]{2}){%d,}[0-9a-fA-F]?" % MIN_BYTES)
 
 
 def hits_in_name(place: Place, needles: Needles) -> list[Hit]:
-    """Return the findings in a file's name below the data directory; none for a place outside."""
-    owner, slash, rest = place.name.partition("/")
-    given = rest if slash and place.topic is not None else place.name
-    if not owner or all(_GIVEN_BY_US.fullmatch(part) for part in given.split("/")):
+    """Return the findings in a file's name. Positions and sizes are those in `place.name`, in bytes."""
+    start = _given_by_others(place)
+    if start is None:
         return []
-    return needles.find(os.fsencode(given))
+    skipped, text = len(os.fsencode(place.name[:start])), os.fsencode(place.name[start:])
+    found = needles.find(text)
+    for run in _HEX.finditer(text):
+        for at in (run.start(), run.start() + 1):
+            data = bytes.fromhex(text[at : run.end() - (run.end() - at) % 2].decode())
+            found += [
+                Hit(replace(hit.needle, size=2 * hit.needle.size), at + 2 * hit.start) for hit in needles.find(data)
+            ]
+    return [Hit(hit.needle, skipped + hit.start) for hit in found]
+
+
+def _given_by_others(place: Place) -> int | None:
+    """Return where the part of a file's name begins that others have given; None if the broker or Kafka has given all of it."""
+    if place.name.startswith("/"):
+        # The place of a job on Spark: what is above it was chosen in the configuration.
+        start = place.name.find(f"/{names.STAGING_PREFIX}") + 1
+        return None if is_given_to_an_output(place.name[start:]) else start
+    owner, slash, rest = place.name.partition("/")
+    if slash and place.topic is not None and is_given_to_a_partition(owner):
+        return None if is_given_in_a_partition(rest) else len(owner) + 1
+    return None if is_given_at_the_top(place.name) else 0
 
 
 def shown_name(place: Place, needles: Needles) -> str:
@@ -54,13 +65,10 @@ def shown_name(place: Place, needles: Needles) -> str:
 def masked(place: Place, hits: list[Hit]) -> str:
     """Return a file's name with its findings masked."""
     whole = os.fsencode(place.name)
-    owner, slash, _ = place.name.partition("/")
-    skipped = len(os.fsencode(owner + slash)) if slash and place.topic is not None else 0
     found, at = b"", 0
     for hit in sorted(hits, key=lambda one: (one.start, -one.needle.size)):
-        start = skipped + hit.start
-        if start >= at:
+        if hit.start >= at:
             label = f"[{hit.needle.kind} {hit.needle.digest[:SHOWN_DIGEST_BYTES].hex()}]"
-            found += whole[at:start] + label.encode()
-        at = max(at, start + hit.needle.size)
+            found += whole[at : hit.start] + label.encode()
+        at = max(at, hit.start + hit.needle.size)
     return os.fsdecode(found + whole[at:])

@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from diamant.cleaner.spark.environment.locations import Location
     from diamant.storage.env.env import Env
 
-SUFFIX = ".note"
-
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -93,9 +91,9 @@ def read_notes(env: Env, log_directory: str) -> list[Note]:
     """Return all notes. Raises OSError if the log directory or a note cannot be read."""
     found = []
     for file in env.list_dir(log_directory):
-        if file.startswith(names.STAGING_PREFIX) and file.endswith(SUFFIX):
+        if file.startswith(names.STAGING_PREFIX) and file.endswith(names.NOTE_SUFFIX):
             with suppress(FileNotFoundError):
-                found.append(_read(env, log_directory, file.removesuffix(SUFFIX)))
+                found.append(_read(env, log_directory, file.removesuffix(names.NOTE_SUFFIX)))
     return found
 
 
@@ -134,7 +132,7 @@ def _read(env: Env, log_directory: str, name: str) -> Note:
 
 
 def _path(log_directory: str, name: str) -> str:
-    return f"{log_directory}/{name}{SUFFIX}"
+    return f"{log_directory}/{name}{names.NOTE_SUFFIX}"
 
 
 def _identity(root: Location) -> list[int | None] | None:

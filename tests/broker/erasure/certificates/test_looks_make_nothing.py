@@ -11,7 +11,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotFound
-from diamant.cleaner.service.settings import HASH_KEY_FILE
+from diamant.storage import names
 from tests.broker.erasure.brokers import broker_at, data_of
 from tests.broker.erasure.constants import HTTP, KEY
 from tests.broker.erasure.erasing import erase
@@ -36,7 +36,7 @@ def files_below(path: Path) -> set[str]:
 
 def has_hash_key(broker: Broker) -> bool:
     """Whether the cleaner has made its key, which it does independently of requests."""
-    return (data_of(broker) / HASH_KEY_FILE).exists()
+    return (data_of(broker) / names.HASH_KEY).exists()
 
 
 async def paths_to_get(broker: Broker) -> list[str]:

@@ -191,15 +191,16 @@ async def test_an_intent_that_cannot_be_read_is_not_cancelled_blindly(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A start logs it; it is listed and never resumed; the error says what to do. A missing one is not found."""
+    unread = "ab" * 16
     async with broker_at(tmp_path) as broker:
         await broker.services.evidence().keys.key()
-        (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
+        (data_of(broker) / f"diamant-erasure-{unread}.intent").write_bytes(b"x" * 50)
     async with broker_at(tmp_path) as broker:
         assert await broker.services.erasures().queue.unfinished_on_disk() == [
-            {"id": "abc", "kind": "erasure", "due_ms": None}
+            {"id": unread, "kind": "erasure", "due_ms": None}
         ]
-        assert "erasure abc is unfinished" in caplog.text
-        with pytest.raises(NotPossible, match="erasure abc cannot be read"):
-            await broker.cancel("abc", reason="r")
+        assert f"erasure {unread} is unfinished" in caplog.text
+        with pytest.raises(NotPossible, match=f"erasure {unread} cannot be read"):
+            await broker.cancel(unread, reason="r")
         with pytest.raises(NotFound):
             await broker.cancel("../abc", reason="r")

@@ -14,7 +14,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import VerbError
 from diamant.broker.erasure.erase.erase_result import EraseFailed
-from diamant.cleaner.evidence.certificates.files import PENDING
+from diamant.storage import names
 from diamant.storage.env.env import RealFile
 from diamant.storage.log.segment_removal import delete_oldest
 from tests.broker.erasure.brokers import broker_at, clock_of, data_of, env_of, move_to
@@ -29,7 +29,7 @@ from tests.waiting import wait_until
 @pytest.fixture
 def _broken_renames(broker: Broker) -> None:
     """Renames of last certificates fail until a test clears the faults."""
-    env_of(broker).fail("rename", f"*{PENDING}", errno.EIO)
+    env_of(broker).fail("rename", f"*{names.PENDING_SUFFIX}", errno.EIO)
 
 
 @pytest.mark.usefixtures("_broken_renames")
@@ -50,7 +50,7 @@ async def test_a_last_certificate_that_could_not_get_its_name_gets_it_by_the_nex
     move_to(broker, START_MS + DAY_MS)
     await wait_until(lambda: unfinished(broker) == [])
     assert only_certificate(broker, "key-gone")["state"] == "key-gone"
-    assert list(data_of(broker).glob(f"*{PENDING}")) == []
+    assert list(data_of(broker).glob(f"*{names.PENDING_SUFFIX}")) == []
     assert (broker.services.erasures().table.done, broker.services.erasures().table.failed) == (1, 0)
 
 

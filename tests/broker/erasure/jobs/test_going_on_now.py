@@ -135,9 +135,9 @@ async def test_what_is_not_under_way_is_told(broker: Broker) -> None:
     for unknown in ("0" * 32, "../x", ""):
         with pytest.raises(NotFound, match="there is no erasure"):
             await broker.erase_now(unknown)
-    (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
+    (data_of(broker) / f"diamant-erasure-{'ab' * 16}.intent").write_bytes(b"x" * 50)
     with pytest.raises(NotPossible, match="its intent cannot be read"):
-        await broker.erase_now("abc")
+        await broker.erase_now("ab" * 16)
     await broker.cancel(erasure_id, reason="asked in vain")
     with pytest.raises(NotFound, match="it has ended"):
         await broker.erase_now(erasure_id, is_confirmed=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,68 @@ def test_a_name_with_the_key_is_a_finding(tmp_path: Path, name: str) -> None:
     assert found.file in {row.file for row in report.rows}
     assert KEY not in json.dumps(report.coverage())
     assert state(report, looked_for) != KEY_GONE or report.astray
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"diamant-export-{KEY}.csv",
+        f"diamant-{KEY}",
+        f"diamant-erasure-{KEY}.json",
+        f"diamant-erasure-{'ab' * 16}.{KEY}.json",
+        f"diamant-erasure-{'ab' * 16}.key-gone.json.{KEY}",
+        f"00000000000000000000.{KEY}",
+        f"users-0/00000000000000000000.{KEY}",
+        f"users-0/00000000000000000000.log.{KEY}",
+        f"users-0/leader-epoch-checkpoint.{KEY}",
+        f"users-0/diamant-staging-{KEY}/00000000000000000000.log",
+        f"users-0/diamant-00000000000000000000.{KEY}",
+        f"users-0.{KEY}-stray/00000000000000000000.log",
+        f"users-0/sub/{KEY}.log",
+        f"meta.properties.{KEY}",
+        f".lock-{KEY}",
+    ],
+)
+def test_a_name_that_looks_like_the_broker_s_own_is_searched(tmp_path: Path, name: str) -> None:
+    """Only names that the broker or Kafka can give are theirs: where these have a word or a number, no other text fits."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    put(tmp_path, name)
+    report = scan(tmp_path, looked_for := subject(KEY.encode()))
+    assert [(one.what, one.digest) for one in report.findings] == [(RAW, looked_for.key_digest.hex())]
+    assert KEY not in json.dumps(report.coverage())
+
+
+@pytest.mark.parametrize(
+    "name", ["diamant-customer-{}.json", "users-0/{}.log", "backup/x{}", "diamant-erasure-{}.json"]
+)
+@pytest.mark.parametrize("form", [str.lower, str.upper])
+def test_a_name_with_the_key_in_hexadecimal_is_a_finding(tmp_path: Path, name: str, form: Callable[[str], str]) -> None:
+    """At even and odd places, and reports mask all of its digits."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    digits = form(KEY.encode().hex())
+    put(tmp_path, name.format(digits))
+    put(tmp_path, name.format(f"1{digits}2"))
+    report = scan(tmp_path, looked_for := subject(KEY.encode()))
+    label = f"[key {looked_for.key_digest.hex()[:8]}]"
+    assert {one.file for one in report.findings} == {name.format(label), name.format(f"1{label}2")}
+    assert digits not in json.dumps(report.coverage())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "users-0/00000000004155551234.index.deleted",
+        "users-0.00000000004155551234000000000000-delete/00000000000000000000.log",
+        "diamant-erasure-00000000004155551234000000000000.key-gone.json",
+    ],
+)
+def test_names_that_the_broker_gives_are_not_searched(tmp_path: Path, name: str) -> None:
+    """The digits of an offset or of a random id may be those of a key."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    put(tmp_path, name, build_batch([record(b"a", b"b")]) if ".log" in name else b"")
+    report = scan(tmp_path, looked_for := subject(b"00000000004155551234"))
+    assert state(report, looked_for) == KEY_GONE
+    assert report.findings == []
 
 
 def test_a_file_that_was_not_read_does_not_give_its_name_away(tmp_path: Path) -> None:
