@@ -300,7 +300,7 @@ async def _put_acls(node: Node) -> None:
 def _tidy_up(directory: LogDirectory) -> None:
     """Finish the reset of a killed process, and remove the copies that it has left; blocks."""
     env = directory.env
-    snapshots = f"{os.path.abspath(directory.path)}.snapshots"
+    snapshots = f"{os.path.realpath(directory.path)}.snapshots"
     if not env.exists(f"{directory.path}/{names.META_PROPERTIES}") and not env.is_dir(snapshots):
         return  # it is new
     from diamant.broker.snapshots.fork_directory import remove_left_forks

@@ -37,6 +37,8 @@ LAST_CLEANED_CHECKPOINT = "diamant-last-cleaned-checkpoint"
 MANUAL_CLOCK = "diamant-clock"
 """Not in Kafka: see `manual_clock_file`."""
 
+SNAPSHOTS_NOTE = "diamant-snapshots"
+"""Not in Kafka: where the directory was when its last snapshot was made."""
 HASH_KEY = "diamant-hash-key"
 """Not in Kafka: the key with which the cleaner hashes keys of records."""
 DIRECTORY_FILES = (
@@ -50,6 +52,7 @@ DIRECTORY_FILES = (
     CLEANER_CHECKPOINT,
     LAST_CLEANED_CHECKPOINT,
     MANUAL_CLOCK,
+    SNAPSHOTS_NOTE,
     HASH_KEY,
 )
 """The files directly in a log directory that there may be once."""

@@ -41,7 +41,7 @@ async def make_fork(node: Node, path: str) -> ForkDirectory:
 
 def new_fork_of(data_dir: str) -> str:
     """Return a free path for a fork."""
-    return f"{os.path.abspath(data_dir)}.fork-{os.urandom(6).hex()}"
+    return f"{os.path.realpath(data_dir)}.fork-{os.urandom(6).hex()}"
 
 
 def _remove(env: Env, path: str, process_id: int) -> None:
@@ -54,7 +54,7 @@ def _remove(env: Env, path: str, process_id: int) -> None:
 
 def remove_left_forks(env: Env, data_dir: str) -> None:
     """Remove the forks, and their forks, that a killed process left behind. Forks in use are locked and kept. Blocks."""
-    data = os.path.abspath(data_dir)
+    data = os.path.realpath(data_dir)
     is_fork = re.compile(rf"{re.escape(os.path.basename(data))}(\.fork-[0-9a-f]{{12}})+")
     with suppress(OSError):  # a process that may not list the directory has created no fork there
         for name in filter(is_fork.fullmatch, env.list_dir(parent(data))):

@@ -6,7 +6,10 @@
     <data>.snapshots/<id>.making   an unfinished snapshot; a start removes it
     <data>.snapshots/<id>.trash    data replaced by a reset, or a deleted snapshot, until it is removed
 
-A snapshot keeps its data until it is deleted. So erasures are refused while snapshots exist, and snapshots during an erasure.
+`<data>` is the real path of the data directory, by whatever name the broker was started. A snapshot keeps its data until it is
+deleted. So erasures are refused while snapshots exist, and snapshots during an erasure. For this, snapshots count wherever the
+broker can know them: also beside a link with which an earlier version was started, and beside the place where the data directory
+was when its last snapshot was made.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.client.errors import NotFound, NotPossible, TooMany
 from diamant.broker.snapshots.copy import copy_directory
+from diamant.storage import names
 from diamant.storage.env.clock import SystemClock
 from diamant.storage.env.env import Env
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 MAX_SNAPSHOTS = 32
 _MARK = "reset"
+_SUFFIX = ".snapshots"
 _MAKING = ".making"
 _TRASH = ".trash"
 
@@ -45,7 +50,7 @@ class BrokerSnapshot(NamedTuple):
 
 def snapshots_of(data_dir: str) -> str:
     """The directory of a data directory's snapshots."""
-    return f"{os.path.abspath(data_dir)}.snapshots"  # absolute, since "." has no sibling
+    return f"{os.path.realpath(data_dir)}{_SUFFIX}"  # "." and a link have no sibling, or another one
 
 
 class SnapshotFiles:
@@ -62,7 +67,30 @@ class SnapshotFiles:
         return [name for name in self._names() if name != _MARK and not name.endswith((_MAKING, _TRASH, ".tmp"))]
 
     def _names(self) -> list[str]:
-        return self.env.list_dir(self.path) if self.env.is_dir(self.path) else []
+        return self._names_in(self.path)
+
+    def _names_in(self, path: str) -> list[str]:
+        return self.env.list_dir(path) if self.env.is_dir(path) else []
+
+    def note_place(self) -> None:
+        """Note in the data directory where it is, so that its snapshots are known when it was moved."""
+        place = os.path.realpath(self.data_dir)
+        self.env.write_atomically(f"{self.data_dir}/{names.SNAPSHOTS_NOTE}", os.fsencode(place))
+
+    def places(self) -> list[str]:
+        """The directories that may hold snapshots of the data directory, its own first."""
+        env, found = self.env, [self.path, f"{os.path.abspath(self.data_dir)}{_SUFFIX}"]
+        note = f"{self.data_dir}/{names.SNAPSHOTS_NOTE}"
+        if env.exists(note):
+            noted = os.fsdecode(env.read_bytes(note))
+            # Of a copy, the original is still there, and has its snapshots for itself.
+            if not env.exists(f"{noted}/{names.META_PROPERTIES}"):
+                found.append(f"{noted}{_SUFFIX}")
+        return [*dict.fromkeys(found)]
+
+    def there(self) -> list[str]:
+        """The paths of everything in these directories."""
+        return [f"{place}/{name}" for place in self.places() for name in self._names_in(place)]
 
     def making(self, snapshot_id: str) -> str:
         """The path of a snapshot before it is complete."""
@@ -97,11 +125,11 @@ class SnapshotFiles:
 
     def check_none(self) -> None:
         """Raise NotPossible, which names the snapshots, if there are any, since they hold data that an erasure must remove."""
-        found = self._names()
+        found = self.there()
         if found:
             raise NotPossible(
-                f"nothing can be erased while snapshots exist, which would keep the data: {', '.join(found)} in {self.path}. "
-                "`diamant snapshot delete ID` deletes one"
+                f"nothing can be erased while snapshots exist, which would keep the data: {', '.join(found)}. "
+                f"`diamant snapshot delete ID` deletes one in {self.path}; remove others yourself"
             )
 
 
@@ -128,6 +156,7 @@ class Snapshots:
         snapshot_id = f"{SystemClock().now_ms()}-{os.urandom(3).hex()}"
         making = self.files.making(snapshot_id)
         try:
+            await asyncio.to_thread(self.files.note_place)
             (await copy_directory(self._node, making)).release()
         except BaseException:
             await self.files.discard(making)

@@ -19,6 +19,7 @@ from diamant.broker.erasure.evidence.kept_remains import IsMeant, KeptRemains
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.snapshots.store import SnapshotFiles
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.erasure.locate import filter_skip
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
@@ -53,6 +54,7 @@ DIGEST_THREADS = 2
 READERS_WAIT_S = 10.0
 """The time that a scan waits for clients that read removed files. After it, this attempt certifies nothing."""
 LOOK_AGAIN_S = 0.05
+SNAPSHOT = "it is a snapshot of the data, or part of one, and the scan does not read it: delete it"
 STILL_READ = "it was removed, but is still being read, and until that ends its bytes are on the disk"
 
 
@@ -181,6 +183,9 @@ class Evidence:
             )
             report.unaccounted += [Unreadable(None, None, name, None, STILL_READ) for name in still_read]
             report.unaccounted += unknown
+            snapshots = SnapshotFiles(self.env, self.directory)
+            report.snapshot_places = snapshots.places()
+            report.unaccounted += [Unreadable(None, None, path, None, SNAPSHOT) for path in snapshots.there()]
             report.values = frozenset(one.digest for one in values_of(widened.needles))
             set_own_aside(report, self.env, self.directory, key.public_bytes)
             set_names_aside(report, self.env, self.directory, widened.needles)

@@ -122,14 +122,10 @@ def conclude(env: Env, path: str, text: bytes, remove_intent: Callable[[], None]
     env.write_atomically(path + names.PENDING_SUFFIX, text)
     directory, name = os.path.split(path)
     front = f"{name.partition('.')[0]}."
-    for name in env.list_dir(directory):
+    for other in env.list_dir(directory):
         # Left by an earlier attempt that could not remove the intent. The next start would rename it.
-        if (
-            name.startswith(front)
-            and name.endswith(names.PENDING_SUFFIX)
-            and f"{directory}/{name}" != path + names.PENDING_SUFFIX
-        ):
-            env.remove(f"{directory}/{name}", missing_ok=True)
+        if other.startswith(front) and other.endswith(names.PENDING_SUFFIX) and other != name + names.PENDING_SUFFIX:
+            env.remove(f"{directory}/{other}", missing_ok=True)
     env.sync_dir(directory)
     remove_intent()
     env.rename(path + names.PENDING_SUFFIX, path)

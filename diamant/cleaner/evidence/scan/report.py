@@ -107,6 +107,8 @@ class ScanReport:
     """The staging place of jobs on Spark at the time of the scan (`staging_files`); None: none is configured."""
     links: set[str] = field(default_factory=set)
     """Names of symbolic links that were not followed (`file_listing`)."""
+    snapshot_places: list[str] = field(default_factory=list)
+    """Directories in which there was no snapshot of the data; those that there were are `unaccounted`."""
     partitions: set[TopicPartition] = field(default_factory=set)
     """Partitions of the erasure's topics with scanned files."""
 
@@ -311,6 +313,7 @@ class ScanReport:
             "segments_after_the_recorded_end": self.later,
             "known_positives": {"planted": self.planted, "seen": self.seen},
             "staging": self.staging,
+            "snapshots_looked_for": self.snapshot_places,
             "engine": self.engine,
             "duration_ms": round(self.seconds * 1000),
             "unreadable": [one.to_fields() for one in self.unreadable[:MAX_LISTED]],

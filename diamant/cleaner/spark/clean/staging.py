@@ -303,7 +303,7 @@ def owner_of(env: Env, log_directory: str) -> str:
     except OSError:
         properties = {}
     who = properties.get("directory.id") or platform.node()
-    return f"{names.STAGING_PREFIX}{_digest(f'{who}:{log_directory}')}-"
+    return f"{names.STAGING_PREFIX}{_digest(f'{who}:{os.path.realpath(log_directory)}')}-"
 
 
 def _prefix(env: Env, plan: CleanPlan) -> str:
