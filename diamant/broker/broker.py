@@ -25,6 +25,7 @@ from diamant.broker.dispatch.services import Services
 from diamant.broker.kept import Kept
 from diamant.broker.loop_thread import LoopThread
 from diamant.broker.node.node import Node
+from diamant.broker.operations.calls.blocking import in_own_thread
 from diamant.broker.operations.calls.cross_loop import call, on_loop, waiting
 from diamant.broker.running import RunningBroker, start_broker
 from diamant.storage.env.env import Env, RealEnv
@@ -248,7 +249,7 @@ class Broker:
             if self._running is not None:
                 await self._running.stop(has_next=self._temporary_directory is None and self._fork is None)
                 self._running = None
-            await asyncio.to_thread(self._give_up)
+            await in_own_thread(self._give_up)
 
     def _give_up(self) -> None:
         if self._fork is not None:

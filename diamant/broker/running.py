@@ -11,8 +11,9 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from diamant.broker.cannot_start import CannotStart, as_cannot_start
 from diamant.broker.client.errors import NotPossible, VerbError
@@ -30,6 +31,7 @@ from diamant.broker.kept import Kept
 from diamant.broker.network.listener_sockets import reachable
 from diamant.broker.node.node import Node, open_clock, open_metadata
 from diamant.broker.node.scheduler import ScheduledTask
+from diamant.broker.operations.calls.blocking import in_own_thread
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.kernels import ARE_COMPILED
 from diamant.storage import names
@@ -50,6 +52,10 @@ logger = logging.getLogger("diamant.broker.broker")
 
 STOP_TIMEOUT_S = 10.0
 """The time that a stop waits for requests in progress before it closes their connections."""
+STUCK_TIMEOUT_S = 30.0
+"""The time that a stop waits for threads, apart from the last flush: one that waits for a dead disk or a pipe may never end."""
+MIN_WAIT_S = 1.0
+"""The time that it has for each part at least."""
 
 
 class RunningBroker:
@@ -67,6 +73,10 @@ class RunningBroker:
         self._resetting: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
         """Removes what the last reset has replaced."""
+        self._left_behind: list[str] = []
+        """Parts of the stop that a stuck thread has held up."""
+        self._stuck_at_s = 0.0
+        """When the stop no longer waits for such parts, on the loop's clock."""
 
     async def stop(self, kept: Kept | None = None, *, has_next: bool = True) -> None:
         """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless.
@@ -80,6 +90,7 @@ class RunningBroker:
         if node.is_stopping:
             return
         node.is_stopping = True
+        self._stuck_at_s = asyncio.get_running_loop().time() + STUCK_TIMEOUT_S
         services.server.stop_accepting()
         if kept is not None:
             for listener, actual in zip(self._config.listeners, node.addresses.kafka, strict=True):
@@ -89,25 +100,35 @@ class RunningBroker:
             if kept is not None:
                 kept.authority = self._tls.authority
         node.purgatory.close()
-        await services.stop()
+        await self._wait_for(services.stop(), "jobs and coordinators")
         await services.server.close(STOP_TIMEOUT_S)
         http, self.http = self.http, None
         if http is not None:
-            await http.close()
+            await self._wait_for(http.close(), "HTTP requests")
             if kept is not None and self._config.http_listener is not None and node.addresses.http is not None:
                 kept.keep(self._config.http_listener, node.addresses.http.port)
         node.addresses.http = None
         if services.audit.made is not None:
-            await asyncio.to_thread(services.audit.made.close)
-        await node.scheduler.stop()
-        await services.cleaning.stop()
-        await node.stop()
+            await self._wait_for(in_own_thread(services.audit.made.close), "the audit log")
+        await self._wait_for(node.scheduler.stop(), "due work")
+        await self._wait_for(services.cleaning.stop(), "the cleaner")
+        await self._wait_for(node.stop(), "flushes")
         try:
-            await asyncio.to_thread(node.close, is_kept=has_next)
+            await in_own_thread(partial(node.close, is_kept=has_next, is_settled=not self._left_behind))
         finally:
             for message in node.directory.messages:
                 logger.warning("%s", message)
         logger.info("stopped")
+
+    async def _wait_for(self, work: Coroutine[Any, Any, object], what: str) -> None:
+        """Wait for a part of the stop, but not for ever: a thread may wait for a disk or a pipe that never answers."""
+        task = asyncio.create_task(work)
+        left_s = self._stuck_at_s - asyncio.get_running_loop().time()
+        if not (await asyncio.wait({task}, timeout=max(MIN_WAIT_S, left_s)))[0]:
+            self._left_behind.append(what)
+            logger.error("the stop does not wait for %s any longer: a thread is stuck. The next start recovers", what)
+            return
+        task.result()
 
     async def reset(self, snapshot_id: str, seamless: bool) -> None:
         """Put everything back to a snapshot. The sockets stay; connections are closed unless it is `seamless`.

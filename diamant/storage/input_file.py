@@ -1,4 +1,7 @@
-"""Reads files named by a user: only regular files of a bounded size."""
+"""Opens files by names that others may have given to something else: only regular files, never waiting; reads only up to a bound.
+
+A name may belong to a pipe, whose opening or reading may never end, to a device without an end, or to a sparse file of any size.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,27 @@ _KINDS = (
 )
 
 
+def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> tuple[int, os.stat_result]:
+    """Open a file without waiting; return its descriptor and status. OSError if it is no regular file.
+
+    `flags`: those of `os.open` besides O_CLOEXEC. With O_TRUNC only a regular file is emptied.
+    """
+    # O_NONBLOCK: opening a pipe would otherwise block. It means nothing to regular files.
+    fd = os.open(path, (flags & ~os.O_TRUNC) | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+    try:
+        status = os.fstat(fd)
+        for is_kind, what in _KINDS:
+            if is_kind(status.st_mode):
+                raise OSError(errno.EINVAL, f"it is {what}, expected a file", path)
+        if flags & os.O_TRUNC and status.st_size:
+            os.ftruncate(fd, 0)
+            status = os.fstat(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, status
+
+
 def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
     """Return a file's contents. OSError before any read unless it is a regular file of at most `max_bytes`."""
     return read_input_mode(path, max_bytes)[0]
@@ -23,13 +47,8 @@ def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 def read_input_mode(path: str | os.PathLike[str], max_bytes: int) -> tuple[bytes, int]:
     """Return a file's contents, as `read_input` does, and its permissions."""
     name = os.fspath(path)
-    # O_NONBLOCK: opening a pipe would otherwise block.
-    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    fd, status = open_regular(name)
     try:
-        status = os.fstat(fd)
-        for is_kind, what in _KINDS:
-            if is_kind(status.st_mode):
-                raise OSError(errno.EINVAL, f"it is {what}, expected a file", name)
         with os.fdopen(os.dup(fd), "rb") as file:
             content = b"" if status.st_size > max_bytes else file.read(max_bytes + 1)
         if max(status.st_size, len(content)) > max_bytes:

@@ -22,6 +22,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import META_ADDRESSES
+from diamant.broker.launch.leaving import end_without_threads
 from diamant.broker.launch.settings import ArgumentError, make_config, one_line, raise_file_limit
 from diamant.storage.errors import StorageError
 
@@ -192,6 +193,7 @@ async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready
         if ready_file is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(ready_file)
+    end_without_threads()
 
 
 def ready_line(broker: Broker) -> str:

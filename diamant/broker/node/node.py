@@ -125,8 +125,11 @@ class Node:
         await self.index_mender.stop()
         self.batch_checkers.shutdown(wait=False)
 
-    def close(self, *, is_kept: bool = True) -> None:
-        """Flush everything if the data is to be kept, and release the directory. Blocks."""
+    def close(self, *, is_kept: bool = True, is_settled: bool = True) -> None:
+        """Flush everything if the data is to be kept, and release the directory. Blocks.
+
+        `is_settled` False: a thread may still change files, so the stop is not marked as clean.
+        """
         if not is_kept:
             self.metadata.close(clean=False)
             self.directory.close(is_clean=False)
@@ -145,7 +148,8 @@ class Node:
                 self.directory.messages.append(
                     f"the clock's time could not be written, an earlier time is kept: {error}"
                 )
-        self.directory.close(broker_epoch=self.metadata.broker_epoch, threads=self.config.num_recovery_threads)
+        epoch, threads = self.metadata.broker_epoch, self.config.num_recovery_threads
+        self.directory.close(is_settled=is_settled, broker_epoch=epoch, threads=threads)
 
     def apply_dynamic_config(self) -> None:
         """Apply broker configurations that clients have changed."""

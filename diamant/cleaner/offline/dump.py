@@ -42,7 +42,7 @@ from diamant.protocol.kraft.records import MalformedRecord, UnsupportedRecord, d
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import LeaderEpochs, read_offset_checkpoint, read_partition_metadata
 from diamant.storage.checkpoints.producer_snapshot import read_snapshot
-from diamant.storage.env.env import Env
+from diamant.storage.env.env import MAX_STATE_FILE, Env
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.segments import offset_index, time_index, txn_index
 from diamant.storage.uuid_text import uuid_to_text
@@ -392,7 +392,7 @@ def _faults(*faults: Problem | None) -> Iterator[Item]:
 
 
 def _dump_producers(env: Env, path: str) -> Iterator[Item]:
-    for producer in read_snapshot(env.read_bytes(path), path):
+    for producer in read_snapshot(env.read_bytes(path, MAX_STATE_FILE), path):
         yield EntryItem("producer", path, producer._asdict())
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 
 from diamant.cleaner.segments.tolerant_reader import Problem
-from diamant.storage.env.env import Env
+from diamant.storage.env.env import MAX_LOG_FILE, Env
 from diamant.storage.segments import offset_index, time_index, txn_index
 from diamant.storage.segments.index_file import stored_entries
 from diamant.storage.segments.txn_index import AbortedTxn
@@ -33,7 +33,7 @@ def read_time_index(env: Env, path: str, base_offset: int) -> Iterator[tuple[int
 
 def read_txn_index(env: Env, path: str) -> list[AbortedTxn]:
     """Return the aborted transactions of a `.txnindex` file. OSError if it cannot be read."""
-    data = env.read_bytes(path)
+    data = env.read_bytes(path, MAX_LOG_FILE)
     return [
         AbortedTxn.from_bytes(bytearray(data), position)
         for position in range(0, len(data) - txn_index.ENTRY_SIZE + 1, txn_index.ENTRY_SIZE)
@@ -42,7 +42,7 @@ def read_txn_index(env: Env, path: str) -> list[AbortedTxn]:
 
 def _entries(env: Env, path: str, entry_size: int) -> bytes:
     count = stored_entries(env, path, entry_size).entries
-    return env.read_bytes(path)[: count * entry_size]
+    return env.read_bytes(path, MAX_LOG_FILE)[: count * entry_size]
 
 
 def check_length(env: Env, path: str, entry_size: int) -> Problem | None:

@@ -28,7 +28,7 @@ from crc32c import crc32c
 from diamant.cleaner.prompt.segment_facts import Emptied, FactsCollector, Horizon, KeyFacts, SegmentFacts, Step
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.storage import names
-from diamant.storage.env.env import Buffer, Env, File
+from diamant.storage.env.env import MAX_STATE_FILE, Buffer, Env, File
 from diamant.storage.segments.segment import scan_headers
 
 MIN_FILED_BYTES = 1024 * 1024
@@ -115,7 +115,7 @@ def load_facts(env: Env, directory: str, base_offset: int) -> SegmentFacts | Non
 def load_filter_bytes(env: Env, directory: str, base_offset: int) -> memoryview | None:
     """Return the filter in a segment's file; None if it is missing or damaged."""
     try:
-        data = env.read_bytes(facts_path(directory, base_offset))
+        data = env.read_bytes(facts_path(directory, base_offset), MAX_STATE_FILE)
     except OSError:
         return None
     if len(data) < _HEAD.size:

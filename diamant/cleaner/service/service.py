@@ -26,7 +26,7 @@ from diamant.cleaner.prompt.quarantine import CorruptSegment
 from diamant.cleaner.prompt.segment_facts import SegmentFacts
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.tombstone_hold import TombstoneHolds, no_hold
-from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner
+from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner, in_own_thread
 from diamant.cleaner.runners.worker_warmth import WorkerWarmth
 from diamant.cleaner.service.checkpoint_file import CheckpointFile
 from diamant.cleaner.service.cleaner_slot import CleanerSlot, Slots
@@ -150,7 +150,7 @@ class CleanerService:
             await self._prompt.stop()
         self.callers.stop()
         await self._checkpoints.close()
-        await asyncio.to_thread(self.blocking.shutdown)
+        await in_own_thread(self.blocking.shutdown)
 
     # -- requests ------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from diamant.storage.checkpoints import checkpoints
 from diamant.storage.checkpoints.manual_clock_file import keep_clock
 from diamant.storage.directory.log_directory import LogDirectory
 from diamant.storage.env.clock import SettableClock
-from diamant.storage.env.env import Env, File
+from diamant.storage.env.env import MAX_LOG_FILE, Env, File
 from diamant.storage.log.log import Log
 
 MAX_TAIL_BYTES = 64 * 1024
@@ -142,7 +142,7 @@ class DirectoryCopy:
 
     def _copy(self, path: str, new: str) -> None:
         with suppress(FileNotFoundError):  # another thread may replace a checkpoint or remove an unused file
-            self._write(new, self._env.read_bytes(path))
+            self._write(new, self._env.read_bytes(path, MAX_LOG_FILE))
 
     def _write(self, path: str, content: bytes) -> None:
         file = self._env.create_new(path)

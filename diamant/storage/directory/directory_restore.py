@@ -8,7 +8,7 @@ finds the mark repeats the restore, so a killed process leaves the old or the ne
 from __future__ import annotations
 
 from diamant.storage import names
-from diamant.storage.env.env import Env
+from diamant.storage.env.env import MAX_LOG_FILE, Env
 
 
 def restore_directory(env: Env, copy: str, path: str, trash: str, mark: str) -> None:
@@ -44,7 +44,7 @@ def _restore_partition(env: Env, source: str, target: str) -> None:
 def _copy(env: Env, source: str, target: str) -> None:
     file = env.create_new(target)
     try:
-        content = env.read_bytes(source)
+        content = env.read_bytes(source, MAX_LOG_FILE)
         if content:
             file.append(content)
     finally:

@@ -321,15 +321,17 @@ class LogDirectory:
             self.checkpoint_files.next_number(),
         )
 
-    def close(self, *, is_clean: bool = True, broker_epoch: int = -1, threads: int = 1) -> None:
+    def close(
+        self, *, is_clean: bool = True, is_settled: bool = True, broker_epoch: int = -1, threads: int = 1
+    ) -> None:
         """Close all partitions and release the lock; blocks.
 
-        With `is_clean`, syncs everything, writes checkpoints and sets the clean-shutdown mark, unless a partition could not
-        be flushed or opened. Disk errors are added to `messages` and do not stop the close, even on a full disk; the next
-        start recovers.
+        With `is_clean`, syncs everything, writes checkpoints and sets the clean-shutdown mark, unless a partition could not be
+        flushed or opened, or a thread may still change files (`is_settled` False). Disk errors are added to `messages` and do not
+        stop the close, even on a full disk; the next start recovers.
         """
         logs = list(self.logs.values())
-        all_flushed = is_clean and not self.failures
+        all_flushed = is_clean and is_settled and not self.failures
         try:
             for error in _map(lambda log: _close(log, is_clean=is_clean), logs, threads, "close"):
                 if error is not None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -29,9 +28,17 @@ from diamant.storage import names
 from diamant.storage.env.clock import Clock, ManualClock, SystemClock
 from diamant.storage.env.lock_file import ExclusiveLock, LockFile, SharedLock, held_here
 from diamant.storage.env.view import View, view_of
+from diamant.storage.input_file import open_regular
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes in memory; a memoryview must be contiguous and of single bytes."""
+
+MAX_SMALL_FILE = 64 * 1024 * 1024
+"""Bytes that `read_bytes` reads unless another limit is given: a checkpoint has one line for each partition."""
+MAX_STATE_FILE = 256 * 1024 * 1024
+"""The same for producer snapshots, facts about segments, and intents."""
+MAX_LOG_FILE = 0x7FFF_FFFF
+"""The same for segments and snapshots of the metadata log, and indexes: positions in them have 31 bits."""
 
 _IOV_MAX = 1024
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
@@ -187,8 +194,8 @@ class Env(Protocol):
         """Set the file's modification time."""
         ...
 
-    def read_bytes(self, path: str) -> bytes:
-        """Return a small file's content."""
+    def read_bytes(self, path: str, most: int = MAX_SMALL_FILE) -> bytes:
+        """Return a file's content. OSError (EFBIG) before any read if it has more than `most` bytes."""
         ...
 
     def view_file(self, path: str) -> View:
@@ -240,6 +247,12 @@ def latest_write_ms(env: Env, path: str) -> int:
     return env.clock.now_ms() if isinstance(env.clock, ManualClock) else modified_ms
 
 
+def check_size(path: str, size: int, most: int) -> None:
+    """Raise OSError (EFBIG) if a file to be read has more than `most` bytes."""
+    if size > most:
+        raise OSError(errno.EFBIG, f"it has {size:,} bytes or more, the limit is {most:,}", path)
+
+
 def parent(path: str) -> str:
     """Return the directory part of a path."""
     return os.path.dirname(path) or "."
@@ -249,8 +262,7 @@ class RealFile:
     """A file of the operating system.
 
     A reader that holds the object may continue reading after the file is renamed or removed. Without `close`, the last
-    reference closes the descriptor; segments with readers are released this way. The object owns `fd`. OSError if it is not
-    a regular file: a read from a pipe might never end.
+    reference closes the descriptor; segments with readers are released this way. The object owns `fd`.
     """
 
     __slots__ = ("_fd", "_size", "identity", "path")
@@ -259,8 +271,6 @@ class RealFile:
         self.path = path
         self._fd = fd
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "expected a regular file", path)
         self._size = found.st_size
         self.identity: tuple[int, int] | None = (found.st_dev, found.st_ino)
 
@@ -395,21 +405,21 @@ class RealEnv:
             held = held_here(path) if path.endswith(names.LOCK) else None
             if held is not None:
                 return _HeldFile(path, held)
-            return RealFile(path, self._open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+            return RealFile(path, self._open(path, os.O_RDONLY)[0])
         self._forget_view(path)
         if create:
-            return RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o644))
-        return RealFile(path, self._open(path, os.O_RDWR | os.O_CLOEXEC))
+            return RealFile(path, open_regular(path, os.O_RDWR | os.O_CREAT)[0])
+        return RealFile(path, self._open(path, os.O_RDWR)[0])
 
-    def _open(self, path: str, flags: int) -> int:
+    def _open(self, path: str, flags: int) -> tuple[int, os.stat_result]:
         try:
-            return os.open(path, flags)
+            return open_regular(path, flags)
         except FileNotFoundError:
-            return os.open(self._new_path(path), flags)
+            return open_regular(self._new_path(path), flags)
 
     def create_new(self, path: str) -> File:
         self._forget_view(path)
-        return RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o644))
+        return RealFile(path, open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)[0])
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -489,7 +499,7 @@ class RealEnv:
             os.close(fd)
 
     def sync_file(self, path: str) -> None:
-        fd = self._open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd, _ = self._open(path, os.O_RDONLY)
         try:
             os.fdatasync(fd)
         finally:
@@ -516,17 +526,20 @@ class RealEnv:
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
         os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, most: int = MAX_SMALL_FILE) -> bytes:
         # Plain calls: `open()` costs several times as much, and a start reads some thousand small files.
-        fd = self._open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd, status = self._open(path, os.O_RDONLY)
         try:
-            size = os.fstat(fd).st_size
+            size = status.st_size
+            check_size(path, size, most)
             data = os.read(fd, size + 1)
             if len(data) == size:
                 return data
-            parts = [data]
+            parts, got = [data], len(data)
             while data := os.read(fd, 1 << 20):
                 parts.append(data)
+                got += len(data)
+                check_size(path, got, most)
             return b"".join(parts)
         except OSError as error:
             error.filename = path
@@ -542,7 +555,7 @@ class RealEnv:
                 views.move_to_end(path)
                 return view
             forgotten = self._forgotten
-        view = view_of(self._open(path, os.O_RDONLY | os.O_CLOEXEC))
+        view = view_of(self._open(path, os.O_RDONLY)[0])
         with self._views_lock:
             if self._forgotten != forgotten:
                 return view  # not cached: another file may have taken the name since the open
@@ -581,9 +594,9 @@ class RealEnv:
 
     def write_tail(self, path: str, data: Buffer, position: int = 0) -> None:
         self._forget_view(path)
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o644)
+        fd, status = open_regular(path, os.O_RDWR | os.O_CREAT)
         try:
-            if os.fstat(fd).st_size != position:
+            if status.st_size != position:
                 os.ftruncate(fd, position)
             _write_all(fd, data, position)
         except OSError as error:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from weakref import WeakValueDictionary
 
 from diamant.storage.errors import InUse
+from diamant.storage.input_file import open_regular
 
 
 class LockFile:
@@ -95,7 +96,7 @@ class ExclusiveLock:
             if name in _here:
                 raise InUse(f"{path}: in use by this process already")
             while True:
-                fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                fd = open_regular(name, os.O_RDWR | os.O_CREAT)[0]
                 file = LockFile(name, fd, is_exclusive=True)
                 if file.try_lock():
                     break  # otherwise the last holder removed the file: try again
@@ -150,11 +151,11 @@ class SharedLock:
 
 def _open_shared(name: str, *, create: bool) -> LockFile:
     try:
-        return LockFile(name, os.open(name, os.O_RDONLY | os.O_CLOEXEC), is_exclusive=False)
+        return LockFile(name, open_regular(name)[0], is_exclusive=False)
     except FileNotFoundError:
         if not create:
             raise
-    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = open_regular(name, os.O_RDWR | os.O_CREAT)[0]
     return LockFile(name, fd, is_exclusive=False, is_ours=True)
 
 

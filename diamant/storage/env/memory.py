@@ -40,7 +40,17 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from diamant.storage.env.clock import Clock, SettableClock
-from diamant.storage.env.env import Buffer, File, Lock, ReadLock, replace_file, write_tail
+from diamant.storage.env.env import (
+    MAX_LOG_FILE,
+    MAX_SMALL_FILE,
+    Buffer,
+    File,
+    Lock,
+    ReadLock,
+    check_size,
+    replace_file,
+    write_tail,
+)
 from diamant.storage.env.injected_faults import InjectedFaults, Operation
 from diamant.storage.env.view import View
 from diamant.storage.errors import InUse
@@ -327,10 +337,7 @@ class MemoryEnv:
             self._changes_left = self._syncs_left = None
 
     def power_off_after(self, *, changes: int | None = None, syncs: int | None = None) -> None:
-        """Allow that many changes (or syncs); the next one and all later calls raise PowerOff.
-
-        `crash` restarts the machine.
-        """
+        """Allow that many changes (or syncs); the next one and all later calls raise PowerOff. `crash` restarts the machine."""
         self._changes_left = changes
         self._syncs_left = syncs
 
@@ -514,13 +521,14 @@ class MemoryEnv:
         self._begin("set_mtime", path)
         self._file(path).mtime_ms = mtime_ms
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, most: int = MAX_SMALL_FILE) -> bytes:
         with self._lock:
             self._begin("pread", path)
+            check_size(path, self.file_size(path), most)
             return bytes(self._file(path).data)
 
     def view_file(self, path: str) -> View:
-        return self.read_bytes(path)
+        return self.read_bytes(path, MAX_LOG_FILE)
 
     def disk_usage(self, path: str) -> tuple[int, int]:
         self._directory(path)

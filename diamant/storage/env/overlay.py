@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from diamant.storage.env.clock import Clock
-from diamant.storage.env.env import Buffer, Env, File, Lock, ReadLock, parent, replace_file, write_tail
+from diamant.storage.env.env import MAX_SMALL_FILE, Buffer, Env, File, Lock, ReadLock, parent, replace_file, write_tail
 from diamant.storage.env.view import View
 
 _COPY_BYTES = 4 * 1024 * 1024
@@ -222,9 +222,9 @@ class OverlayEnv:
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
         self._entry(path).mtime_ms = mtime_ms
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, most: int = MAX_SMALL_FILE) -> bytes:
         content = self._entry(path).content
-        return content.env.read_bytes(content.path)
+        return content.env.read_bytes(content.path, most)
 
     def view_file(self, path: str) -> View:
         content = self._entry(path).content

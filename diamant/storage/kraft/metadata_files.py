@@ -9,7 +9,7 @@ import threading
 from contextlib import suppress
 
 from diamant.storage import names
-from diamant.storage.env.env import Env, File
+from diamant.storage.env.env import MAX_LOG_FILE, Env, File
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.replay import BOOTSTRAP_SNAPSHOT, LoadedMetadata
 
@@ -136,7 +136,7 @@ class MetadataFiles:
                 found[name] = self._file.pread(self._file.size(), 0) + end
             elif not name.endswith((names.PART_SUFFIX, names.DELETED_SUFFIX, names.TEMPORARY_SUFFIX)):
                 with suppress(FileNotFoundError):  # a thread that writes a snapshot may remove an older one
-                    found[name] = self._env.read_bytes(path)
+                    found[name] = self._env.read_bytes(path, MAX_LOG_FILE)
         return found
 
     def remove_below(self, offset: int) -> None:

@@ -29,7 +29,7 @@ from diamant.protocol.kraft.records import (
     MetadataRecord,
 )
 from diamant.storage import names
-from diamant.storage.env.env import Env
+from diamant.storage.env.env import MAX_LOG_FILE, Env
 from diamant.storage.errors import CorruptLog
 from diamant.storage.kraft.image import InconsistentMetadata, MetadataImage
 from diamant.storage.kraft.snapshot import (
@@ -119,7 +119,7 @@ def load_metadata(env: Env, directory: str) -> LoadedMetadata:
         if base_offset != expected:
             raise CorruptLog(path, 0, f"the segment begins at offset {base_offset}, expected {expected}")
         is_last = base_offset == bases[-1]
-        view = env.read_bytes(path)
+        view = env.read_bytes(path, MAX_LOG_FILE)
         size, expected = replay.read_segment(path, view, expected, is_last=is_last)
         loaded.segments.append(MetadataSegment(base_offset, size))
     loaded.is_beyond_log = expected < covered
@@ -133,7 +133,7 @@ def _load_snapshots(env: Env, directory: str, loaded: LoadedMetadata) -> None:
     for snapshot_id in reversed(list_snapshots(env, directory)):
         path = names.metadata_snapshot_file(directory, *snapshot_id)
         try:
-            snapshot = decode_snapshot(path, env.read_bytes(path))
+            snapshot = decode_snapshot(path, env.read_bytes(path, MAX_LOG_FILE))
         except CorruptLog as error:
             loaded.messages.append(f"snapshot left aside: {error}")
             continue

@@ -19,7 +19,7 @@ from diamant.protocol.kraft.records import (
     PartitionChangeRecord,
 )
 from diamant.storage import names
-from diamant.storage.env.env import Env
+from diamant.storage.env.env import MAX_LOG_FILE, Env
 from diamant.storage.kraft.features import (
     BOOTSTRAP_FEATURES,
     ELIGIBLE_LEADER_REPLICAS_VERSION,
@@ -39,7 +39,7 @@ def bootstrap_records(env: Env, path: str, loaded: LoadedMetadata) -> list[Metad
     file = f"{path}/{names.BOOTSTRAP_CHECKPOINT}"
     records: list[MetadataRecord] = list(loaded.bootstrap_records)
     if env.exists(file):
-        records = list(decode_snapshot(file, env.read_bytes(file)).records)
+        records = list(decode_snapshot(file, env.read_bytes(file, MAX_LOG_FILE)).records)
     levels = {record.name: record.feature_level for record in records if isinstance(record, FeatureLevelRecord)}
     if METADATA_VERSION not in levels:
         levels = dict(BOOTSTRAP_FEATURES)

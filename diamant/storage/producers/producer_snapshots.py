@@ -7,7 +7,7 @@ from typing import Protocol
 
 from diamant.storage import names
 from diamant.storage.checkpoints.producer_snapshot import ProducerEntry, read_snapshot, write_snapshot
-from diamant.storage.env.env import Env
+from diamant.storage.env.env import MAX_STATE_FILE, Env
 from diamant.storage.errors import CorruptLog
 
 
@@ -52,7 +52,7 @@ class ProducerSnapshots:
         for offset in reversed(list(self.offsets)):
             path = names.snapshot_file(self._directory, offset)
             try:
-                return offset, read_snapshot(self._env.read_bytes(path), path)
+                return offset, read_snapshot(self._env.read_bytes(path, MAX_STATE_FILE), path)
             except (CorruptLog, FileNotFoundError):
                 self._remove(offset)
         return None

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
-from diamant.storage.env.env import Env, File
+from diamant.storage.env.env import MAX_LOG_FILE, Env, File
 from diamant.storage.env.view import part_of
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.segment_outline import IndexOutline
@@ -145,7 +145,9 @@ class IndexFile:
             if self._stored < 0:
                 self._inspect()
             size = self._stored * self._layout.entry_bytes
-            self.heap = heap = self._layout.unpack(self._env.read_bytes(self.path)[:size] if size else b"")
+            self.heap = heap = self._layout.unpack(
+                self._env.read_bytes(self.path, MAX_LOG_FILE)[:size] if size else b""
+            )
             return heap
 
     def sanity_check(self, base_offset: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import inf
 
-from diamant.storage.env.env import Buffer, File, RealEnv
+from diamant.storage.env.env import MAX_SMALL_FILE, Buffer, File, RealEnv
 from tests.waiting import PATIENCE_S
 
 
@@ -63,9 +63,9 @@ class FaultyEnv(RealEnv):
         self._begin("list_dir", path)
         return super().list_dir(path)
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, most: int = MAX_SMALL_FILE) -> bytes:
         self._begin("read_bytes", path)
-        return super().read_bytes(path)
+        return super().read_bytes(path, most)
 
     def rename(self, old: str, new: str) -> None:
         self._begin("rename", old)

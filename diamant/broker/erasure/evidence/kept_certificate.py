@@ -42,11 +42,11 @@ def last_certificate(env: Env, directory: str, job_id: str) -> KeptCertificate |
         if one["id"] == job_id:
             path = one["path"]
             try:
-                if env.file_size(path) > MAX_BYTES:
-                    raise CertificateError(f"it has more than {MAX_BYTES} bytes")
-                certificate = parse_certificate(env.read_bytes(path))
-            except CertificateError as error:
-                problems.append((env.mtime_ms(path), f"{path}: {error}"))
+                certificate = parse_certificate(env.read_bytes(path, MAX_BYTES))
+            except FileNotFoundError:
+                continue
+            except (CertificateError, OSError) as error:
+                problems.append((env.mtime_ms(path), f"{path}: {getattr(error, 'strerror', None) or error}"))
                 continue
             is_ended = bool(certificate.get("ended")) or certificate["state"] in LAST_STATES
             is_refused = certificate["state"] == NOT_CERTIFIED

@@ -35,9 +35,6 @@ _FILES = CHECKPOINTS | {names.META_PROPERTIES}
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """A legal name (Kafka's Topic.validate)."""
 
-MAX_BYTES = 64 * 1024 * 1024
-"""Limit of such a file, which has one line per partition."""
-
 NOT_COVERED = (
     "Names of topics, and ids of the cluster and its directory, in the broker's own files beside the logs: some contain bytes of "
     "what is gone. They are listed under elsewhere."
@@ -47,7 +44,7 @@ NOT_COVERED = (
 def set_names_aside(report: ScanReport, env: Env, directory: str, needles: Needles) -> bool:
     """List findings within names and ids as `elsewhere`; return whether there were any. Blocks.
 
-    Memory: one such file, of `MAX_BYTES` at most, and its entries.
+    Memory: one such file, of `env.MAX_SMALL_FILE` bytes at most, and its entries.
     """
     files = {one.file for one in report.astray if one.what == RAW} & _FILES
     return report.set_aside({one for one in files if _is_in_names_only(env, directory, one, needles)})
@@ -61,8 +58,6 @@ def not_covered(report: ScanReport) -> list[str]:
 def _is_in_names_only(env: Env, directory: str, file: str, needles: Needles) -> bool:
     path = f"{directory}/{file}"
     try:
-        if env.file_size(path) > MAX_BYTES:
-            return False
         if file in CHECKPOINTS:
             # Topics apart the file holds numbers; with anything else reading would have failed.
             return all(_TOPIC.fullmatch(topic) for topic, _ in read_offset_checkpoint(env, path))

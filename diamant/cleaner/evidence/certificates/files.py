@@ -88,11 +88,9 @@ class CertificateList:
         for one in found:
             one |= _UNDESCRIBED
         for one in found[max(0, len(found) - MAX_DESCRIBED) :]:
+            one["check"] = _UNREADABLE
             with suppress(OSError):
-                if env.file_size(one["path"]) > MAX_BYTES:
-                    one["check"] = _UNREADABLE
-                    continue
-                text = env.read_bytes(one["path"])
+                text = env.read_bytes(one["path"], MAX_BYTES)
                 file = one["path"], hashlib.sha256(text).digest()
                 known[file] = before[file] if file in before else _described(text, one["id"], one["state"], check)
                 one |= known[file]

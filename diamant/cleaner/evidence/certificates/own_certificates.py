@@ -76,9 +76,7 @@ def problem_with(certificate: Mapping[str, Any], job_id: str, state: str, public
 
 def _is_own(env: Env, path: str, public_key: bytes) -> bool:
     try:
-        if env.file_size(path) > MAX_BYTES:
-            return False
-        signature = check_signature(parse_certificate(env.read_bytes(path)), public_key)
+        signature = check_signature(parse_certificate(env.read_bytes(path, MAX_BYTES)), public_key)
     except (OSError, StorageError):
         return False
     return signature == TRUSTED

@@ -15,10 +15,9 @@ from typing import Generic, Protocol, TypeVar
 
 from diamant.cleaner.evidence.certificates.signing_key import MODE, SigningKey
 from diamant.storage import names
-from diamant.storage.env.env import Env
+from diamant.storage.env.env import MAX_STATE_FILE, Env
 from diamant.storage.given_names import is_job_id
-
-MAX_BYTES = 256 * 1024 * 1024
+from diamant.storage.input_file import open_regular
 
 
 class AnyIntent(Protocol):
@@ -68,10 +67,7 @@ class IntentFiles(Generic[IntentT]):
 
     def read(self, intent_id: str, key: SigningKey) -> IntentT:
         """Return an intent. ValueError if this secret cannot decrypt it; OSError."""
-        path = self.path(intent_id)
-        if self.env.file_size(path) > MAX_BYTES:
-            raise ValueError(f"{path}: more than {MAX_BYTES} bytes")
-        return self._decode(key.decrypt(self.env.read_bytes(path)))
+        return self._decode(key.decrypt(self.env.read_bytes(self.path(intent_id), MAX_STATE_FILE)))
 
     def write(self, intent: IntentT, key: SigningKey) -> None:
         """Write an intent durably, in place of an earlier one. OSError."""
@@ -85,7 +81,7 @@ class IntentFiles(Generic[IntentT]):
 def write_private(env: Env, path: str, data: bytes) -> None:
     """Write a file of mode 0600 durably, in place of an earlier one. Blocks; OSError."""
     temporary = path + ".tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
+    fd, _ = open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, MODE)
     try:
         with os.fdopen(fd, "wb") as file:
             os.fchmod(file.fileno(), MODE)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from diamant.cleaner.spark.environment.errors import SparkError, SparkUnavailable
+from diamant.storage.input_file import open_regular
 
 if TYPE_CHECKING:
     from diamant.storage.env.env import Buffer
@@ -285,7 +286,7 @@ class _LocalFile(LocationFile):
 
     def __init__(self, location: Location) -> None:
         self.path = location.path
-        self._fd = os.open(location.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = open_regular(location.path)[0]
         self._size = os.fstat(self._fd).st_size
 
     def pread(self, count: int, position: int) -> bytes:
