@@ -226,3 +226,34 @@ def test_what_a_field_makes_of_a_verb() -> None:
     assert verb_of("POST /v1/explain", {"topic": "t", "partition": 0, "offset": 0}) == "explain keys"
     assert verb_of("POST /v1/verify", {"certificate": {}, "key": b"guess", "where": None}) == "verify keys"
     assert verb_of("GET /new", {}) == "cancel", "what is not listed needs ALTER on the cluster"
+
+
+async def test_who_may_nothing_is_told_so_whatever_the_request_lacks(tmp_path: Path) -> None:
+    """On each route: authorization comes before what is wrong with the query and the body."""
+    async with secured(tmp_path) as broker:
+        routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
+        rows = [row for row in await routes.load_all() if verb_of(row_name(row), {})]
+        assert len(rows) > 40
+        odd = {}
+        for row in rows:
+            path = row.path.format(
+                **dict.fromkeys(("topic", "partition", "offset", "id", "group", "digest", "name"), "0")
+            )
+            for query, body in (
+                ("", None),
+                ("?x=1", {}),
+                ("", {"x": "y"}),
+                ("", {"topic": 7, "topics": "users", "key": 1}),
+            ):
+                given = body if row.method in ("POST", "PUT") else None
+                answer = await call(broker, BOB, row.method, path + query, given)
+                if answer.status != 403:
+                    odd[row_name(row)] = answer.status, query, body
+        assert odd == {}
+
+
+async def test_who_may_something_is_told_what_the_request_lacks(tmp_path: Path) -> None:
+    """A reader of one topic gets 400 for a request without a topic, and 403 for that of another topic."""
+    async with secured(tmp_path) as broker:
+        for fields, status in (({}, 400), ({"topic": "others"}, 403), ({"topic": "users"}, 200)):
+            assert (await call(broker, ALICE, "POST", "/v1/latest", fields)).status == status

@@ -17,10 +17,32 @@ def denial(authorizer: Authorizer | None, caller: Caller, host: str, verb: str, 
     """Return the sentence that denies a verb; None if it is allowed. `named`: the fields of the path, the query and the body."""
     if authorizer is None or caller.may_everything:
         return None
-    for need, name in _asked(verb, named):
-        if not authorizer.allows((caller.principal, host), need, name):
-            where = "the cluster" if need.resource is ResourceType.CLUSTER else f"{need.resource.name.lower()} {name!r}"
-            return f"{caller.principal} may not: {verb} needs {need.operation.name} on {where}"
+    sentences = (_denied(authorizer, caller, host, verb, need, name) for need, name in _asked(verb, named))
+    return next((one for one in sentences if one is not None), None)
+
+
+def denial_in_any_case(
+    authorizer: Authorizer | None, caller: Caller, host: str, verb: str, names: Mapping[str, str]
+) -> str | None:
+    """Return the sentence that denies a verb whatever the query and the body may say; None if something may be allowed.
+
+    `names`: those in the path. Nothing else of the request need be read.
+    """
+    if authorizer is None or caller.may_everything:
+        return None
+    client = caller.principal, host
+    for need in VERB_NEEDS[verb]:
+        kind = need.resource.name.lower()
+        name = CLUSTER_NAME if need.resource is ResourceType.CLUSTER else names.get(kind)
+        if name is not None:
+            sentence = _denied(authorizer, caller, host, verb, need, name)
+        elif authorizer.decide_any(client, need, authorizer.decisions(client, need)):
+            continue
+        else:
+            authorizer.denied(client, need, "*")
+            sentence = f"{caller.principal} may not: {verb} needs {need.operation.name} on a {kind}"
+        if sentence is not None:
+            return sentence
     return None
 
 
@@ -36,6 +58,13 @@ def topics_of(named: Mapping[str, Any]) -> list[str]:
     topics = named.get("topics")
     one = named.get("topic")
     return [*(topics if isinstance(topics, list) else ()), *([one] if isinstance(one, str) else ())]
+
+
+def _denied(authorizer: Authorizer, caller: Caller, host: str, verb: str, need: Need, name: str) -> str | None:
+    if authorizer.allows((caller.principal, host), need, name):
+        return None
+    where = "the cluster" if need.resource is ResourceType.CLUSTER else f"{need.resource.name.lower()} {name!r}"
+    return f"{caller.principal} may not: {verb} needs {need.operation.name} on {where}"
 
 
 def _asked(verb: str, named: Mapping[str, Any]) -> Iterator[tuple[Need, str]]:

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from diamant.broker.client.errors import VerbError
 from diamant.broker.config.listeners import META_ADDRESSES
-from diamant.broker.http.serving.authorization import denial, may_know, topics_of
+from diamant.broker.http.serving.authorization import denial, denial_in_any_case, may_know, topics_of
 from diamant.broker.http.serving.jobs import DONE, Jobs, error_fields
 from diamant.broker.http.serving.json_body import JsonError, check_host, check_type, read_object
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, HttpLimits
@@ -212,26 +212,47 @@ class Routes:
         headers = {"WWW-Authenticate": 'Bearer realm="diamant"'} if status == 401 else {}
         return web.json_response({"error": sentence, "code": code}, status=status, headers=headers)
 
-    def _denial(self, row: Route, caller: Caller, request: web.BaseRequest, named: Mapping[str, Any]) -> str | None:
-        """Return the authorizer's denial, if there is one."""
+    async def _denied(
+        self, row: Route, request: web.BaseRequest, caller: Caller, sentence: str, named: Mapping[str, Any]
+    ) -> web.StreamResponse:
+        can_log_in = self._token.has_tokens and not caller.has_token
+        return await self._refused(row, request, caller, 401 if can_log_in else 403, sentence, named)
+
+    def _denial(
+        self,
+        row: Route,
+        caller: Caller,
+        request: web.BaseRequest,
+        named: Mapping[str, Any],
+        *,
+        in_any_case: bool = False,
+    ) -> str | None:
+        """Return the authorizer's denial, if there is one. `in_any_case`: only the names of the path are known yet."""
         verb = verb_of(row_name(row), named)
         if not verb or (verb == "job" and self._owners.get(named["id"]) == caller):
             return None
-        return denial(self.services.node.authorizer, caller, _host(request), verb, named)
+        deny = denial_in_any_case if in_any_case else denial
+        return deny(self.services.node.authorizer, caller, _host(request), verb, named)
 
     async def _handled(
         self, row: Route, names: dict[str, str], request: web.BaseRequest, caller: Caller
     ) -> web.StreamResponse:
-        query = {} if row.takes_any_query else _query(row, request)
-        if request.content_length is not None and not row.takes_any_body:
-            least_rate = self.limits.connections.min_bytes_per_second
-            self.extend(request, min(request.content_length, row.max_body_bytes) / least_rate)
-        fields = await _fields(row, request)
+        try:
+            query = {} if row.takes_any_query else _query(row, request)
+            if request.content_length is not None and not row.takes_any_body:
+                least_rate = self.limits.connections.min_bytes_per_second
+                self.extend(request, min(request.content_length, row.max_body_bytes) / least_rate)
+            fields = await _fields(row, request)
+        except JsonError:
+            # What is wrong with a request is nobody's business who may not make it in any form.
+            sentence = self._denial(row, caller, request, names, in_any_case=True)
+            if sentence is None:
+                raise
+            return await self._denied(row, request, caller, sentence, names)
         named = {**query, **fields, **names}
         sentence = self._denial(row, caller, request, named)
         if sentence is not None:
-            can_log_in = self._token.has_tokens and not caller.has_token
-            return await self._refused(row, request, caller, 401 if can_log_in else 403, sentence, named)
+            return await self._denied(row, request, caller, sentence, named)
         leaves_line = _leaves_line(row, named)
         action = _action(row, request, caller, named)
         call = Call(
