@@ -8,11 +8,12 @@ to read a response.
 from __future__ import annotations
 
 import ipaddress
-import json
 from collections.abc import Container
 from typing import Any
 
 from aiohttp import web
+
+from diamant.storage.strict_json import parse_strict
 
 MAX_BODY_BYTES = 64 * 1024
 """The largest body, unless its row says otherwise."""
@@ -80,19 +81,11 @@ async def read_object(
     if may_be_empty and not body.strip():
         return {}
     try:
-        found = json.loads(body, object_pairs_hook=_unique)
+        found = parse_strict(body)
     except (ValueError, RecursionError) as error:
         raise JsonError(400, f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise JsonError(400, f"the body is not a JSON object but {type(found).__name__}")
-    return found
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse duplicate names, which readers interpret differently: one reading of a certificate would not be the signed one."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name is given twice in an object")
     return found
 
 

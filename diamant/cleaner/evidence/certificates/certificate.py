@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
+from diamant.storage.strict_json import parse_strict
 
 if TYPE_CHECKING:
     from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -97,14 +98,21 @@ def check_signature(certificate: Mapping[str, Any], pinned: bytes | None) -> str
     check_form(certificate)
     signature = dict(certificate["signature"])
     try:
-        value = bytes.fromhex(signature.pop("value"))
-        public = bytes.fromhex(signature["public_key"])
+        value, public = _octets(signature.pop("value")), _octets(signature["public_key"])
         Ed25519PublicKey.from_public_bytes(public).verify(value, canonical({**certificate, "signature": signature}))
     except (InvalidSignature, ValueError, TypeError, RecursionError):
         return INVALID
     if pinned is None:
         return UNTRUSTED
     return TRUSTED if public == pinned else WRONG_SIGNER
+
+
+def _octets(digits: str) -> bytes:
+    """Return the bytes of hexadecimal digits. ValueError for another form of the same bytes, with capitals or blanks."""
+    found = bytes.fromhex(digits)
+    if found.hex() != digits:
+        raise ValueError("expected lower-case hexadecimal digits only")
+    return found
 
 
 def check_form(certificate: object) -> None:
@@ -149,22 +157,11 @@ def parse_certificate(text: bytes) -> dict[str, Any]:
     if len(text) > MAX_BYTES:
         raise CertificateError(f"the certificate has {len(text)} bytes, at most {MAX_BYTES} are read")
     try:
-        found = json.loads(text, parse_constant=_refuse, object_pairs_hook=_unique)
+        found = parse_strict(text)
     except (ValueError, RecursionError) as error:
         raise CertificateError(f"the certificate is not JSON, or is cut off: {error}") from None
     check_form(found)
     assert isinstance(found, dict)
-    return found
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is not allowed as a number")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name is given twice in an object")
     return found
 
 

@@ -1,0 +1,32 @@
+"""JSON with one reading for all programs (RFC 8259, I-JSON): UTF-8 without a byte order mark, and no ambiguous values.
+
+Programs disagree about a name that an object has twice, about NaN and -0, and Python itself takes UTF-16 and UTF-32. Signed
+texts and requests must not mean one thing here and another elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def parse_strict(text: bytes | bytearray) -> Any:
+    """Return the value of a JSON text. ValueError for any other; RecursionError if it is nested too deep."""
+    return json.loads(text.decode("utf-8"), parse_constant=_refuse, parse_int=_integer, object_pairs_hook=_unique)
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not allowed as a number")
+
+
+def _integer(text: str) -> int:
+    if text == "-0":
+        _refuse(text)
+    return int(text)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is given twice in an object")
+    return found
