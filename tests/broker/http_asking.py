@@ -37,7 +37,10 @@ async def connect(broker: Broker) -> tuple[asyncio.StreamReader, asyncio.StreamW
 async def ask(
     broker: Broker, method: str, path: str, fields: object = None, *, headers: dict[str, str | None] | None = None
 ) -> Answer:
-    """One request; `fields` become a JSON body, text and bytes go as they are; `headers` replace the usual ones, None leaves one out."""
+    """One request; `fields` become a JSON body, text and bytes go as they are.
+
+    `headers` replace the usual ones, None leaves one out.
+    """
     assert broker.addresses.http is not None
     body = b"" if fields is None else fields.encode() if isinstance(fields, str) else fields
     body = body if isinstance(body, bytes) else json.dumps(body).encode()

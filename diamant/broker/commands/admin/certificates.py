@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -16,10 +16,12 @@ from diamant.broker.commands.terminal.remote import (
     EXIT_FAILED,
     EXIT_NOT_SO,
     EXIT_USAGE,
+    SIGNED_HELP,
     Asked,
     OutputFile,
     asking,
     fail,
+    write_bundle,
     write_outputs,
 )
 
@@ -31,20 +33,36 @@ if TYPE_CHECKING:
 @click.argument("job_id", metavar="[ID]", required=False)
 @click.option("--certificate", "file", type=OutputFile(), help="With an ID: write the certificate to this file.")
 @click.option("--page", type=OutputFile(), help="With an ID: write the certificate as an HTML page to this file.")
+@click.option("--signed", type=OutputFile(), help=SIGNED_HELP)
+@click.option(
+    "--public-key",
+    "is_key_wanted",
+    is_flag=True,
+    help="Print the broker's public key as PEM.",
+)
 @click.option("--as-it-is", is_flag=True, help="With an ID: show a certificate even if its signature check fails.")
 @asking
-def certificates(job_id: str | None, file: str | None, page: str | None, *, as_it_is: bool, asked: Asked) -> None:
+def certificates(
+    job_id: str | None,
+    file: str | None,
+    page: str | None,
+    signed: str | None,
+    *,
+    is_key_wanted: bool,
+    as_it_is: bool,
+    asked: Asked,
+) -> None:
     """List the certificates of erasures and redactions, and the pending jobs. With an ID, show its last certificate.
 
     The broker checks the signatures with its own key. Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, or
     no such certificate, 3 a certificate has changed since it was signed, or could not be checked.
     """
+    if is_key_wanted:
+        _print_public_key(asked)
     if job_id is None:
-        if file is not None or page is not None or as_it_is:
-            fail(
-                f"--certificate, --page and --as-it-is need an ID. List the IDs with: {asked.command('certificates')}",
-                EXIT_USAGE,
-            )
+        if file is not None or page is not None or signed is not None or as_it_is:
+            options = "--certificate, --page, --signed and --as-it-is"
+            fail(f"{options} need an ID. List the IDs with: {asked.command('certificates')}", EXIT_USAGE)
         listed = asked.admin.call("GET", "/v1/certificates")
         asked.show(listed, lambda console: _print_list(console, asked, listed))
         is_genuine = all(one.get("check") in ("signed", None) for one in listed["certificates"])
@@ -63,10 +81,20 @@ def certificates(job_id: str | None, file: str | None, page: str | None, *, as_i
         found = asked.admin.call("GET", f"{path}?as_it_is=true")
         say(problem)
     is_written = write_outputs({"certificate": found, "certificate_path": f"id {job_id}"}, file, page, problem)
+    is_written = write_bundle(found, signed) and is_written
     asked.show(found, lambda console: _print(console, found))
     if problem:
         sys.exit(EXIT_NOT_SO)
     sys.exit(EXIT_DONE if is_written else EXIT_FAILED)
+
+
+def _print_public_key(asked: Asked) -> NoReturn:
+    listed = asked.admin.call("GET", "/v1/certificates")
+    key = listed["public_key"]
+    if key is None:
+        fail(listed["key_problem"] or "there is no key yet: it is made for the first certificate")
+    asked.show({"public_key": key}, lambda _: click.echo(key, nl=False))
+    sys.exit(EXIT_DONE)
 
 
 def _print_list(console: Console, asked: Asked, listed: Mapping[str, Any]) -> None:

@@ -17,12 +17,16 @@ from diamant.broker.commands.terminal.files import visible
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import (
     EXIT_DONE,
+    EXIT_FAILED,
     EXIT_NOT_SO,
     EXIT_NOTHING,
     EXIT_USAGE,
+    SIGNED_HELP,
     Asked,
+    OutputFile,
     asking,
     fail,
+    write_bundle,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.operations.calls.progress import Progress
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
 )
 @key_options("For an erasure, search for the key again")
 @click.option("--where", help="For a redaction: its --where, to search for the records again.")
+@click.option("--signed", type=OutputFile(), help=SIGNED_HELP)
 @asking
 def verify(
     certificate: str,
@@ -63,6 +68,7 @@ def verify(
     secret: str | None,
     key: bytes | None,
     where: str | None,
+    signed: str | None,
     asked: Asked,
 ) -> None:
     """Check the signature of CERTIFICATE and whether its claims still hold. The file has at most 16 MiB, for a broker 8 MiB.
@@ -86,6 +92,7 @@ def verify(
         wanted = None if key is None else key_fields(key)
         fields = parse_certificate(read_input(certificate, MAX_BYTES))
         check_kind(fields, key=wanted, where=where)
+        is_written = write_bundle(fields, signed)
         pinned = None if public_key is None else read_public_key(public_key)
         if data_dir is None and not offline:
             options = {"public_key": None if pinned is None else pinned.hex(), "key": wanted, "where": where}
@@ -111,6 +118,8 @@ def verify(
     except StorageError as error:
         fail(str(error))
     asked.show(found, lambda console: _print(console, found))
+    if not is_written:
+        sys.exit(EXIT_FAILED)
     sys.exit({"valid": EXIT_DONE, "nothing-matched": EXIT_NOTHING}.get(found["outcome"], EXIT_NOT_SO))
 
 

@@ -181,6 +181,12 @@ def going_on(asked: Asked) -> Iterator[None]:
         )
 
 
+SIGNED_HELP = (
+    "Write the signed bytes to this file, and the signature and the public key beside it (.sig, .pem), for "
+    "`openssl pkeyutl -verify`."
+)
+
+
 class OutputFile(click.Path):
     """The `type` of an option for a file written at the end. A path that clearly cannot be written is refused at the start."""
 
@@ -225,6 +231,24 @@ def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None, 
             reason = error.strerror or error
             say(f"{path}: {reason}; the broker keeps the certificate: {found['certificate_path']}")
     return is_written
+
+
+def write_bundle(certificate: Mapping[str, Any], file: str | None) -> bool:
+    """Write the bundle of a certificate to `file`, `file`.sig and `file`.pem, if a file is given; as `write_outputs`."""
+    from diamant.cleaner.evidence.certificates.certificate import CertificateError, bundle_of
+
+    if file is None:
+        return True
+    try:
+        for path, content in bundle_of(certificate).files(file).items():
+            Path(path).write_bytes(content)
+    except OSError as error:
+        say(f"{error.filename or file}: {error.strerror or error}")
+        return False
+    except CertificateError as error:
+        say(str(error))
+        return False
+    return True
 
 
 MAX_SHOWN = 20

@@ -33,6 +33,7 @@ from diamant.broker.security.audit.audit_log import DENIED, AuditedAction, Audit
 from diamant.version import __version__
 
 if TYPE_CHECKING:
+    from diamant.broker.config.broker_config import BrokerConfig
     from diamant.broker.dispatch.services import Services
 
 logger = logging.getLogger(__name__)
@@ -184,7 +185,7 @@ class Routes:
             return web.json_response({"error": sentence, "code": "bad-method"}, status=405, headers=headers)
         row, names = methods[method]
         if row.refuse is not None or request.path.startswith(API_PREFIX):
-            check_host(request, self._own_names())
+            check_host(request, _own_names(self.services.node.config))
             if request.method in ("POST", "PUT"):
                 check_type(request)
         given = request.headers.get("Authorization"), request.cookies.get(COOKIE)
@@ -212,26 +213,18 @@ class Routes:
         headers = {"WWW-Authenticate": 'Bearer realm="diamant"'} if status == 401 else {}
         return web.json_response({"error": sentence, "code": code}, status=status, headers=headers)
 
-    async def _denied(
-        self, row: Route, request: web.BaseRequest, caller: Caller, sentence: str, named: Mapping[str, Any]
-    ) -> web.StreamResponse:
-        can_log_in = self._token.has_tokens and not caller.has_token
-        return await self._refused(row, request, caller, 401 if can_log_in else 403, sentence, named)
-
     def _denial(
         self,
         row: Route,
         caller: Caller,
         request: web.BaseRequest,
         named: Mapping[str, Any],
-        *,
-        in_any_case: bool = False,
+        deny: Callable[..., str | None] = denial,
     ) -> str | None:
-        """Return the authorizer's denial, if there is one. `in_any_case`: only the names of the path are known yet."""
+        """Return the authorizer's denial, if there is one."""
         verb = verb_of(row_name(row), named)
         if not verb or (verb == "job" and self._owners.get(named["id"]) == caller):
             return None
-        deny = denial_in_any_case if in_any_case else denial
         return deny(self.services.node.authorizer, caller, _host(request), verb, named)
 
     async def _handled(
@@ -243,16 +236,16 @@ class Routes:
                 least_rate = self.limits.connections.min_bytes_per_second
                 self.extend(request, min(request.content_length, row.max_body_bytes) / least_rate)
             fields = await _fields(row, request)
+            named: Mapping[str, Any] = {**query, **fields, **names}
+            sentence = self._denial(row, caller, request, named)
         except JsonError:
-            # What is wrong with a request is nobody's business who may not make it in any form.
-            sentence = self._denial(row, caller, request, names, in_any_case=True)
+            # Who may not make the request in any form is told that, and not what is wrong with it.
+            named, sentence = names, self._denial(row, caller, request, names, denial_in_any_case)
             if sentence is None:
                 raise
-            return await self._denied(row, request, caller, sentence, names)
-        named = {**query, **fields, **names}
-        sentence = self._denial(row, caller, request, named)
         if sentence is not None:
-            return await self._denied(row, request, caller, sentence, named)
+            can_log_in = self._token.has_tokens and not caller.has_token
+            return await self._refused(row, request, caller, 401 if can_log_in else 403, sentence, named)
         leaves_line = _leaves_line(row, named)
         action = _action(row, request, caller, named)
         call = Call(
@@ -294,13 +287,6 @@ class Routes:
         if job.error is not None:
             return web.json_response(_without_status(job.error), status=job.error["status"])
         return web.json_response(job.to_fields(), status=202, headers={"Location": job.href})
-
-    def _own_names(self) -> set[str]:
-        """Return the broker's host names: those advertised to clients, and that of diamant.http.listen."""
-        listeners = [*self.services.node.config.advertised_listeners]
-        if self.services.node.config.http_listener is not None:
-            listeners.append(self.services.node.config.http_listener)
-        return {listener.host.lower() for listener in listeners if listener.host not in META_ADDRESSES}
 
     # -- this module's rows ----------------------------------------------------------------------------------------------
 
@@ -430,6 +416,12 @@ async def _fields(row: Route, request: web.BaseRequest) -> dict[str, Any]:
         else:
             found[name] = param.default
     return found
+
+
+def _own_names(config: BrokerConfig) -> set[str]:
+    """Return the broker's host names: those advertised to clients, and that of diamant.http.listen."""
+    listeners = [*config.advertised_listeners, *filter(None, [config.http_listener])]
+    return {listener.host.lower() for listener in listeners if listener.host not in META_ADDRESSES}
 
 
 def _names(names: Iterable[str]) -> str:

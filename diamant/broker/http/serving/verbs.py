@@ -76,6 +76,7 @@ VERBS: Mapping[str, str] = {
     "GET /v1/certificates": "certificates",
     "GET /v1/certificates/{id}": "certificates",
     "GET /v1/certificates/{id}/page": "certificates",
+    "GET /v1/certificates/{id}/bundle": "certificates",
     "GET /v1/jobs": "status",
     "GET /v1/jobs/{id}": "job",
     "DELETE /v1/jobs/{id}": "job",

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
@@ -61,6 +62,8 @@ NOT_COVERED = (
     "Topics that are not named in the request; what was seen in them by the way is listed.",
 )
 
+_PUBLIC_KEY_PREFIX = bytes.fromhex("302a300506032b6570032100")
+"""What precedes the key in its DER form."""
 _CHUNK_BYTES = 4 * 1024 * 1024
 
 
@@ -85,6 +88,39 @@ def sign_certificate(fields: Mapping[str, Any], key: SigningKey) -> dict[str, An
     signed = {**fields, "signature": {"algorithm": "Ed25519", "public_key": key.public_bytes.hex()}}
     value = key.sign(canonical(signed)).hex()
     return {**signed, "signature": {**signed["signature"], "value": value}}
+
+
+class Bundle(NamedTuple):
+    """The parts of a certificate with which any program checks its signature, without reading JSON."""
+
+    signed: bytes
+    """The bytes that the signature covers."""
+    signature: bytes
+    public_key: str
+    """The certificate's own, as PEM; to be compared with one obtained from elsewhere."""
+
+    def files(self, name: str) -> dict[str, bytes]:
+        """Return the contents of its files by their names, which begin with `name`."""
+        return {name: self.signed, f"{name}.sig": self.signature, f"{name}.pem": self.public_key.encode()}
+
+
+def bundle_of(certificate: Mapping[str, Any]) -> Bundle:
+    """Return the bundle of a certificate. CertificateError if it is none; the signature is not checked."""
+    check_form(certificate)
+    signature = dict(certificate["signature"])
+    try:
+        value, public = _octets(signature.pop("value")), _octets(signature["public_key"])
+        return Bundle(canonical({**certificate, "signature": signature}), value, public_pem(public))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise CertificateError(f"the certificate has no signed form: {error}") from None
+
+
+def public_pem(public_key: bytes) -> str:
+    """Return the 32 bytes of a public key as PEM (RFC 8410). ValueError for another number of bytes."""
+    if len(public_key) != 32:
+        raise ValueError(f"a public key has 32 bytes, this one {len(public_key)}")
+    line = b64encode(_PUBLIC_KEY_PREFIX + public_key).decode()
+    return f"-----BEGIN PUBLIC KEY-----\n{line}\n-----END PUBLIC KEY-----\n"
 
 
 def check_signature(certificate: Mapping[str, Any], pinned: bytes | None) -> str:

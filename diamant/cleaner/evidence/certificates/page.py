@@ -6,13 +6,13 @@ escapes all text. Fields without words of their own are shown as they are, so th
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from jinja2 import ChainableUndefined, Environment, PackageLoader, Template
 
+from diamant.cleaner.evidence.certificates.certificate import public_pem
 from diamant.cleaner.evidence.certificates.page_words import (
     Fields,
     counted,
@@ -39,8 +39,6 @@ _KINDS = {
     "diamant-erasure-certificate": "Certificate of erasure",
     "diamant-redaction-certificate": "Certificate of redaction",
 }
-_ED25519_PREFIX = bytes.fromhex("302a300506032b6570032100")
-"""The bytes that precede the key in SubjectPublicKeyInfo (RFC 8410)."""
 _STATES = {
     "key-gone": ("Everything stored under the key is gone", "good"),
     "values-gone": ("All values are gone; only a deletion mark still names the key", "good"),
@@ -81,8 +79,11 @@ _WITH_WORDS = {
 """The fields that the page has its own words for."""
 
 
-def certificate_page(certificate: Fields, problem: str = "") -> str:
-    """Return the page. `problem`: the reason why the certificate is not what its broker signed."""
+def certificate_page(certificate: Fields, problem: str = "", bundle: str = "") -> str:
+    """Return the page.
+
+    `problem`: the reason why the certificate is not what its broker signed. `bundle`: a link to its bundle.
+    """
     coverage, found = part(certificate, "coverage"), certificate.get("found", ())
     title, mood = _STATES.get(certificate["state"], (f"State: {certificate['state']}", "warn"))
     if part(certificate, "unmatched"):
@@ -94,6 +95,7 @@ def certificate_page(certificate: Fields, problem: str = "") -> str:
     return _template().render(
         c=certificate,
         problem=problem,
+        bundle=bundle,
         kind=_KINDS.get(certificate["type"], "Certificate"),
         title=title,
         mood=mood,
@@ -194,4 +196,4 @@ def _pem_line(public_key: object) -> str:
         data = bytes.fromhex(str(public_key))
     except ValueError:
         return ""
-    return b64encode(_ED25519_PREFIX + data).decode() if len(data) == 32 else ""
+    return public_pem(data).splitlines()[1] if len(data) == 32 else ""

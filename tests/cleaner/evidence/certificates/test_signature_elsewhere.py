@@ -11,16 +11,20 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence.certificates.certificate import canonical, sign_certificate
+from diamant.cleaner.evidence.certificates.certificate import CertificateError, bundle_of, canonical, sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "how-to" / "verify-a-certificate.md"
 ODD = 'Straße \u00e9 \U0001f600 \u2028 / \\ " \x7f \x1f \b\t\n\f\r \udc80'
 
+FORM: dict[str, Any] = {
+    "type": "diamant-erasure-certificate", "version": 1, "state": "key-gone", "request": {}, "claims": [], "segments": {},
+}  # fmt: skip
 
-def recipe() -> str:
-    """The shell commands in the documentation."""
-    (found,) = re.findall(r"```sh\n(python3 .*?)```", DOCUMENT.read_text(), re.DOTALL)
+
+def recipe(begin: str = "python3 ") -> str:
+    """The shell commands in the documentation that begin like this."""
+    (found,) = re.findall(rf"```sh\n({begin}.*?)```", DOCUMENT.read_text(), re.DOTALL)
     return str(found)
 
 
@@ -53,6 +57,39 @@ def test_openssl_checks_the_signature(tmp_path: Path, key: SigningKey, layout: d
     assert run(tmp_path).returncode != 0
     put(tmp_path, SigningKey.load(str(tmp_path / "another.key")), fields, **layout)
     assert run(tmp_path).returncode != 0
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_openssl_alone_checks_a_bundle(tmp_path: Path, key: SigningKey) -> None:
+    """It needs no program that reads JSON; a changed byte, another signature or another key is not verified."""
+    fields = {**FORM, "id": "1", "request": {"reason": ODD, "größe": [2**63 - 1, -1, True, None]}}
+
+    def check(changed: dict[str, bytes]) -> bool:
+        files = bundle_of(sign_certificate(fields, key)).files("erasure.signed")
+        for name, content in {**files, "public.pem": key.public_pem.encode(), **changed}.items():
+            (tmp_path / name).write_bytes(content)
+        done = subprocess.run(["sh", "-ec", recipe("cmp ")], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) == ("Verified Successfully" in done.stdout), done.stderr
+        return done.returncode == 0
+
+    other = SigningKey.load(str(tmp_path / "another.key"))
+    forged = bundle_of(sign_certificate(fields, other)).files("erasure.signed")
+    signed = bundle_of(sign_certificate(fields, key)).signed
+    assert b"9223372036854775807" in signed
+    assert check({})
+    assert not check({"erasure.signed": signed.replace(b"9223372036854775807", b"9223372036854776000")})
+    assert not check({"erasure.signed.sig": forged["erasure.signed.sig"]})
+    assert not check(forged)
+
+
+def test_a_bundle_has_the_key_in_the_form_of_all_programs(key: SigningKey) -> None:
+    """The PEM of the certificate's key is that of the signing key; what has no signature has no bundle."""
+    signed = sign_certificate(FORM, key)
+    assert bundle_of(signed).public_key == key.public_pem
+    for broken in ({}, {"public_key": "00"}, {"value": "x"}, {"value": signed["signature"]["value"].upper()}):
+        other = {**signed, "signature": {**signed["signature"], **broken}} if broken else {**signed, "signature": {}}
+        with pytest.raises(CertificateError):
+            bundle_of(other)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")

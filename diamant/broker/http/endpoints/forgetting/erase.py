@@ -5,8 +5,10 @@ The key is in the body, not in the path, which proxies write to their access log
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from hashlib import sha256
+from io import BytesIO
 from typing import Any
 
 from aiohttp import web
@@ -99,8 +101,25 @@ async def page(call: Call) -> web.Response:
         found, problem = kept.certificate, kept.problem
     else:
         found = await certificates.last(call.path["id"])
-    text = certificate_page(found, problem)
+    text = certificate_page(found, problem, "" if problem else "bundle")
     return web.Response(text=text, content_type="text/html", charset="utf-8", headers=_headers(text))
+
+
+async def bundle(call: Call) -> web.Response:
+    """Return what checks one certificate's signature, as a ZIP archive."""
+    from zipfile import ZipFile
+
+    from diamant.cleaner.evidence.certificates.certificate import bundle_of
+
+    found = await call.services.certificates().last(call.path["id"])
+    name = f"certificate-{found['id']}"
+    archive = BytesIO()
+    with ZipFile(archive, "w") as zipped:
+        zipped.writestr(f"{name}.json", json.dumps(found, indent=1, sort_keys=True))
+        for file, content in bundle_of(found).files(f"{name}.signed").items():
+            zipped.writestr(file, content)
+    headers = {"Content-Disposition": f'attachment; filename="{name}.zip"', "X-Content-Type-Options": "nosniff"}
+    return web.Response(body=archive.getvalue(), content_type="application/zip", headers=headers)
 
 
 def _headers(text: str) -> dict[str, str]:
@@ -208,4 +227,10 @@ ROUTES = (
         query=(_AS_IT_IS,),
     ),
     Route("GET", "/v1/certificates/{id}/page", page, "The same as an HTML page.", query=(_AS_IT_IS,)),
+    Route(
+        "GET",
+        "/v1/certificates/{id}/bundle",
+        bundle,
+        "The same as a ZIP archive for auditors: the certificate, the signed bytes, the signature, and the public key as PEM.",
+    ),
 )
