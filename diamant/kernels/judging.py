@@ -307,6 +307,22 @@ def fate_of(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
+def are_tombstones_expired(rows: int64_t[:, ::1], row: int64_t, rules: cython.const[int64_t][::1]) -> cython.bint:
+    """Tell whether a row's tombstones go: its delete horizon has come, and nothing holds them."""
+    base_offset: int64_t = rows[BASE_OFFSET, row]
+    horizon_ms: int64_t = rows[BASE_TIMESTAMP, row]
+    return (
+        rows[ATTRIBUTES, row] & DELETE_HORIZON != 0
+        and rules[NOW_MS] >= horizon_ms
+        and base_offset <= rules[FROZEN_ABOVE]
+        and (base_offset <= rules[HELD_ABOVE] or horizon_ms <= rules[HELD_SINCE_MS])
+    )
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
 def judge_records(
     payload: input_bytes,
     rows: int64_t[:, ::1],
@@ -336,12 +352,7 @@ def judge_records(
     base_timestamp: int64_t = rows[BASE_TIMESTAMP, row]
     batch_timestamp: int64_t = rows[MAX_TIMESTAMP, row]
     is_log_append_time: cython.bint = rows[ATTRIBUTES, row] & LOG_APPEND_TIME != 0
-    is_expired: cython.bint = (
-        rows[ATTRIBUTES, row] & DELETE_HORIZON != 0
-        and rules[NOW_MS] >= base_timestamp
-        and base_offset <= rules[FROZEN_ABOVE]
-        and (base_offset <= rules[HELD_ABOVE] or base_timestamp <= rules[HELD_SINCE_MS])
-    )
+    is_expired: cython.bint = are_tombstones_expired(rows, row, rules)
     for index in range(rows[RECORD_COUNT, row]):
         place = index & 15
         if place == 0:

@@ -230,9 +230,7 @@ class Admin:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
-        """Count the records of a topic: `least` and `most` for each kind, which are equal for up to 1 GiB. `exact`: True reads
-        every record, however many, False none.
-        """
+        """Count the records of a topic: `least` and `most`, equal up to 1 GiB. `exact`: True reads every record, False none."""
         fields = _given(topic=topic, partition=partition, exact=exact)
         return self.call("POST", "/v1/count", fields, timeout_s=timeout_s, on_progress=on_progress)
 

@@ -133,7 +133,7 @@ class BatchRewriter:
             if action == steps.REBUILD:
                 if any(following.offset <= one.offset for one, following in pairwise(kept)):
                     # As in Kafka, whose MemoryRecordsBuilder refuses such records.
-                    raise RecordsOutOfOrder(batch.path, batch.position, ", so the batch cannot be written anew")
+                    raise RecordsOutOfOrder(batch.path, batch.position, ", so the batch cannot be rewritten")
                 rebuilt = rebuilt_batch(header, kept, plan.new_horizon_ms if sets_horizon else None)
             else:
                 rebuilt = emptied_batch(header)

@@ -29,7 +29,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment, scan_headers
 
 if TYPE_CHECKING:
-    from diamant.cleaner.segments.null_values import NullValueCounter
+    from diamant.cleaner.on_demand.null_values import NullValueCounter
     from diamant.cleaner.segments.row_reader import ChunkReader
 
 MAX_COUNT_S = 1.0
@@ -101,7 +101,7 @@ class SegmentCounter:
 
     @cached_property
     def _nulls(self) -> NullValueCounter:
-        from diamant.cleaner.segments.null_values import NullValueCounter
+        from diamant.cleaner.on_demand.null_values import NullValueCounter
 
         return NullValueCounter()
 

@@ -57,7 +57,7 @@ def test_the_command_lists_and_cancels(broker: Broker) -> None:
     listed = run(broker)
     assert (listed.exit_code, undertaking in listed.output, "redaction" in listed.output) == (0, True, True)
     assert json.loads(run(broker, "--json").output)["unfinished"][0]["id"] == undertaking
-    (Path(broker.config.data_dir) / "diamant-redaction-abc.intent").write_bytes(b"x" * 50)
+    (Path(broker.config.data_dir) / f"diamant-redaction-{'abcd' * 8}.intent").write_bytes(b"x" * 50)
     assert ("abc" in run(broker).output, "it cannot be read" in run(broker).output) == (True, True)
     refused = run(broker, undertaking)
     assert (refused.exit_code, "--reason" in refused.output) == (2, True)

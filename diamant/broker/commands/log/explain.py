@@ -71,12 +71,7 @@ def explain(
 
     Exit codes: 0 done; 1 a file cannot be read; 2 usage; 3 no such record.
     """
-    try:
-        parse_settings(settings, mode or KAFKA)
-    except ConfigError as error:
-        raise click.UsageError(with_hint(error)) from None
-    if key is not None and offset is not None:
-        raise click.UsageError("a key and an offset exclude each other")
+    _check_usage(settings, mode, key, offset)
     env = RealEnv()
     now_ms = SystemClock().now_ms() if now_ms is None else now_ms
     problems, notes = list[Problem](), list[str]()
@@ -125,6 +120,15 @@ def explain(
         click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all shows them)")
     is_missing = not is_found and (key is not None or offset is not None)
     _end(() if as_json else notes, problems, is_missing=is_missing)
+
+
+def _check_usage(settings: tuple[str, ...], mode: str | None, key: bytes | None, offset: int | None) -> None:
+    try:
+        parse_settings(settings, mode or KAFKA)
+    except ConfigError as error:
+        raise click.UsageError(with_hint(error)) from None
+    if key is not None and offset is not None:
+        raise click.UsageError("a key and an offset exclude each other")
 
 
 def _without_changes(fields: dict[str, Any]) -> dict[str, Any]:

@@ -361,7 +361,7 @@ def test_a_file_that_cannot_be_read_is_one_line(data: Path, tmp_path: Path) -> N
     checkpoint = Path(shutil.copytree(data, tmp_path / "copy")) / "log-start-offset-checkpoint"
     checkpoint.mkdir()
     result = run("find", checkpoint.parent, "--key", "k")
-    assert (result.exit_code, result.stderr) == (1, f"diamant: {checkpoint}: Is a directory\n")
+    assert (result.exit_code, result.stderr) == (1, f"diamant: {checkpoint}: it is a directory, expected a file\n")
 
 
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -262,7 +262,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "users-0" / "pipe")
     report = scan(tmp_path)
     assert (state(report), [one.file for one in report.unreadable]) == (INCONCLUSIVE, ["users-0/pipe"])
-    assert "regular file" in report.unreadable[0].reason
+    assert "a pipe" in report.unreadable[0].reason
 
 
 @pytest.mark.parametrize("name", ["00000000000000000009.log", "9.log", "0.log", "0000000000000000000000.log"])
@@ -604,8 +604,9 @@ def test_a_segment_named_for_an_offset_that_no_batch_can_have_is_read(tmp_path: 
     batches = [bytes(build_batch([record(b"customer-42", PERSON, one)])) for one in (2**63 - 1, 0)]
     put(tmp_path, f"users-0/{base:020}.log", *batches)
     reports = [scan(tmp_path, is_compiled=is_compiled) for is_compiled in (False, True)]
-    assert [len(report.findings) for report in reports] == [2, 2]
-    assert reports[0].unreadable == reports[1].unreadable != []
+    assert reports[0].findings == reports[1].findings
+    assert {one.offset for one in reports[0].findings if one.what != RAW} == {2**63 - 1, 0}
+    assert reports[0].unreadable == reports[1].unreadable
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
