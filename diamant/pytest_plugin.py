@@ -201,7 +201,7 @@ def diamant_fresh(_diamant_prepared: BlockingBroker, request: pytest.FixtureRequ
 
 @pytest.fixture
 def diamant_topic(request: pytest.FixtureRequest) -> str:
-    """A topic name that no other test has. The topic is created on first use."""
+    """A topic name that no other test has. The topic is created when it is first used, as on Kafka."""
     test_name = re.sub(r"[^a-zA-Z0-9-]+", "-", request.node.name).strip("-")[:MAX_NAME_LENGTH]
     return f"{test_name}-{next(_counter)}-{uuid.uuid4().hex[:8]}"
 

@@ -11,12 +11,17 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.wire import WireClient
 
-DEFAULTS = {"data_dir": "/data", "transaction_state_log_num_partitions": 1, "offsets_topic_num_partitions": 1}
+DEFAULTS = {
+    "data_dir": "/data",
+    "transaction_state_log_num_partitions": 1,
+    "offsets_topic_num_partitions": 1,
+    "diamant_auto_create_topics_answer": "ready",
+}
 
 
 @asynccontextmanager
 async def running(env: MemoryEnv, **config: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
-    """A broker, whose internal topics have one partition each, and a connection to it."""
+    """A broker, whose internal topics have one partition each and are there once a request asks, and a connection to it."""
     async with Broker(BrokerConfig(listen="127.0.0.1:0", **{**DEFAULTS, **config}), env=env) as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             yield broker, wire

@@ -40,6 +40,8 @@ _DOUBLE, _LIST = ConfigType.DOUBLE, ConfigType.LIST
 SYSTEM_CLOCK, MANUAL_CLOCK = "system", "manual"
 """The values of `diamant.clock`."""
 
+CREATE_ANSWER, READY = "diamant.auto.create.topics.answer", "ready"
+"""The answer to a request that creates a topic, and the value that waits for the topic."""
 SPARK_CONF_PREFIX = "diamant.cleaner.spark.conf."
 """The prefix of configurations that are passed on to Spark."""
 
@@ -398,6 +400,14 @@ _KEYS = (
         is_dynamic=True,
     ),
     # Diamant's own
+    ConfigKey(
+        CREATE_ANSWER,
+        _STRING,
+        KAFKA,
+        "Answer to the request that creates a topic: to Metadata (`auto.create.topics.enable`) and FindCoordinator. `kafka`: an "
+        "error at once, as from Kafka, and the client retries. `ready`: no error, as soon as the topic can be used.",
+        any_of(KAFKA, READY),
+    ),
     ConfigKey(
         "diamant.cleaner.mode",
         _STRING,

@@ -19,6 +19,7 @@ from diamant.broker.node.cleaner import NodeCleaner
 from diamant.broker.node.housekeeping import Housekeeping
 from diamant.broker.node.lazy import Lazy
 from diamant.broker.node.node import Node
+from diamant.broker.topics.auto_creation import AutoCreation
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from diamant.storage import names
 
@@ -97,6 +98,9 @@ class Services:
         node.on_reconfigured.append(self._set_limits)
         self.faults: Lazy[Faults] = Lazy(lambda: self._faults(served_keys))
         self.metadata_cache = MetadataCache()
+        self.creation = AutoCreation(
+            node.topics, {GROUP_OFFSETS_TOPIC: self._create_offsets, TRANSACTION_STATE_TOPIC: self._create_transactions}
+        )
         self.api_versions: dict[int, bytes] = {}
         """Encoded answers of ApiVersions by version."""
         self.groups: Lazy[GroupCoordinator] = Lazy(self._groups)
@@ -172,6 +176,7 @@ class Services:
 
     async def stop(self) -> None:
         """End all work in progress. The state to keep is on disk."""
+        await self.creation.stop()
         for queue in self.jobs:
             await queue.stop()
         if self.compactions.made is not None:
@@ -206,6 +211,12 @@ class Services:
         from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
         return GroupCoordinator(self.node)
+
+    async def _create_offsets(self) -> None:
+        await (await self.groups.loaded()).log.topic.ensure()
+
+    async def _create_transactions(self) -> None:
+        await (await self.transactions.loaded()).store.topic.ensure()
 
     def _hold(self, log: Log) -> TombstoneHold | None:
         if log.config.tombstone_hold == "none":
@@ -259,7 +270,7 @@ class Services:
     def _produce(self) -> ProduceOperation:
         from diamant.broker.operations.records.produce import ProduceOperation
 
-        return ProduceOperation(self.node)
+        return ProduceOperation(self.node, self.creation)
 
     def _records(self) -> RecordsOperation:
         from diamant.broker.operations.records.records import RecordsOperation

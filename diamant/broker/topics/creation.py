@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from diamant.broker.config.topic_values import log_config
-from diamant.broker.topics.creation_checks import NewTopic, check_new_topic
-from diamant.broker.topics.internal_names import INTERNAL_TOPICS, METADATA_TOPIC
+from diamant.broker.topics.creation_checks import NewTopic
 from diamant.broker.topics.partitions import create_logs, partition_records
 from diamant.broker.topics.topic import Topic
 from diamant.broker.topics.topics import Topics
-from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, PartitionRecord, TopicRecord
-from diamant.storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -43,32 +40,6 @@ async def create_topics(topics: Topics, new: Sequence[NewTopic], reason: str = "
     for topic in new:
         count = topic.partition_count
         logger.info("topic %s created, %d partition%s%s", topic.name, count, "s" * (count != 1), reason)
-
-
-async def ensure_topics(topics: Topics, names: Iterable[str]) -> dict[str, KafkaError]:
-    """Create missing topics with the broker's defaults. Returns the error of each that could not be created."""
-    errors: dict[str, KafkaError] = {}
-    new = []
-    waiting = set()
-    for name in names:
-        if name in topics.in_creation:
-            waiting.add(topics.in_creation[name])
-        elif name not in topics.by_name:
-            try:
-                if name in INTERNAL_TOPICS or name == METADATA_TOPIC:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
-                new.append(check_new_topic(topics, name))
-            except KafkaError as error:
-                errors[name] = error
-    try:
-        await create_topics(topics, new, " (auto.create.topics.enable)")
-    except (StorageError, OSError) as error:
-        logger.error("topics could not be created: %s", error)
-        failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log failed")
-        errors.update((topic.name, failure) for topic in new)
-    for future in waiting:
-        await future
-    return errors
 
 
 def _records(topics: Topics, new: NewTopic) -> list[TopicRecord | ConfigRecord | PartitionRecord]:

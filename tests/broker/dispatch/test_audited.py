@@ -18,6 +18,7 @@ from diamant.broker.dispatch.table import TABLE
 from diamant.broker.security.audit import audit_log
 from diamant.broker.security.authorization.api_needs import API_NEEDS
 from diamant.protocol.wire.apis import API_NAMES
+from tests.broker.groups.offsets.offset_requests import find_coordinator
 from tests.broker.request_fields import SET, alteration
 from tests.broker.security.authorization.asking import ADMIN, Asker
 from tests.broker.security.authorization.handed import HandedPrincipals
@@ -26,7 +27,6 @@ from tests.broker.wire import (
     CREATE_TOPICS,
     DELETE_TOPICS,
     FETCH,
-    FIND_COORDINATOR,
     INCREMENTAL_ALTER_CONFIGS,
     METADATA,
     WireClient,
@@ -148,7 +148,7 @@ async def changes(wire: WireClient) -> None:
     entity = [{"entity_type": "user", "entity_name": "carol"}, {"entity_type": "client-id", "entity_name": None}]
     ops = [{"key": "producer_byte_rate", "value": 1000.0, "remove": False}]
     await wire.call(ALTER_QUOTAS, 1, {"entries": [{"entity": entity, "ops": ops}], "validate_only": True})
-    await wire.call(FIND_COORDINATOR, 3, {"key": "gone", "key_type": 0})
+    await find_coordinator(wire, "gone")
     await wire.call(DELETE_GROUPS, 2, {"groups_names": ["gone"]})
     await wire.call(
         OFFSET_DELETE, 0, {"group_id": "gone", "topics": [{"name": "users", "partitions": [{"partition_index": 0}]}]}

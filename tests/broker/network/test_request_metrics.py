@@ -22,6 +22,7 @@ from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.env.clock import Clock, SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.broker.faults.test_faults import KEYS, codes_in, sample, versions_of
+from tests.broker.groups.offsets.offset_requests import find_coordinator
 from tests.broker.metrics.test_metrics import scrape, value
 from tests.broker.request_fields import offset_commit
 from tests.broker.wire import FETCH, METADATA, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
@@ -30,7 +31,7 @@ from tests.waiting import wait_until
 REQUESTS = "kafka_network_requestmetrics_"
 LAG = "kafka_consumergroup_lag"
 GROUPS = "kafka_coordinator_group_groupmetadatamanager_num"
-OFFSET_COMMIT, FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN = 8, 10, 22, 24
+OFFSET_COMMIT, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN = 8, 22, 24
 
 
 # -- error codes in answers --------------------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ async def test_connections_and_bytes(wire: WireClient, broker: Broker) -> None:
 
 async def commit(wire: WireClient, group_id: str, topic: str, offsets: dict[int, int]) -> None:
     """Commit offsets without being a member."""
-    await wire.call(FIND_COORDINATOR, 3, {"key": group_id, "key_type": 0})
+    await find_coordinator(wire, group_id)
     fields = offset_commit(group_id, (topic, [(index, offset, "") for index, offset in offsets.items()]))
     async with asyncio.timeout(60):
         while True:
@@ -221,7 +222,7 @@ async def test_open_transactions_and_their_age(tmp_path: Path) -> None:
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
     async with Broker(config, env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t")
-        await wire.call(FIND_COORDINATOR, 3, {"key": "x", "key_type": 1})
+        await find_coordinator(wire, "x", 1)
         async with asyncio.timeout(60):
             while True:
                 response = await wire.call(

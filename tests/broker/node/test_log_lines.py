@@ -9,7 +9,6 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.topics.creation import ensure_topics
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.rules.modes import MODES
 from tests.broker.operations.explain.explained import DAY_MS, stage
@@ -29,7 +28,7 @@ async def test_topics_and_faults(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         async with Broker(config(tmp_path)) as broker:
             async with WireClient(broker.bootstrap_servers) as wire:
                 assert (await wire.create("orders", partitions=1)).error_code == 0
-            await ensure_topics(broker.node.topics, ["clicks"])
+            await broker.services.creation.ensure(["clicks"])
             await delete_topics(broker.node.topics, ["orders"])
             broker.faults.add("Produce", topic="clicks", error="NOT_LEADER_OR_FOLLOWER", times=2)
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
@@ -43,7 +42,7 @@ async def test_topics_and_faults(tmp_path: Path, caplog: pytest.LogCaptureFixtur
 async def test_a_start_counts_partitions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Internal topics are counted separately; only an unclean stop is a warning."""
     async with Broker(config(tmp_path)) as broker:
-        await ensure_topics(broker.node.topics, ["clicks"])
+        await broker.services.creation.ensure(["clicks"])
         await broker.services.groups().log.topic.ensure()
         await broker.stop()
     with caplog.at_level(logging.INFO, "diamant"):

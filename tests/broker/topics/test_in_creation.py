@@ -9,7 +9,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.topics.creation import create_topics, ensure_topics
+from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.broker.topics.growth import check_partition_count
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -34,7 +34,7 @@ async def test_a_topic_in_creation_is_neither_made_twice_nor_grown() -> None:
             ErrorCode.TOPIC_ALREADY_EXISTS,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         )
-        ensured = asyncio.create_task(ensure_topics(topics, ["t"]))
+        ensured = asyncio.create_task(broker.services.creation.ensure(["t"]))
         may_go_on.set()
         assert await ensured == {}
         await creating

@@ -1,23 +1,24 @@
 """FindCoordinator (key 10), versions 0 to 6: this broker, for every group, transaction and share partition.
 
 Versions: 0 has groups only, 1 adds the key type, 4 several keys in one request (KIP-699), 6 share groups (KIP-932).
-Behaviour: the first request for a coordinator creates the topic with its state.
-Deviations: that request is answered once the topic can be used; Kafka answers COORDINATOR_NOT_AVAILABLE, so clients retry.
+Behaviour: the first request for a coordinator creates the topic with its state, and is answered at once with
+COORDINATOR_NOT_AVAILABLE; the client retries.
+Deviations: the next request waits for the creation, and with `diamant.auto.create.topics.answer=ready` the first one, too.
 
 Source: KafkaApis.handleFindCoordinatorRequest.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from diamant.broker.client.acl import CLUSTER_NAME
-from diamant.broker.coordinators.internal_topic import InternalTopic
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.config.broker_table import CREATE_ANSWER, READY
+from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.needs import Need
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
@@ -25,17 +26,14 @@ if TYPE_CHECKING:
     from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest as OldRequest
     from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 
-    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
-    from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
-    from diamant.broker.transactions.coordinator import TransactionCoordinator
-
-logger = logging.getLogger(__name__)
+    from diamant.broker.topics.auto_creation import AutoCreation
 
 KEY = 10
 FIRST_BATCHED = 4
 GROUP, TRANSACTION, SHARE = range(3)
 FIRST_WITH_SHARE = 6
+TOPICS = {GROUP: GROUP_OFFSETS_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC}
 NEEDS = {
     GROUP: needs.DESCRIBE_GROUP,
     TRANSACTION: needs.DESCRIBE_TRANSACTIONAL_ID,
@@ -48,34 +46,37 @@ DENIALS = {
 }
 
 
-def handle(
-    groups: Lazy[GroupCoordinator],
-    transactions: Lazy[TransactionCoordinator],
+def handle(creation: AutoCreation, node: Node, context: RequestContext, request: FindCoordinatorRequest) -> Answer:
+    """Return this broker for every key, once the topic of the coordinators exists."""
+    key_type = getattr(request, "key_type", GROUP)
+    need = NEEDS.get(key_type)
+    name = TOPICS.get(key_type)
+    may_ask = need is not None and any(_may_ask(context, need, key) for key in _keys(context.api_version, request))
+    if not may_ask or name is None or name in node.topics.by_name:
+        return _answer(node, context, request, key_type)
+    if creation.is_pending(name) or node.config[CREATE_ANSWER] == READY:
+        return _answer_settled(creation, name, node, context, request, key_type)
+    creation.begin([name])
+    return _not_available(node, context, request, key_type)
+
+
+async def _answer_settled(
+    creation: AutoCreation,
+    name: str,
     node: Node,
     context: RequestContext,
     request: FindCoordinatorRequest,
-) -> Answer:
-    """Return this broker for every key. The first request for a coordinator waits until its topic exists."""
-    key_type = getattr(request, "key_type", GROUP)
-    need = NEEDS.get(key_type)
-    if need is not None and not any(_may_ask(context, need, key) for key in _keys(context.api_version, request)):
-        return _answer(node, context, request, key_type)  # without creating the topic
-    if key_type == GROUP and not groups().log.topic.exists:
-        return _create_and_answer(groups().log.topic, node, context, request, key_type)
-    if key_type == TRANSACTION and not transactions().store.topic.exists:
-        return _create_and_answer(transactions().store.topic, node, context, request, key_type)
-    return _answer(node, context, request, key_type)
-
-
-async def _create_and_answer(
-    topic: InternalTopic, node: Node, context: RequestContext, request: FindCoordinatorRequest, key_type: int
+    key_type: int,
 ) -> bytes:
-    try:
-        await topic.ensure()
-    except REQUEST_ERRORS as error:
-        logger.error("topic %s could not be created: %s", topic.name, error)
-        return _answer(node, context, request, key_type, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error_of(error)[1]))
-    return _answer(node, context, request, key_type)
+    creation.begin([name])
+    await creation.settled([name])
+    answer = _answer if name in node.topics.by_name else _not_available
+    return answer(node, context, request, key_type)
+
+
+def _not_available(node: Node, context: RequestContext, request: FindCoordinatorRequest, key_type: int) -> bytes:
+    message = "" if context.api_version >= FIRST_BATCHED else "The coordinator is not available."
+    return _answer(node, context, request, key_type, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
 
 
 def _answer(

@@ -1,26 +1,28 @@
 """Metadata (key 3), versions 0 to 13: brokers and topics.
 
-Behaviour: a missing topic is created on its first request if client and configuration allow it. The answer is sent
-once it is usable, so no client needs a retry. Requests for all topics create none. Answers are cached by request
-until a topic changes. Versions: in 0 an empty list means all topics, later null; 4 adds
+Behaviour: a missing topic is created on its first request if client and configuration allow it; that request is answered
+at once with UNKNOWN_TOPIC_OR_PARTITION, and the client retries. Requests for all topics create none. Answers are cached by
+request until a topic changes. Versions: in 0 an empty list means all topics, later null; 4 adds
 allow_auto_topic_creation, 8 authorized operations (KIP-430), 10 topic ids and 12 requests by id (KIP-516), 13 a
 top-level error (KIP-1102).
-Deviations: Kafka creates in the background and answers UNKNOWN_TOPIC_OR_PARTITION until done.
+Deviations: the next request waits for the creation; Kafka answers UNKNOWN_TOPIC_OR_PARTITION until it is done. With
+`diamant.auto.create.topics.answer=ready`, the first request waits for it, too.
 
 Source: KafkaApis.handleTopicMetadataRequest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from diamant.broker.client.acl import ResourceType
+from diamant.broker.config.broker_table import CREATE_ANSWER, READY
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, allowed_names
-from diamant.broker.topics.creation import ensure_topics
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.broker.topics.name_checks import check_name
 from diamant.broker.topics.topic import Topic
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from diamant.broker.security.audit.audit_log import AuditLog
     from diamant.broker.security.quotas.mutation_quota import MutationCharge
     from diamant.broker.security.quotas.quotas import Quotas
+    from diamant.broker.topics.auto_creation import AutoCreation
 
 KEY = 3
 FIRST_WITH_NULL_FOR_ALL = 1
@@ -85,9 +88,15 @@ class MetadataCache:
 
 
 def handle(
-    quotas: Lazy[Quotas], audit: Lazy[AuditLog], node: Node, cache: MetadataCache, context: RequestContext, body: bytes
+    quotas: Lazy[Quotas],
+    audit: Lazy[AuditLog],
+    creation: AutoCreation,
+    node: Node,
+    cache: MetadataCache,
+    context: RequestContext,
+    body: bytes,
 ) -> Answer:
-    """Answer from the cache, from the present topics, or after creating missing topics."""
+    """Answer from the cache or from the present topics, and create missing ones."""
     connection = context.connection
     key = (context.api_version, connection.advertised_host, connection.advertised_port, body, context.access.key)
     generation = node.topics.generation
@@ -95,41 +104,49 @@ def handle(
     if answer is not None:
         return answer
     request = decode_request(KEY, context.api_version, body)
-    names = _names_to_create(node, context, request)
-    if names:
+    names = _names_to_create(node, creation, context, request)
+    if not names:
+        answer = _answer(node, context, request)
+        cache.put(generation, key, answer)
+        return answer
+    pending = [name for name in names if creation.is_pending(name)]
+    new = frozenset(names).difference(pending)
+    if new:
         from diamant.broker.handlers.topics.mutation_charge import charge_of
 
         charge = charge_of(quotas, context, is_strict=True)
-        return _create_and_answer(node, audit, context, request, names, charge)
-    answer = _answer(node, context, request, {})
-    cache.put(generation, key, answer)
-    return answer
+        # A topic beyond the quota stays unknown until the client retries (AutoTopicCreationManager).
+        within = [name for name in names if name in new and _is_within_quota(node, charge)]
+        creation.begin(within, partial(_audit, audit, context))
+    if node.config[CREATE_ANSWER] == READY:
+        pending, new = names, frozenset()
+    return (
+        _answer_settled(node, creation, context, request, pending, new) if pending else _answer(node, context, request)
+    )
 
 
-async def _create_and_answer(
+async def _answer_settled(
     node: Node,
-    audit: Lazy[AuditLog],
+    creation: AutoCreation,
     context: RequestContext,
     request: MetadataRequest,
-    names: list[str],
-    charge: MutationCharge,
+    pending: list[str],
+    new: Collection[str],
 ) -> bytes:
-    """Create topics, then answer. A topic beyond the quota stays unknown until the client retries (AutoTopicCreationManager)."""
-    wanted = [name for name in names if _is_within_quota(node, name, charge)]
-    errors = await ensure_topics(node.topics, wanted)
-    created = tuple(name for name in wanted if name not in errors)
-    if created:
-        from diamant.broker.security.audit.audit_log import DONE, AuditedAction
-
-        connection = context.connection
-        await audit().write(AuditedAction(str(connection.principal), connection.host, "Metadata", created), DONE)
-    return _answer(node, context, request, errors)
+    await creation.settled(pending)
+    return _answer(node, context, request, new)
 
 
-def _is_within_quota(node: Node, name: str, charge: MutationCharge) -> bool:
+async def _audit(audit: Lazy[AuditLog], context: RequestContext, created: tuple[str, ...]) -> None:
+    from diamant.broker.security.audit.audit_log import DONE, AuditedAction
+
+    connection = context.connection
+    await audit().write(AuditedAction(str(connection.principal), connection.host, "Metadata", created), DONE)
+
+
+def _is_within_quota(node: Node, charge: MutationCharge) -> bool:
     try:
-        if name not in node.topics.in_creation:
-            charge.take(node.config.num_partitions)
+        charge.take(node.config.num_partitions)
     except KafkaError:
         return False
     return True
@@ -139,8 +156,10 @@ def _is_for_all(version: int, request: MetadataRequest) -> bool:
     return request.topics is None or (version < FIRST_WITH_NULL_FOR_ALL and not request.topics)
 
 
-def _names_to_create(node: Node, context: RequestContext, request: MetadataRequest) -> list[str]:
-    """Return the topics to wait for, or to create if that is allowed."""
+def _names_to_create(
+    node: Node, creation: AutoCreation, context: RequestContext, request: MetadataRequest
+) -> list[str]:
+    """Return the missing topics that are pending, or to be created."""
     if _is_for_all(context.api_version, request):
         return []
     may_create = node.config.auto_create_topics_enable and getattr(request, "allow_auto_topic_creation", True)
@@ -151,7 +170,11 @@ def _names_to_create(node: Node, context: RequestContext, request: MetadataReque
     )
     visible = allowed_names(context.access, needs.DESCRIBE_TOPIC, missing, is_asked=False)
     creatable = _creatable(context.access, missing) if may_create else set()
-    return [name for name in missing if name in visible and (name in creatable or name in node.topics.in_creation)]
+    return [
+        name
+        for name in missing
+        if name in visible and ((name in creatable and _error_of_name(name) is None) or creation.is_pending(name))
+    ]
 
 
 def _creatable(access: Access, names: Iterable[str], *, is_asked: bool = False) -> set[str]:
@@ -160,9 +183,18 @@ def _creatable(access: Access, names: Iterable[str], *, is_asked: bool = False) 
     return allowed_names(access, needs.CREATE_TOPIC, names, is_asked=is_asked)
 
 
-def _answer(node: Node, context: RequestContext, request: MetadataRequest, errors: dict[str, KafkaError]) -> bytes:
+def _error_of_name(name: str) -> ErrorCode | None:
+    try:
+        check_name(name)
+    except KafkaError as error:
+        return error.code
+    return None
+
+
+def _answer(node: Node, context: RequestContext, request: MetadataRequest, new: Collection[str] = ()) -> bytes:
+    """`new`: topics of which this request was the first, unknown to its answer even if they exist by now."""
     version = context.api_version
-    view = _View(node, context, request, errors)
+    view = _View(node, context, request, new)
     if _is_for_all(version, request):
         visible = allowed_names(context.access, needs.DESCRIBE_TOPIC, node.topics.by_name, is_asked=False)
         topics = [view.describe(topic) for topic in node.topics.by_name.values() if topic.name in visible]
@@ -203,14 +235,11 @@ def _cluster_operations(access: Access) -> int:
 class _View:
     """The topics as one request sees them."""
 
-    def __init__(
-        self, node: Node, context: RequestContext, request: MetadataRequest, errors: dict[str, KafkaError]
-    ) -> None:
-        """`errors`: of topics that could not be created."""
+    def __init__(self, node: Node, context: RequestContext, request: MetadataRequest, new: Collection[str]) -> None:
         self._node = node
         self._access = context.access
         self._version = context.api_version
-        self._errors = errors
+        self._new = new
         self._may_create = node.config.auto_create_topics_enable and getattr(request, "allow_auto_topic_creation", True)
         self._shows_operations = getattr(request, "include_topic_authorized_operations", False)
 
@@ -230,24 +259,17 @@ class _View:
             # The same whether or not the topic exists.
             return MetadataTopic(name, None, (), error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         topic = topics.by_name.get(name)
-        if topic is not None:
+        if topic is not None and name not in self._new:
             return self.describe(topic)
         is_internal = name in INTERNAL_TOPICS
         if self._may_create and not _creatable(self._access, (name,), is_asked=True):
             return MetadataTopic(name, None, (), is_internal, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return MetadataTopic(name, None, (), is_internal, self._reason(name), self._operations(name))
+        is_invalid = _error_of_name(name) is ErrorCode.INVALID_TOPIC_EXCEPTION
+        reason = ErrorCode.INVALID_TOPIC_EXCEPTION if is_invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return MetadataTopic(name, None, (), is_internal, reason, self._operations(name))
 
     def _operations(self, name: str) -> int:
         return self._access.operations(ResourceType.TOPIC, name) if self._shows_operations else NOT_REQUESTED
-
-    def _reason(self, name: str) -> ErrorCode:
-        """Return the error for a missing topic."""
-        try:
-            check_name(name)
-            return self._errors[name].code if name in self._errors else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        except KafkaError as error:
-            is_reserved = error.code is ErrorCode.INVALID_REQUEST  # a valid but reserved name
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_reserved else ErrorCode.INVALID_TOPIC_EXCEPTION
 
     def describe(self, topic: Topic) -> MetadataTopic:
         """Return an existing topic."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from diamant.broker.client.record_line import RecordLine
-from diamant.broker.topics.creation import create_topics, ensure_topics
+from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.protocol.batches.header import HEADER_SIZE, Header, Record
 from diamant.protocol.batches.records import build_batch
@@ -20,6 +20,7 @@ from diamant.protocol.murmur2 import murmur2
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
+    from diamant.broker.topics.auto_creation import AutoCreation
     from diamant.broker.topics.topic import Topic
     from diamant.storage.log.append_checks import CheckedBatch
     from diamant.storage.log.log import Log
@@ -44,8 +45,9 @@ class Produced(NamedTuple):
 class ProduceOperation:
     """The operation `produce` of one broker. Created on first use. Belongs to the loop thread."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, creation: AutoCreation) -> None:
         self._node = node
+        self._creation = creation
         self._turns = itertools.count()
 
     async def create_topic(self, name: str, partitions: int | None, configs: Mapping[str, object]) -> None:
@@ -116,7 +118,7 @@ class ProduceOperation:
     async def _topic(self, name: str) -> Topic:
         topics = self._node.topics
         if name not in topics.by_name and self._node.config.auto_create_topics_enable:
-            errors = await ensure_topics(topics, [name])
+            errors = await self._creation.ensure([name])
             if name in errors:
                 raise errors[name]
         found = topics.by_name.get(name)

@@ -9,8 +9,9 @@ from typing import Any
 from diamant.broker.broker import Broker
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.kraft.records import GROUP_RESOURCE, ConfigRecord
+from tests.broker.groups.offsets.offset_requests import find_coordinator
 from tests.broker.request_fields import offset_commit
-from tests.broker.wire import FIND_COORDINATOR, WireClient
+from tests.broker.wire import WireClient
 
 OFFSET_COMMIT, OFFSET_FETCH, DELETE_GROUPS, HEARTBEAT, DESCRIBE = 8, 9, 42, 68, 69
 A, B, C = ("a" * 22, "b" * 22, "c" * 22)
@@ -112,7 +113,7 @@ class Members:
 async def prepare(wire: WireClient) -> None:
     await wire.create("t1", 4)
     await wire.create("t2", 2)
-    await wire.call(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+    await find_coordinator(wire)
 
 
 def configure(broker: Broker, group: str, name: str, value: str) -> None:

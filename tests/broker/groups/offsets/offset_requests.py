@@ -34,10 +34,13 @@ async def wait_until_loaded(broker: Broker) -> None:
         await broker.services.groups().loaded()
 
 
-async def find_coordinator(client: WireClient, group_id: str = "g") -> ErrorCode:
-    """Send FindCoordinator, which creates the topic."""
-    answer = await client.call(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group_id]})
-    return ErrorCode(answer.coordinators[0].error_code)
+async def find_coordinator(client: WireClient, key: str = "g", key_type: int = 0) -> ErrorCode:
+    """Send FindCoordinator as clients do: again, while the topic that the first one creates is not there."""
+    while True:
+        answer = await client.call(FIND_COORDINATOR, 4, {"key_type": key_type, "coordinator_keys": [key]})
+        code = ErrorCode(answer.coordinators[0].error_code)
+        if code is not ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            return code
 
 
 async def commit(

@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.topics.creation import ensure_topics
 from diamant.cleaner.explain import explanation
 from tests.broker import http_asking
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, wait_until_loaded
@@ -235,7 +234,7 @@ def test_from_a_thread(tmp_path: Path) -> None:
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=3)) as broker:
 
         async def make() -> None:
-            await ensure_topics(broker.node.topics, ["t"])
+            await broker.services.creation.ensure(["t"])
 
         assert broker.loop is not None
         asyncio.run_coroutine_threadsafe(make(), broker.loop).result(60)
