@@ -238,7 +238,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kep
         # In the same turn of the loop: a client that the Kafka port answers finds HTTP there.
         node.started_s = time.monotonic()
         http_tls = None if tls is None else tls.http
-        http = open_http(services, config.http_listener, ENDPOINTS, bind=kept.bound, tls=http_tls)
+        http = open_http(services, node.config.http_listener, ENDPOINTS, bind=kept.bound, tls=http_tls)
         if http is not None:
             undo.callback(_abandon, http, addresses)
         await services.start()

@@ -17,7 +17,13 @@ from typing import Any, NoReturn
 
 from diamant.broker.client.acl import Acl
 from diamant.broker.config.authorization_table import check_authorization, put_acls
-from diamant.broker.config.broker_table import BROKER_CONFIGS, DEFAULT_LISTENER, SPARK_CONF_PREFIX
+from diamant.broker.config.broker_table import (
+    BROKER_CONFIGS,
+    DEFAULT_LISTENER,
+    OUR_PREFIX,
+    SPARK_CONF_PREFIX,
+    ip_overrides_of,
+)
 from diamant.broker.config.config_key import (
     HIDDEN,
     LONG_MAX,
@@ -41,7 +47,7 @@ from diamant.broker.config.listeners import (
 )
 from diamant.broker.config.sasl_table import USERS
 from diamant.broker.config.security_table import check_security, names_of_setting, setting_of_listener
-from diamant.broker.config.ssl_table import TLS
+from diamant.broker.config.ssl_table import HTTP_STORES, TLS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.input_file import read_input
@@ -186,8 +192,7 @@ class BrokerConfig:
         self._resolve(static, {}, {})
         check_security(static, self.listeners)
         check_authorization(static)
-        _check_compaction_lags(self._topic_defaults)
-        check_cleaner_memory(self._values)
+        _check_static(self._values, self._topic_defaults)
         for warning in self.warnings:
             logger.warning(warning)
 
@@ -383,8 +388,9 @@ def _usable_listener_settings(texts: Mapping[str, str]) -> dict[str, str]:
     usable = {}
     for name, text in texts.items():
         try:
+            validate_dynamic_config(name, text)
             usable.update(_listener_settings({name: text}))
-        except ConfigError:
+        except (ConfigError, KafkaError):
             continue
     return usable
 
@@ -396,20 +402,31 @@ def _is_unknown(name: str) -> bool:
 
 
 def validate_dynamic_config(name: str, value: str | None) -> None:
-    """Check a dynamic configuration before it is set; raises KafkaError.
+    """Check a dynamic configuration before it is set; raises KafkaError. `dynamic_checks.py` checks it with the others.
 
-    As in Kafka, the error is always INVALID_REQUEST, not INVALID_CONFIG as for topics
-    (``DynamicBrokerConfig.validate``). Unknown names are kept, since Kafka keeps them for its plug-ins.
+    As in Kafka, the error is always INVALID_REQUEST, not INVALID_CONFIG as for topics (``DynamicBrokerConfig.validate``), and
+    messages about a listener's setting do not name the listener. Unknown names are kept, since Kafka keeps them for its
+    plug-ins; but not those that begin as ours.
     """
-    key = BROKER_CONFIGS.get(name)
-    if key is None or value is None:
+    if value is None:
         return
-    if not key.is_dynamic:
+    setting = setting_of_listener(name)
+    key = BROKER_CONFIGS.get(setting or name)
+    if key is None:
+        if name.startswith(SPARK_CONF_PREFIX):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{name}]")
+        if name.startswith(OUR_PREFIX):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: there is no such configuration.{_hint(name)}")
+        return
+    if not key.is_dynamic and not setting:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{name}]")
     try:
-        key.parse(value)
+        parsed = key.parse(value)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    if key.name == "max.connections" and parsed == 0:
+        reason = "no client could connect, not even to take it back: expected at least 1"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid value 0 for configuration {name}: {reason}")
 
 
 def _usable(texts: Mapping[str, str]) -> dict[str, str]:
@@ -450,9 +467,12 @@ def _name_of(keyword: str) -> str:
 
 
 def _unknown(name: str) -> str:
+    return f"{name} has no effect: it is not a configuration that Diamant uses.{_hint(name)}"
+
+
+def _hint(name: str) -> str:
     similar = difflib.get_close_matches(name, BROKER_CONFIGS, n=1, cutoff=0.85)
-    hint = f" Did you mean {similar[0]}?" if similar else ""
-    return f"{name} has no effect: it is not a configuration that Diamant uses.{hint}"
+    return f" Did you mean {similar[0]}?" if similar else ""
 
 
 def _node_id(known: Mapping[str, str], values: Mapping[str, Value]) -> Value:
@@ -522,9 +542,8 @@ def _http_listener(values: Mapping[str, Value]) -> Listener | None:
     text = values["diamant.http.listen"]
     if not text:
         return None
-    is_secured = bool(values["diamant.http.ssl.keystore.location"] or values["diamant.http.ssl.keystore.key"])
     return parse_address("diamant.http.listen", str(text), "HTTP")._replace(
-        security_protocol="SSL" if is_secured else PLAINTEXT
+        security_protocol="SSL" if any(values[name] for name in HTTP_STORES) else PLAINTEXT
     )
 
 
@@ -558,6 +577,24 @@ def _resolve_topic_defaults(values: Mapping[str, Value]) -> dict[str, Value]:
     defaults["segment.jitter.ms"] = _first_ms(values, ("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", 3_600_000))
     defaults["flush.ms"] = _first_ms(values, ("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1))
     return defaults
+
+
+def check_addresses(values: Mapping[str, Value]) -> None:
+    """Check that some address may connect (``KafkaConfig.validateValues``, which is content with an override of 0)."""
+    limit, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
+    allowed = ip_overrides_of(str(values[overrides]))
+    if values[limit] == 0 and not any(allowed.values()):
+        is_set = "is above 0" if allowed else "property is set"
+        raise ConfigError(f"{limit} can be set to zero only if {overrides} {is_set}.")
+
+
+def _check_static(values: Mapping[str, Value], topic_defaults: Mapping[str, Value]) -> None:
+    """Check what with_dynamic does not: stored values that another broker has accepted must not stop a start."""
+    _check_compaction_lags(topic_defaults)
+    check_cleaner_memory(values)
+    check_addresses(values)
+    if values["max.connections"] == 0:
+        logger.warning("max.connections=0: no client can connect")
 
 
 def _check_compaction_lags(defaults: Mapping[str, Value]) -> None:

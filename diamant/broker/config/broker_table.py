@@ -42,6 +42,7 @@ SYSTEM_CLOCK, MANUAL_CLOCK = "system", "manual"
 
 CREATE_ANSWER, READY = "diamant.auto.create.topics.answer", "ready"
 """The answer to a request that creates a topic, and the value that waits for the topic."""
+OUR_PREFIX = "diamant."
 SPARK_CONF_PREFIX = "diamant.cleaner.spark.conf."
 """The prefix of configurations that are passed on to Spark."""
 

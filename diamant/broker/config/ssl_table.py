@@ -15,6 +15,8 @@ from diamant.broker.config.config_key import ConfigKey, ConfigType, any_of, list
 _BOOLEAN, _STRING, _LIST, _PASSWORD = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.LIST, ConfigType.PASSWORD
 
 HTTP_PREFIX = "diamant.http."
+HTTP_STORES = (f"{HTTP_PREFIX}ssl.keystore.location", f"{HTTP_PREFIX}ssl.keystore.key")
+"""The HTTP port has TLS if one of these is set."""
 
 _STORES = ("ssl.keystore.", "ssl.key.", "ssl.truststore.")
 

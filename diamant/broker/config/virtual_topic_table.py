@@ -2,7 +2,7 @@
 
 They serve clients that have only Kafka's admin client. IncrementalAlterConfigs with `diamant.compact=now` compacts the topic.
 DescribeConfigs shows the others, read-only, for compacted topics; `diamant.describe=false` hides them. CreateTopics and
-AlterConfigs ignore all of them, since tools that copy a topic's configurations send them back.
+AlterConfigs ignore them, since tools that copy a topic's configurations send them back, and refuse the command.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from diamant.broker.config.config_key import ConfigSource, ConfigType, DescribedConfig
+from diamant.protocol.errors import ErrorCode, KafkaError
 
 COMPACT = "diamant.compact"
 NOW = "now"
@@ -59,6 +60,16 @@ ROWS: Mapping[str, _Row] = {
 """By name, in alphabetical order."""
 
 READ_ONLY = frozenset(ROWS) - {COMPACT}
+
+
+def refuse_command(text: str | None) -> None:
+    """Refuse a value of `diamant.compact` in a request that does not run commands. Raises KafkaError(INVALID_CONFIG)."""
+    if text:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{COMPACT}={text}: only IncrementalAlterConfigs of an existing topic compacts it. This request sets all "
+            "configurations of a topic, and nothing was changed. Without that request, compact by HTTP or `diamant compact`",
+        )
 
 
 def described(name: str, value: str) -> DescribedConfig:

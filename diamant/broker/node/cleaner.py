@@ -13,14 +13,12 @@ import asyncio
 import importlib
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from diamant.broker.config.broker_config import BrokerConfig, check_cleaner_memory
-from diamant.broker.config.broker_table import BROKER_CONFIGS
-from diamant.broker.config.config_key import DOUBLE_MAX, ConfigError
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.config_key import DOUBLE_MAX
 from diamant.broker.node.superseded_checks import SupersededChecks
-from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
@@ -245,27 +243,3 @@ def _spark_runners(node: Node) -> Callable[[Runner], Runner] | None:
         return SparkRunner(node.env, settings, local, turns=turns)
 
     return make
-
-
-def check_cleaner_change(config: BrokerConfig, changes: Mapping[str, str | None]) -> None:
-    """Check that a running cleaner accepts changes; raises KafkaError (``LogCleaner.validateReconfiguration``)."""
-    names = ("log.cleaner.threads", "log.cleaner.dedupe.buffer.size")
-    values = {name: config[name] for name in names}
-    for name in names:
-        if name in changes:
-            text = changes[name]
-            values[name] = BROKER_CONFIGS[name].default if text is None else BROKER_CONFIGS[name].parse(text)
-    if values == {name: config[name] for name in names}:
-        return
-    threads, present = values["log.cleaner.threads"], config.log_cleaner_threads
-    assert isinstance(threads, int)
-    if not present // 2 <= threads <= present * 2:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"log.cleaner.threads can be changed from {present} to between {max(1, present // 2)} and {present * 2} at a time, "
-            f"not to {threads}",
-        )
-    try:
-        check_cleaner_memory(values)
-    except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None

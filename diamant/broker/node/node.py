@@ -158,9 +158,12 @@ class Node:
         for listener in self.on_reconfigured:
             listener(self.config)
 
-    def config_with_own(self, own: Mapping[str, str]) -> BrokerConfig:
-        """Return the configuration as if a client had set these texts for this broker."""
-        return self._static_config.with_dynamic(self.metadata.image.configs.get((BROKER_RESOURCE, ""), {}), own)
+    def config_with(self, resource_name: str, texts: Mapping[str, str]) -> BrokerConfig:
+        """Return the configuration as if a client had set these texts for this broker, or for all brokers ("")."""
+        configs, static = self.metadata.image.configs, self._static_config
+        if resource_name:
+            return static.with_dynamic(configs.get((BROKER_RESOURCE, ""), {}), texts)
+        return static.with_dynamic(texts, configs.get((BROKER_RESOURCE, str(static.node_id)), {}))
 
     def _make_fetch_sessions(self) -> FetchSessions:
         from diamant.broker.node.fetch_sessions import MAX_CACHED_PARTITIONS, FetchSessions

@@ -2,8 +2,9 @@
 
 Behaviour: configurations that the request omits return to their defaults. Changes are in effect before the answer. Only
 IncrementalAlterConfigs can change loggers.
-Deviations: Diamant's own entries in DescribeConfigs, about topics and the clock, are ignored. Clients should use
-IncrementalAlterConfigs; AKHQ, kafkajs and aiokafka still send this request.
+Deviations: Diamant's own entries in DescribeConfigs, about topics and the clock, are ignored if they are as described. Commands
+are refused, since this request would also reset all other configurations. Clients should use IncrementalAlterConfigs; AKHQ,
+kafkajs and aiokafka still send this request.
 
 Source: ConfigurationControlManager.legacyAlterConfigs.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.config.virtual_topic_table import ROWS
+from diamant.broker.config.virtual_topic_table import COMPACT, ROWS, refuse_command
 from diamant.broker.handlers.configs import clock_by_config
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
 from diamant.broker.handlers.configs.config_access import TO_CHANGE, check_resource_access
@@ -82,10 +83,12 @@ def _replace(node: Node, resource: Any, validate_only: bool) -> None:
     check_resource(node, resource.resource_type, resource.resource_name)
     changes: dict[str, str | None] = dict.fromkeys(stored_configs(node, resource.resource_type, resource.resource_name))
     changes.update((config.name, config.value) for config in resource.configs)
+    # Clients that replace one value send back all described entries, so those are ignored.
     if resource.resource_type == TOPIC_RESOURCE:
-        # Clients that replace one value send back all described entries: they are no commands here.
+        refuse_command(changes.get(COMPACT))
         changes = {name: value for name, value in changes.items() if name not in ROWS}
     elif resource.resource_type == BROKER_RESOURCE:
+        clock_by_config.refuse_command(node.env.clock, changes)
         changes = {name: value for name, value in changes.items() if name not in clock_by_config.NAMES}
     change_configs(node, resource.resource_type, resource.resource_name, changes, validate_only=validate_only)
 

@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.config.broker_config import validate_dynamic_config
 from diamant.broker.config.broker_table import BROKER_CONFIGS
-from diamant.broker.config.config_key import ConfigSource, ConfigSynonym, ConfigType, DescribedConfig
+from diamant.broker.config.config_key import ConfigError, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig
 from diamant.broker.config.listeners import META_ADDRESSES
-from diamant.broker.config.metadata_text import check_text
 from diamant.broker.config.topic_values import describe_topic_configs, validate_topic_configs
 from diamant.broker.handlers.configs import clock_by_config
-from diamant.broker.node.cleaner import check_cleaner_change
+from diamant.broker.handlers.configs.dynamic_checks import check_outcome
 from diamant.broker.topics.name_checks import check_name
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import (
@@ -39,6 +38,7 @@ from diamant.protocol.kraft.records import (
     ConfigRecord,
 )
 from diamant.storage.kraft.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from diamant.storage.kraft.metadata_text import check_text
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
@@ -252,12 +252,20 @@ def change_configs(
 
 def _warn_of_security(node: Node, effective: Mapping[str, str | None]) -> None:
     from diamant.broker.config.security_table import security_settings, setting_of_listener, without_effect
-    from diamant.broker.handlers.configs.dynamic_names import is_for_next_start
+    from diamant.broker.handlers.configs.dynamic_names import is_for_next_start, is_store_of_http
+    from diamant.broker.handlers.configs.stores_by_config import has_http_tls
 
     changed = {name: value for name, value in effective.items() if value is not None}
     if names := security_settings(changed, node.config.listeners):
         logger.warning("%s", without_effect(names))
-    late = [name for name in changed if name not in names and is_for_next_start(setting_of_listener(name) or name)]
+    late = [
+        name
+        for name in changed
+        if name not in names
+        and (
+            is_for_next_start(setting_of_listener(name) or name) or (not has_http_tls(node) and is_store_of_http(name))
+        )
+    ]
     if late:
         logger.warning(
             "%s: from the next start on; as in Kafka, open listeners change their stores alone", ", ".join(late)
@@ -291,14 +299,17 @@ def _validate(
     for key, value in changes.items():
         check_text("the name of a configuration", key)
         check_text(f"the value of {key}", value)
+    outcome = {key: value for key, value in {**present, **changes}.items() if value is not None}
     if resource_type == BROKER_RESOURCE:
         for key, value in changes.items():
             if value is not None:
                 _check_kafkas_own(resource_name, key)
             validate_dynamic_config(key, value)
-        check_cleaner_change(node.config, changes)
+        try:
+            check_outcome(node.config, node.config_with(resource_name, outcome))
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
         return
-    outcome = {key: value for key, value in {**present, **changes}.items() if value is not None}
     if resource_type == TOPIC_RESOURCE:
         validate_topic_configs(outcome, node.config)
     elif resource_type == GROUP_RESOURCE:

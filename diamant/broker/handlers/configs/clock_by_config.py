@@ -13,6 +13,7 @@ command and is never stored. The value is in milliseconds, or a duration such as
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from diamant.broker.client.duration import parse_duration_ms
@@ -44,6 +45,18 @@ def checked_ms(clock: Clock, text: str | None) -> int:
     if delta_ms < 0:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for {ADVANCE}: the clock goes forward only")
     return delta_ms
+
+
+def refuse_command(clock: Clock, changes: Mapping[str, str | None]) -> None:
+    """Refuse the clock's entries in AlterConfigs, unless they are as described. Raises KafkaError(INVALID_CONFIG)."""
+    shown = {one.name: one.value for one in described(clock)}
+    for name in NAMES & changes.keys():
+        if changes[name] is not None and changes[name] != shown.get(name):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{name}={changes[name]}: only IncrementalAlterConfigs with {ADVANCE} moves the clock. AlterConfigs sets all "
+                "configurations of the broker, and nothing was changed",
+            )
 
 
 async def advance(clock: BrokerClock, delta_ms: int, *, timeout_ms: int) -> KafkaError | None:

@@ -31,9 +31,15 @@ _PER_BROKER_CONFIGS = frozenset(_PER_BROKER.split())
 _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]*\..*")
 
 
+_OF_ALL_BROKERS = (".max.connections", ".max.connection.creation.rate", ".num.network.threads")
+"""The ends of names of a listener's limits, which may be set for all brokers."""
+
+
 def is_per_broker(name: str) -> bool:
     """Return whether a configuration is changed per broker, such as listeners and the HTTP port, not for all brokers."""
-    return name in _PER_BROKER_CONFIGS or _OF_A_LISTENER.match(name) is not None or is_store_of_http(name)
+    if _OF_A_LISTENER.match(name) is not None:
+        return not name.endswith(_OF_ALL_BROKERS)
+    return name in _PER_BROKER_CONFIGS or is_store_of_http(name)
 
 
 def is_for_next_start(setting: str) -> bool:

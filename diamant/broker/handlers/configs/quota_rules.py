@@ -13,7 +13,6 @@ import ipaddress
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
-from diamant.broker.config.metadata_text import check_text
 from diamant.broker.coordinators.java_order import fitting_capacity, in_java_order, string_hash
 from diamant.broker.security.quotas.limits import (
     CLIENT_ID,
@@ -27,6 +26,7 @@ from diamant.broker.security.quotas.limits import (
 )
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import QuotaEntity
+from diamant.storage.kraft.metadata_text import check_text
 
 Entity: TypeAlias = tuple[QuotaEntity, ...]
 """An entity as in its record. The order of its parts is irrelevant, see `same_entity`."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import SASL_PROTOCOLS
 from diamant.broker.config.security_table import setting_of_listener
+from diamant.broker.config.ssl_table import HTTP_STORES
 from diamant.broker.handlers.configs.dynamic_names import PER_LISTENER_CONFIGS, is_for_next_start, is_store_of_http
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_RESOURCE
@@ -36,22 +37,27 @@ async def read_stores(
 
     Raises KafkaError if a store is unusable, if its certificate is not this broker's, or if the next start would fail.
     """
-    if resource_type != BROKER_RESOURCE or not resource_name:
+    if resource_type != BROKER_RESOURCE:
         return []
     listeners = {name.split(".")[2].upper() for name in names if setting_of_listener(name) in PER_LISTENER_CONFIGS}
     with_http = any(map(is_store_of_http, names))
-    is_for_later = any(is_for_next_start(setting_of_listener(name) or name) for name in names)
-    if not (listeners or with_http or is_for_later):
+    if not (listeners or with_http or any(is_for_next_start(setting_of_listener(name) or name) for name in names)):
         return []
-    config = node.config_with_own(outcome)
+    config = node.config_with(resource_name, outcome)
     try:
-        if is_for_later:
-            await asyncio.to_thread(_check_next_start, node.tls, config)
+        await asyncio.to_thread(_check_next_start, node.tls, config)
+        if with_http and not has_http_tls(node) and any(config[name] for name in HTTP_STORES):
+            await asyncio.to_thread(_check_tls_of_http, config)
         if node.tls is None:
             return []
         return await asyncio.to_thread(node.tls.read_stores, config, listeners, with_http=with_http)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+
+def has_http_tls(node: Node) -> bool:
+    """Return whether the HTTP port is open with TLS; otherwise its stores are for the next start."""
+    return node.tls is not None and node.tls.http is not None
 
 
 def _check_next_start(tls: TlsListeners | None, config: BrokerConfig) -> None:
@@ -61,3 +67,12 @@ def _check_next_start(tls: TlsListeners | None, config: BrokerConfig) -> None:
         from diamant.broker.security.sasl.listeners import SaslListeners
 
         SaslListeners(config)
+
+
+def _check_tls_of_http(config: BrokerConfig) -> None:
+    from diamant.broker.security.tls.context import server_context
+    from diamant.broker.security.tls.key_material import key_material
+    from diamant.broker.security.tls.settings import TlsSettings
+
+    settings = TlsSettings.of_http(config)
+    server_context(settings, key_material(settings.key_store))

@@ -15,11 +15,11 @@ import hmac
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.config.metadata_text import check_text
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import MetadataRecord, RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.storage.kraft.metadata_text import check_text
 
 if TYPE_CHECKING:
     from kio.schema.alter_user_scram_credentials.v0.request import (

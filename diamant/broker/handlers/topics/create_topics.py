@@ -15,7 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.config.topic_values import describe_topic_configs
-from diamant.broker.config.virtual_topic_table import ROWS
+from diamant.broker.config.virtual_topic_table import COMPACT, ROWS, refuse_command
 from diamant.broker.handlers.topics.mutation_charge import charge_of
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.security.authorization import needs
@@ -78,6 +78,7 @@ async def _create(
 
 
 def _check(node: Node, topic: Any) -> NewTopic:
+    refuse_command(next((config.value for config in topic.configs if config.name == COMPACT), None))
     assignments: dict[int, list[int]] = {}
     for assignment in topic.assignments:
         if assignment.partition_index in assignments:
