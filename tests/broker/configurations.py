@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from tests.broker.request_fields import alteration
 from tests.broker.wire import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, WireClient
 
 TOPIC, BROKER = 2, 4
+REAL: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "golden" / "broker_configs_4.3.1.json").read_text(encoding="utf-8")
+)["configs"]
+"""Type, default and read-only flag of a real broker's configurations, by name."""
 
 
 async def describe(wire: WireClient, resource_type: int, name: str, keys: list[str] | None = None) -> Any:

@@ -11,7 +11,8 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.wire import WireClient
 
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
+    "listen": "127.0.0.1:0",
     "data_dir": "/data",
     "transaction_state_log_num_partitions": 1,
     "offsets_topic_num_partitions": 1,
@@ -22,6 +23,6 @@ DEFAULTS = {
 @asynccontextmanager
 async def running(env: MemoryEnv, **config: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
     """A broker, whose internal topics have one partition each and are there once a request asks, and a connection to it."""
-    async with Broker(BrokerConfig(listen="127.0.0.1:0", **{**DEFAULTS, **config}), env=env) as broker:
+    async with Broker(BrokerConfig(**{**DEFAULTS, **config}), env=env) as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             yield broker, wire

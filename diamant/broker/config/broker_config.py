@@ -30,10 +30,10 @@ from diamant.broker.config.config_key import (
     ConfigError,
     ConfigSource,
     ConfigSynonym,
-    DescribedConfig,
     Value,
     format_value,
 )
+from diamant.broker.config.kafka_table import KAFKA_ONLY
 from diamant.broker.config.listeners import (
     META_ADDRESSES,
     PLAINTEXT,
@@ -169,6 +169,8 @@ class BrokerConfig:
     """Settings for Spark: `diamant.cleaner.spark.conf.*` without the prefix. May hold secrets."""
     listener_settings: Mapping[str, str]
     """Settings of single listeners, `listener.name.*`; listener and mechanism in lower case. May hold secrets."""
+    static_others: Mapping[str, str]
+    """Those of them that were given at the start, and given settings of TLS and SASL that only Kafka uses."""
 
     def __init__(
         self,
@@ -244,7 +246,7 @@ class BrokerConfig:
     def _given(self) -> dict[str, str]:
         """The texts given at the start that have an effect."""
         passed_on = {SPARK_CONF_PREFIX + name: text for name, text in self.spark_conf.items()}
-        return {**self._layers[ConfigSource.STATIC_BROKER_CONFIG], **passed_on, **self._static_listener_settings}
+        return {**self._layers[ConfigSource.STATIC_BROKER_CONFIG], **passed_on, **self.static_others}
 
     def __getitem__(self, name: str) -> Value:
         """The value of a row of `BROKER_CONFIGS`; KeyError for other names."""
@@ -289,31 +291,6 @@ class BrokerConfig:
             found.append(ConfigSynonym(name, key.shown(key.default), ConfigSource.DEFAULT_CONFIG))
         return found
 
-    def describe(self) -> list[DescribedConfig]:
-        """Every row of the table with its value and source, by name, for DescribeConfigs.
-
-        Kafka's order is that of a hash map. kafkajs relies on `default.replication.factor` before `num.partitions`.
-        """
-        described = []
-        for key in sorted(BROKER_CONFIGS.values(), key=lambda key: key.name):
-            synonyms = tuple(self.sources(key.name))
-            source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
-            if key.is_internal and source is ConfigSource.DEFAULT_CONFIG:
-                continue
-            described.append(
-                DescribedConfig(
-                    name=key.name,
-                    value=key.shown(self._values[key.name]),
-                    source=source,
-                    type=key.type,
-                    is_read_only=not key.is_dynamic,
-                    is_sensitive=key.is_sensitive,
-                    synonyms=synonyms,
-                    documentation=key.documentation,
-                )
-            )
-        return described
-
     def _resolve(
         self, static: Mapping[str, str], dynamic_defaults: Mapping[str, str], dynamic: Mapping[str, str]
     ) -> None:
@@ -348,14 +325,13 @@ class BrokerConfig:
                 if name.startswith(SPARK_CONF_PREFIX)
             },
             _layers=layers,
-            _static_listener_settings=_listener_settings(static),
+            static_others=_listener_settings(static) | _kept_for_kafka(static),
             _values=values,
             _topic_defaults=_resolve_topic_defaults(values),
         )
         self.__dict__.update(resolved)
 
     _layers: dict[ConfigSource, dict[str, str]]
-    _static_listener_settings: dict[str, str]
     _values: dict[str, Value]
     _topic_defaults: dict[str, Value]
 
@@ -381,6 +357,10 @@ def _listener_settings(texts: Mapping[str, str]) -> dict[str, str]:
             replace(BROKER_CONFIGS[setting], name=name).parse(text)
             found[f"{name[: -len(setting)].lower()}{setting}"] = text
     return found
+
+
+def _kept_for_kafka(texts: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in texts.items() if name in KAFKA_ONLY and KAFKA_ONLY[name].is_dynamic}
 
 
 def _usable_listener_settings(texts: Mapping[str, str]) -> dict[str, str]:
@@ -411,7 +391,7 @@ def validate_dynamic_config(name: str, value: str | None) -> None:
     if value is None:
         return
     setting = setting_of_listener(name)
-    key = BROKER_CONFIGS.get(setting or name)
+    key = BROKER_CONFIGS.get(setting or name) or KAFKA_ONLY.get(setting or name)
     if key is None:
         if name.startswith(SPARK_CONF_PREFIX):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{name}]")
@@ -471,8 +451,10 @@ def _unknown(name: str) -> str:
 
 
 def _hint(name: str) -> str:
-    similar = difflib.get_close_matches(name, BROKER_CONFIGS, n=1, cutoff=0.85)
-    return f" Did you mean {similar[0]}?" if similar else ""
+    """The known name that was probably meant, unless the name is one of Kafka's."""
+    setting = setting_of_listener(name) or name
+    similar = [] if setting in KAFKA_ONLY else difflib.get_close_matches(setting, BROKER_CONFIGS, n=1, cutoff=0.85)
+    return f" Did you mean {name[: -len(setting)]}{similar[0]}?" if similar else ""
 
 
 def _node_id(known: Mapping[str, str], values: Mapping[str, Value]) -> Value:

@@ -39,7 +39,8 @@ Names, types and meanings are Apache Kafka's (4.3).
 
 ## What is refused
 
-A broker configuration that is not in this list is accepted and has no effect. The broker logs each one when it starts.
+A broker configuration that is not in this list is accepted at the start and has no effect. The broker logs each one.
+DescribeConfigs also shows those that only Kafka uses, read-only; over the wire they are refused.
 
 Configurations that request security which Diamant or its listeners do not provide are refused, since any client could connect.
 These are `sasl.*`, `ssl.*`, `connections.max.reauth.ms` and `security.inter.broker.protocol` if no listener with SASL, or

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import socket
 from pathlib import Path
@@ -15,9 +14,9 @@ from diamant.broker.config.config_key import ConfigError, ConfigSource, format_v
 from diamant.broker.config.listeners import Listener
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.topic_values import log_config
+from diamant.broker.handlers.configs.described_broker import describe_broker
 from diamant.protocol.errors import ErrorCode, KafkaError
-
-REAL = json.loads((Path(__file__).parents[1] / "golden" / "broker_configs_4.3.1.json").read_text())["configs"]
+from tests.broker.configurations import REAL
 
 # Each with its reason in the documentation of the configuration.
 OTHER_DEFAULTS = {
@@ -262,7 +261,7 @@ def test_dynamic_changes_are_checked() -> None:
 
 def test_the_broker_describes_itself() -> None:
     """DescribeConfigs of the broker: set values are STATIC, others DEFAULT. Internal rows are shown once they are set."""
-    described = {entry.name: entry for entry in BrokerConfig(num_partitions=3).describe()}
+    described = {entry.name: entry for entry in describe_broker(BrokerConfig(num_partitions=3), {}, "")}
     assert described["num.partitions"].value == "3"
     assert described["num.partitions"].source is ConfigSource.STATIC_BROKER_CONFIG
     assert described["num.partitions"].is_read_only

@@ -18,6 +18,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import Listener
 from diamant.broker.config.security_table import unprotected_ports
+from diamant.broker.handlers.configs.described_broker import describe_broker
 from diamant.protocol.kraft.records import AccessControlEntryRecord
 from tests.broker.security.altering import alter
 
@@ -160,7 +161,7 @@ def test_addresses_are_those_of_secured_listeners(settings: dict[str, Any], list
     """With TLS, users or both; named listeners are unchanged, and passwords are never shown."""
     config = BrokerConfig(**settings)
     assert [str(one) for one in config.listeners] == listeners
-    assert "hush" not in f"{config}{config.describe()}"
+    assert "hush" not in f"{config}{describe_broker(config, {}, '')}"
 
 
 def test_the_command_names_all_of_them_in_one_line(tmp_path: Path) -> None:

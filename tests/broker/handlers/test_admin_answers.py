@@ -24,10 +24,12 @@ DEVIATIONS: dict[str, tuple[str, str | None]] = {
         "INVALID_REQUEST",
         "log.cleaner.threads can be changed from 2 to between 1 and 4 at a time, not to 9",
     ),
+    "broker: dynamic, of no use here": ("INVALID_REQUEST", "Cannot update these configs dynamically: [num.io.threads]"),
     "scram: no password": ("UNACCEPTABLE_CREDENTIAL", "Password must not be empty"),
 }
 """Where we answer otherwise on purpose: error and message of the one result. Kafka fails on the first and the last with
-UNKNOWN_SERVER_ERROR, and its message for the second names a Java class instead of the configuration.
+UNKNOWN_SERVER_ERROR, and its message for the second names a Java class instead of the configuration. The third it accepts; here
+nothing would act on it.
 """
 
 

@@ -17,15 +17,15 @@ Source: ConfigAdminManager, ConfigurationControlManager, ControllerConfiguration
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from diamant.broker.config.broker_config import validate_dynamic_config
-from diamant.broker.config.broker_table import BROKER_CONFIGS
-from diamant.broker.config.config_key import ConfigError, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig
+from diamant.broker.config.config_key import ConfigError, ConfigSource, ConfigType, DescribedConfig
 from diamant.broker.config.listeners import META_ADDRESSES
 from diamant.broker.config.topic_values import describe_topic_configs, validate_topic_configs
 from diamant.broker.handlers.configs import clock_by_config
+from diamant.broker.handlers.configs.described_broker import describe_broker, described_in
 from diamant.broker.handlers.configs.dynamic_checks import check_outcome
 from diamant.broker.topics.name_checks import check_name
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HTTP_ADDRESS = "diamant.http.address"
-"""Entries in DescribeConfigs of the broker that are not configurations."""
+"""An entry in DescribeConfigs of the broker that is not a configuration."""
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
@@ -65,8 +65,11 @@ def stored_configs(node: Node, resource_type: int, resource_name: str) -> Mappin
 # -- reading -------------------------------------------------------------------------------------------------------------
 
 
-def describe_configs(node: Node, resource_type: int, resource_name: str) -> list[DescribedConfig]:
-    """Return all configurations of a resource. KafkaError if the resource does not exist (`ConfigHelper`)."""
+def describe_configs(node: Node, resource_type: int, resource_name: str, host: str) -> list[DescribedConfig]:
+    """Return all configurations of a resource. KafkaError if the resource does not exist (`ConfigHelper`).
+
+    `host`: at which the client reached the broker.
+    """
     stored = stored_configs(node, resource_type, resource_name)
     if resource_type == TOPIC_RESOURCE:
         check_name(resource_name)
@@ -75,10 +78,14 @@ def describe_configs(node: Node, resource_type: int, resource_name: str) -> list
         return describe_topic_configs(stored, node.config)
     if resource_type == BROKER_RESOURCE:
         if not resource_name:
-            return [_dynamic_default(name, value) for name, value in stored.items()]
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+            return [described_in(source, name, value) for name, value in stored.items()]
         _check_described_broker(node, resource_name, ", expected {} or empty string, but received {}")
-        described = node.config.describe() + _unknown_configs(stored, stored_configs(node, resource_type, ""))
-        described = [one for one in described if one.name != HTTP_ADDRESS]
+        layers = {
+            ConfigSource.DYNAMIC_BROKER_CONFIG: stored,
+            ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: stored_configs(node, resource_type, ""),
+        }
+        described = describe_broker(node.config, layers, _advertised(node, host))
         return [*described, _http_address(node), *clock_by_config.described(node.env.clock)]
     if resource_type == BROKER_LOGGER_RESOURCE:
         from diamant.broker.handlers.configs.logger_levels import describe_loggers
@@ -133,46 +140,10 @@ def _check_described_broker(node: Node, resource_name: str, expectation: str) ->
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id{expected}")
 
 
-def _dynamic_default(name: str, value: str) -> DescribedConfig:
-    """Describe a configuration set for all brokers. The resource "all brokers" shows only these."""
-    key = BROKER_CONFIGS.get(name)
-    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
-    if key is None:
-        return _unknown_config(name, [source])
-    return DescribedConfig(
-        name=name,
-        value=value,
-        source=source,
-        type=key.type,
-        is_read_only=False,
-        is_sensitive=False,
-        synonyms=(ConfigSynonym(name, value, source),),
-        documentation=key.documentation,
-    )
-
-
-def _unknown_configs(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[DescribedConfig]:
-    """Describe configurations with unknown names, of this broker or of all brokers."""
-    layers = ((ConfigSource.DYNAMIC_BROKER_CONFIG, own), (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, defaults))
-    return [
-        _unknown_config(name, [source for source, layer in layers if name in layer])
-        for name in {**own, **defaults}
-        if name not in BROKER_CONFIGS
-    ]
-
-
-def _unknown_config(name: str, sources: Sequence[ConfigSource]) -> DescribedConfig:
-    """Describe one without its value: as in Kafka, it may be a password."""
-    return DescribedConfig(
-        name=name,
-        value=None,
-        source=sources[0],
-        type=ConfigType.UNKNOWN,
-        is_read_only=True,
-        is_sensitive=True,
-        synonyms=tuple(ConfigSynonym(name, None, source) for source in sources),
-        documentation="",
-    )
+def _advertised(node: Node, host: str) -> str:
+    """Return the addresses that this client is told."""
+    listeners = node.config.advertised(node.addresses.kafka)
+    return ",".join(str(one if one.host else one._replace(host=host)) for one in listeners)
 
 
 # -- changing ------------------------------------------------------------------------------------------------------------
@@ -303,7 +274,7 @@ def _validate(
     if resource_type == BROKER_RESOURCE:
         for key, value in changes.items():
             if value is not None:
-                _check_kafkas_own(resource_name, key)
+                _check_place(resource_name, key)
             validate_dynamic_config(key, value)
         try:
             check_outcome(node.config, node.config_with(resource_name, outcome))
@@ -322,15 +293,12 @@ def _validate(
         validate_client_metrics_configs(outcome)
 
 
-def _check_kafkas_own(resource_name: str, key: str) -> None:
-    """Refuse configurations without effect here that Kafka refuses to set this way. Raises KafkaError."""
-    from diamant.broker.config.broker_table import KAFKA_STATIC_CONFIGS
+def _check_place(resource_name: str, key: str) -> None:
+    """Refuse what is set for a listener or for one broker only. Raises KafkaError."""
     from diamant.broker.handlers.configs.dynamic_names import PER_LISTENER_CONFIGS, is_per_broker
 
     reason = ""
-    if key in KAFKA_STATIC_CONFIGS:
-        reason = "Cannot update these configs dynamically"
-    elif key in PER_LISTENER_CONFIGS:
+    if key in PER_LISTENER_CONFIGS:
         reason = "These security configs can be dynamically updated only per-listener using the listener prefix"
     elif not resource_name and is_per_broker(key):
         reason = "Cannot update these configs at default cluster level, broker id must be specified"

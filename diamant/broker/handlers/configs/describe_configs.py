@@ -38,7 +38,8 @@ def handle(
     """Describe every resource separately."""
     if any(_shows_figures(node, context.access, resource) for resource in request.resources):
         return _with_figures(node, compactions(), context, request)
-    results = [_describe(node, context.access, request, resource) for resource in request.resources]
+    host = context.connection.advertised_host
+    results = [_describe(node, context.access, request, resource, host) for resource in request.resources]
     return encode_response_fields(KEY, context.api_version, {"results": results})
 
 
@@ -57,12 +58,12 @@ def _shows_figures(node: Node, access: Access, resource: Any) -> bool:
 async def _with_figures(
     node: Node, compactions: Compactions, context: RequestContext, request: DescribeConfigsRequest
 ) -> bytes:
-    access = context.access
+    access, host = context.access, context.connection.advertised_host
     figures = await compactions.figures()
     results = []
     for resource in request.resources:
         shown = await figures.describe(resource.resource_name) if _shows_figures(node, access, resource) else []
-        results.append(_describe(node, access, request, resource, shown))
+        results.append(_describe(node, access, request, resource, host, shown))
     return encode_response_fields(KEY, context.api_version, {"results": results})
 
 
@@ -71,6 +72,7 @@ def _describe(
     access: Access,
     request: DescribeConfigsRequest,
     resource: Any,
+    host: str,
     more: Sequence[DescribedConfig] = (),
 ) -> dict[str, Any]:
     result: dict[str, Any] = {
@@ -82,7 +84,7 @@ def _describe(
     }
     try:
         check_resource_access(access, TO_READ, resource.resource_type, resource.resource_name)
-        described = describe_configs(node, resource.resource_type, resource.resource_name)
+        described = describe_configs(node, resource.resource_type, resource.resource_name, host)
     except REQUEST_ERRORS as error:
         code, message = error_of(error)
         result["error_code"], result["error_message"] = code, message or ""

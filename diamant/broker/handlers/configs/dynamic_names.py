@@ -1,5 +1,4 @@
-"""Names of broker configurations that Kafka 4.3 can change while it runs, with restrictions. They have no effect here: accepted
-values are stored for a Kafka that opens the directory.
+"""Names of broker configurations that Kafka 4.3 can change while it runs, with restrictions.
 
 Source: DynamicBrokerConfig.PER_BROKER_CONFIGS and LISTENER_MECHANISM_CONFIGS, and the answers of Kafka 4.3.1 to each name.
 """
@@ -8,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from diamant.broker.config.kafka_table import KAFKA_ONLY
 from diamant.broker.config.ssl_table import HTTP_PREFIX
 
 _PER_LISTENER = """
@@ -15,19 +15,14 @@ ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.lo
 ssl.keystore.type ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
 """
 _PER_BROKER = """
-cordoned.log.dirs principal.builder.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
-sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
-sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
-sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
-sasl.mechanism.inter.broker.protocol ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
-ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider
-ssl.secure.random.implementation ssl.trustmanager.algorithm
+sasl.enabled.mechanisms sasl.jaas.config ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
 """
 
 PER_LISTENER_CONFIGS = frozenset(_PER_LISTENER.split())
 """Configurations that are changed only with a listener's prefix (`listener.name.NAME.`)."""
 
-_PER_BROKER_CONFIGS = frozenset(_PER_BROKER.split())
+_KEPT = (key.name for key in KAFKA_ONLY.values() if key.is_dynamic and not key.is_internal)
+_PER_BROKER_CONFIGS = frozenset((*_PER_BROKER.split(), *_KEPT))
 _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]*\..*")
 
 
