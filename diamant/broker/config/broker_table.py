@@ -42,6 +42,7 @@ SYSTEM_CLOCK, MANUAL_CLOCK = "system", "manual"
 
 CREATE_ANSWER, READY = "diamant.auto.create.topics.answer", "ready"
 """The answer to a request that creates a topic, and the value that waits for the topic."""
+FACTOR_MAX = "diamant.replication.factor.max"
 OUR_PREFIX = "diamant."
 SPARK_CONF_PREFIX = "diamant.cleaner.spark.conf."
 """The prefix of configurations that are passed on to Spark."""
@@ -259,7 +260,7 @@ _KEYS = (
         "default.replication.factor",
         _INT,
         1,
-        "Default number of replicas of a new topic. A single node holds one.",
+        "Default number of replicas of a new topic. Above 1, see `diamant.replication.factor.max`.",
     ),
     # Logs
     ConfigKey(
@@ -408,6 +409,14 @@ _KEYS = (
         "Answer to the request that creates a topic: to Metadata (`auto.create.topics.enable`) and FindCoordinator. `kafka`: an "
         "error at once, as from Kafka, and the client retries. `ready`: no error, as soon as the topic can be used.",
         any_of(KAFKA, READY),
+    ),
+    ConfigKey(
+        FACTOR_MAX,
+        _INT,
+        1,
+        "Largest replication factor of a topic that is accepted, as in a cluster of so many brokers. The topic has one replica, "
+        "which is in sync, and counts as enough for `min.insync.replicas` up to this number.",
+        at_least(1),
     ),
     ConfigKey(
         "diamant.cleaner.mode",

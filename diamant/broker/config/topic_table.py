@@ -224,8 +224,8 @@ _KEYS = (
         "min.insync.replicas",
         ConfigType.INT,
         1,
-        "Replicas that must hold a record before a produce with acks=all is acknowledged. A single node has one: with a higher "
-        "value, such a produce is refused with NOT_ENOUGH_REPLICAS.",
+        "Replicas that must hold a record before a produce with acks=all is acknowledged. A single node has one, which counts as "
+        "`diamant.replication.factor.max`: with a higher value, such a produce is refused with NOT_ENOUGH_REPLICAS.",
         at_least(1),
         ("min.insync.replicas",),
     ),

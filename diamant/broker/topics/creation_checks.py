@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from uuid import UUID
 
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.broker_table import FACTOR_MAX
 from diamant.broker.config.topic_values import validate_topic_configs
 from diamant.broker.topics.name_checks import check_collision, check_name
 from diamant.broker.topics.topics import Topics
@@ -40,14 +42,15 @@ def check_new_topic(
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     check_collision(name, known)
     if assignments:
-        partition_count = _check_assignments(assignments, partition_count, replication_factor, config.node_id)
+        partition_count = _check_assignments(assignments, partition_count, replication_factor, config)
     else:
         partition_count = config.num_partitions if partition_count == -1 else partition_count
         if partition_count < 1:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
-        _check_replication_factor(config.default_replication_factor if replication_factor == -1 else replication_factor)
+        factor = config.default_replication_factor if replication_factor == -1 else replication_factor
+        _check_replication_factor(factor, config)
     if partition_count > MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     overrides = dict(configs or {})
@@ -58,16 +61,18 @@ def check_new_topic(
     )
 
 
-def check_replicas(replicas: Sequence[int], node_id: int) -> None:
+def check_replicas(replicas: Sequence[int], config: BrokerConfig) -> None:
     """Check that a partition can have these replicas (ReplicationControlManager.validateManualPartitionAssignment);
-    raises KafkaError.
+    raises KafkaError. Brokers that do not exist are accepted up to `diamant.replication.factor.max`.
     """
+    most, count = cast(int, config[FACTOR_MAX]), len(replicas)
     reason = ""
     if not replicas:
         reason = "an empty replica list."
     for broker_id in sorted(replicas):
-        if broker_id != node_id:
+        if broker_id != config.node_id and (broker_id < 0 or count > most or most == 1):
             reason = f"broker {broker_id}, but no such broker is registered."
+            reason += _advice(count) if count > most and broker_id > 0 else ""
             break
         if list(replicas).count(broker_id) > 1:
             reason = f"the broker {broker_id} more than once."
@@ -76,7 +81,7 @@ def check_replicas(replicas: Sequence[int], node_id: int) -> None:
 
 
 def _check_assignments(
-    assignments: Mapping[int, Sequence[int]], partition_count: int, replication_factor: int, node_id: int
+    assignments: Mapping[int, Sequence[int]], partition_count: int, replication_factor: int, config: BrokerConfig
 ) -> int:
     for value, what in ((partition_count, "numPartitions"), (replication_factor, "replication factor")):
         if value != -1:
@@ -88,21 +93,32 @@ def _check_assignments(
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
+    size = len(assignments[0])
     for replicas in assignments.values():
-        check_replicas(replicas, node_id)
+        check_replicas(replicas, config)
+        if len(replicas) != size:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not "
+                f"consistent with previous partitions, which have {size} replica(s).",
+            )
     return len(assignments)
 
 
-def _check_replication_factor(replication_factor: int) -> None:
+def _check_replication_factor(replication_factor: int, config: BrokerConfig) -> None:
     if replication_factor < 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
-    if replication_factor > 1:
+    if replication_factor > cast(int, config[FACTOR_MAX]):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
             f"{replication_factor} cannot be reached because only 1 broker(s) are registered or some brokers have "
-            "all their log directories cordoned.",
+            f"all their log directories cordoned.{_advice(replication_factor)}",
         )
+
+
+def _advice(replication_factor: int) -> str:
+    return f" Diamant is one broker: with {FACTOR_MAX}={replication_factor} it accepts this, and keeps one replica."

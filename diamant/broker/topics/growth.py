@@ -53,4 +53,4 @@ def check_partition_count(topics: Topics, name: str, count: int, assignments: Se
                 "assignment(s) were specified.",
             )
         for replicas in assignments:
-            check_replicas(replicas, topics.config.node_id)
+            check_replicas(replicas, topics.config)

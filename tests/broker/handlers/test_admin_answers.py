@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,10 @@ from tests.broker.handlers.admin_cases import SCRIPT, run_script
 
 GOLDEN: dict[str, Any] = json.loads(
     (Path(__file__).parents[1].parent / "golden" / "admin" / "answers.json").read_text(encoding="utf-8")
+)
+
+ADVICE = re.compile(
+    r" Diamant is one broker: with diamant\.replication\.factor\.max=\d+ it accepts this, and keeps one replica\."
 )
 
 DEVIATIONS: dict[str, tuple[str, str | None]] = {
@@ -56,8 +61,8 @@ def test_the_recording_is_of_this_script() -> None:
 
 @pytest.mark.parametrize("case", [case for case in SCRIPT if case.name not in DEVIATIONS], ids=lambda case: case.name)
 def test_answer_is_as_kafkas(answers: dict[str, Any], case: Any) -> None:
-    """Codes, messages and shapes equal the recorded answer."""
-    assert json.dumps(answers[case.name]) == json.dumps(GOLDEN[case.name])
+    """Codes, messages and shapes equal the recorded answer, but for the advice at the end of some messages."""
+    assert ADVICE.sub("", json.dumps(answers[case.name])) == json.dumps(GOLDEN[case.name])
 
 
 @pytest.mark.parametrize("name", DEVIATIONS)

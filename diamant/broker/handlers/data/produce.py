@@ -17,9 +17,10 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
+from diamant.broker.config.broker_table import FACTOR_MAX
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, CloseConnection, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
@@ -37,6 +38,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LONG_MAX
 
 if TYPE_CHECKING:
+    from diamant.broker.config.broker_config import BrokerConfig
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
     from diamant.broker.transactions.coordinator import TransactionCoordinator
@@ -175,7 +177,7 @@ class Appending:
         if not -1 <= acks <= 1:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}, expected -1, 0 or 1")
         log = self._find(name, topic_id, index)
-        _check_allowed(log, self._context, acks)
+        _check_allowed(log, self._context, acks, self._node.config)
         refused = self._refused_writes.get((log.topic, index)) if self._refused_writes else None
         if refused is not None:
             raise refused
@@ -222,7 +224,7 @@ class Appending:
                 if not self._is_open:
                     self._check_access(name, topic_id)
                 log = self._find(name, topic_id, index)
-                _check_allowed(log, self._context, self._request.acks)
+                _check_allowed(log, self._context, self._request.acks, self._node.config)
             except KafkaError:
                 continue  # its append reports the error
             writes.append((log, base_sequence))
@@ -278,10 +280,12 @@ def _is_transactional(records: memoryview) -> bool:
     return len(records) >= HEADER_SIZE and bool(records[ATTRIBUTES_LOW_BYTE] & IS_TRANSACTIONAL)
 
 
-def _check_allowed(log: Log, context: RequestContext, acks: int) -> None:
+def _check_allowed(log: Log, context: RequestContext, acks: int, config: BrokerConfig) -> None:
     if log.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is internal: clients may not write to it")
     if acks == -1 and log.config.min_insync_replicas > 1:
+        if log.config.min_insync_replicas <= cast(int, config[FACTOR_MAX]):
+            return
         raise KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"The size of the current ISR : 1 is insufficient to satisfy the min.isr requirement of "

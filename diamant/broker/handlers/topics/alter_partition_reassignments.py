@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (key 45), versions 0 to 1: with one broker, partitions never move.
 
-Behaviour: this node is accepted as a target, without effect; any other is INVALID_REPLICA_ASSIGNMENT. There is never a
-reassignment to cancel.
+Behaviour: this node is accepted as a target, without effect; any other is INVALID_REPLICA_ASSIGNMENT, unless
+`diamant.replication.factor.max` allows it. There is never a reassignment to cancel.
 Versions: 1 may forbid a change of the replication factor (KIP-860), which cannot happen here.
 Deviations: none known.
 
@@ -59,7 +59,7 @@ def _check(topics: Topics, name: str, index: int, replicas: Any) -> None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}.")
     if replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    check_replicas([int(broker_id) for broker_id in replicas], topics.config.node_id)
+    check_replicas([int(broker_id) for broker_id in replicas], topics.config)
 
 
 API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

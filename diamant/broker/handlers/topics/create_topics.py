@@ -4,7 +4,8 @@ Behaviour: all valid topics of a request are written to the metadata log in one 
 disk and the partitions take records. -1 partitions and -1 replicas mean the broker's defaults (KIP-464).
 Versions: 5 answers with counts and configurations (KIP-525), 6 is refused if a quota is exceeded (KIP-599), 7 answers with the
 topic id (KIP-516).
-Deviations: a replication factor above 1 is refused, as by a Kafka cluster of one broker.
+Deviations: a replication factor above 1 is refused, as by a Kafka cluster of one broker, unless
+`diamant.replication.factor.max` allows it; the topic then has one replica, and says so.
 
 Source: ReplicationControlManager.createTopics.
 """
