@@ -17,6 +17,7 @@ from diamant.broker.security.authorization.authorizer import Authorizer
 from diamant.broker.security.authorization.needs import Need
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
+from diamant.protocol.wire.connection import Request
 
 MAX_CONNECTIONS = 1000
 """The most connections whose access to one API is cached; beyond that the cache is cleared."""
@@ -30,10 +31,11 @@ MESSAGES = {
 }
 """Kafka's own (Errors)."""
 
+PRODUCE = 0
 ADD_PARTITIONS_TO_TXN, FIRST_FOR_BROKERS, DESCRIBE_LOG_DIRS = 24, 4, 35
 JOIN_GROUP, FIRST_WITHOUT_PROTOCOL_NAME = 11, 7
-_ALSO_ON_TOP = frozenset({43, 45})
-"""ElectLeaders and AlterPartitionReassignments repeat the code at the top and in every part."""
+_ALSO_ON_TOP = frozenset({1, 43, 45})
+"""Fetch, ElectLeaders and AlterPartitionReassignments repeat the code at the top and in every part."""
 _AS_KAFKA: dict[int, dict[str, object]] = {
     11: {"protocol_name": None},
     48: {"entries": None},
@@ -108,15 +110,34 @@ class Guard:
 
 
 def denial(key: int, version: int, body: memoryview, need: Need) -> bytes:
-    """Return the answer to a request denied as a whole, as Kafka's `getErrorResponse` makes it."""
+    """Return the answer to a request denied as a whole."""
+    return error_answer(key, version, body, need.denial, MESSAGES[need.denial])
+
+
+def illegal_sasl_state(request: Request) -> bytes | None:
+    """Return the answer to a request in place of a SASL token; None for one that Kafka does not answer either."""
+    from diamant.protocol.wire.schemas import decode_request
+
+    key, version = request.api_key, request.api_version
+    if not apis.is_served(key, version):
+        return None
+    if key == PRODUCE and getattr(decode_request(key, version, request.body), "acks", None) == 0:
+        return None
+    message = "Request is not valid given the current SASL state."
+    if key == PRODUCE:
+        message = "Unexpected Kafka request of type PRODUCE during SASL authentication."
+    return error_answer(key, version, request.body, ErrorCode.ILLEGAL_SASL_STATE, message)
+
+
+def error_answer(key: int, version: int, body: memoryview, code: ErrorCode, message: str) -> bytes:
+    """Return the answer to a request that fails as a whole, as Kafka's `getErrorResponse` makes it."""
     from diamant.broker.faults.error_response import ErrorAnswer
     from diamant.protocol.wire.message_fields import message_fields
     from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
-    code = need.denial
-    answer = ErrorAnswer(key, version, code, MESSAGES[code], is_for_parts=False)
+    answer = ErrorAnswer(key, version, code, message, is_for_parts=False)
     fields = answer.whole(message_fields(decode_request(key, version, body))) or {}
-    on_top: dict[str, object] = {"error_code": int(code), "error_message": MESSAGES[code]}
+    on_top: dict[str, object] = {"error_code": int(code), "error_message": message}
     if key in _ALSO_ON_TOP:
         fields |= on_top
     elif key == ADD_PARTITIONS_TO_TXN and version >= FIRST_FOR_BROKERS:

@@ -51,10 +51,17 @@ if TYPE_CHECKING:
     from diamant.cleaner.erasure.pending_erasures import PendingErasures
     from diamant.cleaner.rules.plan import CleanPlan
     from diamant.cleaner.rules.tombstone_hold import TombstoneHold
+    from diamant.protocol.wire.connection import Request
     from diamant.storage.log.log import Log
 
 COORDINATORS_HEAD_START_S = 0.2
 """The time that a start waits for transactions and groups to load before it accepts clients."""
+
+
+def _refuse(request: Request) -> bytes | None:
+    from diamant.broker.dispatch.guard import illegal_sasl_state
+
+    return illegal_sasl_state(request)
 
 
 class Services:
@@ -95,6 +102,7 @@ class Services:
                 lambda: metadata.image.scram_credentials.values(), lambda: metadata.end_offset
             ).of
             sasl.now_ms = node.env.clock.now_ms
+            sasl.refuse = _refuse
         node.on_reconfigured.append(self._set_limits)
         self.faults: Lazy[Faults] = Lazy(lambda: self._faults(served_keys))
         self.metadata_cache = MetadataCache()

@@ -59,6 +59,7 @@ class SaslGate:
         self._max_frame_bytes = connection.frames.max_frame_bytes
         self.session: SaslSession = sasl.session(connection.info.listener_name)
         self._failure_delay_ms = sasl.failure_delay_ms
+        self._refuse = sasl.refuse
         connection.frames.max_frame_bytes = sasl.receive_max_bytes
         connection.info = connection.info._replace(sasl=self.session)
 
@@ -67,7 +68,10 @@ class SaslGate:
         session, key = self.session, request.api_key
         reason = session.refusal(key)
         if reason:
+            is_in_place_of_token = session.is_awaiting_token
             session.fail(reason)
+            if is_in_place_of_token and (body := self._refuse(request)) is not None:
+                return self._ended(request, body)
             raise CloseConnection(reason)
         if request.api_version == BARE_TOKEN:
             return self._take_bare(bytes(request.body))

@@ -32,6 +32,7 @@ from diamant.broker.security.sasl.session import Mechanism, SaslSession
 
 if TYPE_CHECKING:
     from diamant.broker.security.sasl.oauthbearer import TokenValidator
+    from diamant.protocol.wire.connection import Request
 
 _SECURITY = "org.apache.kafka.common.security"
 _LOGIN_MODULES = {
@@ -57,14 +58,15 @@ _USER_OPTION = "user_"
 class SaslListeners:
     """The listeners with SASL. Raises ConfigError for a configuration that cannot be served.
 
-    `find` looks up SCRAM credentials, `usual_iterations` gives the iterations of made-up ones, and `now_ms` is the clock. All
-    three may be replaced while sessions are open.
+    `find` looks up SCRAM credentials, `usual_iterations` gives the iterations of made-up ones, `now_ms` is the clock, `refuse`
+    answers a request in place of a token, with None if there is no answer. All four may be replaced while sessions are open.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
         self.find: FindCredential = lambda mechanism, user: None
         self.usual_iterations: FindIterations = lambda mechanism: MIN_ITERATIONS
         self.now_ms: Callable[[], int] = lambda: 0
+        self.refuse: Callable[[Request], bytes | None] = lambda request: None
         self.receive_max_bytes = int(str(config["sasl.server.max.receive.size"]))
         self.failure_delay_ms = int(str(config["connection.failed.authentication.delay.ms"]))
         self._config = config

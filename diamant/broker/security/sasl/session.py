@@ -11,7 +11,7 @@ principal and mechanism. Requests are served until the session expires; a later 
 The session uses no sockets. Memory: one exchange, which holds one token at most.
 
 Source: SaslServerAuthenticator, KafkaChannel.maybeBeginServerReauthentication; texts as Kafka 4.3.1 sends them. Deviations:
-ApiVersions may be sent more than once, and a request of another API during authentication gets no response, as it is not read.
+ApiVersions may be sent more than once.
 """
 
 from __future__ import annotations

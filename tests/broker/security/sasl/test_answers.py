@@ -8,10 +8,12 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.protocol.wire.schemas import encode_request_fields
 from tests.broker.security.sasl.sasl_wire import (
     ALICE,
     PROPERTIES,
@@ -22,7 +24,17 @@ from tests.broker.security.sasl.sasl_wire import (
     scram_final,
     unsigned_token,
 )
-from tests.broker.wire import METADATA, WireClient
+from tests.broker.wire import (
+    FETCH,
+    FIND_COORDINATOR,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+    WireClient,
+    batch_of,
+    fetch_fields,
+    produce_fields,
+)
 
 ALL = ["OAUTHBEARER", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM, SASL_AUTHENTICATION_FAILED = 34, 33, 58
@@ -108,10 +120,72 @@ async def test_api_versions_in_place_of_a_token_is_an_illegal_state(client: Sasl
     assert await client.wire.is_closed()
 
 
-async def test_another_request_in_place_of_a_token_closes_the_connection(client: SaslClient) -> None:
-    """Kafka reads it and first responds with ILLEGAL_SASL_STATE; here it is not read."""
+NO_OFFSETS = "ffffffffffffffff" * 3
+UNEXPECTED = b"Unexpected Kafka request of type PRODUCE during SASL authentication.".hex()
+NOT_VALID = b"Request is not valid given the current SASL state.".hex()
+HEARTBEAT, LIST_GROUPS = 12, 16
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "fields", "answer"),
+    [
+        (METADATA, 0, {"topics": [{"name": "t"}]}, "0000000000000001002200017400000000"),
+        (METADATA, 9, {"topics": [{"name": "t"}]}, "00000000000100ffffffff0200220274000180000000008000000000"),
+        (
+            METADATA,
+            12,
+            {"topics": [{"name": "t"}]},
+            "00000000000100ffffffff0200220274000000000000000000000000000000000001800000000000",
+        ),
+        (
+            PRODUCE,
+            9,
+            produce_fields("t", 0, batch_of([b"x"])),
+            f"0002027402000000000022{NO_OFFSETS}0145{UNEXPECTED}00000000000000",
+        ),
+        (
+            FETCH,
+            11,
+            fetch_fields("t", 0),
+            f"000000000022000000000000000100017400000001000000000022{NO_OFFSETS}00000000ffffffff00000000",
+        ),
+        (FIND_COORDINATOR, 3, {"key": "g", "key_type": 0}, f"0000000000002233{NOT_VALID}ffffffff01ffffffff00"),
+        (LIST_OFFSETS, 7, {"replica_id": -1, "isolation_level": 0, "topics": []}, "00000000000100"),
+        (LIST_GROUPS, 4, {"states_filter": []}, "000000000000220100"),
+        (
+            HEARTBEAT,
+            4,
+            {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None},
+            "0000000000002200",
+        ),
+    ],
+)
+async def test_another_request_in_place_of_a_token_is_an_illegal_state(
+    client: SaslClient, key: int, version: int, fields: dict[str, Any], answer: str
+) -> None:
+    """It is answered in its own format, byte for byte as Kafka 4.3.1 answered it, and the connection is closed."""
     await client.handshake()
-    client.wire.send(METADATA, 1, {"topics": []})
+    client.wire.send(key, version, fields)
+    _, body = await client.wire.receive_frame()
+    assert body.hex() == answer
+    assert await client.wire.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "body"),
+    [
+        (PRODUCE, 9, encode_request_fields(PRODUCE, 9, produce_fields("t", 0, batch_of([b"x"]), acks=0))),
+        (METADATA, 99, b""),
+        (METADATA, 9, b"\xff\xff\xff"),
+        (999, 0, b""),
+    ],
+)
+async def test_what_has_no_answer_in_place_of_a_token_closes_the_connection(
+    client: SaslClient, key: int, version: int, body: bytes
+) -> None:
+    """Produce with acks=0, unknown versions and APIs, and bytes that are no request."""
+    await client.handshake()
+    client.wire.writer.write(client.wire.frame(key, version, body))
     assert await client.wire.is_closed()
 
 
