@@ -9,7 +9,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.config_key import ConfigError
+from diamant.broker.config.broker_table import BROKER_CONFIGS
+from diamant.broker.config.config_key import ConfigError, ConfigType
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.request_fields import DELETE, SET, alteration
@@ -120,6 +121,37 @@ async def test_a_key_store_of_http_is_read_before_it_is_stored(
     assert f"{KEY_STORE}: from the next start on" in caplog.text
     async with Broker(config) as broker:
         assert str(broker.http_url).startswith("https://")
+
+
+EXTREMES = {
+    ConfigType.INT: ["0", "1", "-1", "2147483647"],
+    ConfigType.LONG: ["0", "-1", "9223372036854775807"],
+    ConfigType.DOUBLE: ["0", "-1", "NaN", "Infinity"],
+    ConfigType.STRING: ["", "x", "nohost.invalid:5", "/etc/passwd"],
+    ConfigType.LIST: ["", "x", "compact", "PLAIN"],
+    ConfigType.PASSWORD: ["", "x"],
+}
+LISTENERS = [
+    f"listener.name.plaintext.{name}"
+    for name in ("max.connections", "sasl.enabled.mechanisms", "ssl.keystore.location")
+]
+
+
+@pytest.mark.parametrize("key", [*(key.name for key in BROKER_CONFIGS.values() if key.is_dynamic), *LISTENERS])
+async def test_what_is_accepted_lets_the_next_start_serve_clients(key: str) -> None:
+    """Whatever extreme value was accepted, the broker starts with it, and a client can create a topic and delete the value."""
+    type_ = BROKER_CONFIGS[key.removeprefix("listener.name.plaintext.")].type
+    env = MemoryEnv()
+    for value in EXTREMES.get(type_, ["true", "false"]):
+        async with running(env) as (_, wire):
+            code, _ = await alter(wire, (key, value))
+        if code is not ErrorCode.NONE:
+            continue
+        async with running(env) as (broker, wire):
+            stored = broker.node.metadata.image.configs[BROKER, "1"]
+            assert stored[key] == value
+            assert (await wire.create(f"t{value}".replace(":", "-").replace("/", "-"))).error_code == ErrorCode.NONE
+            assert (await alter(wire, (key, None)))[0] is ErrorCode.NONE
 
 
 async def test_commands_are_refused_where_they_would_do_nothing() -> None:
