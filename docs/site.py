@@ -1,4 +1,4 @@
-"""Hook of mkdocs: links as the repository's web view follows them, and the pages that lie outside of docs/."""
+"""Hook of mkdocs: links as the repository's web view follows them, the pages that lie outside of docs/, and search in files."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ def slug(text: str, separator: str) -> str:
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Have headings the anchors that links in the repository use."""
     config.mdx_configs.setdefault("toc", {})["slugify"] = slug
+    # The plugin `offline` would load its worker for pages opened from files from another host.
+    config.extra["polyfills"] = ["worker-of-files.js"]
     return config
 
 

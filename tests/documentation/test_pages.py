@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -79,9 +80,15 @@ def test_the_site_has_every_page() -> None:
     """The navigation in mkdocs.yml names each page of docs/ once, and pages of the repository that exist."""
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
     named: list[str] = []
-    for entry in config["nav"]:
-        (found,) = entry.values()
-        named += [found] if isinstance(found, str) else found
+
+    def name_all(found: str | list[Any] | dict[str, Any]) -> None:
+        if isinstance(found, str):
+            named.append(found)
+            return
+        for one in found if isinstance(found, list) else found.values():
+            name_all(one)
+
+    name_all(config["nav"])
     own = [name for name in named if not name.startswith("repository/")]
     assert sorted(own) == sorted(str(page.relative_to(DOCS)) for page in OF_DOCS)
     assert [name for name in set(named) - set(own) if not (ROOT / name.removeprefix("repository/")).exists()] == []
@@ -98,3 +105,15 @@ def test_pages_use_the_words_of_the_field() -> None:
     words = [word for word in AVOIDED if not word.startswith(("undertaking", "a module"))]
     found = re.compile(rf"\b({'|'.join(words)})\b", re.IGNORECASE)
     assert [(shown(page), one) for page in OF_DOCS for one in found.findall(page.read_text())] == []
+
+
+def test_the_navigation_of_the_site_is_grouped_as_the_start_page() -> None:
+    """The same sections with the same pages in the same order, and the groups of the how-to guides."""
+    found, group = list[str](), ""
+    for line in (ROOT / "docs/README.md").read_text().splitlines():
+        if heading := re.fullmatch(r"## (.+)|\*\*(.+)\*\*", line):
+            group = heading[1] or heading[2]
+            found.append(group)
+        found += [page for page in re.findall(r"\]\((\w[^)#]*\.md)\)", line) if group]
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("- Start: README.md\n")[2].partition("  - Repository:")[0]
+    assert re.findall(r"- ([^\n]+?):?\n", navigation) == found
