@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -54,6 +55,18 @@ def test_each_view_can_be_read_by_all(page: Page) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 1200, view
         assert "harmed" not in page.title()
         assert page.locator("img").count() == 0
+
+
+def test_durations_are_words_on_each_view(page: Page, broker: BlockingBroker) -> None:
+    """After seconds, minutes, hours and days, each in its two largest units, and no unit twice in a row."""
+    broker.clock.advance("2d")
+    for up_s, words in ((20, "less than a minute"), (452, "7m"), (3 * 3600 + 452, "3h 7m"), (201_000, "2d 7h")):
+        broker.node.started_s = time.monotonic() - up_s
+        page.goto("/")
+        expect(page.locator(".facts div", has_text="Up for").locator("dd")).to_have_text(words)
+    for view in VIEWS:
+        page.goto(view)
+        assert re.findall(r"\b(?:\d+(?:ms|[smhdw]) ?){3,}|\b(\d+[smhd])\1", page.inner_text("body")) == [], view
 
 
 def test_a_compaction_is_seen(page: Page, broker: BlockingBroker) -> None:

@@ -11,6 +11,7 @@ from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.running.status import BrokerStatus, broker_status
 
 MAX_ROWS = 20
+MINUTE_MS = 60_000
 RATE_SAMPLES = 30
 """Samples of a quarter of an hour."""
 
@@ -26,6 +27,7 @@ def _context(call: Call) -> dict[str, object]:
     faults = call.services.faults.made
     return {
         "status": status,
+        "up_for_ms": int(status.uptime_s) // 60 * MINUTE_MS,
         "rates": call.services.history().means(RATE_SAMPLES),
         "overdue": overdue[:MAX_ROWS],
         "overdue_more": max(0, len(overdue) - MAX_ROWS),
