@@ -15,21 +15,18 @@ from jinja2 import ChainableUndefined, Environment, PackageLoader, Template
 from diamant.cleaner.evidence.certificates.certificate import public_pem
 from diamant.cleaner.evidence.certificates.page_words import (
     Fields,
-    counted,
     is_redaction,
-    moment,
-    number,
     part,
     place_text,
     seen_elsewhere,
     setting,
     shown,
-    size,
     spaced,
     state_text,
     topics_of,
     written_since_count,
 )
+from diamant.words import counted, moment, number, size
 
 MAX_ROWS = 200
 """Limit of a table's rows; the certificate has them all."""

@@ -1,11 +1,12 @@
-"""Words for the fields of a certificate: names, states, numbers, times; and access to fields that may be missing."""
+"""Words for the fields of a certificate: names, states, settings; and access to fields that may be missing."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
+
+from diamant.words import counted, number
 
 MAX_SHOWN = 600
 """Limit of letters shown of an unknown value."""
@@ -99,38 +100,6 @@ def shown(value: object) -> str:
         return f"{value:,}" if isinstance(value, int) else value
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} … ({len(text) - MAX_SHOWN:,} letters more)"
-
-
-def moment(time_ms: object) -> str:
-    """Return a time in ms since 1970, in UTC."""
-    if not isinstance(time_ms, int):
-        return str(time_ms)
-    try:
-        return f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, OSError, ValueError):
-        return f"{time_ms} ms since 1970"
-
-
-def counted(count: object, what: str, plural: str = "") -> str:
-    """Return a number with its noun: `1 file`, `2,000 files`."""
-    return f"{number(count)} {what if count == 1 else plural or what + 's'}"
-
-
-def number(value: object) -> str:
-    """Return a number with separators for thousands."""
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def size(count: object) -> str:
-    """Return bytes in a unit that fits: `950 bytes`, `1.4 MB`."""
-    if not isinstance(count, int) or count < 1_000:
-        return counted(count, "byte")
-    value, unit = count / 1_000, "kB"
-    for greater in ("MB", "GB", "TB"):
-        if value < 999.5:
-            break
-        value, unit = value / 1_000, greater
-    return f"{value:.1f} {unit}" if value < 100 else f"{value:,.0f} {unit}"
 
 
 _UNITS_MS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1_000))

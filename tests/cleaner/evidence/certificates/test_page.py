@@ -11,8 +11,9 @@ import pytest
 
 from diamant.cleaner.evidence.certificates.certificate import NOT_COVERED
 from diamant.cleaner.evidence.certificates.page import MAX_ROWS, certificate_page
-from diamant.cleaner.evidence.certificates.page_words import size, span
+from diamant.cleaner.evidence.certificates.page_words import span
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.words import size
 
 DAY_MS = 86_400_000
 ISSUED_MS = 1_767_225_600_000
