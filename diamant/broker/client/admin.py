@@ -250,8 +250,8 @@ class Admin:
     def find(
         self, topic: str, partition: int | None = None, *, timeout_s: float | None = None, **wanted: Any
     ) -> Generator[JsonObject, None, None]:
-        """Yield the matching records, in the form of POST /v1/find. `wanted`: one of `key`, `text` (anywhere) and `where` (as in
-        `redact`), and `limit`.
+        """Yield the matching records, newest first, in the form of POST /v1/find. `wanted`: one of `key`, `text` (anywhere) and
+        `where` (as in `redact`), and `limit`.
 
         `timeout_s` bounds the wait for each part of the response. Raises AdminError, even partway: for more than `limit`
         records (1000), or if part of the topic could not be read.

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.records.explain import ExplainOperation
     from diamant.broker.operations.records.produce import ProduceOperation
     from diamant.broker.operations.records.records import RecordsOperation
+    from diamant.broker.operations.records.search import SearchOperation
     from diamant.broker.operations.running.clock import BrokerClock
     from diamant.broker.operations.running.history import FigureHistory
     from diamant.broker.security.audit.audit_log import AuditLog
@@ -121,6 +122,7 @@ class Services:
         self.count: Lazy[CountOperation] = Lazy(self._count)
         self.produce: Lazy[ProduceOperation] = Lazy(self._produce)
         self.records: Lazy[RecordsOperation] = Lazy(self._records)
+        self.search: Lazy[SearchOperation] = Lazy(self._search)
         self.history: Lazy[FigureHistory] = Lazy(self._history)
         self.segment_figures: Lazy[SegmentFigures] = Lazy(self._segment_figures)
         self.background_counts: Lazy[BackgroundCounts] = Lazy(self._background_counts)
@@ -258,7 +260,7 @@ class Services:
     def _compactions(self) -> Compactions:
         from diamant.broker.operations.compactions.compact import Compactions
 
-        return Compactions(self.node, self.cleaning)
+        return Compactions(self.node, self.cleaning, self.transactions)
 
     def _compact_by_config(self) -> CompactByConfig:
         from diamant.broker.operations.compactions.compact_by_config import CompactByConfig
@@ -284,6 +286,11 @@ class Services:
         from diamant.broker.operations.records.records import RecordsOperation
 
         return RecordsOperation(self.explain(), self.node.loop)
+
+    def _search(self) -> SearchOperation:
+        from diamant.broker.operations.records.search import SearchOperation
+
+        return SearchOperation(self.explain())
 
     def _history(self) -> FigureHistory:
         from diamant.broker.operations.running.history import FigureHistory

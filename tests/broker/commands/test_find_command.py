@@ -34,8 +34,8 @@ def run(broker: BlockingBroker, *words: str) -> tuple[int, list[tuple[int, int]]
 def test_records_are_found(broker: BlockingBroker) -> None:
     """Searches by key, text or condition set the exit code by whether anything matches."""
     assert run(broker, "--key", "k3") == (0, [(1, 1)], "")
-    assert run(broker, "--text", "c0") == (0, [(0, 0), (0, 1), (0, 2)], "")
-    assert run(broker, "--where", 'value.city == "c1"', "-p", "1") == (0, [(1, 0), (1, 1), (1, 2)], "")
+    assert run(broker, "--text", "c0") == (0, [(0, 2), (0, 1), (0, 0)], "")
+    assert run(broker, "--where", 'value.city == "c1"', "-p", "1") == (0, [(1, 2), (1, 1), (1, 0)], "")
     assert run(broker, "--text", "nowhere") == (3, [], "")
 
 
@@ -57,7 +57,7 @@ def test_what_cannot_be_read_is_an_error(broker: BlockingBroker) -> None:
     data[70] ^= 0xFF
     segment.write_bytes(data)
     code, found, text = run(broker, "--text", "c")
-    assert (code, found[-3:], "not everything could be read: " in text) == (1, [(1, 0), (1, 1), (1, 2)], True)
+    assert (code, sorted(found)[-3:], "not everything could be read: " in text) == (1, [(1, 0), (1, 1), (1, 2)], True)
 
 
 def test_segments_are_counted_and_drawn(broker: BlockingBroker) -> None:

@@ -67,14 +67,14 @@ async def test_roll_closes_active_segments(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("fields", "found"),
     [
-        ({"key": {"text": "k3"}}, [(1, 1), (1, 6), (1, 11), (1, 16)]),
-        ({"text": "c2"}, [(0, offset) for offset in range(1, 20, 2)]),
-        ({"where": 'value.city == "c0"', "partition": 0, "limit": 3}, [(0, 0), (0, 2), (0, 4)]),
+        ({"key": {"text": "k3"}}, [(1, 16), (1, 11), (1, 6), (1, 1)]),
+        ({"text": "c2"}, [(0, offset) for offset in range(19, 0, -2)]),
+        ({"where": 'value.city == "c0"', "partition": 0, "limit": 3}, [(0, 18), (0, 16), (0, 14)]),
         ({"text": "nowhere"}, []),
     ],
 )
 async def test_records_are_found(broker: Broker, fields: dict[str, Any], found: list[tuple[int, int]]) -> None:
-    """Searches by key, text or condition, in one partition or all; a last line ends the search."""
+    """Searches by key, text or condition, in one partition or all, newest first; a last line ends the search."""
     status, lines = await post(broker, "/v1/find", topic="users", **fields)
     assert (status, [(one["partition"], one["offset"]) for one in lines if "offset" in one]) == (200, found)
     expected = {"is_done": True, "found": len(found), "is_cut": "limit" in fields, "problems": []}
@@ -83,8 +83,9 @@ async def test_records_are_found(broker: Broker, fields: dict[str, Any], found: 
 
 
 async def test_a_search_takes_one_description(broker: Broker) -> None:
-    """No, two or invalid criteria are refused; long values are cut."""
-    for fields in ({}, {"text": ""}, {"text": "a", "where": "key exists"}, {"where": "value ="}):
+    """Two or invalid criteria are refused, none wants all records; long values are cut."""
+    assert (await post(broker, "/v1/find", topic="users"))[1][-1]["found"] == 40
+    for fields in ({"text": ""}, {"text": "a", "where": "key exists"}, {"where": "value ="}):
         assert (await post(broker, "/v1/find", topic="users", **fields))[0] == 400
     await broker.produce("users", "ü" * 4000, key="long", partition=0)
     _, lines = await post(broker, "/v1/find", topic="users", key={"text": "long"})
@@ -92,12 +93,18 @@ async def test_a_search_takes_one_description(broker: Broker) -> None:
     assert (record["value"], record["value_bytes"]) == ({"text": "ü" * 512}, 8000)
 
 
-async def test_a_damaged_segment_is_told_and_the_others_are_searched(broker: Broker) -> None:
-    """The last line has the segments that could not be read."""
+async def test_a_damaged_batch_is_told_and_the_others_are_searched(broker: Broker) -> None:
+    """The last line has the offsets that could not be read."""
     log = broker.node.topics.by_name["users"].logs[0]
     await post(broker, "/v1/roll", topic="users", partition=0)
     await broker.produce("users", "after", key="k0", partition=0)
     damage(Path(log.segments[0].path))
     _, lines = await post(broker, "/v1/find", topic="users", key={"text": "k0"})
-    assert [(one["partition"], one["offset"]) for one in lines if "offset" in one] == [(0, 20)]
-    assert len(lines[-1]["problems"]) == 1
+    assert [(one["partition"], one["offset"]) for one in lines if "offset" in one] == [
+        (0, 20),
+        (0, 15),
+        (0, 10),
+        (0, 5),
+    ]
+    [problem] = lines[-1]["problems"]
+    assert problem.startswith("users-0: offset 0 cannot be read, consumers stop here: the checksum of a batch is wrong")

@@ -47,7 +47,7 @@ def find(
     limit: int | None,
     asked: Asked,
 ) -> None:
-    """Print every matching record of TOPIC, one JSON object per line. Keys and values are cut to their first 1,024 bytes.
+    """Print every matching record of TOPIC, newest first, one JSON object per line. Keys and values are cut to 1,024 bytes.
 
     Reads the whole topic, with superseded records and those of open and aborted transactions. --timeout bounds the wait for each
     part of the response.

@@ -1,4 +1,4 @@
-"""Records of a topic as a stream: committed ones (`broker.records`), the latest of each key (`broker.latest`), matching ones.
+"""Records of a topic as a stream: committed ones (`broker.records`), the latest of each key (`broker.latest`).
 
 A thread reads the files of one moment, a page at a time, and only when the caller asks for the next page. Writing and
 cleaning continue, and a slow reader delays only itself.
@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
-from time import monotonic
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from diamant.broker.client.errors import NotPossible, TooMany
 from diamant.broker.operations.calls.cross_loop import on_loop
@@ -28,16 +26,11 @@ if TYPE_CHECKING:
     from diamant.broker.operations.records.explain import ExplainOperation
     from diamant.broker.operations.records.log_files import LogFiles
     from diamant.broker.operations.records.taken import Taken
-    from diamant.cleaner.queries.matching_records import SearchStep, Wanted
-
-T = TypeVar("T")
 
 MAX_AT_ONCE = 2
 PAGE_RECORDS = 1_000
 PAGE_BYTES = 256 * 1024
 """A page ends with the record that reaches this size."""
-FOUND_S = 0.25
-"""A page of search results ends after this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +41,8 @@ class RecordPage:
     records: tuple[Record, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPage:
-    """Some matching records of a partition, and the progress of the search."""
-
-    partition: int
-    found: tuple[Record | SearchStep, ...]
-
-
 Check: TypeAlias = Callable[[], None]
-Query: TypeAlias = "Callable[[Taken, LogFiles, Check], Generator[T]]"
+Query: TypeAlias = "Callable[[Taken, LogFiles, Check], Generator[Record]]"
 """Yields the wanted records of a partition's files. Runs in a thread and calls the check now and then."""
 
 
@@ -95,28 +80,9 @@ class RecordsOperation:
         return self.pages(topic, partition, partial(_latest, with_tombstones=with_tombstones))
 
     async def pages(
-        self, topic: str, partition: int | None = None, query: Query[Record] = _all
+        self, topic: str, partition: int | None = None, query: Query = _all
     ) -> AsyncGenerator[RecordPage, None]:
         """Yield pages, partition by partition. A caller that stops early closes the generator. Raises VerbError."""
-        async with aclosing(self._pages(topic, partition, query, _page)) as pages:
-            async for number, page in pages:
-                yield RecordPage(number, page)
-
-    async def found(self, topic: str, partition: int | None, wanted: Wanted) -> AsyncGenerator[FoundPage, None]:
-        """Yield matching records, committed or not, and the amount read, as `pages` does."""
-
-        def query(taken: Taken, files: LogFiles, check_done: Check) -> Generator[Record | SearchStep]:
-            from diamant.cleaner.queries.matching_records import matching_records
-
-            return matching_records(files.present, taken.state.log_start_offset, wanted, check_done=check_done)
-
-        async with aclosing(self._pages(topic, partition, query, _found_page)) as pages:
-            async for number, page in pages:
-                yield FoundPage(number, page)
-
-    async def _pages(
-        self, topic: str, partition: int | None, query: Query[T], page_of: Callable[[Iterator[T]], tuple[T, ...]]
-    ) -> AsyncGenerator[tuple[int, tuple[T, ...]], None]:
         explaining = self._explaining
         logs = explaining.logs(topic, partition)
         if self._running >= MAX_AT_ONCE:
@@ -135,8 +101,8 @@ class RecordsOperation:
                 with files:
                     records = query(taken, files, check)
                     try:
-                        while page := await self._next(records, is_over, page_of):
-                            yield log.partition, page
+                        while page := await self._next(records, is_over):
+                            yield RecordPage(log.partition, page)
                     finally:
                         records.close()
         except CorruptLog as error:
@@ -160,11 +126,9 @@ class RecordsOperation:
         finally:
             await on_loop(self._loop, close())
 
-    async def _next(
-        self, records: Iterator[T], is_over: Event, page_of: Callable[[Iterator[T]], tuple[T, ...]]
-    ) -> tuple[T, ...]:
+    async def _next(self, records: Iterator[Record], is_over: Event) -> tuple[Record, ...]:
         """Return the next page, empty at the end. When this returns, the thread no longer uses the files."""
-        reading = asyncio.ensure_future(self._explaining.read(lambda: page_of(records)))
+        reading = asyncio.ensure_future(self._explaining.read(lambda: _page(records)))
         try:
             return await asyncio.shield(reading)
         except asyncio.CancelledError:
@@ -181,13 +145,3 @@ def _page(records: Iterator[Record]) -> tuple[Record, ...]:
         found.append(record)
         size += len(record.key or b"") + len(record.value or b"")
     return tuple(found)
-
-
-def _found_page(found: Iterator[Record | SearchStep]) -> tuple[Record | SearchStep, ...]:
-    page: list[Record | SearchStep] = []
-    size, until_s = 0, monotonic() + FOUND_S
-    while size < PAGE_BYTES and monotonic() < until_s and (one := next(found, None)) is not None:
-        page.append(one)
-        if isinstance(one, Record):
-            size += len(one.key or b"") + len(one.value or b"")
-    return tuple(page)

@@ -3,7 +3,7 @@
 {"topic": "users"}
     {"partition": 0, "offset": 42, "timestamp": 1700000000000, "key": {"text": "a"}, "value": {"text": "1"}, "headers": []}
 {"topic": "users", "text": "Prague"}
-    the same for each matching record, with the first `EXCERPT_BYTES` of key and value, and the progress of the search
+    the same for each matching record, newest first, with the first `EXCERPT_BYTES` of key and value, and the progress
 
 Bytes that are not UTF-8 are `{"base64": ...}`; the value of a tombstone is null. An incomplete response breaks off before its
 last chunk. A reader that stays slower than `routes.MIN_BYTES_PER_SECOND` is disconnected.
@@ -23,8 +23,8 @@ from aiohttp import web
 
 from diamant.broker.client.errors import BadArgument, VerbError
 from diamant.broker.http.serving.route import Call, Param, Route
-from diamant.broker.operations.records.records import FoundPage
-from diamant.cleaner.queries.matching_records import SearchStep, Wanted
+from diamant.broker.operations.records.search import FoundPage, PlacedDamage, PlacedRecord
+from diamant.cleaner.queries.matching_records import Wanted
 from diamant.cleaner.redaction.where import YES, WhereError, parse_where
 from diamant.protocol.batches.header import Record
 
@@ -35,6 +35,7 @@ LOOK_S = 5.0
 MIN_BYTES_PER_SECOND = 256 * 1024
 EXCERPT_BYTES = 1024
 MAX_FOUND = 10_000
+MAX_PROBLEMS = 100
 
 T = TypeVar("T")
 
@@ -61,31 +62,34 @@ async def latest(call: Call) -> web.StreamResponse:
 
 
 async def find(call: Call) -> web.StreamResponse:
-    """Send the matching records and the search's progress. Ends if the reader disconnects. BadArgument, NotFound, TooMany."""
+    """Send the matching records and the progress. Ends if the reader disconnects. BadArgument, NotFound, TooMany."""
     fields = call.fields
     topic, partition, most = fields["topic"], fields["partition"], fields["limit"]
     total = sum(log.size for log in call.services.explain().logs(topic, partition))
-    wanted = _wanted(fields)
+    reading = call.services.search().newest_first(
+        topic, partition, _wanted(fields), most=most + 1, cut_bytes=EXCERPT_BYTES
+    )
     read = found = 0
     problems: list[str] = []
     is_cut = False
-    async with aclosing(call.services.records().found(topic, partition, wanted)) as pages:
+    async with aclosing(reading) as pages:
         page: FoundPage | None = await _next(call, pages)
         response = await _begin(call)
         try:
-            while page is not None and not is_cut:
-                records = [one for one in page.found if isinstance(one, Record)]
-                steps = [one for one in page.found if isinstance(one, SearchStep)]
+            while page is not None:
+                records = [one for one in page.found if isinstance(one, PlacedRecord)]
                 is_cut = found + len(records) > most
                 records = records[: most - found]
                 found += len(records)
-                read += sum(one.bytes for one in steps)
-                problems += [one.problem for one in steps if one.problem is not None]
-                lines = [_excerpt(page.partition, record) for record in records]
+                read += page.bytes_read
+                problems += [
+                    f"{topic}-{one.partition}: {one.damage.text}" for one in page.found if isinstance(one, PlacedDamage)
+                ]
+                lines = [_excerpt(one) for one in records]
                 await _send(call, response, [*lines, {"read_bytes": read, "total_bytes": max(read, total)}])
-                if not is_cut:
-                    page = await _next(call, pages)
-            await _send(call, response, [{"is_done": True, "found": found, "is_cut": is_cut, "problems": problems}])
+                page = await _next(call, pages)
+            last = {"is_done": True, "found": found, "is_cut": is_cut, "problems": problems[:MAX_PROBLEMS]}
+            await _send(call, response, [last])
         except VerbError as error:
             await _send(call, response, [{"error": str(error)}])
         await response.write_eof()
@@ -94,14 +98,16 @@ async def find(call: Call) -> web.StreamResponse:
 
 def _wanted(fields: Mapping[str, Any]) -> Wanted:
     key, text, where = fields["key"], fields["text"], fields["where"]
-    if (key is not None) + (text is not None) + (where is not None) != 1:
-        raise BadArgument("expected one of key, text and where")
+    if (key is not None) + (text is not None) + (where is not None) > 1:
+        raise BadArgument("expected at most one of key, text and where")
     if key is not None:
         return Wanted.key(key)
     if text is not None:
         if not text:
             raise BadArgument("text: expected at least one character")
         return Wanted.text(text.encode())
+    if where is None:
+        return Wanted(lambda _: True, lambda _: True)
     try:
         parsed = parse_where(where)
     except WhereError as error:
@@ -148,27 +154,27 @@ def _fields(partition: int, record: Record) -> Mapping[str, Any]:
     }
 
 
-def _excerpt(partition: int, record: Record) -> Mapping[str, Any]:
+def _excerpt(one: PlacedRecord) -> Mapping[str, Any]:
+    record = one.record
     return {
-        "partition": partition,
+        "partition": one.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "key": _cut(record.key),
-        "key_bytes": len(record.key or b""),
-        "value": _cut(record.value),
-        "value_bytes": len(record.value or b""),
+        "key": _cut(record.key, one.key_bytes),
+        "key_bytes": one.key_bytes,
+        "value": _cut(record.value, one.value_bytes),
+        "value_bytes": one.value_bytes,
     }
 
 
-def _cut(data: bytes | None) -> dict[str, str] | None:
-    """As `_bytes`, for the first bytes, without a truncated character at the end."""
-    if data is None or len(data) <= EXCERPT_BYTES:
+def _cut(data: bytes | None, size: int) -> dict[str, str] | None:
+    """As `_bytes`, for the first bytes of `size`, without a truncated character at the end."""
+    if data is None or len(data) == size:
         return _bytes(data)
-    found = data[:EXCERPT_BYTES]
     for left in range(4):
-        if "text" in (fields := _bytes(found[: EXCERPT_BYTES - left]) or {}):
+        if "text" in (fields := _bytes(data[: len(data) - left]) or {}):
             return fields
-    return _bytes(found)
+    return _bytes(data)
 
 
 def _bytes(data: bytes | None) -> dict[str, str] | None:
@@ -198,11 +204,11 @@ ROUTES = (
         "POST",
         "/v1/find",
         find,
-        "The matching records of a topic, found by reading all of it; one JSON object per line.",
+        "The matching records of a topic, newest first over all partitions; one JSON object per line.",
         fields=(
             Param("topic", "string", "The topic.", is_required=True),
             Param("partition", "integer", "One partition. Default: all.", most=(1 << 31) - 1),
-            Param("key", "key", "Records of this key."),
+            Param("key", "key", "Records of this key. Default, without `text` and `where`: all records."),
             Param("text", "string", "Records with this text in the key, the value or a header."),
             Param("where", "string", "Records that match this condition, as in a redaction."),
             Param("limit", "integer", "The search stops at this number.", default=1000, least=1, most=MAX_FOUND),
