@@ -35,6 +35,7 @@ from diamant.cleaner.rules.tombstone_hold import TombstoneHold
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.protocol.batches.header import CURRENT_MAGIC
 from diamant.storage.segments.log_config import LONG_MAX
+from diamant.words import moment
 
 MAX_BYTES = 1 << 50
 """Larger amounts count as never."""
@@ -118,7 +119,7 @@ def _transaction_gate(state: LogState, offset: int) -> Gate | None:
     until_ms = None
     if state.open_transactions:
         first = state.open_transactions[0]
-        text = f"a transaction of producer {first.producer_id} is open since offset {stable}"
+        text = f"a transaction of producer {first.producer_id} is open since {moment(first.since_ms)}, offset {stable}"
         detail |= {"producer_id": first.producer_id, "since_ms": first.since_ms}
         until_ms = first.abort_ms
     return Gate(OPEN_TRANSACTION, text, until_ms=until_ms, detail=detail)

@@ -46,6 +46,8 @@ class OpenUntil:
     since_ms: int
     abort_ms: int | None
     """Time at which its coordinator aborts it; None: no known coordinator will."""
+    transactional_id: str | None = None
+    """None: no coordinator knows it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from diamant.words import counted, moment, size
+
 CLEAN = "clean"
 """No superseded record of the time of the request is left, and none that had expired by then."""
 TOMBSTONES_GONE = "tombstones-gone"
@@ -48,8 +50,28 @@ class HeldBack:
     producer_id: int | None = None
     """The producer of the open transaction."""
     transaction_first_offset: int | None = None
+    transactional_id: str | None = None
+    """None: no coordinator knows the transaction."""
+    since_ms: int | None = None
+    """Begin of the transaction; None if it is unknown."""
+    aborts_ms: int | None = None
+    """The time at which its coordinator aborts it, at the latest."""
     until_ms: int | None = None
     """Time at which `min.compaction.lag.ms` frees all of it; None for a transaction."""
+
+    def text(self, name: str) -> str:
+        """Return the reason in words. `name`: of the partition."""
+        where = f"offsets {self.first_offset:,} to {self.end_offset - 1:,} of {name} ({size(self.bytes)})"
+        if self.reason == MIN_COMPACTION_LAG:
+            until = moment(self.until_ms)
+            return f"min.compaction.lag.ms keeps {where} from being cleaned until {until}; force ignores it"
+        which = "a transaction" if self.transactional_id is None else f"transaction {self.transactional_id!r}"
+        which += "" if self.producer_id is None else f" of producer {self.producer_id}"
+        since = "" if self.since_ms is None else f"{moment(self.since_ms)}, "
+        end = "end it, or have it aborted"
+        if self.aborts_ms is not None:
+            end = f"it is aborted at {moment(self.aborts_ms)} at the latest"
+        return f"{which}, open since {since}offset {self.transaction_first_offset:,}, keeps {where} from being cleaned; {end}"
 
     def to_fields(self) -> dict[str, Any]:
         """Return the fields for JSON."""
@@ -147,6 +169,15 @@ class CompactionReport:
         return self.is_clean and (self.until == CLEAN or not is_left)
 
     @property
+    def held_text(self) -> str | None:
+        """The first reason that holds records back, in words; None without one."""
+        held = [one for one in self.partitions if one.held_back is not None]
+        if not held or held[0].held_back is None:
+            return None
+        more = f"; {counted(len(held) - 1, 'more partition')} held back" if len(held) > 1 else ""
+        return held[0].held_back.text(f"{self.topic}-{held[0].partition}") + more
+
+    @property
     def failed(self) -> tuple[PartitionCompaction, ...]:
         """Partitions that could not be compacted."""
         return tuple(one for one in self.partitions if one.error is not None)
@@ -173,5 +204,6 @@ class CompactionReport:
             "duration_ms": round(self.duration_ms, 1),
             "removed": self.removed,
             "max_counted_bytes": MAX_COUNTED_BYTES,
+            "held_text": self.held_text,
             "partitions": [one.to_fields() for one in self.partitions],
         }

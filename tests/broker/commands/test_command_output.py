@@ -185,6 +185,7 @@ def report(**fields: Any) -> dict[str, Any]:
         "duration_ms": 61.4,
         "horizon_ms": None,
         "max_counted_bytes": 1 << 30,
+        "held_text": None,
         "partitions": [partition],
         **fields,
     }

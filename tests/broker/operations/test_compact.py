@@ -205,7 +205,7 @@ def test_over_http_and_on_the_command_line(other_broker: Broker) -> None:
     assert json.loads(result.output)["is_clean"] is True
     result = run("young")
     assert result.exit_code == 3
-    assert "held back by min.compaction.lag.ms until" in " ".join(result.output.split())
+    assert "min.compaction.lag.ms keeps offsets 0 to 2 of young-0 (210 bytes) from" in " ".join(result.output.split())
     assert run("young", "--force").exit_code == 0
     assert run("absent").exit_code == 2
     result = run("d")

@@ -66,7 +66,7 @@ def compact(
     """Compact TOPIC now, wait until it is clean, and print how many records were removed and kept.
 
     An open transaction holds back all records from its first offset on. min.compaction.lag.ms holds back younger records, unless
-    --force is given. The ranges held back are listed below the table.
+    --force is given. The first line says what is held back, and until when.
 
     Exit codes: 0 the topic is clean (or its tombstones are gone); 1 failed, or --timeout passed (the broker continues); 2 usage,
     or no such topic; 3 records are held back, or a horizon has not passed yet.
@@ -96,7 +96,8 @@ def show_report(
     """Print a report: a table, the ranges held back, and the segments before and after."""
     from rich.markup import escape
 
-    console.print(f"[bold]{escape(report['topic'])}[/]: {_verdict(report)} after {report['duration_ms']:g} ms")
+    held = f": {escape(report['held_text'])}" if report["held_text"] else ""
+    console.print(f"[bold]{escape(report['topic'])}[/]: {_verdict(report)} after {report['duration_ms']:g} ms{held}")
     left_out = () if console.width >= _WIDE else _WIDE_ONLY
     if not any(one["markers_before"] for one in report["partitions"]):
         left_out = (*left_out, "markers")
@@ -119,10 +120,6 @@ def show_report(
     if any(one["kept"] is None for one in report["partitions"]):
         bound = f"{report['max_counted_bytes'] >> 30} GiB"
         console.print(f"?: not counted, since it would take reading more than {bound}; diamant count --exact reads all")
-    for one in report["partitions"]:
-        held = one["held_back"]
-        if held is not None:
-            console.print(f"partition {one['partition']}: {_held_text(held)}")
     if report["horizon_ms"] is not None:
         console.print(f"the last tombstone may go at {time_text(report['horizon_ms'])}")
     if before is not None and after is not None:
@@ -142,14 +139,6 @@ def _verdict(report: Mapping[str, Any]) -> str:
     if report["is_reached"]:
         return "[green]clean[/]" if report["until"] == "clean" else "[green]tombstones gone[/]"
     return "[yellow]partly held back[/]" if not report["is_clean"] else "[yellow]tombstones are left[/]"
-
-
-def _held_text(held: Mapping[str, Any]) -> str:
-    where = f"offsets {held['first_offset']} to {held['end_offset']} ({held['bytes']:,} bytes) are held back by"
-    if held["reason"] == "open_transaction":
-        producer = "" if held["producer_id"] is None else f" of producer {held['producer_id']}"
-        return f"{where} the transaction{producer} that is open since offset {held['transaction_first_offset']}"
-    return f"{where} min.compaction.lag.ms until {time_text(held['until_ms'])} (--force overrides it)"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

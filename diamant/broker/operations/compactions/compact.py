@@ -11,14 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany, VerbError
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
+from diamant.broker.transactions.open_in_log import open_transactions
 from diamant.cleaner.on_demand.report import (
     DELETED,
     NOT_COMPACTED,
+    OPEN_TRANSACTION,
     STOPPING,
     UNTIL,
     CompactionReport,
@@ -30,8 +33,10 @@ from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner
+    from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
     from diamant.broker.operations.compactions.topic_figures import TopicFigures
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.on_demand.compaction import Compactor
 
 logger = logging.getLogger(__name__)
@@ -70,9 +75,10 @@ class BrokerStopping(VerbError):
 class Compactions:
     """All compaction calls of one broker. Created with the first one. Belongs to the loop thread."""
 
-    def __init__(self, node: Node, cleaning: NodeCleaner) -> None:
+    def __init__(self, node: Node, cleaning: NodeCleaner, transactions: Lazy[TransactionCoordinator]) -> None:
         self._node = node
         self._cleaning = cleaning
+        self._transactions = transactions
         self._loop = node.loop
         self._compactor: Compactor | None = None
         self._is_stopping = False
@@ -142,7 +148,7 @@ class Compactions:
         async def one(log: Log) -> PartitionCompaction:
             found = await compactor.compact(log, request, stage)
             compacted.is_over(found.topic, found.partition, rounds=found.rounds)
-            return found
+            return self._with_transaction(log, found)
 
         tasks: list[asyncio.Task[PartitionCompaction]] = []
         try:
@@ -171,9 +177,21 @@ class Compactions:
             topic,
             report.duration_ms,
             sum(report.removed.values()),
-            "" if report.is_clean else ", some are held back",
+            f"; {report.held_text}" if report.held_text else "",
         )
         return report
+
+    def _with_transaction(self, log: Log, found: PartitionCompaction) -> PartitionCompaction:
+        """Return a result with the facts about the transaction that holds records back, if one does."""
+        held = found.held_back
+        if held is None or held.reason != OPEN_TRANSACTION:
+            return found
+        for one in open_transactions(log, self._transactions):
+            if one.producer_id == held.producer_id:
+                held = replace(
+                    held, transactional_id=one.transactional_id, since_ms=one.since_ms, aborts_ms=one.abort_ms
+                )
+        return replace(found, held_back=held)
 
     def _logs(self, name: str, partition: int | None) -> Sequence[Log]:
         """Return the requested logs, ascending. Raises VerbError if they do not exist or are not compacted."""

@@ -12,7 +12,7 @@ replaces none during that time. Limits of records and tombstones: `cleaner/expla
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,9 +22,10 @@ from diamant.broker.groups.coordinator.committed_offsets import groups_not_known
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.records.log_files import MAX_OPEN_FILES, Changed, LogFiles
 from diamant.broker.operations.records.taken import Taken
+from diamant.broker.transactions.open_in_log import open_transactions
 from diamant.cleaner.explain.explainer import of_tombstone
 from diamant.cleaner.explain.explanation import PartitionExplanation
-from diamant.cleaner.explain.log_snapshot import LogState, OpenUntil
+from diamant.cleaner.explain.log_snapshot import LogState
 from diamant.cleaner.explain.scans import (
     KeyScan,
     scan_tombstones,
@@ -34,7 +35,6 @@ from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.cleaner.service.log_picker import look_at_first_timestamps
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.protocol.errors import KafkaError
-from diamant.storage.checkpoints.producer_snapshot import ProducerEntry
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
@@ -261,6 +261,13 @@ class ExplainOperation:
             files.close()
         raise NotPossible(f"{log.topic}-{log.partition} was cleaned {MAX_ATTEMPTS} times while it was read; try again")
 
+    async def outcomes(self, log: Log) -> TransactionOutcomes:
+        """Return the outcomes of a log's transactions now."""
+        opened = {one.producer_id: one.current_txn_first_offset for one in log.producers.active_producers}
+        segments = list(log.segments)
+        aborted = await asyncio.to_thread(lambda: [one for segment in segments for one in segment.txn_index.all()])
+        return TransactionOutcomes(aborted, {one: first for one, first in opened.items() if first >= 0})
+
     async def _take(self, log: Log) -> Taken:
         unknown = [segment for segment in log.segments if not segment.knows_first_timestamp]
         if unknown:
@@ -274,30 +281,17 @@ class ExplainOperation:
         else:
             config = node.config
             view = CleanerView(mode=config.diamant_cleaner_mode, is_enabled=config.log_cleaner_enable)
-        opened = [one for one in log.producers.active_producers if one.current_txn_first_offset >= 0]
+        opened = open_transactions(log, self._transactions)
         return Taken(
             log.env,
-            LogState.of(log, now_ms, view.checkpoint, self._open_until(opened)),
+            LogState.of(log, now_ms, view.checkpoint, opened),
             view,
             now_ms,
             tuple(log.segments),
-            TransactionOutcomes((), {one.producer_id: one.current_txn_first_offset for one in opened}),
+            TransactionOutcomes((), {one.producer_id: one.first_offset for one in opened}),
             {path: at_ms for at_ms, path in node.directory.deletions.inside(log.path)},
             self._pending_erasures(log.topic),
         )
-
-    def _open_until(self, opened: Iterable[ProducerEntry]) -> list[OpenUntil]:
-        known = {}
-        if self._transactions.made is not None:
-            known = {one.producer_id: one for one in self._transactions.made.store.open_transactions}
-        found = []
-        for one in opened:
-            since_ms, abort_ms = one.timestamp, None
-            if (transaction := known.get(one.producer_id)) is not None:
-                since_ms = transaction.start_ms
-                abort_ms = since_ms + transaction.timeout_ms + 1
-            found.append(OpenUntil(one.producer_id, one.current_txn_first_offset, since_ms, abort_ms))
-        return found
 
 
 def _sorted(scan: KeyScan) -> KeyScan:

@@ -1,0 +1,116 @@
+"""Resetting the committed offsets of a group without members, as `diamant group reset` does from outside."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.client.duration import parse_time_ms
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
+from diamant.broker.groups.store.offsets import committed_offset_of
+from diamant.protocol.errors import CorruptBatch, KafkaError
+from diamant.protocol.messages.offset_columns import NO_LEADER_EPOCH, TopicOffsets
+from diamant.storage.errors import StorageError
+from diamant.storage.log.time_search import at_or_after
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.groups.store.group import Group
+    from diamant.storage.log.log import Log
+
+START = ("start", "beginning", "earliest")
+END = ("end", "latest")
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOffsets:
+    """The offsets of a group in a topic, before and after."""
+
+    group: str
+    topic: str
+    offsets: tuple[tuple[int, int | None, int], ...]
+    """Partition, old offset, new offset."""
+    is_changed: bool
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields for JSON."""
+        names = ("partition", "before", "after")
+        rows = [dict(zip(names, one, strict=True)) for one in self.offsets]
+        return {"group": self.group, "topic": self.topic, "offsets": rows, "is_changed": self.is_changed}
+
+
+async def reset_offsets(
+    groups: GroupCoordinator, group_id: str, logs: Sequence[Log], where: str, *, is_tried: bool = False
+) -> ResetOffsets:
+    """Commit an offset for each log, all of one topic, or only determine them. BadArgument, NotFound, NotPossible."""
+    group = _idle(groups, group_id)
+    found = []
+    for log in logs:
+        stored = group.offsets.get(log.topic, log.partition)
+        before = None if stored is None else committed_offset_of(stored[0])
+        try:
+            if where.startswith("@"):
+                after = await _at(log, parse_time_ms(where[1:]))
+            else:
+                after = _offset_of(where, log.log_start_offset, log.high_watermark, before)
+        except ValueError as error:
+            raise BadArgument(f"to: {error}") from None
+        found.append((log.partition, before, after))
+    if not is_tried:
+        _idle(groups, group_id)
+        offsets = TopicOffsets(
+            logs[0].topic,
+            None,
+            [partition for partition, _, _ in found],
+            [after for _, _, after in found],
+            [NO_LEADER_EPOCH] * len(found),
+            None,
+        )
+        try:
+            groups.commits.commit(group_id, [offsets], member_id="", instance_id=None, generation=-1, version=9)
+        except KafkaError as error:
+            raise NotPossible(f"the offsets of group {group_id!r} cannot be reset: {error.detail or error}") from None
+    return ResetOffsets(group_id, logs[0].topic, tuple(found), not is_tried)
+
+
+def _idle(groups: GroupCoordinator, group_id: str) -> Group:
+    group = groups.groups.get(group_id)
+    if group is None:
+        raise NotFound(f"there is no group {group_id[:249]!r}")
+    if group.has_members:
+        raise NotPossible(
+            f"group {group_id!r} has active members (state {group.state}), expected none: stop them first"
+        )
+    return group
+
+
+async def _at(log: Log, time_ms: int) -> int:
+    try:
+        for step in at_or_after(log, max(0, time_ms)):
+            if (found := await asyncio.to_thread(step.run)) is not None:
+                return found.offset
+    except (CorruptBatch, StorageError) as error:
+        raise NotPossible(f"{log.topic}-{log.partition} cannot be searched for a time: {error}") from None
+    return log.high_watermark
+
+
+def _offset_of(where: str, start: int, end: int, committed: int | None) -> int:
+    """Return the offset of a place; one out of range becomes the nearer bound. ValueError for other text."""
+    if where in START:
+        return start
+    if where in END:
+        return end
+    try:
+        offset = int(where)
+    except ValueError:
+        raise ValueError(f"{where}: expected start, end, an offset, -N, +N or @TIME") from None
+    if where.startswith("+"):
+        if committed is None:
+            raise ValueError(f"{where}: nothing is committed there, so +N has no starting point")
+        offset += committed
+    elif where.startswith("-"):
+        offset += end
+    return min(max(offset, start), end)
