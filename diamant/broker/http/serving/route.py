@@ -73,7 +73,7 @@ class Param(NamedTuple):
         if self.type == "key":
             from diamant.broker.client.record_key import parse_key
 
-            return parse_key(found)
+            return parse_key(found, self.name)
         is_right = {
             "string": isinstance(found, str),
             "integer": isinstance(found, int) and not isinstance(found, bool),

@@ -28,6 +28,7 @@ VERB_NEEDS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
         "verify keys": (needs.ALTER_CLUSTER,),  # tests guesses of erased keys, from any topic
         "job": (needs.ALTER_CLUSTER,),  # jobs of others: the owner of a job may see and end it
         "group": (needs.DESCRIBE_GROUP,),
+        "reset offsets": (needs.READ_GROUP, needs.READ_TOPIC),
         "configs": (needs.DESCRIBE_CONFIGS_TOPIC,),
         "set configs": (needs.ALTER_CONFIGS_TOPIC,),
         "explain": (needs.DESCRIBE_TOPIC,),

@@ -98,6 +98,10 @@ def filled_broker() -> Iterator[BlockingBroker]:
         running.produce("users", None, key="gone", partition=1)
         with KafkaClient(running.bootstrap_servers, timeout_s=60) as client:
             KafkaGroup(client, "readers/1").commit({("users", 1): 0})
+        running.create_topic("alike", 12, compact=True)
+        for partition in range(12):
+            for number in range(2):
+                running.produce("alike", f"v{number}", key="k", partition=partition)
         running.produce("large", "y" * 1_000_000, key="<img src=x onerror=alert(1)>")
         yield running
 

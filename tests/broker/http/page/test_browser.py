@@ -18,7 +18,7 @@ from tests.broker.http.page.conftest import watched
 
 VIEWS = (
     "/", "/topics", "/topics/users", "/topics/users/settings",
-    "/topics/users/0", "/topics/users/1", "/topics/large/0", "/topics/users/0/99",
+    "/topics/users/records", "/topics/users/0", "/topics/users/1", "/topics/large/0", "/topics/users/0/99", "/topics/alike",
     "/groups", "/groups/readers%2F1", "/groups/readers%2F1/tombstones", "/forget", "/faults", "/history",
 )  # fmt: skip
 AXE_OPTIONS = {
@@ -108,16 +108,17 @@ def test_every_form_of_every_view_shows_its_commands(reader_page: Page) -> None:
     page, seen = reader_page, set()
     for view in VIEWS:
         page.goto(view)
-        forms = page.locator("form:not([method=get]):not(.login)")
+        forms = page.locator("form:not([method=get], .login, [data-go])")
         found = forms.evaluate_all(f"forms => forms.map(form => [form.dataset.path, ({COMMANDS})(form)])")
         for path, (shell, python, curl) in found:
             seen.add(path or "/v1/find")
             if path and path.endswith("/settings"):
                 continue  # its answer has them: below
-            assert shell.startswith("diamant "), (view, shell)
+            assert shell.startswith(("diamant ", "echo VALUE | diamant produce ")), (view, shell)
             assert "diamant." in python or "broker." in python, (view, python)
             assert "curl" in curl, (view, curl)
     assert {"/forget/key", "/forget/where", "/v1/verify", "/v1/faults", "/v1/compact", "/v1/roll", "/v1/find"} <= seen
+    assert {"/v1/produce", "/v1/groups/readers%2F1/offsets"} <= seen
     page.goto("/topics/users/settings")
     setting = page.get_by_label("retention.ms", exact=True)
     setting.get_by_text("Change", exact=True).click()
@@ -150,9 +151,27 @@ def test_the_commands_of_a_look_follow_what_is_typed(reader_page: Page) -> None:
     assert python == """list(diamant.Admin().find("users", where="key == \\"k3\\""))"""
     reader_page.goto("/topics/users/0")
     reader_page.get_by_label("for", exact=True).fill("k3")
-    assert commands_of(reader_page.locator("form.find"))[0] == "diamant find users --partition 0 --key 'k3'"
-    reader_page.get_by_label("all partitions").check()
     assert commands_of(reader_page.locator("form.find"))[0] == "diamant find users --key 'k3'"
+    reader_page.get_by_label("only partition 0").check()
+    assert commands_of(reader_page.locator("form.find"))[0] == "diamant find users --partition 0 --key 'k3'"
+    form = reader_page.locator("form[data-path='/v1/produce']")
+    reader_page.get_by_text("Produce a record").click()
+    form.get_by_label("Key (empty: none)").fill("k")
+    form.get_by_label("Value", exact=True).fill("it's")
+    form.get_by_label("Headers").fill('{"trace": "7"}')
+    shell, python, curl = commands_of(form)
+    assert shell == "echo 'it'\\''s' | diamant produce users --partition 0 --key 'k' --header 'trace=7'"
+    assert python == """broker.produce("users", "it's", key="k", partition=0, headers={"trace":"7"})"""
+    assert (
+        """{"topic":"users","key":{"text":"k"},"value":{"text":"it'\\''s"},"partition":0,"headers":{"trace":"7"}}"""
+        in curl
+    )
+    reader_page.goto("/groups/readers%2F1")
+    reader_page.get_by_label("To: start").fill("+5")
+    reader_page.get_by_label("only show").check()
+    shell, python, _ = commands_of(reader_page.locator("form[data-path$=offsets]"))
+    assert shell == "diamant group reset 'readers/1' --topic users --to '+5' --dry-run"
+    assert python.endswith('"/v1/groups/readers%2F1/offsets", {"topic":"users","to":"+5","validate_only": True})')
 
 
 def test_a_failed_action_says_why(page: Page, broker: BlockingBroker) -> None:
@@ -266,25 +285,148 @@ def test_the_filter_and_the_keyboard(reader_page: Page) -> None:
 def test_the_fate_of_a_record_beside_it(reader_page: Page) -> None:
     """The explanation is fetched on demand."""
     reader_page.goto("/topics/users/0?offset=3")
+    reader_page.locator(".record summary").first.click()
     reader_page.get_by_text("Why is it here, until when?").first.click()
     expect(reader_page.locator(".fate").first).to_contain_text("superseded by 13")
 
 
 def test_a_search_tells_what_it_finds(reader_page: Page) -> None:
-    """By key and by text, in one partition or all; results are text, and no key is in the address."""
+    """By key and by text, in all partitions or one, in place of the list; results are text, and no key is in the address."""
     reader_page.goto("/topics/users/0")
     reader_page.get_by_label("for", exact=True).fill("k3")
+    reader_page.get_by_label("only partition 0").check()
     reader_page.get_by_role("button", name="Search").click()
-    found = reader_page.locator("#found")
-    expect(found).to_contain_text("10 found.")
+    found, records = reader_page.locator("#found"), reader_page.locator("#records")
+    expect(found).to_contain_text("10 found in partition 0.")
+    assert found.locator("tbody tr a").all_inner_texts() == [f"0: {offset}" for offset in range(93, 0, -10)]
+    expect(records).to_be_hidden()
     expect(found.get_by_role("link", name="0: 93")).to_have_attribute("href", "/topics/users/0?offset=93")
     reader_page.get_by_label("Search by").select_option("text")
     reader_page.get_by_label("for", exact=True).fill("<script>")
-    reader_page.get_by_label("all partitions").check()
+    reader_page.get_by_label("only partition 0").uncheck()
     reader_page.get_by_role("button", name="Search").click()
-    expect(found).to_contain_text("1 found.")
+    expect(found).to_contain_text("1 found in all 2 partitions.")
     expect(found.locator("tbody")).to_contain_text("<script>document.title='harmed'</script>\\u202eevil\\u0000")
+    reader_page.get_by_label("for", exact=True).fill("nowhere")
+    reader_page.get_by_role("button", name="Search").click()
+    expect(found).to_contain_text("Nothing found in all 2 partitions.")
+    reader_page.get_by_role("button", name="Back to the list").click()
+    expect(found).to_be_hidden()
+    expect(records).to_be_visible()
     assert reader_page.url.endswith("/topics/users/0")
+
+
+def test_a_record_is_one_line_that_unfolds(reader_page: Page) -> None:
+    """On a telephone as on a desk; key, value and headers are below it."""
+    for width in (390, 1280):
+        reader_page.set_viewport_size({"width": width, "height": 800})
+        reader_page.goto("/topics/users/records")
+        lines = reader_page.locator(".record summary")
+        heights = lines.evaluate_all("lines => lines.map(line => line.getBoundingClientRect().height)")
+        assert len(heights) == 50
+        assert max(heights) <= 34
+        expect(lines.nth(1)).to_contain_text("<script>")
+        lines.nth(1).focus()
+        reader_page.keyboard.press("Enter")
+        expect(reader_page.locator(".record[open] dl")).to_contain_text("Headers")
+    reader_page.set_viewport_size({"width": 1200, "height": 900})
+
+
+def test_a_record_is_produced(page: Page, broker: BlockingBroker) -> None:
+    """The form says where it is; what is wrong is said, too."""
+    page.goto("/topics/users/records")
+    page.get_by_text("Produce a record").click()
+    form = page.locator("form[data-path='/v1/produce']")
+    form.get_by_label("Key (empty: none)").fill("00ff")
+    form.get_by_label("Key given as").select_option("hex")
+    form.get_by_label("Value", exact=True).fill("new")
+    form.get_by_label("Headers").fill('{"trace": 7')
+    form.get_by_label("Partition").select_option("1")
+    form.get_by_role("button", name="Produce").click()
+    expect(form.locator(".outcome.failed")).to_contain_text("JSON")
+    form.get_by_label("Headers").fill('{"trace": "7"}')
+    form.get_by_role("button", name="Produce").click()
+    expect(form.locator(".outcome")).to_contain_text("Written: partition 1, offset 2.")
+    [*_, (_, record)] = broker.records("users", 1)
+    assert (record.key, record.value, [*map(tuple, record.headers)]) == (b"\0\xff", b"new", [("trace", b"7")])
+
+
+def test_the_offsets_of_a_group_are_reset(page: Page) -> None:
+    """A trial shows the new ones; the reset commits them, and the page has them."""
+    page.goto("/groups")
+    expect(page.locator("tr", has_text="readers/1").get_by_role("link", name="users")).to_be_visible()
+    page.get_by_role("link", name="readers/1").click()
+    form = page.locator("form[data-path$=offsets]")
+    form.get_by_label("To: start").fill("end")
+    form.get_by_label("only show").check()
+    form.get_by_role("button", name="Reset").click()
+    expect(form.locator(".outcome")).to_contain_text("0: nothing → 100, 1: 0 → 2")
+    expect(page.locator("main")).to_contain_text("lag 2")
+    form.get_by_label("only show").uncheck()
+    form.get_by_role("button", name="Reset").click()
+    expect(page.locator("main")).to_contain_text("lag 0")
+
+
+def test_what_matters_is_reached_on_a_telephone(reader_page: Page) -> None:
+    """Lags, rounds, sizes and states are within 390 pixels, with their names, without scrolling sideways."""
+    reader_page.set_viewport_size({"width": 390, "height": 800})
+    for view, label in (
+        ("/groups", "Lag"), ("/groups/readers%2F1", "Lag"), ("/topics/users", "Next round"), ("/topics", "Last round"),
+    ):  # fmt: skip
+        reader_page.goto(view)
+        cell = reader_page.locator(f"td[data-label='{label}']").first
+        box = cell.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390, view
+        assert cell.evaluate("cell => getComputedStyle(cell, '::before').content") == f'"{label}"'
+        for table in reader_page.locator(".scroll:has(> .cards)").all():
+            assert table.evaluate("one => one.scrollWidth <= one.clientWidth"), view
+    reader_page.set_viewport_size({"width": 1200, "height": 900})
+
+
+def test_partitions_alike_are_one_strip_and_one_row(reader_page: Page) -> None:
+    """Twelve of them; each is one click away."""
+    reader_page.goto("/topics/alike")
+    expect(reader_page.locator("#total h2")).to_contain_text("12 partitions alike")
+    expect(reader_page.locator("#total h2")).to_contain_text("12 live, 12 superseded")
+    expect(reader_page.locator("#p0")).to_be_hidden()
+    expect(reader_page.locator("section[aria-labelledby=holds] tbody tr")).to_have_count(1)
+    expect(reader_page.locator("section[aria-labelledby=holds] tbody td").first).to_have_text("0 to 11")
+    expect(reader_page.locator("section[aria-labelledby=segments] summary")).to_have_count(1)
+    reader_page.get_by_text("Each of the 12 partitions").click()
+    expect(reader_page.locator("#p11")).to_be_visible()
+
+
+def test_segments_are_reached_by_keyboard(reader_page: Page) -> None:
+    """Tab goes from segment to segment, arrow keys as well, and each says its figures."""
+    reader_page.goto("/topics/users")
+    strip = reader_page.locator("#p0")
+    count = strip.locator(".bar g").count()
+    assert count > 3
+    strip.get_by_role("link").focus()
+    for number in range(count):
+        reader_page.keyboard.press("Tab")
+        focused = reader_page.evaluate("document.activeElement.id")
+        assert focused == strip.locator(".bar g").nth(number).get_attribute("id")
+        expect(strip.locator(".told")).to_contain_text("Segment")
+    reader_page.keyboard.press("ArrowLeft")
+    expect(strip.locator(".bar g").nth(count - 2)).to_be_focused()
+
+
+def test_a_damaged_batch_is_passed(page: Page, broker: BlockingBroker) -> None:
+    """The list names it and goes on; a link leads to the next sound batch."""
+    log = broker.node.topics.by_name["users"].logs[0]
+    segment = log.segments[0]
+    position, header = list(segment.scan_from(0))[5]
+    file = log.env.open(segment.path)
+    file.pwrite(b"\xff\xff", position + 70)
+    file.close()
+    page.goto("/topics/users/0")
+    damage = page.locator(".damage")
+    expect(damage).to_contain_text(f"Offset {header.base_offset} cannot be read, consumers stop here: the checksum")
+    damage.get_by_role("link", name=f"Continue at {header.next_offset}").click()
+    expect(page.locator(".damage")).to_have_count(0)
+    expect(page.locator(".record .at").first).to_have_text(str(header.next_offset))
 
 
 def test_a_search_is_cancelled(reader_page: Page) -> None:
@@ -309,7 +451,11 @@ def test_what_actions_show_can_be_read_by_all(page: Page) -> None:
     page.goto("/topics/users/0")
     page.get_by_label("for", exact=True).fill("k3")
     page.get_by_role("button", name="Search").click()
-    expect(page.locator("#found")).to_contain_text("10 found.")
+    expect(page.locator("#found")).to_contain_text("10 found in all 2 partitions.")
+    check()
+    page.get_by_role("button", name="Back to the list").click()
+    page.locator(".record summary").first.click()
+    page.get_by_text("Produce a record").click()
     page.get_by_text("Why is it here, until when?").first.click()
     expect(page.locator(".timeline").first).to_be_visible()
     check()
@@ -385,6 +531,7 @@ def test_the_commands_of_a_form_follow_what_is_typed(reader_page: Page) -> None:
 def test_a_whole_value_is_downloaded(reader_page: Page) -> None:
     """A long value is shown in part."""
     reader_page.goto("/topics/large/0")
+    reader_page.locator(".record summary").click()
     with reader_page.expect_download() as download:
         reader_page.get_by_role("link", name="download all of it").click()
     assert download.value.path().stat().st_size == 1_000_000
@@ -428,7 +575,7 @@ def test_it_survives_a_restart(chromium: Browser, broker: BlockingBroker) -> Non
     assert broker.http_url is not None
     address = urlsplit(broker.http_url).netloc
     broker.faults.add(api="Produce", error="NOT_LEADER_OR_FOLLOWER")
-    before = {"/": "3, 4 partitions", "/groups": "readers/1", "/faults": "Fault 1", "/topics/users": "90 superseded"}
+    before = {"/": "4, 16 partitions", "/groups": "readers/1", "/faults": "Fault 1", "/topics/users": "90 superseded"}
     after = {"/": "1, 1 partitions", "/groups": "There is no group yet", "/faults": "None is armed"}
     with chromium.new_context(base_url=broker.http_url) as context:
         pages = []

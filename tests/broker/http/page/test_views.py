@@ -13,11 +13,14 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
+from confluent_kafka import Consumer
 
 from diamant.broker.broker import Broker
+from diamant.broker.client.kafka_client import KafkaClient
+from diamant.broker.client.kafka_group import KafkaGroup
 from diamant.broker.http.page.making.live import MAX_STREAMS
+from diamant.broker.http.page.making.shown_records import text_of
 from diamant.broker.http.page.strips.strip import make_strip
-from diamant.broker.http.page.views.records import text_of
 from diamant.broker.operations.compactions.compact import CompactionFailed
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.service.metrics import RoundStatus
@@ -135,7 +138,7 @@ async def test_what_comes_from_outside_is_text(broker: Broker) -> None:
     await broker.produce("users", HOSTILE, key=HOSTILE, partition=1, headers={"h": HOSTILE})
     found = await get(broker, "/topics/users/1")
     assert "<script>alert" not in found.text
-    assert unescape(found.text).count("<script>alert('x')</script>\\u202e\\x00 & \"quoted\"") == 3
+    assert unescape(found.text).count("<script>alert('x')</script>\\u202e\\x00 & \"quoted\"") == 5
     found = await get(broker, "/topics/%3Cscript%3Ealert(1)%3C%2Fscript%3E")
     assert (found.status, "<script>alert" in found.text) == (404, False)
 
@@ -161,7 +164,7 @@ async def test_values_as_people_read_them(broker: Broker) -> None:
 
 async def test_records_from_an_offset_and_a_time(broker: Broker) -> None:
     """The first record is at or after it; beyond the end there are none."""
-    first = re.compile(r'id="o(\d+)"')
+    first = re.compile(r'id="p0-o(\d+)"')
     assert first.findall((await get(broker, "/topics/users/0?offset=17")).text)[0] == "17"
     assert len(first.findall((await get(broker, "/topics/users/0")).text)) == 50
     assert first.findall((await get(broker, "/topics/users/0?offset=999")).text) == []
@@ -171,6 +174,138 @@ async def test_records_from_an_offset_and_a_time(broker: Broker) -> None:
     await broker.compact("users")
     kept = first.findall((await get(broker, "/topics/users/0")).text)
     assert 10 <= len(kept) < 50
+
+
+async def test_the_records_of_all_partitions_come_newest_first(broker: Broker) -> None:
+    """Fifty on a page, and a link to older ones; an invalid position counts as none."""
+    for number in range(60):
+        await broker.produce("users", f"w{number}", key="k", partition=1)
+    shown = re.compile(r'id="p(\d)-o(\d+)"')
+    text = (await get(broker, "/topics/users/records")).text
+    assert shown.findall(text) == [("1", str(offset)) for offset in range(59, 9, -1)]
+    older = re.search(r'rel="next" href="([^"]*)"', text)
+    assert older is not None
+    text = (await get(broker, f"/topics/users/records{older[1]}")).text
+    assert shown.findall(text) == [("1", str(offset)) for offset in range(9, -1, -1)] + [
+        ("0", str(offset)) for offset in range(59, 19, -1)
+    ]
+    for path in ("?before=0:0,1:0", "?before=x", "?before=9:9,0:-1,:"):
+        found = await get(broker, f"/topics/users/records{path}")
+        assert (found.status, len(shown.findall(found.text))) == (200, 0 if path.startswith("?before=0") else 50)
+    assert (await get(broker, "/topics/none/records")).status == 404
+
+
+@pytest.mark.parametrize("place", [8, 16, 62])
+async def test_a_damaged_batch_does_not_end_the_list(broker: Broker, place: int) -> None:
+    """Its length, its magic or its records are wrong: the list names it in words and goes on with the next sound batch."""
+    log = broker.node.topics.by_name["users"].logs[0]
+    segment = log.segments[0]
+    position, _ = list(segment.scan_from(0))[3]
+    file = log.env.open(segment.path)
+    file.pwrite(b"\xff\xfe\xfd", position + place)
+    file.close()
+    for path in ("/topics/users/0", "/topics/users/records?before=0:20"):
+        text = unescape((await get(broker, path)).text)
+        assert re.search(
+            r"Offset 3 cannot be read, consumers stop here: [^<]*\(0{20}\.log at byte \d+\)\. <a [^>]*offset=4",
+            text,
+        ), path
+        offsets = [int(one) for one in re.findall(r'id="p0-o(\d+)"', text)]
+        assert 3 not in offsets
+        assert {2, 4, 19} <= {*offsets}
+
+
+async def test_a_record_is_produced(broker: Broker) -> None:
+    """With key, headers and partition, or as a tombstone; the rest is refused."""
+    async with aiohttp.ClientSession() as session:
+
+        async def post(path: str, **fields: Any) -> tuple[int, Any]:
+            async with session.post(f"{broker.http_url}{path}", json=fields) as answer:
+                return answer.status, await answer.json()
+
+        written = {"topic": "users", "partition": 1, "offset": 0}
+        headers = {"trace": "7", "none": None, "raw": {"hex": "00ff"}}
+        key = {"base64": "AP8="}
+        assert await post("/v1/produce", topic="users", partition=1, key=key, value="v", headers=headers) == (
+            200,
+            written,
+        )
+        assert await post("/v1/produce", topic="users", partition=1, key="k", tombstone=True) == (
+            200,
+            {**written, "offset": 1},
+        )
+        found = [record async for number, record in broker.records("users") if number == 1]
+        assert [(one.key, one.value) for one in found] == [(b"\0\xff", b"v"), (b"k", None)]
+        assert [tuple(one) for one in found[0].headers] == [("trace", b"7"), ("none", None), ("raw", b"\0\xff")]
+        for status, fields in (
+            (404, {"topic": "none"}),
+            (404, {"topic": "users", "partition": 2}),
+            (400, {"topic": "users", "key": "k", "value": "v", "tombstone": True}),
+            (400, {"topic": "users", "key": "k", "headers": {"h": 1}}),
+            (400, {"topic": "users", "key": "k", "value": {"hex": "x"}}),
+            (409, {"topic": "users"}),  # a compacted topic takes no record without a key
+        ):
+            assert (await post("/v1/produce", **fields))[0] == status, fields
+        assert "topics/none" not in "".join(broker.node.topics.by_name)
+
+
+async def test_the_offsets_of_a_group_are_reset(broker: Broker) -> None:
+    """To the start, the end, an offset, before the end, further, or a time; not of a group with members or without a name."""
+    await asyncio.to_thread(commit, broker.bootstrap_servers)
+    async with aiohttp.ClientSession() as session:
+
+        async def post(group: str = "readers%2F1", **fields: Any) -> tuple[int, Any]:
+            async with session.post(f"{broker.http_url}/v1/groups/{group}/offsets", json=fields) as answer:
+                return answer.status, await answer.json()
+
+        for to, after in (
+            ("start", 0),
+            ("end", 60),
+            ("17", 17),
+            ("-10", 50),
+            ("+5", 55),
+            ("+99", 60),
+            ("@2000-01-01", 0),
+        ):
+            before = broker.services.groups().groups["readers/1"].offsets.get("users", 0)
+            status, found = await post(topic="users", partition=0, to=to, validate_only=True)
+            assert (status, found["offsets"][0]["after"], found["is_changed"]) == (200, after, False)
+            assert broker.services.groups().groups["readers/1"].offsets.get("users", 0) == before
+            status, found = await post(topic="users", partition=0, to=to)
+            assert (status, found["offsets"][0]["after"], found["is_changed"]) == (200, after, True)
+        status, found = await post(topic="users", to="end")
+        assert [(one["partition"], one["before"], one["after"]) for one in found["offsets"]] == [
+            (0, 0, 60),
+            (1, None, 0),
+        ]
+        text = (await get(broker, "/groups/readers%2F1")).text
+        assert "Classic group, Empty, lag 0." in text
+        for status, group, fields in (
+            (404, "none", {"topic": "users", "to": "end"}),
+            (404, "readers%2F1", {"topic": "none", "to": "end"}),
+            (400, "readers%2F1", {"topic": "users", "to": "soon"}),
+            (400, "readers%2F1", {"topic": "users", "to": "@soon"}),
+        ):
+            assert (await post(group, **fields))[0] == status, fields
+        consumer = await asyncio.to_thread(joined, broker.bootstrap_servers)
+        status, found = await post(topic="users", to="end")
+        assert (status, "active members" in found["error"]) == (409, True)
+        await asyncio.to_thread(consumer.close)
+
+
+def joined(bootstrap_servers: str) -> Consumer:
+    """Return a member of the group."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "readers/1"})
+    consumer.subscribe(["users"])
+    while not consumer.assignment():
+        consumer.poll(1)
+    return consumer
+
+
+def commit(bootstrap_servers: str) -> None:
+    """Commit an offset for a group."""
+    with KafkaClient(bootstrap_servers, timeout_s=60) as client:
+        KafkaGroup(client, "readers/1").commit({("users", 0): 3})
 
 
 async def test_the_fate_of_a_record(broker: Broker) -> None:
@@ -251,7 +386,7 @@ async def test_a_segment_in_quarantine_is_shown_as_such(broker: Broker) -> None:
         await broker.compact("users")
     text = unescape((await get(broker, "/topics/users")).text)
     assert re.search(r'<p class="trouble">In quarantine: [^<]*\d{20}\.log', text)
-    assert len(re.findall(r'<g class="quarantined">', text)) == 1
+    assert len(re.findall(r'<g [^>]*class="quarantined">', text)) == 1
     assert re.search("<td>(cleaned|dirty), in quarantine: it cannot be read</td>", text)
     overview = unescape((await get(broker, "/")).text)
     assert re.search(r'href="/topics/users#p0">users-0</a> is not cleaned: [^<]*\d{20}\.log', overview)

@@ -23,7 +23,7 @@ from diamant.broker.http.page.making.assets import asset_href
 from diamant.broker.http.serving.jobs import error_fields
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.route import Call, Route
-from diamant.cleaner.evidence.certificates.page_words import moment, number, size
+from diamant.words import moment, number, size
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -65,6 +65,14 @@ def find_call(call: Call, topic: str, wanted: Mapping[str, str]) -> ShownCall:
     shell = f"diamant find {topic} --{kind} {shlex.quote(text)}"
     python = f"list(diamant.Admin().find({topic!r}, {kind}={text!r}))"
     return shown_call(call, "POST", "/v1/find", {"topic": topic, **wanted}, shell, python)
+
+
+def produce_call(call: Call, topic: str) -> ShownCall:
+    """Return the production of a record. page.js (`LOOKS`) fills in the typed values."""
+    return shown_call(
+        call, "POST", "/v1/produce", {"topic": topic, "value": {"text": "VALUE"}}, f"echo VALUE | diamant produce {topic}",
+        f"broker.produce({topic!r}, 'VALUE')",
+    )  # fmt: skip
 
 
 def fragment(template: str, context: Mapping[str, object]) -> str:

@@ -80,13 +80,13 @@ htmx.createEventSource = (url) => new TabSource(url);
 // JSON copied verbatim from a file: JavaScript would round large integers, and a signature covers all digits.
 class Verbatim {
   constructor(text) {
-    JSON.parse(text);
     this.text = text;
   }
 }
 
 function bodyOf(fields) {
-  const json = (value) => (value instanceof Verbatim ? value.text : JSON.stringify(value));
+  const verbatim = ({ text }) => JSON.parse(text) && text;
+  const json = (value) => (value instanceof Verbatim ? verbatim(value) : JSON.stringify(value));
   return `{${Object.entries(fields || {}).map(([name, value]) => `${JSON.stringify(name)}: ${json(value)}`).join(", ")}}`;
 }
 
@@ -146,6 +146,8 @@ async function typedIn(form) {
       if (field.files.length) found[field.name] = new Verbatim(await field.files[0].text());
     } else if (field.multiple) {
       found[field.name] = [...field.selectedOptions].map((option) => option.value);
+    } else if (field.value !== "" && "json" in field.dataset) {
+      found[field.name] = new Verbatim(field.value);
     } else if (field.value !== "") {
       found[field.name] = "number" in field.dataset ? Number(field.value) : field.value;
     }
@@ -172,6 +174,8 @@ async function html(path, fields) {
 // A summary of a response, in a sentence or two.
 function summary(found) {
   if (found.outcome) return `Verified: ${found.outcome}.`;
+  if (Number.isInteger(found.offset) && "partition" in found) return `Written: partition ${found.partition}, offset ${found.offset.toLocaleString("en")}.`;
+  if (Array.isArray(found.offsets)) return found.offsets.map((one) => `${one.partition}: ${one.before === null ? "nothing" : one.before.toLocaleString("en")} → ${one.after.toLocaleString("en")}`).join(", ");
   if (Array.isArray(found.rolled)) return `${found.rolled.length} closed.`;
   if (found.is_changed) return "Changed.";
   if (Array.isArray(found.partitions) && found.partitions.some((one) => one.segments)) return "Counted.";
@@ -180,7 +184,8 @@ function summary(found) {
   const removed = Object.entries(found.removed || {}).filter(([, count]) => count);
   const what = removed.map(([reason, count]) => `${count.toLocaleString("en")} ${reason.replaceAll("_", " ")}`).join(", ");
   const bytes = `${sum("bytes_before").toLocaleString("en")} bytes before, ${sum("bytes_after").toLocaleString("en")} after`;
-  return `Done: ${what ? `removed ${what}` : "nothing was to be removed"}; ${bytes}${found.is_clean ? "" : "; something is held back"}.`;
+  const held = found.held_text ? `Held back: ${found.held_text}. ` : "";
+  return `${held}${what ? `Removed ${what}` : held ? "Nothing could be removed" : "Nothing was to be removed"}; ${bytes}.`;
 }
 
 function certificateLinks(found) {
@@ -232,7 +237,7 @@ document.addEventListener("submit", async (event) => {
     all.append(name, shown);
     tell(summary(found));
     outcome.append(...certificateLinks(found), all);
-    if ("reload" in form.dataset) setTimeout(() => location.reload(), 800);
+    if ("reload" in form.dataset && found.is_changed !== false) setTimeout(() => location.reload(), 1500);
   } catch (error) {
     tell(error.message, true);
   } finally {
@@ -285,6 +290,35 @@ const LOOKS = {
       python: `diamant.Admin().explain(${inPython(topic)}, key=${form === "text" ? inPython(text) : JSON.stringify(key)})`,
     }));
   },
+  produce({ topic, partition, key, value, tombstone, headers }) {
+    const fields = Object.fromEntries(Object.entries({ topic, key, value, tombstone, partition }).filter(([, one]) => one !== undefined));
+    let given = {};
+    try {
+      given = headers ? JSON.parse(headers.text) : {};
+      if (headers) fields.headers = given;
+    } catch {} // while it is typed
+    const option = (name, one) => Object.entries(one)[0][0] === "text" ? ` --${name} ${quoted(one.text)}` : ` --${name}-${Object.entries(one)[0][0]} ${Object.entries(one)[0][1]}`;
+    const options = `${partition === undefined ? "" : ` --partition ${partition}`}${key ? option("key", key) : ""}${Object.entries(given).map(([name, one]) => ` --header ${quoted(`${name}=${one}`)}`).join("")}`;
+    const text = value ? ("text" in value ? value.text : Object.values(value)[0]) : "";
+    const input = tombstone || !value ? "echo" : "text" in value ? `echo ${quoted(text)}` : "hex" in value ? `echo ${text} | xxd -r -p` : `echo ${text} | base64 -d`;
+    const bytes = (one) => ("text" in one ? inPython(one.text) : "hex" in one ? `bytes.fromhex("${one.hex}")` : `base64.b64decode("${one.base64}")`);
+    return [{
+      path: "/v1/produce",
+      fields,
+      shell: `${input} | diamant produce ${topic}${options}${tombstone ? " --null" : ""}`,
+      python: `broker.produce(${inPython(topic)}, ${tombstone ? "None" : value ? bytes(value) : '""'}${key ? `, key=${bytes(key)}` : ""}${partition === undefined ? "" : `, partition=${partition}`}${headers ? `, headers=${JSON.stringify(given)}` : ""})`,
+    }];
+  },
+  offsets({ path, topic, partition, to, validate_only: isTried }) {
+    const fields = { topic, ...(partition === undefined ? {} : { partition }), to: to || "start", ...(isTried ? { validate_only: true } : {}) };
+    const group = decodeURIComponent(path.split("/")[3]);
+    return [{
+      path,
+      fields,
+      shell: `diamant group reset ${quoted(group)} --topic ${topic}${partition === undefined ? "" : `:${partition}`} --to ${quoted(fields.to)}${isTried ? " --dry-run" : ""}`,
+      python: `diamant.Admin().call("POST", ${inPython(path)}, ${JSON.stringify(fields).replaceAll(":true", ": True")})`,
+    }];
+  },
   find({ topic, partition, ...wanted }) {
     const [[kind, value]] = Object.entries(wanted);
     const text = typeof value === "object" ? value.text : value;
@@ -300,9 +334,11 @@ const LOOKS = {
 
 async function showLook(form) {
   const isSearch = form.classList.contains("find");
-  const typed = isSearch ? searched(form) : await typedIn(form);
+  const typed = isSearch ? searched(form) : { ...JSON.parse(form.dataset.fields || "{}"), ...(await typedIn(form)) };
   if (form.dataset.path === "/forget/where" && !typed.where) typed.where = "DESCRIPTION";
-  const calls = form.dataset.path === "/forget/key" ? LOOKS.explain(typed) : LOOKS.find(typed);
+  const { path = "" } = form.dataset;
+  const look = { "/forget/key": LOOKS.explain, "/v1/produce": LOOKS.produce }[path] || (path.endsWith("/offsets") ? LOOKS.offsets : LOOKS.find);
+  const calls = look(look === LOOKS.offsets ? { path, ...typed } : typed);
   const set = (name, text) => (form.querySelector(`[data-as="${name}"]`).textContent = calls.map(text).join("\n"));
   set("shell", (one) => one.shell);
   set("python", (one) => one.python);
@@ -312,6 +348,24 @@ async function showLook(form) {
 document.addEventListener("input", (event) => {
   const form = event.target.closest("form[data-python], form[data-look]");
   if (form) ("look" in form.dataset ? showLook : showCommands)(form);
+});
+
+// -- strips -------------------------------------------------------------------------------------------------------------
+
+// The segment that has the focus says its figures below the strip; the arrow keys move along the strip.
+document.addEventListener("focusin", (event) => {
+  const segment = event.target.closest(".bar g");
+  document.querySelectorAll(".told").forEach((one) => (one.textContent = ""));
+  const place = segment && segment.closest(".strip").querySelector(".told");
+  if (place) place.textContent = segment.getAttribute("aria-label");
+});
+
+document.addEventListener("keydown", (event) => {
+  const segment = event.target.closest && event.target.closest(".bar g");
+  const next = segment && { ArrowRight: segment.nextElementSibling, ArrowLeft: segment.previousElementSibling }[event.key];
+  if (!next || next.tagName !== "g") return;
+  event.preventDefault();
+  next.focus();
 });
 
 // -- the search ---------------------------------------------------------------------------------------------------------
@@ -335,6 +389,7 @@ function foundRow(topic, one) {
   cells.forEach((cell, index) => {
     const place = row.insertCell();
     place.append(cell);
+    place.dataset.label = ["Partition: offset", "Time", "Key", "Value"][index];
     if (index > 1) place.className = "wrap mono";
   });
   return row;
@@ -359,7 +414,7 @@ function searched(form) {
   const { topic, partition } = form.dataset;
   const what = form.elements.what.value || "TEXT";
   const kind = form.elements.by.value;
-  const place = form.elements.all.checked ? {} : { partition: Number(partition) };
+  const place = form.elements.one && form.elements.one.checked ? { partition: Number(partition) } : {};
   return { topic, ...place, [kind]: kind === "key" ? { text: what } : what };
 }
 
@@ -367,7 +422,10 @@ async function search(form, signal) {
   const place = document.getElementById("found");
   const [status, rows] = [place.querySelector(".tell"), place.querySelector("tbody")];
   const { topic } = form.dataset;
+  const scope = "partition" in searched(form) ? `partition ${form.dataset.partition}` : form.dataset.partitions === "1" ? "the partition" : `all ${form.dataset.partitions} partitions`;
   place.hidden = false;
+  document.getElementById("records").hidden = true;
+  document.querySelectorAll("main > .pages").forEach((one) => (one.hidden = true));
   rows.replaceChildren();
   status.textContent = "Searching …";
   const fields = { ...searched(form), limit: MAX_ROWS };
@@ -381,8 +439,9 @@ async function search(form, signal) {
         rows.append(foundRow(topic, one));
         count += 1;
       } else if (one.is_done) {
-        const problems = one.problems.length ? ` Not read: ${one.problems.join("; ")}` : "";
-        status.textContent = `${one.is_cut ? `The first ${count.toLocaleString("en")}` : count.toLocaleString("en")} found.${problems}`;
+        const problems = one.problems.length ? ` Not everything could be read: ${one.problems.join("; ")}` : "";
+        const found = one.is_cut ? `The newest ${count.toLocaleString("en")} found` : count ? `${count.toLocaleString("en")} found` : "Nothing found";
+        status.textContent = `${found} in ${scope}.${problems}`;
       } else {
         status.textContent = `Searching: ${Math.floor((100 * one.read_bytes) / Math.max(1, one.total_bytes))} % read, ${count.toLocaleString("en")} found …`;
       }
@@ -391,6 +450,22 @@ async function search(form, signal) {
     status.textContent = signal.aborted ? `Cancelled. ${count.toLocaleString("en")} found so far.` : error.message;
   }
 }
+
+document.addEventListener("click", (event) => {
+  if (!event.target.closest("[data-close]")) return;
+  document.getElementById("found").hidden = true;
+  document.getElementById("records").hidden = false;
+  document.querySelectorAll("main > .pages").forEach((one) => (one.hidden = false));
+});
+
+// From the records of a topic to those of one of its partitions.
+document.addEventListener("submit", (event) => {
+  const { go } = event.target.dataset;
+  if (!go) return;
+  event.preventDefault();
+  const { partition, offset } = event.target.elements;
+  location.assign(`${go}${partition.value}${offset.value ? `?offset=${offset.value}` : ""}`);
+});
 
 document.addEventListener("submit", async (event) => {
   const form = event.target;

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from diamant.broker.http.page.strips.segments import COUNTED, KINDS, ShownSegment
-from diamant.cleaner.evidence.certificates.page_words import number, size
+from diamant.words import number, size
 
 HEIGHT = 60
 MAX_BINS = 240
@@ -25,6 +25,11 @@ class Bin(NamedTuple):
     title: str
     base_offset: int
 
+    @property
+    def text(self) -> str:
+        """Return the title in one line."""
+        return "; ".join(self.title.splitlines())
+
 
 def bins_of(segments: Sequence[ShownSegment], scale: float) -> Iterator[Bin]:
     total = max(1, sum(one.size for one in segments))
@@ -40,15 +45,20 @@ def bins_of(segments: Sequence[ShownSegment], scale: float) -> Iterator[Bin]:
     x = 0.0
     for group in groups:
         width = sum(one.size for one in group) * scale
-        yield Bin(
-            round(x, 2),
-            round(max(width, 0.5), 2),
-            tuple(_bands(group)),
-            _classes(group),
-            _title(group),
-            group[0].base_offset,
-        )
+        yield joined(group, x, width)
         x += width
+
+
+def joined(group: Sequence[ShownSegment], x: float, width: float) -> Bin:
+    """Return one bin for all of these segments."""
+    return Bin(
+        round(x, 2),
+        round(max(width, 0.5), 2),
+        tuple(_bands(group)),
+        _classes(group),
+        _title(group),
+        group[0].base_offset,
+    )
 
 
 def _bands(group: Sequence[ShownSegment]) -> Iterator[tuple[str, float, float]]:

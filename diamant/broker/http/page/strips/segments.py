@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from os.path import basename
 from typing import NamedTuple
 
-from diamant.cleaner.evidence.certificates.page_words import counted as word
-from diamant.cleaner.evidence.certificates.page_words import moment, number
 from diamant.cleaner.queries.segment_census import SegmentRecords
 from diamant.cleaner.service.metrics import RoundStatus
 from diamant.storage.log.log import Log
 from diamant.storage.names import log_file
+from diamant.words import counted as word
+from diamant.words import moment, number
 
 KINDS = (
     ("live", "live"),

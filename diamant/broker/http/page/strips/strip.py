@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from diamant.broker.http.page.strips.bins import Bin, bins_of
+from diamant.broker.http.page.strips.bins import Bin, bins_of, joined
 from diamant.broker.http.page.strips.segments import ShownSegment, figures_of, shown_segments
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.figures.counted_partition import CountedPartition
-from diamant.cleaner.evidence.certificates.page_words import counted as word
-from diamant.cleaner.evidence.certificates.page_words import size
 from diamant.cleaner.service.metrics import PartitionStatus, RoundStatus
 from diamant.storage.log.log import Log
+from diamant.words import counted as word
+from diamant.words import size
 
 WIDTH = 1000
+LEAST_ALIKE = 4
+"""Fewer partitions are shown one by one."""
 TICKS = 4
 """The number of ticks on the axis, at equal distances from the left."""
 
@@ -25,6 +27,22 @@ class Tick(NamedTuple):
 
     offset: int | None
     newest_ms: int
+
+
+class JoinedStrips(NamedTuple):
+    """Partitions that are so much alike that one strip shows them all."""
+
+    partitions: str
+    partition_count: int
+    bytes: int
+    smallest: int
+    largest: int
+    segments: int
+    """Of each."""
+    figures: str
+    bin: Bin
+    busy: str
+    """The partitions with a round in progress or in trouble."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +74,52 @@ class Strip:
     """The segments covered by the round in progress: x, width."""
     counting: str = ""
     """The progress of a count of its records; empty without one."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True with a round in progress or just ended, or in trouble."""
+        return self.round is not None or self.is_exchanging or self.ghost is not None or self.trouble is not None
+
+
+def are_alike(strips: Sequence[Strip]) -> bool:
+    """True for several partitions with as many segments, of a similar size, without a round in progress or trouble."""
+    sizes = [one.bytes for one in strips]
+    return (
+        len(strips) >= LEAST_ALIKE
+        and len({len(one.segments) for one in strips}) == 1
+        and max(sizes) <= 2 * min(sizes)
+        and not any(one.is_busy for one in strips)
+    )
+
+
+def total_of(strips: Sequence[Strip]) -> JoinedStrips:
+    """Return the strip of all these partitions."""
+    segments = [segment for one in strips for segment in one.segments]
+    sizes = [one.bytes for one in strips]
+    return JoinedStrips(
+        ranges(one.partition for one in strips),
+        len(strips),
+        sum(sizes),
+        min(sizes),
+        max(sizes),
+        len(strips[0].segments),
+        figures_of(segments),
+        joined(segments, 0, WIDTH if sum(sizes) else 0),
+        ranges(one.partition for one in strips if one.is_busy),
+    )
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return ascending numbers as text: `0 to 3, 5`."""
+    found: list[list[int]] = []
+    for one in numbers:
+        if found and found[-1][1] == one - 1:
+            found[-1][1] = one
+        else:
+            found.append([one, one])
+    return ", ".join(
+        str(first) if first == last else f"{first}{' to ' if last > first + 1 else ', '}{last}" for first, last in found
+    )
 
 
 def make_strip(

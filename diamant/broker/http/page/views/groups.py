@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import NamedTuple
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -11,7 +13,7 @@ from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.offsets import committed_offset_of
 from diamant.broker.http.page.making.live import live_view, stream
-from diamant.broker.http.page.making.rendering import fragment, page, shown_call, view
+from diamant.broker.http.page.making.rendering import ShownCall, fragment, page, shown_call, view
 from diamant.broker.http.serving.route import Call
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ProtocolError
@@ -29,6 +31,8 @@ class GroupRow(NamedTuple):
     group_type: str
     state: str
     members: int
+    topics: tuple[str, ...]
+    """Topics with committed offsets."""
     places: int
     lag: int
 
@@ -148,7 +152,13 @@ def _row(call: Call, group: Group) -> GroupRow:
     if group.consumer is not None:
         members = len(group.consumer.members)
     return GroupRow(
-        group.group_id, group.group_type, group.state, members, len(places), sum(one.lag or 0 for one in places)
+        group.group_id,
+        group.group_type,
+        group.state,
+        members,
+        tuple(dict.fromkeys(one.topic for one in places)),
+        len(places),
+        sum(one.lag or 0 for one in places),
     )
 
 
@@ -218,8 +228,18 @@ async def show_group(call: Call) -> web.StreamResponse:
         "members": _members(call, groups, group),
         "places": places[:MAX_PLACES],
         "more": max(0, len(places) - MAX_PLACES),
+        "reset": _reset_call(call, group.group_id),
     }
     return page("group.html.j2", context, title=group.group_id, view="Groups")
+
+
+def _reset_call(call: Call, group: str) -> ShownCall:
+    """Return the reset of a group's offsets. page.js (`LOOKS`) fills in the typed values."""
+    path, fields = f"/v1/groups/{quote(group, safe='')}/offsets", {"topic": "TOPIC", "to": "start"}
+    return shown_call(
+        call, "POST", path, fields, f"diamant group reset {shlex.quote(group)} --topic TOPIC --to start",
+        f'diamant.Admin().call("POST", {path!r}, {fields!r})',
+    )  # fmt: skip
 
 
 async def tombstones(call: Call) -> web.StreamResponse:

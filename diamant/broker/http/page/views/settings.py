@@ -17,13 +17,13 @@ from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.handlers.configs.changes import change_configs, stored_configs
 from diamant.broker.http.page.making.rendering import HEADERS, fragment, page, refused, shown_call, view
 from diamant.broker.http.serving.route import Call, Param, Route
-from diamant.cleaner.evidence.certificates.page_words import counted, size
 from diamant.cleaner.rules.eligibility import SegmentView
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.protocol.errors import KafkaError
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig
+from diamant.words import counted, size
 
 NO_LIMIT = str((1 << 63) - 1)
 SOURCES = {

@@ -6,20 +6,21 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from aiohttp import web
 
 from diamant.broker.http.page.making.live import live_view, stream
 from diamant.broker.http.page.making.rendering import ShownCall, fragment, page, shown_call, view
 from diamant.broker.http.page.strips.segments import KINDS
-from diamant.broker.http.page.strips.strip import Strip, make_strip
+from diamant.broker.http.page.strips.strip import LEAST_ALIKE, Strip, are_alike, make_strip, ranges, total_of
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.records.explain import ExplainRequest
-from diamant.cleaner.evidence.certificates.page_words import size
 from diamant.cleaner.explain.explanation import PartitionExplanation
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.storage.log.log import Log
 from diamant.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, parse_segment_file
+from diamant.words import size
 
 MAX_STRIPS = 12
 """The number of partitions on one page."""
@@ -118,6 +119,33 @@ class _Shrinking:
         return {one: size for one, (size, _) in self._before.items()}
 
 
+class HeldPartitions(NamedTuple):
+    """Partitions that the same gates hold."""
+
+    partitions: str
+    first: PartitionExplanation
+    """The one whose next round comes first."""
+    others: int
+    last_round_ms: int | None
+
+
+def _held(explanations: Sequence[PartitionExplanation]) -> list[HeldPartitions]:
+    groups: dict[tuple[object, ...], list[PartitionExplanation]] = {}
+    for one in explanations:
+        change = None if one.change is None else one.change.text
+        key = (*(gate.kind for gate in one.gates), change, one.next_round_ms is None)
+        groups.setdefault(key, []).append(one)
+    return [
+        HeldPartitions(
+            ranges(one.partition for one in group),
+            min(group, key=lambda one: one.next_round_ms or 0),
+            len(group) - 1,
+            max((one.next_round_ms for one in group if one.next_round_ms is not None), default=None),
+        )
+        for group in groups.values()
+    ]
+
+
 def _scale(logs: list[Log]) -> int:
     return max((log.size for log in logs), default=1)
 
@@ -199,7 +227,8 @@ async def show(call: Call) -> web.StreamResponse:
             "scale": scale,
             "strips": strips,
             "offline": _offline(call),
-            "explanations": explanations,
+            "held": _held(explanations),
+            "total": total_of(strips) if are_alike(strips) else None,
             "settings": sorted(configs.items()),
             "actions": _actions(call, logs) if logs else [],
         },
@@ -218,7 +247,8 @@ async def live(call: Call) -> web.StreamResponse:
         logs = _logs(call)
         strips = await _strips(call, logs, max(least, _scale(logs)), shrinking.before(logs))
         html = await asyncio.to_thread(fragment, "strips.html.j2", {"topic": call.path["topic"], "strips": strips})
-        return {"strips": html}
+        total = total_of(strips) if len(strips) >= LEAST_ALIKE else None
+        return {"strips": html, "total": fragment("total.html.j2", {"total": total})}
 
     shown = [(log.topic, log.partition) for log in _logs(call) if log.config.is_compacted]
     states = (await call.services.cleaning.service()).states if shown else None

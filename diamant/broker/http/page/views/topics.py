@@ -19,8 +19,8 @@ from diamant.broker.operations.figures.background_counts import MAX_BYTES
 from diamant.broker.operations.figures.counted_partition import SupersededShare
 from diamant.broker.operations.figures.segment_figures import SegmentFigures
 from diamant.broker.topics.topic import Topic
-from diamant.cleaner.evidence.certificates.page_words import counted
 from diamant.cleaner.service.metrics import PartitionStatus
+from diamant.words import counted
 
 PAGE_ROWS = 100
 STATUS_S = 15.0
