@@ -73,7 +73,9 @@ def test_a_topic_that_is_gone_or_another_one_is_told_without_being_asked(broker:
         for where in ((), ("--where", WHERE)):
             result = run(issued, *on(broker), *where)
             assert result.exit_code == 3, result.output
-            assert first_line(result) == "NOT CONFIRMED: the signature is trusted; of 2 claims 2 cannot be told"
+            assert (
+                first_line(result) == "NOT CONFIRMED: the signature is trusted; both of its claims could not be checked"
+            )
             assert f"- {note}" in result.output
 
 
@@ -81,7 +83,7 @@ def test_files_that_were_not_looked_into_confirm_nothing(broker: Broker, issued:
     """Without a scan of records the claims are not confirmed: exit code 3 and the missing options. --offline checks only the
     signature.
     """
-    said = "NOT CONFIRMED: the signature is trusted; of 2 claims 2 cannot be told"
+    said = "NOT CONFIRMED: the signature is trusted; both of its claims could not be checked"
     broker.create_topic("users", 2, compact=True)
     erasure = Admin(broker.bootstrap_servers).erase("nobody", ["users"], reason="r")["certificate"]
     other = issued._replace(certificate=f"{issued.certificate}.erasure")
@@ -232,7 +234,7 @@ def test_the_first_line_says_what_it_comes_to(broker: Broker, issued: Issued) ->
     batch = build_batch([Record(0, 1000, None, b'{"email": "ada@example.com"}')])
     Path(issued.data, "orders-1", "00000000000000000000.log.swap").write_bytes(batch)
     result = run(issued, *on(broker), "--where", WHERE)
-    said = "BROKEN: removed records are there again; of 2 claims 1 do not hold"
+    said = "BROKEN: removed records are there again; 1 of its 2 claims no longer hold"
     assert (result.exit_code, first_line(result)) == (3, said), result.output
     key = SigningKey.load(issued.secret.removesuffix(".secret"))
     certificate = json.loads(Path(issued.certificate).read_text())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -228,7 +227,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         return Text(visible(str(text)), style)
 
     colour = {"valid": "green", "not-confirmed": "yellow", "nothing-matched": "yellow"}.get(found["outcome"], "red")
-    console.print(plain(_headline(found), colour))
+    console.print(plain(found["summary"], colour))
     console.print(plain(f"The certificate says {found['state']}; signed by {found['signer']}"))
     if found["claims"]:
         rows = [
@@ -244,25 +243,6 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
     for note in found["notes"]:
         console.print(plain(f"- {note}"))
-
-
-def _headline(found: Mapping[str, Any]) -> str:
-    signature, verdicts = found["signature"], Counter(claim["verdict"] for claim in found["claims"])
-    of_all = f"of {sum(verdicts.values())} claims"
-    match found["outcome"]:
-        case "valid":
-            return f"valid: {signature}"
-        case "nothing-matched":
-            return f"NOTHING WAS FOUND: the signature is {signature}; nothing was removed, because nothing matched"
-        case "broken":
-            return f"BROKEN: removed records are there again; {of_all} {verdicts['broken']} do not hold"
-        case "not-certified":
-            return f"NOTHING TO CONFIRM: the signature is {signature}, and the certificate itself says {found['state']}"
-        case "not-confirmed":
-            return f"NOT CONFIRMED: the signature is {signature}; {of_all} {verdicts['cannot be told']} cannot be told"
-    if signature == "trusted":
-        return "NOT VALID: the certificate contradicts itself"
-    return f"NOT VALID: {signature}"
 
 
 def _verdict(claim: Mapping[str, Any]) -> str:

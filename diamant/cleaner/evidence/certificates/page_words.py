@@ -19,6 +19,7 @@ _STATES = {
     "values-present": "values are left",
     "records-present": "records are left",
     "inconclusive": "could not be decided",
+    "not-certified": "not certified",
     "not-there": "it is not there",
     "no-tombstone": "no deletion mark could be written",
     "unknown": "its topic is unknown",
@@ -28,6 +29,8 @@ _STATES = {
     "topic-deleted": "the topic was deleted",
     "topic-recreated": "the topic was deleted, another one has its name",
 }
+
+_FIELDS = {"staging": "Staging place of Spark", "topic_ids": "Ids of the topics"}
 
 _NO_LIMIT_MS = (1 << 63) - 1
 
@@ -66,7 +69,7 @@ def place_text(one: Fields) -> str:
 
 def spaced(name: str) -> str:
     """Return the name of a field as words."""
-    return name.replace("_", " ").capitalize()
+    return _FIELDS.get(name) or name.replace("_", " ").capitalize()
 
 
 def seen_elsewhere(certificate: Fields) -> str:
@@ -93,12 +96,17 @@ def written_since_count(certificate: Fields) -> int:
 
 
 def shown(value: object) -> str:
-    """Return an unknown value as it is."""
+    """Return an unknown value in words: its parts, if it has any."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str | int):
         return f"{value:,}" if isinstance(value, int) else value
-    text = json.dumps(value, ensure_ascii=False)
+    if value is None or value in ([], {}):
+        return "none"
+    if isinstance(value, Mapping):
+        text = "; ".join(f"{name}: {shown(one)}" for name, one in value.items())
+    else:
+        text = ", ".join(map(shown, value)) if isinstance(value, list) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} … ({len(text) - MAX_SHOWN:,} letters more)"
 
 

@@ -14,7 +14,7 @@ a file that was not searched confirms nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -153,9 +153,32 @@ class Verification:
             return NOT_CONFIRMED
         return NOTHING_MATCHED if self.state == NOTHING_MATCHED else VALID
 
+    @property
+    def summary(self) -> str:
+        """The outcome in words."""
+        verdicts, signature = [claim["verdict"] for claim in self.claims], self.signature
+        match self.outcome:
+            case "valid":
+                return f"valid: {signature}"
+            case "nothing-matched":
+                return f"NOTHING WAS FOUND: the signature is {signature}; nothing was removed, because nothing matched"
+            case "broken":
+                which = _which(verdicts, BROKEN)
+                return f"BROKEN: removed records are there again; {which} no longer {'hold' if which[-1] == 's' else 'holds'}"
+            case "not-certified":
+                return f"NOTHING TO CONFIRM: the signature is {signature}, and the certificate itself says {self.state}"
+            case "not-confirmed":
+                return (
+                    f"NOT CONFIRMED: the signature is {signature}; {_which(verdicts, CANNOT_TELL)} could not be checked"
+                )
+        if signature == TRUSTED:
+            return "NOT VALID: the certificate contradicts itself"
+        return f"NOT VALID: {signature}"
+
     def to_fields(self) -> dict[str, Any]:
         return {
             "is_valid": self.is_valid,
+            "summary": self.summary,
             "outcome": self.outcome,
             "signature": self.signature,
             "signer": self.signer,
@@ -168,6 +191,14 @@ class Verification:
             "was_scanned": self.was_scanned,
             "notes": self.notes,
         }
+
+
+def _which(verdicts: Sequence[str], verdict: str) -> str:
+    """Return the claims with a verdict: `its claim`, `both claims`, `1 of 3 claims`."""
+    count, total = verdicts.count(verdict), len(verdicts)
+    if count < total:
+        return f"{count} of its {total} claims"
+    return "its claim" if total == 1 else "both of its claims" if total == 2 else f"all its {total} claims"
 
 
 def verify_certificate(

@@ -196,7 +196,7 @@ def test_a_key_is_erased_after_a_look(page: Page, broker: BlockingBroker) -> Non
     form.get_by_label("Case number").fill("case-7")
     form.get_by_label("Erase 10 records under this key from users").check()
     page.get_by_role("button", name="Erase", exact=True).click()
-    expect(form.locator(".outcome")).to_contain_text("Done: values-gone.")
+    expect(form.locator(".outcome")).to_contain_text("Done: all values are gone, a deletion mark stays for consumers.")
     assert [record.value for _, record in broker.records("users") if record.key == b"k3"] == [None]
     with page.expect_download() as download:
         page.get_by_role("link", name="As a file").click()
@@ -211,7 +211,7 @@ def test_a_key_is_erased_after_a_look(page: Page, broker: BlockingBroker) -> Non
     expect(page.locator("main")).to_contain_text("case-7")
     page.get_by_label("Certificate (the JSON file)").set_input_files(download.value.path())
     page.get_by_role("button", name="Verify").click()
-    expect(page.locator(".outcome").last).to_contain_text("Verified: valid.")
+    expect(page.locator(".outcome").last).to_contain_text("valid: trusted.")
 
 
 def test_records_are_redacted_after_a_look(page: Page, broker: BlockingBroker) -> None:
@@ -227,7 +227,7 @@ def test_records_are_redacted_after_a_look(page: Page, broker: BlockingBroker) -
     form.get_by_label("Reason").fill("a request")
     form.get_by_label("Remove 2 records from orders; 4 stay").check()
     page.get_by_role("button", name="Redact").click()
-    expect(form.locator(".outcome")).to_contain_text("Done: records-gone.")
+    expect(form.locator(".outcome")).to_contain_text("Done: all records that matched are gone.")
     assert [record.offset for _, record in broker.records("orders")] == [0, 2, 3, 5]
 
 
@@ -242,7 +242,7 @@ def test_a_fault_is_added_seen_and_removed(page: Page, broker: BlockingBroker) -
     [fault] = broker.faults.list()
     assert (fault.spec.times, fault.count) == (2, 0)
     page.get_by_role("button", name="Remove").click()
-    expect(page.locator("main")).to_contain_text("None is armed")
+    expect(page.locator("main")).to_contain_text("There is no fault")
     assert broker.faults.list() == []
 
 
@@ -575,8 +575,13 @@ def test_it_survives_a_restart(chromium: Browser, broker: BlockingBroker) -> Non
     assert broker.http_url is not None
     address = urlsplit(broker.http_url).netloc
     broker.faults.add(api="Produce", error="NOT_LEADER_OR_FOLLOWER")
-    before = {"/": "4, 16 partitions", "/groups": "readers/1", "/faults": "Fault 1", "/topics/users": "90 superseded"}
-    after = {"/": "1, 1 partitions", "/groups": "There is no group yet", "/faults": "None is armed"}
+    before = {
+        "/": "4 with 16 partitions",
+        "/groups": "readers/1",
+        "/faults": "Fault 1",
+        "/topics/users": "90 superseded",
+    }
+    after = {"/": "1 with 1 partition", "/groups": "There is no group yet", "/faults": "There is no fault"}
     with chromium.new_context(base_url=broker.http_url) as context:
         pages = []
         for view, text in before.items():

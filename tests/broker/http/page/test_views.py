@@ -98,7 +98,7 @@ async def test_the_superseded_share_of_each_topic_comes_by_itself(broker: Broker
     await broker.produce("plain", "v", key="k")
     await broker.produce("users", "v", key="k", partition=1)
     text = unescape((await get(broker, "/topics")).text)
-    assert "not yet" in text
+    assert "not counted yet" in text
     async with aiohttp.ClientSession() as session, asyncio.timeout(TIMEOUT_S):
         async with session.get(f"{broker.http_url}/live/topics?q=use") as answer:
             async for line in answer.content:

@@ -302,8 +302,24 @@ def test_what_the_page_does_not_know_is_shown_as_it_is() -> None:
         request={"topic": "orders", "pattern_hmac": "77" * 32, "reason": "r"},
         witnesses=[{"name": "w"}],
     )
-    for said in ("Spill places", "/var/spill", "7,000", "77" * 32, "Pattern hmac", "Witnesses", '"w"', "orders"):
+    for said in ("Spill places", "/var/spill", "7,000", "77" * 32, "Pattern hmac", "Witnesses", "name: w", "orders"):
         assert said in text, said
+
+
+def test_nothing_is_shown_as_json() -> None:
+    """What has no value is `none`; lists and objects are their parts, under names that say what they are."""
+    coverage = {**certificate()["coverage"], "links_not_followed": [], "staging": None}
+    request = {**certificate()["request"], "topic_ids": {"orders": "byiIGO6jQL2r", "users": "x"}}
+    text = text_of(coverage=coverage, request=request)
+    for said in (
+        "Staging place of Spark",
+        "Links not followednone",
+        "orders: byiIGO6jQL2r; users: x",
+        "Ids of the topics",
+    ):
+        assert said in text, said
+    assert "null" not in text
+    assert not {"[", "{"} & set(text)
 
 
 def test_a_certificate_with_little_in_it_is_a_page() -> None:

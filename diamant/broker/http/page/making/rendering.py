@@ -23,7 +23,8 @@ from diamant.broker.http.page.making.assets import asset_href
 from diamant.broker.http.serving.jobs import error_fields
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.route import Call, Route
-from diamant.words import moment, number, size
+from diamant.cleaner.evidence.certificates.page_words import state_text
+from diamant.words import counted, moment, number, size
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -135,7 +136,13 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        number=number, size=size, moment=moment, duration=duration_text, step=partial(quote, safe="")
+        counted=counted,
+        number=number,
+        size=size,
+        moment=moment,
+        duration=duration_text,
+        state=state_text,
+        step=partial(quote, safe=""),
     )
     environment.globals.update(asset=asset_href)
     return environment

@@ -100,11 +100,18 @@ async function call(method, path, fields) {
   return [answer.status, found];
 }
 
+function durationText(seconds) {
+  const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+  let rest = seconds;
+  const parts = units.map(([unit, size]) => [Math.floor(rest / size), unit, (rest %= size)]).filter(([count]) => count);
+  return parts.slice(0, 2).map(([count, unit]) => `${count}${unit}`).join(" ") || "0s";
+}
+
 function progressText(job) {
   const { stage, done, total, unit, left_s: left } = job.progress || {};
   let text = stage || "In progress";
   if (total) text += `: ${Math.floor((100 * done) / total)} % of ${total.toLocaleString("en")} ${unit}`;
-  if (left) text += `, ${Math.ceil(left)} s left`;
+  if (left) text += `, ${durationText(Math.ceil(left))} left`;
   return `${text} …`;
 }
 
@@ -171,15 +178,24 @@ async function html(path, fields) {
   return answer.text();
 }
 
+// States of certificates in words, as in the list of certificates.
+const STATES = {
+  "key-gone": "nothing under the key is left",
+  "values-gone": "all values are gone, a deletion mark stays for consumers",
+  "records-gone": "all records that matched are gone",
+  "nothing-matched": "nothing was found, and nothing was removed",
+  "not-certified": "not certified; the certificate says why",
+};
+
 // A summary of a response, in a sentence or two.
 function summary(found) {
-  if (found.outcome) return `Verified: ${found.outcome}.`;
+  if (found.outcome) return `${found.summary}.`;
   if (Number.isInteger(found.offset) && "partition" in found) return `Written: partition ${found.partition}, offset ${found.offset.toLocaleString("en")}.`;
   if (Array.isArray(found.offsets)) return found.offsets.map((one) => `${one.partition}: ${one.before === null ? "nothing" : one.before.toLocaleString("en")} → ${one.after.toLocaleString("en")}`).join(", ");
   if (Array.isArray(found.rolled)) return `${found.rolled.length} closed.`;
   if (found.is_changed) return "Changed.";
   if (Array.isArray(found.partitions) && found.partitions.some((one) => one.segments)) return "Counted.";
-  if (found.is_clean === undefined || !Array.isArray(found.partitions)) return found.state ? `Done: ${found.state}.` : "Done.";
+  if (found.is_clean === undefined || !Array.isArray(found.partitions)) return `Done${found.state ? `: ${STATES[found.state] || found.state}` : ""}.`;
   const sum = (name) => found.partitions.reduce((total, one) => total + (one[name] || 0), 0);
   const removed = Object.entries(found.removed || {}).filter(([, count]) => count);
   const what = removed.map(([reason, count]) => `${count.toLocaleString("en")} ${reason.replaceAll("_", " ")}`).join(", ");

@@ -14,6 +14,7 @@ from diamant.broker.http.page.making.live import live_view, stream
 from diamant.broker.http.page.making.rendering import ShownCall, fragment, page, shown_call, view
 from diamant.broker.http.page.strips.segments import KINDS
 from diamant.broker.http.page.strips.strip import LEAST_ALIKE, Strip, are_alike, make_strip, ranges, total_of
+from diamant.broker.http.page.views.settings import readable
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.records.explain import ExplainRequest
 from diamant.cleaner.explain.explanation import PartitionExplanation
@@ -229,7 +230,7 @@ async def show(call: Call) -> web.StreamResponse:
             "offline": _offline(call),
             "held": _held(explanations),
             "total": total_of(strips) if are_alike(strips) else None,
-            "settings": sorted(configs.items()),
+            "settings": [(name, value, readable(name, value)) for name, value in sorted(configs.items())],
             "actions": _actions(call, logs) if logs else [],
         },
         title=topic,

@@ -75,7 +75,7 @@ def _counted_text(share: SupersededShare, largest_bytes: int) -> str:
         return ""
     if share.counted:
         return f"{share.counted} of {counted(share.partitions, 'partition')} counted"
-    return "too large to count unasked" if largest_bytes > MAX_BYTES else "not yet"
+    return "too large to count unasked" if largest_bytes > MAX_BYTES else "not counted yet"
 
 
 def _row(
