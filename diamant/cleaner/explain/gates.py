@@ -114,12 +114,14 @@ def _transaction_gate(state: LogState, offset: int) -> Gate | None:
     # A round ends at a segment's base, so the whole segment with the transaction's first record waits.
     if stable >= state.log_end_offset or offset < round_down(state.rolled(), stable):
         return None
-    text = f"a transaction is open since offset {stable} (last stable offset)"
+    text = f"a transaction is open since offset {stable:,} (last stable offset)"
     detail: dict[str, object] = {"last_stable_offset": stable}
     until_ms = None
     if state.open_transactions:
         first = state.open_transactions[0]
-        text = f"a transaction of producer {first.producer_id} is open since {moment(first.since_ms)}, offset {stable}"
+        text = (
+            f"a transaction of producer {first.producer_id} is open since {moment(first.since_ms)}, offset {stable:,}"
+        )
         detail |= {"producer_id": first.producer_id, "since_ms": first.since_ms}
         until_ms = first.abort_ms
     return Gate(OPEN_TRANSACTION, text, until_ms=until_ms, detail=detail)

@@ -325,8 +325,9 @@ def test_a_record_is_one_line_that_unfolds(reader_page: Page) -> None:
         heights = lines.evaluate_all("lines => lines.map(line => line.getBoundingClientRect().height)")
         assert len(heights) == 50
         assert max(heights) <= 34
-        expect(lines.nth(1)).to_contain_text("<script>")
-        lines.nth(1).focus()
+        reader_page.goto("/topics/users/1")
+        expect(lines.first).to_contain_text("<script>")
+        lines.first.focus()
         reader_page.keyboard.press("Enter")
         expect(reader_page.locator(".record[open] dl")).to_contain_text("Headers")
     reader_page.set_viewport_size({"width": 1200, "height": 900})

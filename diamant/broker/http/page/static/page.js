@@ -443,6 +443,7 @@ async function search(form, signal) {
   document.getElementById("records").hidden = true;
   document.querySelectorAll("main > .pages").forEach((one) => (one.hidden = true));
   rows.replaceChildren();
+  place.querySelector(".scroll").hidden = false;
   status.textContent = "Searching …";
   const fields = { ...searched(form), limit: MAX_ROWS };
   let count = 0;
@@ -458,6 +459,7 @@ async function search(form, signal) {
         const problems = one.problems.length ? ` Not everything could be read: ${one.problems.join("; ")}` : "";
         const found = one.is_cut ? `The newest ${count.toLocaleString("en")} found` : count ? `${count.toLocaleString("en")} found` : "Nothing found";
         status.textContent = `${found} in ${scope}.${problems}`;
+        place.querySelector(".scroll").hidden = !count;
       } else {
         status.textContent = `Searching: ${Math.floor((100 * one.read_bytes) / Math.max(1, one.total_bytes))} % read, ${count.toLocaleString("en")} found …`;
       }

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from diamant.broker.http.page.strips.segments import COUNTED, KINDS, ShownSegment
+from diamant.broker.http.page.strips.segments import COUNTED, KINDS, ShownSegment, counted_kind
 from diamant.words import number, size
 
 HEIGHT = 60
@@ -98,7 +98,7 @@ def _title(group: Sequence[ShownSegment]) -> str:
     counted = [one.counts for one in group if one.counts is not None]
     for kind, label in KINDS:
         if count := sum(one.get(kind, 0) for one in counted):
-            lines.append(f"{number(count)} {label}")
+            lines.append(counted_kind(count, label))
     if len(counted) < len(group):
         lines.append("not counted")
     if len(group) == 1 and first.state:

@@ -104,11 +104,16 @@ def _horizon(one: SegmentRecords, now_ms: int) -> str:
     return f"tombstones wait until {moment(one.first_horizon_ms)}"
 
 
+def counted_kind(count: int, label: str) -> str:
+    """Return a number of records with the label of their kind."""
+    return f"{number(count)} {label.removesuffix('s') if count == 1 else label}"
+
+
 def figures_of(segments: Sequence[ShownSegment]) -> str:
     counted = [one.counts for one in segments if one.counts is not None]
     if not counted:
         return ""
     sums = {kind: sum(one[kind] for one in counted) for kind in COUNTED}
-    text = ", ".join(f"{number(sums[kind])} {label}" for kind, label in KINDS if sums.get(kind))
+    text = ", ".join(counted_kind(sums[kind], label) for kind, label in KINDS if sums.get(kind))
     left = len(segments) - len(counted)
     return (text or "no records") + (f"; {word(left, 'segment')} not counted" if left else "")
