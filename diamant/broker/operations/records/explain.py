@@ -184,6 +184,11 @@ class ExplainOperation:
 
             def read() -> tuple[bytes | None, PartitionExplanation]:
                 found = taken.scan(None, offset, files.around(offset), self.check, Progress())
+                if not found.records and found.problems:
+                    raise NotPossible(
+                        f"the record at offset {offset} of {log.topic}-{log.partition} cannot be explained: its segment is "
+                        f"damaged ({found.problems[0]})"
+                    )
                 if not found.records:
                     raise NotFound(
                         f"{log.topic}-{log.partition} has no record at offset {offset}: it was removed, or there never was one; "

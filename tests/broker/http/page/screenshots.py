@@ -98,6 +98,7 @@ def views(page: Page, target: Path) -> None:
     for name, path, pressed in VIEWS:
         page.goto(path)
         if pressed is not None:
+            page.locator(".record summary").first.click()
             page.get_by_text(pressed, exact=True).first.click()
             page.locator(".fate .timeline").first.wait_for()
         page.wait_for_timeout(500)

@@ -213,6 +213,8 @@ async def test_a_damaged_batch_does_not_end_the_list(broker: Broker, place: int)
         offsets = [int(one) for one in re.findall(r'id="p0-o(\d+)"', text)]
         assert 3 not in offsets
         assert {2, 4, 19} <= {*offsets}
+    fate = await get(broker, "/topics/users/0/3")
+    assert (fate.status, "its segment is damaged" in fate.text) == (409, True)
 
 
 async def test_a_record_is_produced(broker: Broker) -> None:
