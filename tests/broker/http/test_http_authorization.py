@@ -83,6 +83,23 @@ async def test_a_principal_may_what_acls_allow(tmp_path: Path) -> None:
             assert (await call(broker, ADMIN, method, path, fields)).status in (200, 202, 409)
 
 
+async def test_writing_by_hand_needs_what_a_client_needs(tmp_path: Path) -> None:
+    """A record needs WRITE on its topic; a reset READ on group and topic; a form of another site does neither."""
+    record, reset = ("/v1/produce", {"topic": "users", "key": "k", "value": "v"}), {"topic": "users", "to": "end"}
+    async with secured(tmp_path) as broker:
+        assert broker.node.authorizer is not None
+        answer = await call(broker, ALICE, "POST", *record)
+        assert (answer.status, "WRITE on topic 'users'" in answer.json["error"]) == (403, True)
+        broker.node.authorizer.add([allow(Operation.WRITE)])
+        assert (await call(broker, ALICE, "POST", *record)).status == 200
+        answer = await call(broker, ALICE, "POST", "/v1/groups/g/offsets", reset)
+        assert (answer.status, "READ on group 'g'" in answer.json["error"]) == (403, True)
+        for path in ("/v1/produce", "/v1/groups/g/offsets"):
+            headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": "text/plain"}
+            assert (await ask(broker, "POST", path, record[1], headers=headers)).status == 415
+    assert ("User:alice", "POST /v1/produce", "done") in lines(tmp_path)
+
+
 async def test_a_request_for_no_topic_concerns_all(tmp_path: Path) -> None:
     """It needs ALTER on the cluster, whatever its principal may do with single topics."""
     async with secured(tmp_path) as broker:
