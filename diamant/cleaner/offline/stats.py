@@ -246,6 +246,12 @@ def _check_indexes(
     env: Env, partition: PartitionFiles, batches: DecidedBatches, count: _Count, *, was_orderly: bool
 ) -> None:
     marker_offsets: set[int] = set()
+    # A start that does not find an offset index rebuilds all indexes of the segment.
+    rebuilt = [
+        segment.base_offset
+        for segment in partition.segments
+        if not env.exists(segment.path.removesuffix(names.LOG_SUFFIX) + names.INDEX_SUFFIX)
+    ]
     for segment in partition.segments:
         stem = segment.path.removesuffix(names.LOG_SUFFIX)
         base_offset = segment.base_offset
@@ -271,7 +277,8 @@ def _check_indexes(
         except OSError as error:
             count.report(Problem(path, None, f"cannot be read: {error.strerror or error}"))
     for aborted in () if batches.transactions is None else batches.transactions.aborted_with_records:
-        if aborted.last_offset not in marker_offsets:
+        base_offset = max(one.base_offset for one in partition.segments if one.base_offset <= aborted.last_offset)
+        if aborted.last_offset not in marker_offsets and base_offset not in rebuilt:
             reason = (
                 f"no index has the aborted transaction of producer {aborted.producer_id} with the marker at offset "
             )

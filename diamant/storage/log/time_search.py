@@ -104,7 +104,7 @@ class LargestSurvey:
         return None
 
     def _rank(self) -> tuple[int, int]:
-        return (self.best.target, -self.best.header.base_offset) if self.best is not None else (-1, 1)
+        return (self.best.target, -self.best.header.base_offset) if self.best is not None else (-2, 0)
 
 
 class Searched(Protocol):
@@ -152,7 +152,10 @@ def at_or_after(log: Searched, timestamp: int) -> Iterator[Step]:
 
 
 def with_largest_timestamp(log: Searched) -> Iterator[Step]:
-    """Yield the steps to the first record with the largest timestamp; like Kafka, ignores the log start offset."""
+    """Yield the steps to the first record with the largest timestamp; like Kafka, ignores the log start offset.
+
+    Without any timestamp that is the first record.
+    """
     segment = max(log.segments, key=lambda segment: segment.max_timestamp)
     located = segment.locate(segment.offset_of_max_timestamp) if segment.max_timestamp >= 0 else None
     if located is not None and located[1].record_count:
@@ -165,8 +168,10 @@ def with_largest_timestamp(log: Searched) -> Iterator[Step]:
         # Looked up again for each step: cleaned segments may have replaced others since.
         left = [segment for segment in log.segments if segment not in passed]
         segment = max(left, key=lambda segment: segment.max_timestamp, default=log.active)
-        if segment in passed or segment.max_timestamp < max(0, survey.timestamp):
+        if segment in passed or segment.max_timestamp < survey.timestamp:
             break
+        if segment.max_timestamp < 0 and survey.best is not None:
+            break  # no record has a timestamp, and the first one is found
         passed.add(segment)
         survey.stretch = FileSlice(segment.file, 0, segment.size)
         yield survey

@@ -147,3 +147,16 @@ def test_long_stretches_are_not_passed_over_on_the_loop(env: RealEnv, tmp_path: 
     steps = list(time_search.at_or_after(log, START_MS + count - 1))
     assert [step.is_light for step in steps] == [False, False]
     assert [step.run() for step in steps] == [None, (START_MS + 10_000, count)]
+
+
+def test_without_any_timestamp_the_first_record_has_the_largest(env: RealEnv, tmp_path: Path) -> None:
+    """As in Kafka it is the first of the log, at timestamp -1; an empty log has none."""
+    log = make_log(env, tmp_path)
+    assert offset_of_max_timestamp(log) is None
+    for number in range(4):
+        log.append_as_leader(batch(b"%d" % number, b"x", timestamp=-1))
+        if number == 1:
+            log.roll()
+    assert offset_of_max_timestamp(log) == (-1, 0)
+    log.append_as_leader(batch(b"late", timestamp=0))
+    assert offset_of_max_timestamp(log) == (0, 8)

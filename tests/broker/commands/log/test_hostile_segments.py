@@ -130,3 +130,15 @@ def test_a_clean_divides_a_segment_and_loses_no_latest_record(
     result = CliRunner().invoke(main, ["log", "clean", str(directory), "--force", "--engine", engine, *options])
     assert result.exit_code == 0, result.output
     assert found() == before
+
+
+@pytest.mark.parametrize("is_orderly", [False, True])
+def test_a_copy_without_indexes_lacks_no_aborted_transaction(tmp_path: Path, is_orderly: bool) -> None:
+    """The next start rebuilds all indexes of such a segment; only after an orderly stop is their absence a problem."""
+    directory = tmp_path / "t-0"
+    write(RealEnv(), str(directory), {0: [of_producer(0), marker(3), at(4)]}, with_indexes=False)
+    if is_orderly:
+        (tmp_path / ".kafka_cleanshutdown").touch()
+    result = run("stats", directory)
+    assert "no index has the aborted transaction" not in result.output
+    assert result.exit_code == is_orderly
