@@ -6,8 +6,11 @@ run it, so that `--help` and mistakes are answered at once.
 
 from __future__ import annotations
 
+import json
+
 import click
 
+from diamant.broker.commands.terminal.failures import wants_json
 from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 from diamant.version import __version__
 
@@ -104,8 +107,27 @@ COMMANDS = {
 """All commands by their purpose. Each is imported when it is run."""
 
 
+def _show_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
+    if not is_asked or ctx.resilient_parsing:
+        return
+    from diamant.broker.commands.terminal.build_facts import build_facts
+    from diamant.kernels import ARE_COMPILED, WITHOUT_KERNELS
+
+    text = f"diamant, version {__version__}"
+    click.echo(json.dumps(build_facts()) if wants_json() else text if ARE_COMPILED else f"{text}\n{WITHOUT_KERNELS}")
+    ctx.exit()
+
+
 @click.group(cls=LazyGroup, sections=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="diamant")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit; with --json also the kernels, the engines and the libraries.",
+)
+@click.option("--json", is_flag=True, is_eager=True, expose_value=False, hidden=True)
 def main() -> None:
     """Diamant, a Kafka-compatible broker."""
 

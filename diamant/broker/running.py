@@ -33,7 +33,7 @@ from diamant.broker.node.node import Node, open_clock, open_metadata
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.operations.calls.blocking import in_own_thread
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
-from diamant.kernels import ARE_COMPILED
+from diamant.kernels import ARE_COMPILED, WITHOUT_KERNELS
 from diamant.storage import names
 from diamant.storage.directory.directory_restore import restore_directory
 from diamant.storage.directory.log_directory import LogDirectory
@@ -245,9 +245,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kep
         undo.pop_all()
     logger.info("started with %s in %s", _partitions_text(directory), config.data_dir)
     if not ARE_COMPILED:
-        logger.warning(
-            "Diamant was built without its kernels: it cleans much more slowly, and some commands do not work"
-        )
+        logger.warning(WITHOUT_KERNELS)
     return RunningBroker(config, node, services, http, tls)
 
 

@@ -1,7 +1,7 @@
 """Kernels: the innermost loops, in Cython's pure Python mode, compiled when Diamant is built.
 
-If no compiler was available, the kernels are missing (`ARE_COMPILED`) and plain Python twins replace them. Features without a
-twin raise `KernelsMissing`.
+If Diamant was built without them (`ARE_COMPILED`), plain Python twins replace them. Features without a twin, and every import of
+a kernel, raise `KernelsMissing`.
 
 Python imports extension modules from files only. Spark's workers have this package in a zip, so they unpack the kernels once,
 into the directory `<zip>.kernels` beside it.
@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import zipimport
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from math import prod
-from typing import Literal, NoReturn
+from typing import Literal
 
 
 def _unpack(archive: str) -> str:
@@ -49,17 +50,36 @@ ARE_COMPILED = find_spec("diamant.kernels.shared") is not None
 """True if the kernels can be imported."""
 
 
+GET_KERNELS = "Reinstall it from a wheel for this machine, or with a C compiler and without DIAMANT_KERNELS=none"
+"""What to do where they are missing."""
+
+
+WITHOUT_KERNELS = (
+    "Diamant was built without its kernels: it cleans 6 to 18 times slower, Spark and some commands do not work. "
+    + GET_KERNELS
+)
+
+
 class KernelsMissing(ImportError):
-    """A feature needs a kernel that has no plain twin."""
+    """A feature needs a kernel that has no plain twin. `what` completes the sentence "... needs the kernels"."""
+
+    def __init__(self, what: str = "this") -> None:
+        super().__init__(f"{what} needs the kernels, and Diamant was built without them. {GET_KERNELS}")
 
 
-def __getattr__(name: str) -> NoReturn:
-    if ARE_COMPILED or name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise KernelsMissing(
-        f"this needs the kernel {name}, and Diamant was built without kernels: install a wheel for this machine, or install a C "
-        "compiler and Python's headers and reinstall Diamant"
-    )
+def require_kernels(what: str) -> None:
+    """Raise KernelsMissing if there are none."""
+    if not ARE_COMPILED:
+        raise KernelsMissing(what)
+
+
+class _MissingFinder:
+    """Follows Python's own finders, which look for a kernel in vain."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name.rpartition(".")[0] == __name__:
+            raise KernelsMissing
 
 
 _SIZES = {"B": 1, "i": 4, "I": 4, "q": 8, "Q": 8}
@@ -101,3 +121,4 @@ if not ARE_COMPILED:
     import_module("diamant.kernels.constants")
     # The sources of kernels are not importable modules: Python would try to run them.
     __path__.clear()
+    sys.meta_path.append(_MissingFinder)

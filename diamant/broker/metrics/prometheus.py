@@ -35,6 +35,7 @@ from diamant.broker.node.future_holds import future_holds
 from diamant.broker.node.topic_metrics import TopicCounts
 from diamant.cleaner.rules.result import REASONS
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus
+from diamant.kernels import ARE_COMPILED
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.version import __version__
@@ -328,6 +329,7 @@ def _of_broker(snapshot: MetricsSnapshot) -> Iterator[Sample]:
     yield "diamant_received_bytes_total", (), snapshot.traffic.received_bytes
     yield "diamant_sent_bytes_total", (), snapshot.traffic.sent_bytes
     yield "diamant_build_info", (__version__,), 1
+    yield "diamant_has_kernels", (), int(ARE_COMPILED)
 
 
 def _by_api(snapshot: MetricsSnapshot) -> dict[str, list[RequestFigures]]:

@@ -480,6 +480,13 @@ _ROWS = (
     _own("received_bytes_total", COUNTER, "Bytes received from Kafka clients.", "bytes", per_partition=False),
     _own("sent_bytes_total", COUNTER, "Bytes of responses sent to Kafka clients.", "bytes", per_partition=False),
     _own("build_info", GAUGE, "1; the label is the version.", "1", ("version",), per_partition=False),
+    _own(
+        "has_kernels",
+        GAUGE,
+        "1; 0 in a broker that was built without kernels, which cleans 6 to 18 times slower.",
+        "1",
+        per_partition=False,
+    ),
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_ROWS, *_AUTHENTICATIONS, *_QUOTAS)}

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import DOUBLE_MAX
 from diamant.broker.node.superseded_checks import SupersededChecks
+from diamant.kernels import ARE_COMPILED
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
@@ -219,8 +220,8 @@ def _offload_from_bytes(config: BrokerConfig) -> float:
 
 
 def _spark_runners(node: Node) -> Callable[[Runner], Runner] | None:
-    """Return a factory of runners on Spark, given the fallback for failed rounds; None as for processes."""
-    if not isinstance(node.env, RealEnv):
+    """Return a factory of runners on Spark, given the fallback for failed rounds; None as for processes, or without kernels."""
+    if not isinstance(node.env, RealEnv) or not ARE_COMPILED:
         return None
     turns: SparkTurns | None = None
 

@@ -28,6 +28,7 @@ from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.rules.time_based_roll import ages_in
 from diamant.cleaner.runners.best_engine import best_engine
+from diamant.kernels import require_kernels
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -98,7 +99,8 @@ def inline_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment]
 
 
 def compiled_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Clean in this thread with the compiled engine; with the plain one if there are no kernels."""
+    """Clean in this thread with the compiled engine. KernelsMissing if there are no kernels."""
+    require_kernels("the compiled engine")
     return best_engine()(
         env,
         plan,

@@ -46,11 +46,15 @@ def status(is_all: bool, asked: Asked) -> None:
 def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]], limit: int | None) -> None:
     from rich.markup import escape
 
+    from diamant.kernels import WITHOUT_KERNELS
+
     uptime = duration_text(int(found["uptime_s"]) * 1000)
     state = "[bold red]stopping[/]" if found["is_stopping"] else "[green]running[/]"
     console.print(
         f"broker {found['node_id']} (Diamant {found['version']}, cluster {found['cluster_id']}), {state} for {uptime}"
     )
+    if not found.get("has_kernels", True):  # A broker of an earlier version does not tell.
+        console.print(f"[bold red]without kernels:[/] {WITHOUT_KERNELS}")
     console.print(f"listens on {', '.join(found['listeners'])}, HTTP at {found['http_address']}")
     console.print(f"{counted(found['topics'], 'topic')}, {counted(found['partitions'], 'partition')}")
     console.print(f"clock: {clock_text(found['clock'])}")

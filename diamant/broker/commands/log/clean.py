@@ -45,6 +45,7 @@ from diamant.cleaner.offline.clean import (
 from diamant.cleaner.offline.spark_clean import PartitionOutcome, partitions_by_size, topic_of
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.segments.tolerant_reader import check_is_log_directory, is_partition_directory
+from diamant.kernels import ARE_COMPILED, require_kernels
 from diamant.storage import names
 from diamant.storage.env.clock import SettableClock, SystemClock
 from diamant.storage.env.env import RealEnv, parent
@@ -76,7 +77,7 @@ _NOT_STOPPED = (
 @click.option(
     "--engine",
     type=click.Choice(list(ENGINES)),
-    default="compiled",
+    default="compiled" if ARE_COMPILED else "inline",
     show_default=True,
     help="The engine: plain Python, compiled code, or compiled code in a worker process, as in a broker.",
 )
@@ -230,6 +231,8 @@ def _failing(directory: str) -> Iterator[None]:
 
 
 def _engine(name: str, master: str, spark_settings: Sequence[str], staging: str) -> Engine:
+    if name in ("compiled", "spark"):
+        require_kernels(f"--engine {name}")
     if name != "spark":
         return ENGINES[name]
     from diamant.cleaner.spark.environment.settings import SparkSettings

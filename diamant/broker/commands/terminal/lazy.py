@@ -61,6 +61,12 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             fail("interrupted", EXIT_INTERRUPTED)
+        except ImportError as error:
+            from diamant.kernels import KernelsMissing
+
+            if not isinstance(error, KernelsMissing):
+                raise
+            fail(str(error), code="kernels-missing")
         except click.ClickException as error:
             if not wants_json():
                 raise

@@ -25,6 +25,7 @@ from diamant.broker.client.errors import NotFound, NotPossible, TooMany, VerbErr
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, JobLimits
 from diamant.broker.operations.calls.progress import Progress
+from diamant.kernels import KernelsMissing
 from diamant.storage.env.clock import SystemClock
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ def error_fields(error: BaseException) -> dict[str, Any]:
         return {"error": str(error), "code": error.code, "status": error.status}
     if isinstance(error, JsonError):
         return {"error": str(error), "code": _codes.get(error.status, "failed"), "status": error.status}
+    if isinstance(error, KernelsMissing):
+        return {"error": str(error), "code": "kernels-missing", "status": 501}
     if isinstance(error, asyncio.CancelledError):
         return {"error": "the broker stops", "code": "stopping", "status": 503}
     return {"error": "internal error, see the broker's log", "code": "internal", "status": 500}

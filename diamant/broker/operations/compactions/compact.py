@@ -28,7 +28,8 @@ from diamant.cleaner.on_demand.report import (
     PartitionCompaction,
 )
 from diamant.cleaner.on_demand.request import CompactRequest
-from diamant.cleaner.rules.modes import ENGINES
+from diamant.cleaner.rules.modes import ENGINES, SPARK
+from diamant.kernels import require_kernels
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
@@ -221,9 +222,11 @@ def _check(request: CompactRequest) -> None:
 
 
 def check_engine(engine: str | None) -> None:
-    """Raise BadArgument for an unknown engine."""
+    """Raise BadArgument for an unknown engine, KernelsMissing for one that needs kernels where they are missing."""
     if engine is not None and engine not in ENGINES:
         raise BadArgument(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
+    if engine == SPARK:
+        require_kernels("Spark")
 
 
 def not_compacted_text(name: str, log: Log) -> str:

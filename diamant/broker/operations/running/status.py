@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.node.future_holds import FutureHold, future_holds
 from diamant.broker.operations.running.clock import ClockReport
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus
+from diamant.kernels import ARE_COMPILED
 from diamant.version import __version__
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class BrokerStatus:
     """See the module."""
 
     version: str
+    has_kernels: bool
     cluster_id: str
     node_id: int
     is_stopping: bool
@@ -49,6 +51,7 @@ class BrokerStatus:
         listed = sorted(found.partitions, key=_urgency)[:MAX_PARTITIONS]
         return {
             "version": self.version,
+            "has_kernels": self.has_kernels,
             "cluster_id": self.cluster_id,
             "node_id": self.node_id,
             "is_stopping": self.is_stopping,
@@ -85,6 +88,7 @@ def broker_status(node: Node, cleaner: CleanerStatus, clock: ClockReport) -> Bro
     offline += [f"{log.topic}-{log.partition}" for log in logs.values() if log.write_failure is not None]
     return BrokerStatus(
         version=__version__,
+        has_kernels=ARE_COMPILED,
         cluster_id=node.cluster_id,
         node_id=node.config.node_id,
         is_stopping=node.is_stopping,

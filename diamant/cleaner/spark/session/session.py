@@ -41,6 +41,7 @@ from diamant.cleaner.spark.environment.shipped_code import (
     write_code_archive,
 )
 from diamant.cleaner.spark.session.executor_watch import ExecutorWatch
+from diamant.kernels import require_kernels
 from diamant.storage.properties import format_properties
 
 if TYPE_CHECKING:
@@ -204,6 +205,7 @@ def reason_of(context: Any, error: BaseException) -> str:
 
 
 def _import_pyspark() -> Any:
+    require_kernels("Spark")
     try:
         import pyarrow  # noqa: F401
         import pyspark.sql

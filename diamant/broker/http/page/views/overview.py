@@ -9,6 +9,7 @@ from diamant.broker.http.page.making.rendering import ShownCall, fragment, page,
 from diamant.broker.http.page.views.faults import fault_text
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.running.status import BrokerStatus, broker_status
+from diamant.kernels import WITHOUT_KERNELS
 
 MAX_ROWS = 20
 MINUTE_MS = 60_000
@@ -28,6 +29,7 @@ def _context(call: Call) -> dict[str, object]:
     return {
         "status": status,
         "up_for_ms": int(status.uptime_s) // 60 * MINUTE_MS,
+        "without_kernels": WITHOUT_KERNELS,
         "rates": call.services.history().means(RATE_SAMPLES),
         "overdue": overdue[:MAX_ROWS],
         "overdue_more": max(0, len(overdue) - MAX_ROWS),
