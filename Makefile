@@ -20,11 +20,15 @@ GOALS := $(or $(filter-out clean,$(MAKECMDGOALS)),run)
 # Byte code of the tests and of the processes they start is kept, whatever the shell says: without it they take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
 # The files to look at; the top-level links into the package are not among them.
-SOURCES := diamant tests $(wildcard bench docs examples)
+SOURCES := diamant tests $(wildcard bench docs examples release)
 
 # The site of the documentation: an environment of its own.
 SITE := $(VENV)/site
 SITE_STAMP := $(SITE)/.installed
+
+# What builds wheels: an environment of its own.
+DIST := $(VENV)/dist
+DIST_STAMP := $(DIST)/.installed
 
 # A copy whose kernels check their bounds, and what is tried there.
 CHECKED := build/checked
@@ -38,7 +42,7 @@ LOWEST_TESTS := $(addprefix tests/broker/,handlers/data/test_produce_fetch.py ht
 	erasure/keys/test_erasing.py erasure/certificates/test_verifying.py) \
 	tests/kernels/test_record_walk.py
 
-.PHONY: run test quick sanitize lowest check format bench demo demo-spark docs site screenshots vendor clean help java browser
+.PHONY: run test quick sanitize lowest check format bench demo demo-spark docs site screenshots vendor dist clean help java browser
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -124,6 +128,12 @@ site: $(SITE_STAMP) ## build the documentation as a site in build/site; a dead l
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --quiet
 	@echo "build/site/index.html"
 
+dist: $(DIST_STAMP) ## wheels for each machine and the source distribution in dist/, checked (CHECK=no: built alone)
+	$(DIST)/bin/python -m release.build dist
+ifneq ($(CHECK),no)
+	$(DIST)/bin/python -m release.check dist
+endif
+
 clean: ## remove what was made; data stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find diamant tests -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -150,6 +160,12 @@ $(LOWEST_STAMP): requirements-lowest.txt requirements-dev.txt | $(VENV)/bin/pyth
 	$(BIN)/python -m venv --clear --without-pip $(LOWEST)
 	$(BIN)/python -m pip --python $(LOWEST)/bin/python --disable-pip-version-check install --quiet --no-compile \
 		-r requirements-lowest.txt $(LOWEST_TOOLS)
+	@touch $@
+
+$(DIST_STAMP): requirements-dist.txt | $(VENV)/bin/python
+	@echo "installing a compiler for all machines into $(DIST) (100 MB)"
+	$(BIN)/python -m venv --clear $(DIST)
+	$(DIST)/bin/python -m pip --disable-pip-version-check install -r requirements-dist.txt
 	@touch $@
 
 $(SITE_STAMP): requirements-docs.txt | $(VENV)/bin/python

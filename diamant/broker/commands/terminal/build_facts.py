@@ -1,4 +1,4 @@
-"""What this installation is: version, commit, kernels, engines, libraries (`diamant --version --json`)."""
+"""Facts about this installation: version, commit, kernels, engines, libraries (`diamant --version --json`)."""
 
 from __future__ import annotations
 

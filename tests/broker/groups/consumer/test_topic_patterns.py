@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from uuid import UUID
 
@@ -202,3 +203,11 @@ def test_hashes_of_deleted_topics_are_forgotten() -> None:
         metadata_hash(["t"], image, remembered)
         assert len(remembered) <= 2 + SPARE_HASHES + 1
     assert UUID(int=5 * SPARE_HASHES) in remembered
+
+
+def test_a_pattern_is_refused_where_its_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """google-re2 has no wheels for musl. The client is told, and groups with other subscriptions work."""
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(KafkaError, match="lacks google-re2: pip install google-re2") as refused:
+        TopicPattern("a.*")
+    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
