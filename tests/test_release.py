@@ -69,10 +69,10 @@ def test_the_same_commit_gives_the_same_bytes(release: Release, dist: Path, tmp_
     assert again == {path.name: sha256(path.read_bytes()).hexdigest() for path in dist.iterdir()}
 
 
-def test_there_is_a_wheel_for_each_machine_and_the_sources(dist: Path) -> None:
+def test_there_is_a_wheel_for_each_machine_and_the_sources(release: Release, dist: Path) -> None:
     """All name the commit."""
     commit = subprocess.run(
-        ["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10
+        ["git", "-C", release.clone, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10
     )
     wheels = sorted(dist.glob("*.whl"))
     assert [wheel.stem.partition("-cp311-abi3-")[2] for wheel in wheels] == [*MACHINES]
