@@ -179,8 +179,9 @@ async def test_another_request_in_place_of_a_token_is_an_illegal_state(
         (METADATA, 9, b"\xff\xff\xff"),
         (999, 0, b""),
     ],
+    ids=["acks=0", "unknown version", "broken", "unknown API"],
 )
-async def test_what_has_no_answer_in_place_of_a_token_closes_the_connection(
+async def test_a_request_without_an_answer_in_place_of_a_token_closes_the_connection(
     client: SaslClient, key: int, version: int, body: bytes
 ) -> None:
     """Produce with acks=0, unknown versions and APIs, and bytes that are no request."""
