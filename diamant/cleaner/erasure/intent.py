@@ -1,8 +1,8 @@
 """The intent of an erasure: what a broker needs to resume after it was stopped in the middle.
 
-Before the scan for `key-gone` the intent is rewritten without the key and without parts of values. The rest (`Intent.closed`) has
-digests only. So the scan finds a directory without any trace of the key, and a broker that is stopped then can still continue.
-The intent is removed before that certificate becomes visible (`certificates.files.conclude`).
+Before the scan for `key-gone` the intent is rewritten without the key (`Intent.closed`). So the scan finds a directory without
+any trace of the key, and a broker that is stopped then can still continue, and looks for copies of the values. The
+intent is removed before that certificate becomes visible (`certificates.files.conclude`).
 """
 
 from __future__ import annotations
@@ -111,8 +111,6 @@ class Intent:
     """Partitions in which the last scan found values: they are searched once more, without filters."""
     refused: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Reasons why partitions take no tombstone; each attempt tries them again."""
-    is_seen_gone: bool = False
-    """True if the last scan has seen the values gone (`ScanReport.has_seen_gone`)."""
 
     def with_done(self, partitions: Iterable[TopicPartition], **changes: Any) -> Intent:
         """Return the intent with changes to the actions in some partitions. Partitions without any action stay without."""
@@ -120,14 +118,13 @@ class Intent:
         return replace(self, done={**self.done, **changed})
 
     def closed(self, key_digest: bytes) -> Intent:
-        """Return the intent for the last scan: without the key and without parts of values."""
-        return replace(self, phase=CLOSING, key=b"", key_digest=key_digest.hex(), needles=())
+        """Return the intent for the last scan: without the key."""
+        return replace(self, phase=CLOSING, key=b"", key_digest=key_digest.hex(), needles=values_of(self.needles))
 
     def remains(self, secret: bytes) -> Remains:
-        """Return what may remain of the values, as far as no scan has seen them gone."""
+        """Return what may remain of the values."""
         digest = bytes.fromhex(self.key_digest) or keyed_digest(secret, self.key)
-        needles = () if self.is_seen_gone else values_of(self.needles)
-        return Remains(self.id, self.topics, (short_digest(digest),), needles)
+        return Remains(self.id, self.topics, (short_digest(digest),), values_of(self.needles))
 
     def override_rows(self) -> list[dict[str, Any]]:
         """Return the overrides as rows for JSON."""

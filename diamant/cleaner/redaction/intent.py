@@ -94,8 +94,6 @@ class RedactionIntent:
     """Number of scans that failed to certify."""
     keys: tuple[str, ...] = ()
     """The keys that had the values among `needles` (`Remains.keys`)."""
-    is_seen_gone: bool = False
-    """True if the last scan has seen the values gone (`ScanReport.has_seen_gone`)."""
 
     @property
     def records_found(self) -> int:
@@ -103,8 +101,8 @@ class RedactionIntent:
         return sum(one.records for one in self.found.values())
 
     def remains(self) -> Remains:
-        """Return what may remain of the values, as far as no scan has seen them gone."""
-        return Remains(self.id, (self.topic,), self.keys, () if self.is_seen_gone else values_of(self.needles))
+        """Return what may remain of the values."""
+        return Remains(self.id, (self.topic,), self.keys, values_of(self.needles))
 
     def to_bytes(self) -> bytes:
         plain = {one.name: getattr(self, one.name) for one in fields(self)}

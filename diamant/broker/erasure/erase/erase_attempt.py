@@ -120,12 +120,8 @@ class EraseAttempt:
 
     # -- certificates ----------------------------------------------------------------------------------------------------
 
-    async def _judge(self, intent: Intent) -> tuple[Intent, Verdict]:
-        verdict = await self._tools.certificates.judge(intent, self._erasing)
-        return replace(intent, is_seen_gone=verdict.report.has_seen_gone(intent.needles)), verdict
-
     async def _certify_values(self, intent: Intent) -> tuple[Intent, Erasure]:
-        intent, verdict = await self._judge(intent)
+        verdict = await self._tools.certificates.judge(intent, self._erasing)
         if verdict.state == KEY_GONE:
             state = KEY_GONE if intent.found else NOTHING_MATCHED
             return intent, await self._tools.certificates.issue(intent, self._erasing, replace(verdict, state=state))
@@ -164,7 +160,7 @@ class EraseAttempt:
         return erasure
 
     async def _certify_key(self, intent: Intent) -> Erasure:
-        intent, verdict = await self._judge(intent)
+        verdict = await self._tools.certificates.judge(intent, self._erasing)
         if verdict.state == KEY_GONE:
             erasure = await self._tools.certificates.issue(intent, self._erasing, verdict)
             if intent.is_now:
@@ -187,9 +183,9 @@ class EraseAttempt:
     async def _end(self) -> Erasure:
         """End an erasure whose topics are all gone. The scan reports where else the key was seen."""
         await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, self._intent.topics, []))
-        intent, verdict = await self._judge(self._intent)
+        verdict = await self._tools.certificates.judge(self._intent, self._erasing)
         ended = Ended(TOPICS_DELETED, self._evidence.env.clock.now_ms())
-        return await self._tools.certificates.issue(intent, self._erasing, verdict, ended=ended)
+        return await self._tools.certificates.issue(self._intent, self._erasing, verdict, ended=ended)
 
     async def give_up(self, ended: Ended) -> Erasure:
         """End the erasure without changing anything else. `ended` is recorded in its certificate."""

@@ -43,8 +43,8 @@ NO_TOMBSTONE = "no-tombstone"
 """The reason in a certificate's `not_certified` for a partition that takes no tombstone."""
 
 ONLY_THE_DIGEST = (
-    "Bytes of the key and of values outside of records: the broker was stopped during the last scan, and the one after it knew "
-    "the key by its digest only. They were searched for before the certificate for values-gone."
+    "Bytes of the key outside of records: the broker was stopped during the last scan, and the one after it knew the key by its "
+    "digest only. They were searched for before the certificate for values-gone."
 )
 
 
@@ -93,9 +93,13 @@ class EraseCertificates:
         present = claims.present
         report.disown(subject, present.topics, present.partitions, present.later)
         states = {place: report.state(place, end, digest) for place, end in claims.ends.items()}
-        state = VALUES_GONE if VALUES_GONE in states.values() or report.astray else KEY_GONE
-        if not states or claims.unclaimed or not {*states.values()} <= {*GONE}:
-            state = NOT_CERTIFIED
+        state = NOT_CERTIFIED
+        if states and not claims.unclaimed and {*states.values()} <= {*GONE}:
+            if VALUES_GONE not in states.values():
+                # Without a tombstone there is no horizon to wait for: what else names the key is to be removed by hand.
+                state = NOT_CERTIFIED if report.astray else KEY_GONE
+            elif intent.found:
+                state = VALUES_GONE
         return Verdict(report, after, claims, states, state)
 
     def _affected_files(self, intent: Intent) -> list[str]:

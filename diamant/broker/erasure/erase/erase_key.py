@@ -57,7 +57,6 @@ class EraseKey:
             await self.table.save(intent, erasing.key, intent.due_ms)
             pause_s = max(0, (intent.due_ms or 0) - self.evidence.env.clock.now_ms()) // 1000
             raise EraseFailed(f"erasure {intent.id}: {left} tombstones are left, the next attempt is in {pause_s} s")
-        await asyncio.to_thread(self.evidence.remains.keep, intent.remains(erasing.key.secret), erasing.key)
         await self.table.save(intent.closed(erasing.subject.key_digest), erasing.key, intent.due_ms)
         return intent
 

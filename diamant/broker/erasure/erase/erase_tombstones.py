@@ -124,9 +124,7 @@ class EraseTombstones:
         found = {**intent.found, **{partition: one.shown(shown) for partition, one in new.items()}}
         known = {name for one in found.values() for name in one.files} - {one.file for one in intent.before}
         files = {name: shown[name] for name in sorted(shown) if shown[name] in known}
-        return replace(intent, needles=tuple(subject.needles), is_seen_gone=False, found=found), LocatedKeys(
-            located, ends, files
-        )
+        return replace(intent, needles=tuple(subject.needles), found=found), LocatedKeys(located, ends, files)
 
     async def _check_values_unsaid(self, intent: Intent, erasing: Erasing) -> None:
         """Refuse an erasure whose texts contain a value, and drop its intent. The values are known by now. BadArgument."""

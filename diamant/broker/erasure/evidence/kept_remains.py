@@ -2,8 +2,9 @@
 
     <data directory>/<prefix><id>.remains     mode 0600, encrypted like an intent
 
-A job leaves this file when its intent is removed, or loses its needles, before a scan has seen everything gone. The first scan
-that looks for all of it and sees nothing removes the file, whatever job it belongs to.
+While a job is in progress, its values belong to the next one even if a scan has seen them gone: a copy may have come since. A
+job leaves this file when it ends without a scan that has seen everything gone. The first job that ends with a scan that looked
+for all of it and saw nothing removes the file, whatever job it belongs to.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _UNKNOWN = (
     "secret; if they are lost, remove this file"
 )
 _TOO_MANY = (
-    f"more than {MAX_NEEDLES:,} values of earlier requests are not known to be gone: wait until these are certified"
+    f"earlier requests that are in progress, or have not seen everything gone, look for more than {MAX_NEEDLES:,} values: "
+    "wait until they have ended"
 )
 
 
@@ -61,18 +63,15 @@ class KeptRemains:
                 break
         return [*needles.values()], unknown
 
-    def keep(self, own: Remains, key: SigningKey, *, is_redaction: bool = False) -> None:
-        """Keep what a job has not seen gone, before its intent loses it."""
-        if own.needles:
-            (self._of_redactions if is_redaction else self._of_erasures).write(own, key)
-
     def settle(self, own: Remains, report: ScanReport, key: SigningKey, *, is_redaction: bool = False) -> None:
-        """Keep what a job that ends has not seen gone, and remove what its last scan has seen gone."""
-        self.keep(own, key, is_redaction=is_redaction)
+        """Keep what a job that ends has not seen gone in its last scan, and remove what that has seen gone."""
+        is_kept = bool(own.needles) and not report.has_seen_gone(own.needles)
+        if is_kept:
+            (self._of_redactions if is_redaction else self._of_erasures).write(own, key)
         for files in (self._of_erasures, self._of_redactions):
             for one in _readable(files, key, []):
-                is_own = bool(own.needles) and one.id == own.id
-                if not is_own and (report.has_seen_gone(one.needles) or own.includes(one)):
+                is_included = is_kept and one.id != own.id and own.includes(one)
+                if is_included or report.has_seen_gone(one.needles):
                     files.remove(one.id)
 
     def _all(self, key: SigningKey, unknown: list[Unreadable]) -> Iterator[tuple[str, Remains]]:

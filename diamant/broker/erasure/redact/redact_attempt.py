@@ -74,7 +74,7 @@ class RedactAttempt:
     async def carry_out(self) -> Redaction:
         """Locate the remaining records, remove them, and certify."""
         steps, certificates, subject = self._tools.steps, self._tools.certificates, self._subject
-        intent = replace(self._intent, runs=self._intent.runs + 1, is_seen_gone=False)
+        intent = replace(self._intent, runs=self._intent.runs + 1)
         ended = certificates.ended(intent)
         if ended is not None:
             logger.warning("redaction %s ends: topic %s was deleted", intent.id, intent.topic)

@@ -128,8 +128,6 @@ class RedactCertificates:
         names_after = [one.file for one in intent.before] if self.ended(intent) is None and report.rows else []
         after = await asyncio.to_thread(self._evidence.digests, names_after, self._evidence.ends())
         fields = self._certificate_fields(intent, subject, report, claims, refused, state, after, ended)
-        if report.rows:
-            intent = replace(intent, is_seen_gone=report.has_seen_gone(intent.needles))
         if intent.due_ms is None:
             settle = partial(self._evidence.remains.settle, is_redaction=True)
             await to_its_end(asyncio.to_thread(settle, intent.remains(), report, key))

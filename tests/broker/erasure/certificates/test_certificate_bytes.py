@@ -47,8 +47,8 @@ def masked(value: Any, *, is_counted: bool = False) -> Any:
     return 0 if is_counted and isinstance(value, int) and not isinstance(value, bool) else value
 
 
-NEWER: Any = {"erase": {"is_seen_gone": False}, "redact": {"keys": ["*"], "is_seen_gone": False}}
-"""Fields that 0.2 did not have, and their values in an intent of that version: nothing was seen gone, any key may be meant."""
+NEWER: Any = {"erase": {}, "redact": {"keys": ["*"]}}
+"""Fields that 0.2 did not have, and their values in an intent of that version: any key may be meant."""
 
 
 async def erased_at_once(broker: Broker) -> dict[str, Any]:

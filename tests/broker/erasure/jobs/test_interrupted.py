@@ -19,6 +19,7 @@ from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.intent import CLOSING, Intent
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate
+from diamant.cleaner.evidence.search.needles import VALUE
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests import effort
@@ -154,7 +155,7 @@ async def test_an_erasure_that_is_killed_at_any_point_ends_all_the_same(tmp_path
 
 
 async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(broker: Broker) -> None:
-    """The remaining intent has digests only; the certificate is visible only after the intent is removed."""
+    """The remaining intent has no key; the certificate is visible only after the intent is removed."""
     await create_with_key(broker)
     seen: list[Intent] = []
     removed_before: list[list[Path]] = []
@@ -162,7 +163,8 @@ async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(broke
     erasure = await erase(broker, is_now=True, progress=at_stage(SCANNING, lambda: seen.append(intent_of(broker))))
     assert (erasure.state, removed_before) == ("key-gone", [[]])
     first, last = seen
-    assert (first.key, last.key, last.needles, last.phase) == (KEY, b"", (), CLOSING)
+    assert (first.key, last.key, last.phase) == (KEY, b"", CLOSING)
+    assert {one.kind for one in last.needles} == {VALUE}
     assert bytes.fromhex(last.key_digest) == bytes.fromhex(erasure.certificate["request"]["key_hmac"])
     assert KEY not in last.to_bytes()
     assert KEY.hex().encode() not in last.to_bytes()
@@ -170,7 +172,7 @@ async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(broke
 
 
 async def test_a_last_scan_without_the_key_says_what_it_could_not_look_for(tmp_path: Path) -> None:
-    """Stopped after it dropped the key, an erasure recognises records by digest and does not search for values again."""
+    """Stopped after it dropped the key, an erasure recognises records by digest, and still looks for copies of the values."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         with pytest.raises(EraseFailed):
@@ -180,8 +182,8 @@ async def test_a_last_scan_without_the_key_says_what_it_could_not_look_for(tmp_p
     async with broker_at(tmp_path, START_MS + RETRY_MS) as broker:
         await wait_certified(broker, "key-gone")
         certificate = only_certificate(broker, "key-gone")
-        assert certificate["coverage"]["values_searched_for"] == 0
-        assert "Bytes of the key and of values" in certificate["not_covered"][-1]
+        assert certificate["coverage"]["values_searched_for"] == 1
+        assert "Bytes of the key outside of records" in certificate["not_covered"][-1]
         assert "by its digest only" in certificate["not_covered"][-1]
         assert (certificate["request"]["key_bytes"], traces(data_of(broker))) == (len(KEY), [])
 

@@ -1,4 +1,4 @@
-"""Requests after one that was not certified: what the earlier one was looking for belongs to the later one, until it is gone."""
+"""Requests after an earlier one: what that is or was looking for belongs to the later one, until it has ended and all is gone."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.topics.deletion import delete_topics
 from tests.broker.erasure.brokers import broker_at, data_of, move_to
-from tests.broker.erasure.constants import DAY_MS, KEY, START_MS
+from tests.broker.erasure.constants import DAY_MS, KEY, RETRY_MS, START_MS
 from tests.broker.erasure.erasing import erase, intents_of, wait_idle
-from tests.broker.erasure.records import create, fill, write
+from tests.broker.erasure.records import Producer, create, fill, write
 from tests.waiting import wait_until
 
 MAIL = b"anna.schmidt@example.com"
 VALUE = b'{"email": "' + MAIL + b'", "city": "Bern"}'
+LONG_KEY = b"customer-000044"
 BOBS_KEY, BOBS_VALUE = b"customer-77", b'{"email": "bob.mueller@example.com", "city": "Thun"}'
 WHERE = f'value.email == "{MAIL.decode()}"'
 
@@ -200,6 +201,102 @@ async def test_what_an_unreadable_intent_looks_for_is_unknown(broker: Broker) ->
     intent.unlink()
     (data_of(broker) / f"diamant-redaction-{'ab' * 16}.remains").write_bytes(b"x" * 50)
     assert files_that_refuse(await ask_erase(broker)) == {f"diamant-redaction-{'ab' * 16}.remains"}
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+@ALL
+async def test_a_copy_made_while_an_erasure_waits_stops_later_requests(
+    broker: Broker, ask: Ask, is_cancelled: bool
+) -> None:
+    """The first scan saw the values gone, but a scan does not speak for the time after it."""
+    copy = await with_copy(broker)
+    copied = copy.read_bytes()
+    copy.unlink()
+    first = await ask_erase(broker)
+    assert first.state == "values-gone"
+    copy.write_bytes(copied)
+    if is_cancelled:
+        await broker.cancel(first.id, reason="asked in vain")
+    assert files_that_refuse(await ask(broker)) == {"dump.csv"}
+    if not is_cancelled:
+        assert files_that_refuse(await broker.erase_now(first.id, is_confirmed=True)) == {"dump.csv"}
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+@ALL
+async def test_a_copy_made_while_a_redaction_is_held_stops_later_requests(
+    broker: Broker, ask: Ask, is_cancelled: bool
+) -> None:
+    """A redaction that waits for an open transaction has seen its values gone once."""
+    copy = await with_copy(broker)
+    copied = copy.read_bytes()
+    copy.unlink()
+    producer = Producer(broker, "users", 0, 7)
+    producer.write((b"customer-78", VALUE.replace(b"Bern", b"Biel")))
+    first = await ask_redact(broker)
+    assert first.state == "not-certified"
+    producer.end(is_commit=True)
+    copy.write_bytes(copied)
+    if is_cancelled:
+        await broker.cancel(first.id, reason="asked in vain")
+    assert files_that_refuse(await ask(broker)) == {"dump.csv"}
+
+
+async def test_a_copy_that_is_cut_off_from_a_waiting_erasure_by_a_stop_stops_the_next(tmp_path: Path) -> None:
+    """An erasure that was stopped during its last scan left its values in a file, since its intent has lost them."""
+    async with broker_at(tmp_path) as broker:
+        copy = await with_copy(broker)
+        copied = copy.read_bytes()
+        copy.unlink()
+        await ask_erase(broker)
+        evidence = broker.services.evidence()
+        stopped = asyncio.Event()
+
+        async def stop(*_: object) -> None:
+            stopped.set()
+            await asyncio.Event().wait()
+
+        evidence.scan = stop  # type: ignore[assignment, method-assign]
+        move_to(broker, START_MS + 2 * DAY_MS)
+        await stopped.wait()
+        copy.write_bytes(copied)
+    async with broker_at(tmp_path, START_MS + 2 * DAY_MS) as broker:
+        assert files_that_refuse(await ask_erase(broker)) == {"dump.csv"}
+
+
+async def test_an_erasure_that_found_nothing_but_a_file_with_the_key_is_refused_at_once(broker: Broker) -> None:
+    """Only tombstones have a horizon to wait for; `values-gone` would state an erasure that did not happen."""
+    await create(broker)
+    write(broker, (LONG_KEY, VALUE), (BOBS_KEY, BOBS_VALUE))
+    fill(broker)
+    assert (await erase(broker, LONG_KEY, is_now=True)).state == "key-gone"
+    copy = data_of(broker) / "exports" / "dump3.csv"
+    copy.parent.mkdir()
+    copy.write_bytes(b"1;" + LONG_KEY + b"\n")
+    asked = await erase(broker, LONG_KEY)
+    assert files_that_refuse(asked) == {"exports/dump3.csv"}
+    assert asked.certificate["claims"] == []
+    copy.unlink()
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_until(lambda: intents_of(broker) == [])
+    await wait_idle(broker)
+    assert [*data_of(broker).glob(f"*{asked.id}.nothing-matched.json")]
+
+
+async def test_a_tombstone_copied_beside_the_log_is_nothing_to_wait_for(broker: Broker) -> None:
+    """An erasure that found nothing stays refused when a copied segment with a tombstone comes to the partition's directory."""
+    await create(broker)
+    write(broker, (LONG_KEY, None))
+    segment = data_of(broker) / "users-0" / f"{0:020d}.log"
+    tombstone = segment.read_bytes()
+    fill(broker)
+    assert (await erase(broker, LONG_KEY, is_now=True)).state == "key-gone"
+    (data_of(broker) / "dump.csv").write_bytes(b"1;" + LONG_KEY + b"\n")
+    asked = await erase(broker, LONG_KEY)
+    assert files_that_refuse(asked) == {"dump.csv"}
+    copy = segment.with_suffix(".log.bak")
+    copy.write_bytes(tombstone)
+    assert files_that_refuse(await broker.erase_now(asked.id)) == {"dump.csv", f"users-0/{copy.name}"}
 
 
 async def test_a_removed_value_that_is_itself_the_text_looked_for_is_in_the_way(broker: Broker) -> None:
