@@ -62,6 +62,9 @@ PARTITION_METADATA = "partition.metadata"
 QUORUM_STATE = "quorum-state"
 
 METADATA_TOPIC = "__cluster_metadata"
+GROUP_OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 REMOTE_LOG_INDEX_CACHE = "remote-log-index-cache"
 
 LOG_SUFFIX = ".log"

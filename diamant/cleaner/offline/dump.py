@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from diamant.cleaner.offline.index_check import (
@@ -37,6 +38,8 @@ from diamant.protocol.batches.control import ControlType, parse_control_type, pa
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.declared.frozen_record import fields
 from diamant.protocol.errors import CorruptBatch
+from diamant.protocol.internal_topics import record_schemas
+from diamant.protocol.internal_topics.record_schemas import CANNOT_BE_DECODED
 from diamant.protocol.kraft import control_records as raft_control
 from diamant.protocol.kraft.records import MalformedRecord, UnsupportedRecord, decode_record
 from diamant.storage import names
@@ -107,7 +110,7 @@ class RecordItem:
     value: bytes | None
     headers: tuple[Header, ...]
     decoded: tuple[str, dict[str, Any]] | None = None
-    """Name and fields of a control record or a record of the metadata log."""
+    """Name and fields of a control record or a record of an internal topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,8 @@ class EntryItem:
     values: dict[str, int | str]
 
 
+_Decoder: TypeAlias = Callable[[bytes | None, bytes | None], tuple[str, dict[str, Any]] | None]
+"""Takes key and value."""
 Item: TypeAlias = SegmentItem | BatchItem | RecordItem | EntryItem | Problem
 
 
@@ -234,7 +239,7 @@ def _dump_batches(
     env: Env, segment: SegmentFile, index: dict[int, int], *, with_records: bool, advance: Advance | None
 ) -> Iterator[Item]:
     """Yield the batches of a segment. Removes the entries of the offset index (position: offset) that point to one."""
-    is_metadata = _is_metadata(segment.path)
+    decode = _decoder(segment.path)
     problems: list[Problem] = []
     for batch in iter_batches(env, segment, problems.append, advance):
         header = batch.header
@@ -251,7 +256,7 @@ def _dump_batches(
         if with_records:
             try:
                 for record in batch.records():
-                    yield _record_item(record, is_control=header.is_control, is_metadata=is_metadata)
+                    yield _record_item(record, _decode_control if header.is_control else decode)
             except CorruptBatch as error:
                 yield Problem(segment.path, batch.position, f"records of the batch: {error.reason}")
     yield from problems
@@ -286,14 +291,9 @@ def _batch_item(path: str, batch: Batch) -> BatchItem:
     )
 
 
-def _record_item(record: Record, *, is_control: bool, is_metadata: bool) -> RecordItem:
+def _record_item(record: Record, decode: _Decoder) -> RecordItem:
     offset, timestamp, key, value, headers, sequence = record
-    decoded = None
-    if is_control:
-        decoded = _decode_control(key, value)
-    elif is_metadata and value is not None:
-        decoded = _decode_metadata(value)
-    return RecordItem(offset, timestamp, sequence, key, value, headers, decoded)
+    return RecordItem(offset, timestamp, sequence, key, value, headers, decode(key, value))
 
 
 def _decode_control(key: bytes | None, value: bytes | None) -> tuple[str, dict[str, Any]] | None:
@@ -304,22 +304,37 @@ def _decode_control(key: bytes | None, value: bytes | None) -> tuple[str, dict[s
         record = raft_control.decode_control_record(key or b"", value or b"")
         return control_type.name, record._asdict()
     except (CorruptBatch, MalformedRecord, UnsupportedRecord) as error:
-        return "cannot be decoded", {"reason": str(error)}
+        return CANNOT_BE_DECODED, {"reason": str(error)}
 
 
-def _decode_metadata(value: bytes) -> tuple[str, dict[str, Any]]:
+def _decode_metadata(_key: bytes | None, value: bytes | None) -> tuple[str, dict[str, Any]] | None:
+    if value is None:
+        return None
     try:
         record = decode_record(value)
     except (MalformedRecord, UnsupportedRecord) as error:
-        return "cannot be decoded", {"reason": str(error)}
+        return CANNOT_BE_DECODED, {"reason": str(error)}
     return type(record).__name__, {field.name: getattr(record, field.name) for field in fields(type(record))}
 
 
-def _is_metadata(path: str) -> bool:
+def _decoder(path: str) -> _Decoder:
+    """Return the decoder of the records in a segment or metadata snapshot, by the topic of its directory."""
     directory, name = os.path.split(path)
-    return os.path.basename(directory).startswith(f"{names.METADATA_TOPIC}-") or name.endswith(
-        names.METADATA_SNAPSHOT_SUFFIX
-    )
+    if name.endswith(names.METADATA_SNAPSHOT_SUFFIX):
+        return _decode_metadata
+    try:
+        topic, _ = names.parse_partition_dir(os.path.basename(directory))
+    except ValueError:
+        topic = ""
+    return _DECODERS.get(topic, lambda _key, _value: None)
+
+
+_DECODERS: dict[str, _Decoder] = {
+    names.METADATA_TOPIC: _decode_metadata,
+    names.GROUP_OFFSETS_TOPIC: partial(record_schemas.decode, record_schemas.GROUP_RECORDS),
+    names.TRANSACTION_STATE_TOPIC: partial(record_schemas.decode, record_schemas.TRANSACTION_RECORDS),
+    names.SHARE_GROUP_STATE_TOPIC: partial(record_schemas.decode, record_schemas.SHARE_STATE_RECORDS),
+}
 
 
 # -- other files -------------------------------------------------------------------------------------------------------

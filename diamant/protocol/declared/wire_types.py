@@ -276,5 +276,6 @@ NullableId: TypeAlias = Annotated[UUID | None, WireType(_read_nullable_uuid, _wr
 Text: TypeAlias = Annotated[str, _STRING]
 NullableText: TypeAlias = Annotated[str | None, _in_both_forms(_text, _SHORT, is_nullable=True)]
 Binary: TypeAlias = Annotated[bytes, _in_both_forms(_binary, _LONG)]
+NullableBinary: TypeAlias = Annotated[bytes | None, _in_both_forms(_binary, _LONG, is_nullable=True)]
 Int32s: TypeAlias = Annotated[tuple[int, ...], INT32_ARRAY]
 Texts: TypeAlias = Annotated[tuple[str, ...], array_type(_STRING)]

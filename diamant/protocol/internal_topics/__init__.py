@@ -1,1 +1,1 @@
-"""Records of `__consumer_offsets` and `__transaction_state`, and the consumer protocol of classic groups."""
+"""Records of the coordinators' topics, and the consumer protocol of classic groups."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -25,6 +26,7 @@ from tests.builder import TIMESTAMP, make_batch
 from tests.cleaner.log_history import History
 
 T0 = f"t-0/{0:020d}.log"
+COORDINATOR_RECORDS = Path(__file__).parents[3] / "golden" / "coordinator-records"
 
 
 @pytest.fixture
@@ -111,6 +113,43 @@ def test_dump_as_json(data: Path) -> None:
     record = lines[11]
     assert (record["offset"], record["key"], record["value"]) == (5, {"base64": "/w=="}, {"base64": "AA=="})
     assert record["headers"] == [{"key": "h", "value": "alice"}, {"key": "n", "value": None}]
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+def test_dump_decodes_records_of_internal_topics_as_kafka(topic: str) -> None:
+    """Keys and values of every type and version are Kafka's JSON; what Kafka cannot decode stays hexadecimal, with a reason."""
+    printed = gzip.decompress((COORDINATOR_RECORDS / f"{topic}.txt.gz").read_bytes()).decode().splitlines()
+    directory = COORDINATOR_RECORDS / f"{topic}-0"
+    records = [line for line in json_lines(run("dump", directory, "--records", "--json")) if line["type"] == "record"]
+    text = [line for line in run("dump", directory, "--records").stdout.splitlines() if line.startswith("    ")]
+    assert len(text) == len(records) > len(printed) > 10
+    for expected, record, line in zip(printed, records, text, strict=False):
+        decoded = record["decoded"]
+        if " payload: " in expected:
+            key, value = expected.partition(" key: ")[2].split(" payload: ")
+            assert decoded["key"] == json.loads(key)
+            assert list(decoded["key"]["data"]) == list(json.loads(key)["data"])
+            assert decoded["value"] == (None if value == "<DELETE>" else json.loads(value))
+            assert f" {decoded['name']} key {json.dumps(decoded['key'])}, value {json.dumps(decoded['value'])}" in line
+        else:
+            assert decoded["name"] == "cannot be decoded"
+            assert decoded["reason"].startswith(("key: ", "value: "))
+            assert decoded["value"] is None or bytes.fromhex(decoded["value"])
+    assert {record["decoded"]["name"] for record in records[len(printed) :]} == {"cannot be decoded"}
+
+
+def test_dump_decodes_by_the_topic_of_the_directory(tmp_path: Path) -> None:
+    """One set aside by a broker too, but no other topic whose name begins like an internal one."""
+    segment = COORDINATOR_RECORDS / "__share_group_state-0" / f"{0:020d}.log"
+    for name, is_decoded in (
+        (f"__share_group_state-3.{'a' * 32}-delete", True),
+        ("__share_group_state-copy-0", False),
+        ("anywhere", False),
+    ):
+        copy = tmp_path / name / segment.name
+        copy.parent.mkdir()
+        shutil.copy(segment, copy)
+        assert ("SHARE_SNAPSHOT" in run("dump", copy, "--records").stdout) == is_decoded
 
 
 def test_dump_of_one_file(data: Path) -> None:
