@@ -39,6 +39,7 @@ from diamant.cleaner.evidence.certificates.verification import (
     RECORDS_GONE,
     ScanAgain,
     Verification,
+    files_of,
 )
 from diamant.cleaner.evidence.scan.report import NOT_THERE
 from diamant.cleaner.evidence.scan.scan import INCONCLUSIVE, ScanReport
@@ -92,8 +93,8 @@ NOT_COVERED = (
     "or hardly anything but zeros (0x00, 0xFF): they are not searched for.",
     COMPRESSED,
     NO_CONTENT,
-    "Values that had gone from the disk before this was asked for, other than those of earlier requests that have not been seen "
-    "gone: nothing is known of them, so their bytes are not searched for outside of records that match.",
+    "Copies, outside of records that match, of values that were not in the topic when this was asked for: these values are "
+    "unknown. Known are those of earlier requests that are in progress, or ended without seeing everything gone.",
     "What stays of a batch of which every record went: offsets, times and the producer's number and sequence.",
 )
 
@@ -292,9 +293,9 @@ def check_redaction_claims(
         found.notes.append(IN_CERTIFICATES)
     if set_names_aside(report, env, directory, needles):
         found.notes.append(IN_NAMES)
-    astray = {one.file for one in report.in_the_way}
-    if astray:
-        found.notes.append(f"Files outside all partitions with records that match, or may match: {len(astray)}.")
+    if report.in_the_way:
+        files = files_of(report.in_the_way)
+        found.notes.append(f"Files outside all partitions with records that match, or may match: {files}.")
 
     def judge(_claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
         state = state_of(report, partition, end, where.undecided)

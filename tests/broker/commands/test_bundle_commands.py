@@ -48,6 +48,7 @@ def test_a_bundle_is_written_and_downloaded(running_broker: Broker, tmp_path: Pa
     assert result.exit_code == 0, result.output
     assert json.loads(check_files(one)) == expected
     result = CliRunner().invoke(verify, [found["certificate_path"], "--offline", "--signed", str(two)])
+    assert f"wrote {two}, {two}.sig, {two}.pem" in result.stderr
     assert check_files(two) == one.read_bytes(), result.output
     url = f"{running_broker.http_url}/v1/certificates/{found['id']}"
     page = urllib.request.urlopen(f"{url}/page").read().decode()
@@ -64,6 +65,7 @@ def test_the_public_key_is_printed(running_broker: Broker, tmp_path: Path) -> No
     result = CliRunner().invoke(certificates, ["--public-key", *on(running_broker)])
     assert (result.exit_code, result.stdout) == (1, "")
     assert "no key yet" in result.stderr
+    assert "openssl genpkey -algorithm ed25519 -out certificate.key" in result.stderr
     found = Admin(running_broker.bootstrap_servers).erase(KEY.decode(), "users", reason="r")
     result = CliRunner().invoke(certificates, ["--public-key", *on(running_broker)])
     assert (result.exit_code, result.stdout) == (0, found["public_key"])

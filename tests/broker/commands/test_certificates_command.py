@@ -35,6 +35,9 @@ def test_it_lists_what_there_is_and_what_is_not_over(broker: Broker) -> None:
         assert (cells, issued[-1]) == ([one["id"], "erasure", one["state"]], "Z")
     assert lines[1:4:2] == ["    topics: users; reference: ticket 7", "    topics: users; reference: ticket [8]"]
     assert any(line.startswith(f"in progress: erasure {first['id']}, continues from 2") for line in lines[4:])
+    assert any(
+        line.startswith("    to continue at once: diamant erase-now ") and "; to cancel it: " in line for line in lines
+    )
     listed = json.loads(run(broker, "--json").output)["certificates"]
     assert [(one["topics"], one["reference"], one["kind"]) for one in listed] == [
         (["users"], "ticket 7", "erasure"), (["users"], "ticket [8]", "erasure"),

@@ -147,7 +147,13 @@ def test_a_key_that_is_nowhere_is_said_to_be_so_first(broker: Broker) -> None:
         result = run(erase, "users", *arguments, "--reason", "r", *on(broker))
         first, second = result.stdout.splitlines()[:2]
         assert (result.exit_code, first[:46]) == (4, "NOTHING WAS FOUND under this key in users, so "), result.output
-        for words in ("Is the key spelled as", "--key-hex", "is it in these topics", "it was erased before"):
+        for words in (
+            "Is the key spelled as",
+            "--key-hex",
+            "is it in these topics",
+            "it was erased before",
+            "values are unknown",
+        ):
             assert words in first
         assert (second[:15], arguments[1] in first and arguments[1] != "") == ("nothing-matched", False)
     for when in ("found", "erased before"):
@@ -253,7 +259,7 @@ def test_the_command_says_why_nothing_is_certified(broker: Broker, tmp_path: Pat
     copy.write_bytes(build_batch([Record(0, 1000, KEY.encode(), b"the first of two values")]))
     result = run(erase, "users", "--key", KEY, "--reason", "asked for", *on(broker))
     assert result.exit_code == 3
-    place = f"[backup]/{copy.name}, offset 0: data to be removed is, or may be, in a file that belongs to no partition"
+    place = f"[backup]/{copy.name}, offset 0: a record to be removed is in this file, which belongs to no partition: remove it"
     assert result.output.count(place) == 1, result.output
     assert "The broker tries again" in result.output
     assert "The broker removes the tombstones" not in result.output

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_NO_KEY = (
+    "there is no key yet: the broker makes it for the first certificate. To have it before, make both files that "
+    "diamant.certificate.key.file names (default: ~/.config/diamant/certificate.key), after umask 077: openssl genpkey "
+    "-algorithm ed25519 -out certificate.key; openssl rand -hex 32 > certificate.key.secret"
+)
+
+
 @click.command()
 @click.argument("job_id", metavar="[ID]", required=False)
 @click.option("--certificate", "file", type=OutputFile(), help="With an ID: write the certificate to this file.")
@@ -92,7 +99,7 @@ def _print_public_key(asked: Asked) -> NoReturn:
     listed = asked.admin.call("GET", "/v1/certificates")
     key = listed["public_key"]
     if key is None:
-        fail(listed["key_problem"] or "there is no key yet: it is made for the first certificate")
+        fail(listed["key_problem"] or _NO_KEY)
     asked.show({"public_key": key}, lambda _: click.echo(key, nl=False))
     sys.exit(EXIT_DONE)
 
@@ -114,9 +121,9 @@ def _print_list(console: Console, asked: Asked, listed: Mapping[str, Any]) -> No
         due_ms = one["due_ms"]
         when = "never, since it cannot be read" if due_ms is None else f"from {time_text(due_ms)} on"
         console.print(f"in progress: {one['kind']} {one['id']}, continues {when}")
-        at_once = f"at once: {asked.command('erase-now', one['id'])}; " if one["kind"] == "erasure" else ""
+        at_once = f"to continue at once: {asked.command('erase-now', one['id'])}; " if one["kind"] == "erasure" else ""
         never = asked.command("cancel", one["id"], "--reason", "ended by hand")
-        console.print(f"    {at_once}not at all: {never}", soft_wrap=True, markup=False)
+        console.print(f"    {at_once}to cancel it: {never}", soft_wrap=True, markup=False)
 
 
 def _print(console: Console, certificate: Mapping[str, Any]) -> None:

@@ -179,7 +179,8 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
         console.print(
             f"[yellow][bold]NOTHING WAS FOUND[/bold] under this key in {topics}, so nothing was erased. Is the key spelled as "
             "the producer writes it (case, prefix, blanks; for bytes that are not text: --key-hex or --key-base64), and is it "
-            "in these topics? Or it was erased before.[/yellow]"
+            "in these topics? Or it was erased before. Its values are unknown, so copies of them in other files were not looked "
+            "for.[/yellow]"
         )
     console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)
     rows = []

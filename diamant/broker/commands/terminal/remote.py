@@ -154,6 +154,8 @@ def one_line_errors() -> Iterator[None]:
             # Commands have an option in place of the header.
             message = message.partition(": Authorization")[0]
             message += f": give the file with the token by --token-file or ${TOKEN_VARIABLE}"
+        elif error.code == "no-answer" and not error.status:
+            message += f". If the broker listens elsewhere, name its address: -b HOST:PORT or ${BOOTSTRAP_VARIABLE}"
         is_usage = error.code in ("bad-argument", "not-found")
         fail(message, EXIT_USAGE if is_usage else EXIT_FAILED, code=error.code)
     except BrokenPipeError:
@@ -239,9 +241,12 @@ def write_bundle(certificate: Mapping[str, Any], file: str | None) -> bool:
 
     if file is None:
         return True
+    written: list[str] = []
     try:
         for path, content in bundle_of(certificate).files(file).items():
             Path(path).write_bytes(content)
+            written.append(path)
+        click.echo(f"wrote {', '.join(written)}", err=True)
     except OSError as error:
         say(f"{error.filename or file}: {error.strerror or error}")
         return False

@@ -39,8 +39,8 @@ WRONG_SIGNER = "signed with another key than the pinned one"
 INVALID = "the signature is not valid: the certificate was changed, or is damaged"
 
 COMPRESSED = (
-    "Compressed bytes that are no record batches, as in archives, or the rest of one without its header, and batches that are "
-    "within a record of another one: all others are decompressed in whatever file they are, and nothing else is."
+    "Compressed data other than record batches, such as archives; batches without their header; and batches inside of a record. "
+    "Every other batch is decompressed, whatever file it is in."
 )
 NO_CONTENT = (
     "Names of links to directories and of directories without files, where links lead to, and extended attributes: of files "
@@ -56,9 +56,9 @@ NOT_COVERED = (
     "fewer than 12 bytes, or of hardly anything but zeros (0x00, 0xFF), only where they are the key of a record.",
     COMPRESSED,
     NO_CONTENT,
-    "Values that had gone from the disk before this was asked for (other than those of earlier requests that have not been seen "
-    "gone), or that came between looking for the key and its tombstone: nothing is known of them, so their bytes are not "
-    "searched for outside of records of the key.",
+    "Copies, outside of records of the key, of values that were not in the topics when this was asked for, or that came between "
+    "looking for the key and its tombstone: these values are unknown. Known are those of earlier requests that are in progress, "
+    "or ended without seeing everything gone.",
     "Topics that are not named in the request; what was seen in them by the way is listed.",
 )
 

@@ -103,6 +103,7 @@ def certificate_page(certificate: Fields, problem: str = "", bundle: str = "") -
         proven={**_PROVEN, "nothing-matched": nothing_found},
         written_since=written_since_count(certificate),
         seen_elsewhere=seen_elsewhere(certificate),
+        reasons=[*dict.fromkeys(_reasons(certificate))],
         unread=[*coverage.get("not_read", ()), *coverage.get("unreadable", ())],
         pem_line=_pem_line(part(certificate, "signature").get("public_key")),
         partitions=list(_partitions(certificate)),
@@ -161,6 +162,13 @@ def _partitions(certificate: Fields) -> Iterable[tuple[Fields, Fields, Fields]]:
     done = {_at(one): one for one in certificate.get("done", ())}
     for claim in sorted(certificate.get("claims", ()), key=lambda one: _at(one) not in found):
         yield claim, found.get(_at(claim), {}), done.get(_at(claim), {})
+
+
+def _reasons(certificate: Fields) -> Iterable[tuple[str, str]]:
+    """Yield the file and the reason of everything that is in the way."""
+    for one in certificate.get("not_certified", ()):
+        for problem in one.get("problems", ()):
+            yield str(problem.get("file", "-")), str(problem.get("reason", "-"))
 
 
 def _at(one: Fields) -> tuple[Any, Any]:

@@ -84,7 +84,9 @@ def seen_elsewhere(certificate: Fields) -> str:
             others.add((one.get("file"), one.get("position")))
         else:
             records.add((one.get("topic") or one.get("file"), one.get("partition"), one["offset"]))
-    parts = [counted(len(found), name) for found, name in ((records, "record"), (others, "other place")) if found]
+    parts = [counted(len(records), "record")] if records else []
+    if others:
+        parts.append(f"{counted(len(others), 'place')} outside of records")
     if unlisted:
         parts.append(f"{counted(unlisted, 'further place')} that {'is' if unlisted == 1 else 'are'} not listed")
     return " and ".join(parts)

@@ -14,7 +14,7 @@ a file that was not searched confirms nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -60,8 +60,8 @@ from diamant.cleaner.evidence.scan.scan import (
     ScanReport,
     scan_directory,
 )
-from diamant.cleaner.evidence.search.findings import TOMBSTONE
-from diamant.cleaner.evidence.search.needles import KEY, Needles, keyed_digest
+from diamant.cleaner.evidence.search.findings import TOMBSTONE, Finding
+from diamant.cleaner.evidence.search.needles import KEY, Needles, is_telling, keyed_digest
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
@@ -72,10 +72,15 @@ if TYPE_CHECKING:
 
 MAX_PROBLEMS = 20
 """Limit of the reported problems with the account of the scan."""
+MAX_FILES = 10
+"""Limit of the files that a note names."""
 
 RECORDS_GONE = "records-gone"
 """The state that a redaction claims (`redaction/claims.py`)."""
 
+VALUES_OUTSIDE = (
+    "{} outside of records, as in files beside the logs, are not looked for: a certificate does not contain them."
+)
 IN_CERTIFICATES = (
     "Other certificates of the same signer hold bytes of what was looked for, for example in their reason or reference."
 )
@@ -255,6 +260,9 @@ def verify_certificate(
                 check_redaction(certificate, found, env, directory, where, secret, scan)
             else:
                 _check_claims(certificate, found, env, directory, key, secret, scan)
+            if found.was_scanned:
+                is_key_looked_for = where is not None or (key is not None and is_telling(key))
+                found.notes.append(VALUES_OUTSIDE.format("Values" if is_key_looked_for else "The key and values"))
             if staging is None and (staged := (certificate.get("coverage") or {}).get("staging")):
                 found.notes.append(f"The staging place {staged['place']} was not searched.")
             if not found.was_scanned:
@@ -267,6 +275,13 @@ def verify_certificate(
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CertificateError(f"the certificate is signed, but not in the expected form: {error!r}") from None
     return found
+
+
+def files_of(findings: Iterable[Finding]) -> str:
+    """Return the names of the files with these findings, `MAX_FILES` at most."""
+    files = sorted({one.file for one in findings})
+    more = f" and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
+    return ", ".join(files[:MAX_FILES]) + more
 
 
 def _note_what_it_proves(certificate: Mapping[str, Any], found: Verification) -> None:
@@ -398,7 +413,7 @@ def _check_claims(
 
     found.claims = check_claims(certificate, report, judge, found.notes, env, directory, is_bound=secret is not None)
     if astray:
-        found.notes.append(f"Files outside all partitions that contain the key: {len({one.file for one in astray})}.")
+        found.notes.append(f"Files outside all partitions that contain the key: {files_of(astray)}.")
     broken = sum(claim["verdict"] == BROKEN for claim in found.claims)
     if broken:
         found.notes.append(f"Claims that no longer hold: {broken}. There is a value of the key again.")

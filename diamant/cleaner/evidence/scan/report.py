@@ -53,8 +53,13 @@ _REASONS = {
     RAW: "bytes to be removed lie outside of records",
     UNDECIDED: "it cannot be decided whether this record matches",
 }
-_IN_THE_WAY = "data to be removed is, or may be, in a file that belongs to no partition"
-_SET_ASIDE = "; its directory was set aside, and there is no such partition: if it is not needed, remove it"
+_IN_THE_WAY = {
+    SAME_KEY: "a record to be removed is in this file",
+    UNDECIDED: "a record that may be one to be removed is in this file",
+}
+_BYTES_IN_THE_WAY = "bytes to be removed are in this file"
+_OF_NOBODY = ", which belongs to no partition: remove it, or move it out of the data directory"
+_SET_ASIDE = ". Its directory was set aside, and there is no such partition: if it is not needed, remove it"
 
 
 @dataclass(slots=True)
@@ -250,7 +255,7 @@ class ScanReport:
         claimed = self.claimed(partition, claim_end)
         own = [(one, _REASONS[one.what]) for one in claimed if one.what in against or one.has_headers]
         listed = (self.astray if is_key_wanted else self.in_the_way)[: MAX_REASONS // 2]
-        astray = [(one, _IN_THE_WAY + _SET_ASIDE * _is_set_aside(one.file)) for one in listed]
+        astray = [(one, _reason_astray(one)) for one in listed]
         for one, reason in [*astray, *own[:MAX_REASONS]]:
             where = {} if one.offset is None else {"offset": one.offset}
             found.append({"file": one.file, "position": one.position, **where, "reason": reason})
@@ -327,6 +332,11 @@ def _is_telling(finding: Finding) -> bool:
 
 def _is_set_aside(file: str) -> bool:
     return bool(names.set_aside_suffix(file.partition("/")[0]))
+
+
+def _reason_astray(finding: Finding) -> str:
+    what = _IN_THE_WAY.get(finding.what, _BYTES_IN_THE_WAY)
+    return what + (_SET_ASIDE if _is_set_aside(finding.file) else _OF_NOBODY)
 
 
 def _of_nobody(finding: Finding) -> Finding:

@@ -416,3 +416,26 @@ def test_sizes_for_people(count: int, text: str) -> None:
 def test_durations_for_people(time_ms: int, text: str) -> None:
     """Durations are shown in the greatest unit that divides them."""
     assert span(time_ms) == text
+
+
+def test_a_refused_certificate_says_first_what_to_do() -> None:
+    """Each place that is in the way once, before anything else, and that the broker tries again."""
+    reason = "bytes to be removed are in this file, which belongs to no partition: remove it"
+    problems = [{"file": "exports/dump.csv", "position": 2, "reason": reason}]
+    refused = [
+        {"topic": "users", "partition": index, "below_offset": 13, "state": "inconclusive", "problems": problems}
+        for index in range(3)
+    ]
+    text = text_of(state="not-certified", claims=[], not_certified=refused, next=None)
+    first = text.partition("What was asked")[0]
+    assert first.count(f"exports/dump.csv: {reason}.") == 1
+    assert "The broker tries again by itself" in first
+    assert "below is said where that failed" not in text
+    assert "The broker tries again" not in text_of()
+
+
+def test_values_that_are_unknown_are_said_to_be() -> None:
+    """An erasure that found nothing cannot look for copies of values that it does not know."""
+    unknown = "So its values are unknown, and copies of them in other files were not looked for."
+    assert unknown in text_of(state="nothing-matched", found=[], coverage={"values_searched_for": 0})
+    assert unknown not in text_of(state="nothing-matched", found=[], coverage={"values_searched_for": 3})
