@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 20
 """The number of later writes of the key that are listed."""
+_UNKNOWN = " Its values are unknown, so copies of them in other files were not looked for."
 
 
 @click.command()
@@ -176,11 +177,11 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
     certificate = found["certificate"]
     if found["state"] == "nothing-matched":
         topics = escape(", ".join(certificate["request"]["topics"]))
+        is_known = certificate["coverage"]["values_searched_for"] > 0
         console.print(
             f"[yellow][bold]NOTHING WAS FOUND[/bold] under this key in {topics}, so nothing was erased. Is the key spelled as "
             "the producer writes it (case, prefix, blanks; for bytes that are not text: --key-hex or --key-base64), and is it "
-            "in these topics? Or it was erased before. Its values are unknown, so copies of them in other files were not looked "
-            "for.[/yellow]"
+            f"in these topics? Or it was erased before.{'' if is_known else _UNKNOWN}[/yellow]"
         )
     console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)
     rows = []

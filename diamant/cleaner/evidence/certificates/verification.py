@@ -61,7 +61,7 @@ from diamant.cleaner.evidence.scan.scan import (
     scan_directory,
 )
 from diamant.cleaner.evidence.search.findings import TOMBSTONE, Finding
-from diamant.cleaner.evidence.search.needles import KEY, Needles, is_telling, keyed_digest
+from diamant.cleaner.evidence.search.needles import KEY, MIN_BYTES, Needles, is_telling, keyed_digest
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
@@ -79,8 +79,9 @@ RECORDS_GONE = "records-gone"
 """The state that a redaction claims (`redaction/claims.py`)."""
 
 VALUES_OUTSIDE = (
-    "{} outside of records, as in files beside the logs, are not looked for: a certificate does not contain them."
+    "Values outside of records, as in files beside the logs, are not looked for: a certificate does not contain them."
 )
+KEY_OUTSIDE = f"Neither is the key: it was not given, or has fewer than {MIN_BYTES} bytes."
 IN_CERTIFICATES = (
     "Other certificates of the same signer hold bytes of what was looked for, for example in their reason or reference."
 )
@@ -262,7 +263,7 @@ def verify_certificate(
                 _check_claims(certificate, found, env, directory, key, secret, scan)
             if found.was_scanned:
                 is_key_looked_for = where is not None or (key is not None and is_telling(key))
-                found.notes.append(VALUES_OUTSIDE.format("Values" if is_key_looked_for else "The key and values"))
+                found.notes.append(VALUES_OUTSIDE if is_key_looked_for else f"{VALUES_OUTSIDE} {KEY_OUTSIDE}")
             if staging is None and (staged := (certificate.get("coverage") or {}).get("staging")):
                 found.notes.append(f"The staging place {staged['place']} was not searched.")
             if not found.was_scanned:

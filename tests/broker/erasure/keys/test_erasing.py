@@ -88,8 +88,8 @@ async def test_a_certificate_that_found_nothing_is_not_valid_but_said_to_have_fo
     assert (verified.outcome, verified.is_valid, verified.claims[0]["verdict"]) == ("nothing-matched", False, "holds")
     assert verified.notes[1:] == [
         "Nothing was found when it was issued, and nothing was removed, so it proves no removal.",
-        "The key and values outside of records, as in files beside the logs, are not looked for: a certificate does not "
-        "contain them.",
+        "Values outside of records, as in files beside the logs, are not looked for: a certificate does not contain them. "
+        "Neither is the key: it was not given, or has fewer than 12 bytes.",
     ]
     assert verify_certificate(erasure.certificate, pinned).outcome == "nothing-matched"
     key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
