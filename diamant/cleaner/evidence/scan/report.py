@@ -59,7 +59,7 @@ _IN_THE_WAY = {
 }
 _BYTES_IN_THE_WAY = "bytes to be removed are in this file"
 _OF_NOBODY = ", which belongs to no partition: remove it, or move it out of the data directory"
-_SET_ASIDE = ". Its directory was set aside, and there is no such partition: if it is not needed, remove it"
+_SET_ASIDE = "; its directory was set aside, and there is no such partition: if it is not needed, remove it"
 
 
 @dataclass(slots=True)
