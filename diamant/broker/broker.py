@@ -95,7 +95,7 @@ class Broker:
     def running(self) -> RunningBroker:
         """The parts that it runs on. RuntimeError before the start and after a stop, as for those below."""
         if self._running is None:
-            raise RuntimeError("the broker does not run: enter it, or call start(), first")
+            raise RuntimeError("the broker is not running: use it inside `with`, or call start() first")
         return self._running
 
     @property

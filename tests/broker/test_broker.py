@@ -340,13 +340,22 @@ def test_the_plugin_gives_every_test_its_topic(diamant_topic: str, request: pyte
 @pytest.mark.parametrize("name", ["clock", "cluster_id", "faults", "loop", "node", "services"])
 def test_what_needs_a_running_broker_says_so(tmp_path: Path, name: str) -> None:
     """Before the start there is no loop, no directory and nothing that answers."""
-    with pytest.raises(RuntimeError, match="does not run: enter it"):
+    with pytest.raises(RuntimeError, match="is not running"):
         getattr(Broker(BrokerConfig(data_dir=tmp_path)), name)
+
+
+def test_a_value_that_is_neither_bytes_nor_text_is_refused_in_words() -> None:
+    """The error names the type that was given, and what to do; nothing is written."""
+    with Broker() as broker:
+        broker.create_topic("t", 1)
+        with pytest.raises(TypeError, match="not dict: encode it"):
+            broker.produce("t", {"a": 1})  # type: ignore[arg-type]
+        assert list(broker.records("t")) == []
 
 
 async def test_an_operation_before_the_start_says_so(tmp_path: Path) -> None:
     """Whichever it is: the words of a missing attribute help nobody."""
     broker = Broker(BrokerConfig(data_dir=tmp_path))
     for call in (broker.compact("t"), broker.explain("t"), broker.count("t"), broker.erase(b"k", "t", reason="r")):
-        with pytest.raises(RuntimeError, match="does not run: enter it"):
+        with pytest.raises(RuntimeError, match="is not running"):
             await call

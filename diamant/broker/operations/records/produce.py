@@ -164,5 +164,14 @@ def _batches(log: Log, numbered: Sequence[tuple[int, Record]]) -> Iterator[list[
         yield batch
 
 
-def _data(data: Data) -> bytes | None:
-    return data.encode() if isinstance(data, str) else data
+def _data(data: object) -> bytes | None:
+    """Return the bytes of a key or value (`Data`). TypeError for anything else, which its caller has to encode."""
+    if data is None or isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        return data.encode()
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    raise TypeError(
+        f"a key or a value is bytes, text or None, not {type(data).__name__}: encode it, as with json.dumps(...)"
+    )

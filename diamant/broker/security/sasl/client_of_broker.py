@@ -23,7 +23,7 @@ def client_of_broker(
     if password is None:
         users = parse_users(USERS, str(config[USERS])) if config[USERS] else {}
         if user not in users:
-            raise ValueError(f"{user!r} is not among the broker's users (users={{...}}): give its password")
+            raise ValueError(f"{user!r} is not among the broker's users ({', '.join(users)}): give the password")
         password = users[user]
     return ClientConfig(
         bootstrap_servers=listener.address,
