@@ -79,7 +79,7 @@ def test_a_stopped_broker_says_so() -> None:
         clock, faults = broker.clock, broker.faults
         faults.add("Produce", error="NOT_LEADER_OR_FOLLOWER")
         broker.stop()
-        with pytest.raises(RuntimeError, match=r"the broker does not run: .* call start\(\)"):
+        with pytest.raises(RuntimeError, match=r"the broker is not running: .* call start\(\)"):
             broker.produce("t", "v")
         broker.start()
         assert broker.faults.list() == []

@@ -618,7 +618,7 @@ async def test_a_broken_request_is_refused_as_ever(wire: WireClient, broker: Blo
 
 def test_a_broker_that_does_not_run_has_no_faults(tmp_path: Path) -> None:
     """Without a loop no fault can be installed."""
-    with pytest.raises(RuntimeError, match="does not run"):
+    with pytest.raises(RuntimeError, match="is not running"):
         _ = Broker(BrokerConfig(data_dir=tmp_path)).faults
 
 

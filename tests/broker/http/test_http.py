@@ -322,7 +322,7 @@ async def test_a_start_that_fails_lets_go_of_the_port(tmp_path: Path, monkeypatc
         with pytest.raises(CannotStart):
             await broker.start()
         assert broker.http_url is None
-        with pytest.raises(RuntimeError, match="does not run"):
+        with pytest.raises(RuntimeError, match="is not running"):
             _ = broker.clock
     async with Broker(config(tmp_path, address)) as broker:
         assert broker.http_url == f"http://{address}"
