@@ -284,7 +284,8 @@ def _why_nothing(log: Log, found: CleanableRange, now_ms: int, ages: Ages[Log]) 
     if bounds.last_stable_offset < log.log_end_offset and bounds.last_stable_offset == bounds.offset:
         return f"a transaction is open from offset {bounds.last_stable_offset} on"
     if bounds.young_segment is not None:
-        return f"{rest} is younger than min.compaction.lag.ms, or behind a younger segment"
+        young = bounds.young_segment
+        return f"{rest} waits for the segment at offset {young:,}, which is younger than min.compaction.lag.ms"
     return f"{rest} is empty"
 
 

@@ -21,11 +21,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import click
-
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.commands.cluster.asking_kafka import EXPECTED, exit_code_of, explained, json_option, on_cluster
-from diamant.broker.commands.terminal.failures import EXIT_DONE, say
+from diamant.broker.commands.terminal.failures import EXIT_DONE, say, tell
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,7 +44,7 @@ class Answer:
         if self._as_json:
             self._told.append(fields if outcome is None else {**fields, "outcome": outcome})
         else:
-            click.echo(text or f"{next(iter(fields.values()))}: {outcome}")
+            tell(text or f"{next(iter(fields.values()))}: {outcome}")
 
     @contextmanager
     def about(self, name: str) -> Iterator[None]:
@@ -62,7 +60,7 @@ class Answer:
     def finish(self, *, has_failed: bool = False) -> None:
         """Print the JSON. After a failure there may be none."""
         if self._as_json and (self._told or not has_failed):
-            click.echo(json.dumps(self._told if self._each else self._told[0]))
+            tell(json.dumps(self._told if self._each else self._told[0]))
 
 
 def answering(*, each: str | None = None) -> Callable[[F], F]:

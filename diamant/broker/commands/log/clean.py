@@ -32,7 +32,7 @@ from diamant.broker.commands.settings.topic_settings import (
     names_set,
 )
 from diamant.broker.commands.settings.value_hint import with_hint
-from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, fail, say
+from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, fail, say, tell
 from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.offline.clean import (
     ENGINES,
@@ -144,7 +144,7 @@ def clean(
             say(_NOT_STOPPED.format(directory=log_directory, mark=names.CLEAN_SHUTDOWN))
         mode, line = chosen_mode(env, log_directory, mode)
         if line and not as_json:
-            click.echo(line)
+            tell(line)
         if is_whole:
             cleaning.clean_all(settings, mode, as_json=as_json)
         else:
@@ -172,9 +172,9 @@ class _Cleaning(NamedTuple):
             raise StorageError(_NOT_COMPACTED.format(name=os.path.basename(directory), place=self.log_directory))
         report = self._run(directory, using)
         if as_json:
-            click.echo(json.dumps(report.to_fields()))
+            tell(json.dumps(report.to_fields()))
         else:
-            click.echo(describe(report, is_dry_run=self.is_dry_run, is_compacted=using.config.is_compacted))
+            tell(describe(report, is_dry_run=self.is_dry_run, is_compacted=using.config.is_compacted))
 
     def clean_all(self, settings: Sequence[str], mode: str, *, as_json: bool) -> None:
         """Clean each compacted partition of a log directory, and print its outcome. Exits with 1 if one has failed."""
@@ -195,7 +195,7 @@ class _Cleaning(NamedTuple):
             is_compacted = using.config.is_compacted
             print_outcome(outcome, is_dry_run=self.is_dry_run, is_compacted=is_compacted, as_json=as_json)
         if not as_json:
-            click.echo(sum_text(outcomes))
+            tell(sum_text(outcomes))
         if any(one.error is not None for one in outcomes):
             sys.exit(EXIT_FAILED)
 

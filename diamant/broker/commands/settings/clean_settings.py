@@ -9,15 +9,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-import click
-
 from diamant.broker.commands.settings.topic_settings import (
     CLEANUP_POLICY,
     names_set,
     read_topic_configs,
     with_topic_configs,
 )
-from diamant.broker.commands.terminal.failures import say
+from diamant.broker.commands.terminal.failures import say, tell
 from diamant.broker.commands.terminal.files import counted
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKER_CONFIGS
@@ -163,9 +161,9 @@ def print_outcome(
     """Print the outcome for one of several partitions: its report, or its error as a line on standard error."""
     if as_json:
         fields: dict[str, object] = {"partition": outcome.partition, "error": outcome.error}
-        click.echo(json.dumps(fields if outcome.report is None else outcome.report.to_fields()))
+        tell(json.dumps(fields if outcome.report is None else outcome.report.to_fields()))
     elif outcome.report is not None:
-        click.echo(describe(outcome.report, is_dry_run=is_dry_run, is_compacted=is_compacted))
+        tell(describe(outcome.report, is_dry_run=is_dry_run, is_compacted=is_compacted))
     else:
         say(f"{outcome.partition}: {outcome.error}")
 

@@ -17,7 +17,7 @@ from diamant.broker.commands.settings.mode_option import chosen_mode, mode_optio
 from diamant.broker.commands.settings.spark_options import conf_option, master_option, staging_option
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.spark.running import running
-from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail
+from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail, tell
 from diamant.broker.commands.terminal.files import counted, one_line_errors, size_text
 from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.offline.spark_clean import PartitionSettings
@@ -79,7 +79,7 @@ def clean(
     with _outcomes_if_interrupted(outcomes), one_line_errors(), locked_directory(env, directory):
         mode, line = chosen_mode(env, directory, mode)
         if line and not as_json:
-            click.echo(line)
+            tell(line)
         known = DirectorySettings(env, directory, overrides, mode, topics=topics, hint="name them with --topic")
         jobs: list[JobProgress] = []
         with running("clean", master, spark_settings, figure=lambda: _done_by(jobs)) as session:
@@ -106,7 +106,7 @@ def clean(
             ):
                 print_outcome(outcome, as_json=as_json)
     if not as_json:
-        click.echo(sum_text(outcomes))
+        tell(sum_text(outcomes))
     if any(one.error is not None for one in outcomes):
         sys.exit(1)
 

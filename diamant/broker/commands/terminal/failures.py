@@ -7,6 +7,7 @@ diamant: there is no topic 'users'
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any, NoReturn
 
@@ -31,9 +32,19 @@ def wants_json() -> bool:
     return ctx is not None and bool(ctx.meta.get(_JSON_GIVEN) or ctx.params.get("as_json"))
 
 
+def tell(text: str, *, err: bool = False) -> None:
+    """Print a line of a command that changes something. Its work goes on if the reader has closed the pipe."""
+    try:
+        click.echo(text, err=err)
+    except BrokenPipeError:
+        # What the stream has buffered goes there, too, so no flush fails later.
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), (sys.stderr if err else sys.stdout).fileno())
+
+
 def say(message: str, **fields: Any) -> None:
     """Print one line to standard error. `fields` appear only in JSON."""
-    click.echo(json.dumps({"error": message, **fields}) if wants_json() else f"diamant: {message}", err=True)
+    tell(json.dumps({"error": message, **fields}) if wants_json() else f"diamant: {message}", err=True)
 
 
 def fail(message: str, exit_code: int = EXIT_FAILED, *, code: str | None = None, **fields: Any) -> NoReturn:
