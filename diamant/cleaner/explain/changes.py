@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from diamant.cleaner.explain import explanation
 from diamant.cleaner.explain.explanation import Change, Gate
 from diamant.cleaner.explain.log_snapshot import LogState
+from diamant.cleaner.explain.scans import FoundRecord
 from diamant.cleaner.explain.upcoming_rounds import look, without_lags
 from diamant.cleaner.service.partition_view import CleanerView
+
+_MAX_KEY_BYTES = 200
+"""Longer keys do not fit a command to paste."""
 
 
 def smallest_change(
@@ -18,11 +23,12 @@ def smallest_change(
     now_ms: int,
     *,
     erasure: Callable[[], str | None],
-    is_marker: bool,
+    record: FoundRecord | None,
 ) -> Change | None:
-    """Return the change that opens the gates of a record or of a partition; None: nothing opens them, or none is closed.
+    """Return the change that opens the gates of `record`, or of the partition; None: nothing opens them, or none is closed.
 
-    `erasure` returns the id of an erasure in progress that will remove the record, which is a tombstone.
+    The change for a partition removes no latest value of a key. `erasure` returns the id of an erasure in progress that will
+    remove the record, which is a tombstone.
     """
     by_kind = {gate.kind: gate for gate in gates}
     compact = f"compact {state.topic} --partition {state.partition}"
@@ -31,6 +37,8 @@ def smallest_change(
         return Change("write a later record of the key, or a tombstone, and compact; or have the key erased", erase)
     if explanation.NOT_COMPACTED in by_kind:
         policy = ",".join(sorted({*state.config.cleanup_policy, "compact"}))
+        if record is None:
+            return Change("compact the topic, which removes superseded records", None, {"cleanup.policy": policy})
         redact = f"redact {state.topic} --where WHERE --reason REASON"
         text = "redact the records that match; or add compact to cleanup.policy, and compact the topic"
         return Change(text, redact, {"cleanup.policy": policy})
@@ -47,8 +55,9 @@ def smallest_change(
     if explanation.HELD in by_kind and explanation.HORIZON not in by_kind:
         return Change("let the group catch up, or delete it if it is no longer used; then the tombstone is removed")
     if explanation.HORIZON in by_kind:
-        if is_marker:
+        if record is None or record.is_control:
             return None
+        erase = erase.replace("--key KEY", _key_option(record.key))
         return Change("erase the key with --now, which removes the tombstone before its horizon", f"{erase} --now")
     if explanation.NOT_STAMPED in by_kind:
         return Change("compact, and wait for the horizon", f"{compact} --until tombstones-gone")
@@ -59,6 +68,15 @@ def smallest_change(
         configs = {"min.compaction.lag.ms": str(age_ms)} if len(_round_kinds(by_kind)) == 1 else {}
         return Change("compact without regard to the lag", f"{compact} --force", configs)
     return Change("compact it now", compact, _configs(by_kind, state, view, now_ms)) if by_kind else None
+
+
+def _key_option(key: bytes | None) -> str:
+    """Return the option that names a key to a command. For most of many tombstones the key is not known."""
+    if not key or len(key) > _MAX_KEY_BYTES:
+        return "--key KEY"
+    text = key.decode(errors="replace")
+    is_text = text.encode() == key and text.isprintable() and not text.startswith("-")
+    return f"--key {shlex.quote(text)}" if is_text else f"--key-hex {key.hex()}"
 
 
 def _configs(by_kind: Mapping[str, Gate], state: LogState, view: CleanerView, now_ms: int) -> dict[str, str]:

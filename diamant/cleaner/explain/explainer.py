@@ -33,6 +33,7 @@ from diamant.protocol.batches.header import CURRENT_MAGIC
 from diamant.storage import names
 
 _NO_SCAN = KeyScan()
+_OF_TOMBSTONES = {explanation.HORIZON, explanation.HELD, explanation.NOT_STAMPED}
 
 
 class Explainer:
@@ -102,7 +103,8 @@ class Explainer:
         found = look(without_lags(state), self.view, self.now_ms)
         gates = list(self._gates_at(last)) if found.cleanable_bytes else cleaner_gates(state, self.view, self.now_ms)
         gates += [self._corrupt_gate(one.base_offset) for one in self.view.quarantined]
-        if self.view.horizon_ms is not None:
+        # As long as something is dirty, what expires may be superseded, and the round over the dirty records takes it along.
+        if self.view.horizon_ms is not None and not found.cleanable_bytes:
             text = "the next tombstone or marker of the clean part expires"
             gates.append(Gate(explanation.HORIZON, text, until_ms=max(self.view.horizon_ms, self.now_ms)))
         return gates
@@ -126,7 +128,11 @@ class Explainer:
         else:
             gates, goes_ms, bound, superseder = self._of_log(record, status, scan)
             leaves_ms = None if goes_ms is None else goes_ms + self.state.config.file_delete_delay_ms
-            change = self._change(gates, record)
+            closed = gates
+            if status == explanation.IS_SUPERSEDED and _OF_TOMBSTONES & {gate.kind for gate in gates}:
+                # An erasure of its key, which may be live, would not be about this record.
+                closed, _, _ = self._superseded(record, scan, self._early)
+            change = self._change(closed, record)
         suffix = names.DELETED_SUFFIX if record.is_removed else ""
         return RecordExplanation(
             offset=record.offset,
@@ -216,7 +222,10 @@ class Explainer:
             text = "superseded by a record in the clean part, which no round maps again"
             return [Gate(explanation.BEHIND, text)], None, later
         found = (one for one in rounds if one.first_dirty_offset <= superseder < one.end_offset)
-        return list(self._gates_at(superseder)), _time_of(next(found, None)), superseder
+        gates = list(self._gates_at(superseder))
+        if record.segment != self._bounds.base_of(superseder):
+            gates = [replace(gate, text=_of_later_record(gate)) for gate in gates]
+        return gates, _time_of(next(found, None)), superseder
 
     def _expiring(
         self, record: FoundRecord, rounds: Sequence[UpcomingRound], *, is_marker: bool
@@ -293,7 +302,7 @@ class Explainer:
             self.view,
             self.now_ms,
             erasure=lambda: self._erasure_in_progress(record),
-            is_marker=record is not None and record.is_control,
+            record=record,
         )
 
     def _erasure_in_progress(self, record: FoundRecord | None) -> str | None:
@@ -313,7 +322,7 @@ class Explainer:
         if index not in self._round_gates:
             gates = round_gates(self.state, self.view, self.now_ms, self._bounds.bases[index])
             if not gates:
-                gates = [Gate(explanation.DUE, "nothing: a round is due", until_ms=self.now_ms)]
+                gates = [Gate(explanation.DUE, "nothing: a round is due now", until_ms=self.now_ms)]
             self._round_gates[index] = tuple(gates)
         return self._round_gates[index]
 
@@ -335,6 +344,10 @@ class Explainer:
             text,
             detail={"segment": base_offset, "position": one.position, "reason": one.reason},
         )
+
+
+def _of_later_record(gate: Gate) -> str:
+    return f"the later record is in the {gate.text}" if gate.kind == explanation.ACTIVE_SEGMENT else gate.text
 
 
 class _Bounds(NamedTuple):

@@ -101,11 +101,11 @@ def _active_gate(state: LogState, view: CleanerView, now_ms: int, offset: int) -
         when = "by no time" if due_ms is None else f"by {limit}={config.max_segment_ms}"
         text = f"active segment: closed after {more:,} more bytes, or {when}"
         return Gate(ACTIVE_SEGMENT, text, until_ms=due_ms, bytes_more=more, detail=detail)
-    text = f"active segment: only an append closes it, after {more:,} more bytes"
+    text = f"active segment: closed by the append that exceeds segment.bytes, after {more:,} more bytes"
     if config.max_segment_ms < LONG_MAX and active.first_timestamp >= 0:
         after_ms = active.first_timestamp + config.max_segment_ms - active.jitter_ms
         detail["closed_by_timestamp_above_ms"] = after_ms
-        text += f", or by one with a timestamp above {after_ms} ({limit}={config.max_segment_ms})"
+        text += f", or by the first with a timestamp after {moment(after_ms)} ({limit}={config.max_segment_ms})"
     return Gate(ACTIVE_SEGMENT, text, bytes_more=more, detail=detail)
 
 

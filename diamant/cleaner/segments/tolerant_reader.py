@@ -448,4 +448,6 @@ def _crc_fault(buffer: bytes, at: int, size: int, magic: int) -> str:
         else:
             declared = int.from_bytes(view[at + LOG_OVERHEAD : at + MAGIC], "big")
             actual = crc32(view[at + MAGIC : at + size])
-    return "" if declared == actual else f"checksum is {declared:08x}, the {size} bytes have {actual:08x}"
+    if declared == actual:
+        return ""
+    return f"the batch's checksum is {declared:08x}, that of its {size:,} bytes as read is {actual:08x}"

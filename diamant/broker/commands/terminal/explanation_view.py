@@ -78,7 +78,7 @@ def _whole(console: Console, one: Mapping[str, Any], now_ms: int) -> None:
     elif is_compacted:
         rows.append(("kept by", "[green]nothing: nothing is left to clean[/]"))
     if is_compacted:
-        rows.append(("next round", _when(one["next_round_ms"], now_ms, "none, as things are")))
+        rows.append(("next round", _when(one["next_round_ms"], now_ms, "none, unless something changes")))
     if one["gates"] and one["change"] is not None:
         rows.append(("to clean now", _change(one["change"])))
     _print_rows(console, rows)
@@ -115,7 +115,7 @@ def _title(record: Mapping[str, Any]) -> str:
 
 def _rows(record: Mapping[str, Any], now_ms: int, *, with_groups: bool) -> list[tuple[str, str]]:
     """Return the rows below a record's title."""
-    goes = _when(record["goes_ms"], now_ms, "never, as things are")
+    goes = _when(record["goes_ms"], now_ms, "never, unless something changes")
     if record["segment"].endswith(".deleted"):
         goes = f"out of the log; the file {_when(record['leaves_disk_ms'], now_ms, 'at the next stop')}"
     rows = [
@@ -156,7 +156,11 @@ def _gates(gates: Sequence[Mapping[str, Any]], now_ms: int) -> str:
 def _gate(gate: Mapping[str, Any], now_ms: int) -> str:
     from rich.markup import escape
 
-    until = "" if gate["until_ms"] is None else f", [bold]until {_when(gate['until_ms'], now_ms, '')}[/]"
+    until = (
+        ""
+        if gate["until_ms"] is None or gate["until_ms"] <= now_ms
+        else f", [bold]until {_when(gate['until_ms'], now_ms, '')}[/]"
+    )
     return f"{escape(gate['text'])}{until}"
 
 

@@ -81,7 +81,6 @@ def test_what_expires_in_the_clean_part_has_its_round(tmp_path: Path, mode: str)
     horizon_ms = START_MS + 2 * HOUR_MS
     log.append_internal(build_batch([Record(0, START_MS, b"gone", None)], delete_horizon_ms=horizon_ms))
     log.roll()
-    log.append_as_leader(batch(b"v", key=b"k"))
     log.close()
     (tmp_path / names.CLEAN_SHUTDOWN).touch()
     write_offset_checkpoint(RealEnv(), str(tmp_path / names.CLEANER_CHECKPOINT), {(log.topic, log.partition): 1})

@@ -163,14 +163,15 @@ async def test_tombstones_of_others_have_nothing_to_do_with_it(broker: Broker) -
     read: list[str] = []
     for one in (erasure.id, third.id):
         env_of(broker).before("read_bytes", f"*{one}.intent", partial(read.append, one))
-    new_erasure = "erase {} --key KEY --reason REASON --now"
-    assert await advice(broker, key=b"other") == tombstones[:1] == [(3, new_erasure.format("users"))]
+    new_erasure = "erase {} --key {} --reason REASON --now"
+    assert tombstones[:1] == [(3, new_erasure.format("users", "KEY"))]
+    assert await advice(broker, key=b"other") == [(3, new_erasure.format("users", "other"))]
     assert read == []
     await broker.compact("orders")
-    assert await advice(broker, "orders") == [(0, new_erasure.format("orders"))]
+    assert await advice(broker, "orders") == [(0, new_erasure.format("orders", "customer-42"))]
     write(broker, (KEY, None))
     await broker.compact("users")
-    assert await advice(broker) == [(6, new_erasure.format("users"))]
+    assert await advice(broker) == [(6, new_erasure.format("users", "customer-42"))]
     assert set(read) == {erasure.id}
 
 
@@ -195,7 +196,7 @@ async def test_a_topic_of_the_same_name_is_another_one(broker: Broker) -> None:
     await create(broker)
     write(broker, (KEY, None))
     await broker.compact("users")
-    assert await advice(broker) == [(0, "erase users --key KEY --reason REASON --now")]
+    assert await advice(broker) == [(0, "erase users --key customer-42 --reason REASON --now")]
     assert await advice(broker, "orders") == [(1, f"erase-now {erasure.id}")]
 
 
@@ -206,7 +207,7 @@ async def test_once_it_is_over_nothing_is_kept_of_its_key(broker: Broker) -> Non
     assert broker.services.erasures().pending("users") is not None
     await broker.cancel(erasure.id, reason="a test")
     assert broker.services.erasures().pending("users") is None
-    assert await advice(broker) == [(1, "erase users --key KEY --reason REASON --now")]
+    assert await advice(broker) == [(1, "erase users --key customer-42 --reason REASON --now")]
     await erase(broker)
     assert broker.services.erasures().pending("users") is not None
     move_to(broker, clock_of(broker).now_ms() + DAY_MS)

@@ -252,6 +252,40 @@ async def test_a_pause(tmp_path: Path) -> None:
         assert 0 not in await at.offsets()
 
 
+@pytest.mark.parametrize(
+    ("key", "option"),
+    [("k", "--key k"), ("it's", """--key 'it'"'"'s'"""), ("-n", "--key-hex 2d6e"), ("\n", "--key-hex 0a")],
+)
+async def test_only_a_tombstone_is_told_to_be_erased_and_its_key_is_named(
+    tmp_path: Path, key: str, option: str
+) -> None:
+    """The partition is told no erasure, and neither is a tombstone whose key is live again: its value would be erased."""
+    async with stage(tmp_path, delete_retention_ms=str(DAY_MS)) as at:
+        await at.play(f"{key}= | z=1 | roll | settle")
+        kept = (await at.record(0, key)).change
+        assert kept is not None
+        assert kept.command == f"erase t {option} --reason REASON --now"
+        clean = await at.partition()
+        assert (kinds(clean), clean.change) == ([explanation.HORIZON], None)
+        await at.put(f"{key}=2")
+        superseded = await at.record(0, key)
+        assert superseded.status == explanation.IS_SUPERSEDED
+        dirty = await at.partition()
+        assert explanation.HORIZON not in kinds(dirty)
+        for one in (superseded, dirty):
+            assert one.change is not None
+            assert one.change.command == "compact t --partition 0"
+
+
+async def test_a_record_whose_successor_is_in_the_active_segment(tmp_path: Path) -> None:
+    """The record itself is in a closed segment, and that is told."""
+    async with stage(tmp_path) as at:
+        await at.play("k=1 | roll | settle | k=2 | k=3")
+        closed, active = await at.record(0), await at.record(1)
+        assert kinds(closed) == kinds(active) == [explanation.ACTIVE_SEGMENT]
+        assert closed.gates[0].text == f"the later record is in the {active.gates[0].text}"
+
+
 # -- retention -----------------------------------------------------------------------------------------------------------
 
 
@@ -262,6 +296,9 @@ async def test_no_policy_at_all(tmp_path: Path) -> None:
         found = await at.record(0)
         assert (kinds(found), found.goes_ms) == ([explanation.NOT_COMPACTED], None)
         assert "empty" in found.gates[0].text
+        whole = (await at.partition()).change
+        assert whole is not None
+        assert (whole.command, whole.configs) == (None, {"cleanup.policy": "compact"}), "no redaction of a partition"
 
 
 # -- what would have it go now -------------------------------------------------------------------------------------------
