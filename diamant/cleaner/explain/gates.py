@@ -67,7 +67,9 @@ def cleaner_gates(state: LogState, view: CleanerView, now_ms: int) -> list[Gate]
     found = view.uncleanable
     if found is not None and (found.retry_ms is None or now_ms < found.retry_ms):
         when = "not tried again before a restart" if found.retry_ms is None else "tried again later"
-        text = f"the last {found.failures or 1} rounds failed, {when}: {found.reason}"
+        rounds = "round" if found.failures == 1 else f"{found.failures} rounds"
+        text = f"the last {rounds} failed, {when}" if found.failures else "a round fails"
+        text += f": {found.reason}"
         detail = {"reason": found.reason, "since_ms": found.since_ms, "failures": found.failures}
         gates.append(Gate(UNCLEANABLE, text, until_ms=found.retry_ms, detail=detail))
     return gates

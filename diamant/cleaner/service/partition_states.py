@@ -46,7 +46,7 @@ class Uncleanable:
     since_ms: int
     """Time of the first failure."""
     failures: int
-    """In a row."""
+    """In a row; 0 before the first round."""
     retry_ms: int | None
     """Time of the retry; None: never."""
 

@@ -15,7 +15,7 @@ import click
 from diamant.broker.client.record_key import key_fields
 from diamant.broker.commands.settings.clean_settings import parse_settings
 from diamant.broker.commands.settings.mode_option import chosen_mode, mode_option
-from diamant.broker.commands.settings.topic_settings import topic_configs_of, with_topic_configs
+from diamant.broker.commands.settings.topic_settings import assumed_line, topic_configs_of, with_topic_configs
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.explanation_view import MAX_ROWS, show_explanation
 from diamant.broker.commands.terminal.failures import say
@@ -76,6 +76,7 @@ def explain(
     now_ms = SystemClock().now_ms() if now_ms is None else now_ms
     problems, notes = list[Problem](), list[str]()
     is_found, folded = False, 0
+    passes = 1 + (key is not None) + 2 * (offset is not None)
     # With a key, an empty partition has no output anyway.
     is_folding = not (is_all or as_json) and key is None and offset is None
     with one_line_errors(), open_log_directory(env, directory) as opened:
@@ -85,9 +86,11 @@ def explain(
         if line and not as_json:
             click.echo(f"{line}\n")
         configs = topic_configs_of(env, opened)
+        if (line := assumed_line(opened, configs, settings)) and not as_json:
+            click.echo(f"{line}\n")
         problems += opened.problems
         with (
-            progress_bar(opened_bytes := sum(one.size for one in opened.partitions), is_shown=opened_bytes > 0) as bar,
+            progress_bar(passes * (size := sum(one.size for one in opened.partitions)), is_shown=size > 0) as bar,
             tempfile.TemporaryDirectory(prefix="diamant-explain-") as scratch,
         ):
             for topic, group in groupby(opened.partitions, key=lambda one: one.topic):
@@ -102,7 +105,7 @@ def explain(
                     checkpoint = opened.cleaner_checkpoint.get((topic, partition.partition))
                     view = CleanerView(mode=mode, checkpoint=checkpoint)
                     try:
-                        found, said = explain_partition(
+                        found, said, damage = explain_partition(
                             env, partition, parsed.config, view, now_ms, place,
                             producer_expiration_ms=parsed.producer_expiration_ms, key=key, offset=offset,
                             advance=bar.advance,
@@ -111,8 +114,11 @@ def explain(
                         problems.append(Problem(partition.directory, None, str(error)))
                         continue
                     is_found |= bool(found.records)
-                    told.append({**_without_changes(found.to_fields()), "recovery": said})
+                    fields = {**_without_changes(found.to_fields()), "recovery": said}
+                    # Text has them on standard error, at the end.
+                    told.append(fields if as_json else {**fields, "problems": ()})
                     notes += said
+                    problems += damage
                 bar.hide()
                 _show(topic, mode, now_ms, key, offset, told, limit=None if is_all else MAX_ROWS, as_json=as_json)
                 bar.show()
@@ -162,9 +168,7 @@ def _show(
     if as_json:
         click.echo(json.dumps(fields))
         return
-    if not told or (
-        (key is not None or offset is not None) and not any(one["records"] or one["problems"] for one in told)
-    ):
+    if not told or ((key is not None or offset is not None) and not any(one["records"] for one in told)):
         return
     is_plain = not sys.stdout.isatty()
     console = Console(

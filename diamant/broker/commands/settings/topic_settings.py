@@ -40,6 +40,17 @@ def topic_configs_of(env: Env, opened: OpenLogDirectory) -> TopicConfigs | None:
         return None
 
 
+def assumed_line(opened: OpenLogDirectory, configs: TopicConfigs | None, settings: Sequence[str]) -> str:
+    """Return the line that tells people of an assumed cleanup.policy; empty if none is assumed."""
+    topics = {one.topic for one in opened.partitions} - {*(configs or ())}
+    if CLEANUP_POLICY in names_set(settings) or not topics:
+        return ""
+    which, why = ", ".join(sorted(topics)), "not in the metadata log"
+    if configs is None:
+        which, why = "all topics", f"no metadata log can be read in {opened.path}"
+    return f"Assumed for {which}: {CLEANUP_POLICY}=compact and Kafka's defaults ({why})."
+
+
 def with_topic_configs(configs: Mapping[str, str] | None, settings: Sequence[str]) -> list[str]:
     """Return the topic's configurations followed by `settings`, which override them, all as NAME=VALUE.
 

@@ -139,6 +139,66 @@ def test_a_forecast_for_a_torn_copy(partition: Path) -> None:
         (partition.parent / names.CLEAN_SHUTDOWN).unlink(missing_ok=True)
 
 
+@pytest.mark.parametrize("mode", ["prompt", "kafka"])
+@pytest.mark.parametrize("is_cut", [True, False])
+@pytest.mark.parametrize("options", [[], ["-k", "customer-42"], ["-o", "9"]])
+def test_damage_is_named_as_a_broker_would_after_its_round(
+    partition: Path, mode: str, is_cut: bool, options: list[str]
+) -> None:
+    """A cut file or a flipped byte: mode prompt leaves the segment out, mode kafka the partition; the exit code is 1."""
+    first = min(partition.glob("*.log"))
+    data = bytearray(first.read_bytes())
+    data[-1] ^= 1
+    first.write_bytes(data[:-5] if is_cut else data)
+    found = run(partition, *options, "--mode", mode)
+    assert (found.exit_code, found.stderr.count(str(first))) == (1, 1)
+    assert "could not be read" not in found.stdout
+    fields = json.loads(run(partition, *options, "--mode", mode, "--json").stdout)["partitions"][0]
+    kind = "quarantined" if mode == "prompt" else "uncleanable"
+    (gate,) = (one for one in fields["gates"] if one["kind"] == kind)
+    assert len(fields["problems"]) == 1
+    reason = fields["problems"][0].rpartition(": ")[2]
+    expected = "the segment at 0 cannot be read" if mode == "prompt" else "a round fails"
+    assert gate["text"].startswith(expected)
+    assert reason in gate["text"]
+    if not options:
+        assert expected in found.stdout
+
+
+def test_damage_in_the_active_segment_is_named(partition: Path) -> None:
+    """No round reads it, so it keeps nothing."""
+    last = max(partition.glob("*.log"))
+    data = bytearray(last.read_bytes())
+    data[-1] ^= 1
+    last.write_bytes(data)
+    found = run(partition)
+    assert (found.exit_code, found.stderr.count(str(last))) == (1, 1)
+    assert "a round fails" not in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("topics", "options", "assumed"),
+    [
+        (None, (), "all topics: {} (no metadata log can be read in {})"),
+        ({"other": {"cleanup_policy": "delete"}}, (), "t: {} (not in the metadata log)"),
+        (None, ("--set", "cleanup.policy=compact"), None),
+        ({"t": {"cleanup_policy": "compact"}}, (), None),
+    ],
+)
+def test_an_assumed_policy_is_told_first(
+    partition: Path, topics: dict[str, dict[str, str]] | None, options: tuple[str, ...], assumed: str | None
+) -> None:
+    """In the first line, unless the policy is known or given."""
+    if topics is not None:
+        write_metadata(partition.parent, topics)
+    line = run(partition, "--mode", "kafka", *options).stdout.splitlines()[0]
+    if assumed is None:
+        assert "Assumed" not in line
+    else:
+        what = "cleanup.policy=compact and Kafka's defaults"
+        assert line == f"Assumed for {assumed.format(what, partition.parent)}."
+
+
 def test_a_damage_that_a_start_refuses(partition: Path) -> None:
     """The other partitions are explained, and the exit code reports the gap."""
     first = min(partition.glob("*.log"))
