@@ -48,6 +48,11 @@ if TYPE_CHECKING:
     from diamant.broker.snapshots.store import SnapshotFiles
 
 logger = logging.getLogger("diamant.broker.broker")
+
+_TAKEN_OVER = (
+    "the last broker on %s was not Diamant's: its logs are now cleaned by the rules of diamant.cleaner.mode=%s (kafka: Kafka's, "
+    "byte for byte; prompt: Diamant's, which remove records as soon as Kafka's guarantees allow)"
+)
 """Its name is in the logs of users."""
 
 STOP_TIMEOUT_S = 10.0
@@ -220,6 +225,8 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kep
         await asyncio.to_thread(open_clock, env, config)
         metadata = await asyncio.to_thread(open_metadata, env, config, addresses)
         undo.callback(metadata.close, clean=False)
+        if metadata.is_taken_over:
+            logger.info(_TAKEN_OVER, config.data_dir, config.diamant_cleaner_mode)
         node = Node(config, env, directory, metadata, addresses)
         undo.callback(node.batch_checkers.shutdown)
         services = Services(node, TABLE, load, sasl=sasl)

@@ -98,11 +98,11 @@ class Explainer:
     def _partition_gates(self) -> list[Gate]:
         state = self.state
         if not state.config.is_compacted:
-            return [self._not_compacted(), *self._retention_of(0)[0]]
+            return [_not_compacted(self.state), *self._retention_of(0)[0]]
         last = state.log_end_offset - 1
         found = look(without_lags(state), self.view, self.now_ms)
         gates = list(self._gates_at(last)) if found.cleanable_bytes else cleaner_gates(state, self.view, self.now_ms)
-        gates += [self._corrupt_gate(one.base_offset) for one in self.view.quarantined]
+        gates += [_corrupt_gate(self.view, one.base_offset) for one in self.view.quarantined]
         # As long as something is dirty, what expires may be superseded, and the round over the dirty records takes it along.
         if self.view.horizon_ms is not None and not found.cleanable_bytes:
             text = "the next tombstone or marker of the clean part expires"
@@ -173,7 +173,7 @@ class Explainer:
         state = self.state
         kept_gates, kept_ms = self._retention_of(self._bounds.index_of(record.segment))
         if not state.config.is_compacted:
-            return [self._not_compacted(), *kept_gates], kept_ms, explanation.EXACT, None
+            return [_not_compacted(self.state), *kept_gates], kept_ms, explanation.EXACT, None
         gates, goes_ms, superseder = self._of_compacted(record, status, scan, self._early)
         bound = explanation.EXACT
         if not self._is_certain and self._of_compacted(record, status, scan, self._late)[1] != goes_ms:
@@ -189,7 +189,7 @@ class Explainer:
     ) -> tuple[list[Gate], int | None, int | None]:
         """Return gates, time of removal by one of the upcoming rounds, and offset of the superseding record."""
         if record.segment in self._corrupt:
-            return [self._corrupt_gate(record.segment)], None, None
+            return [_corrupt_gate(self.view, record.segment)], None, None
         if status == explanation.IS_SUPERSEDED:
             gates, goes_ms, superseder = self._superseded(record, scan, rounds)
             if not record.has_value:
@@ -218,7 +218,7 @@ class Explainer:
         if superseder is None:
             later = scan.next_offset(record.offset, 0, lambda offset: True)
             if later is not None and self._bounds.base_of(later) in self._corrupt:
-                return [self._corrupt_gate(self._bounds.base_of(later))], None, later
+                return [_corrupt_gate(self.view, self._bounds.base_of(later))], None, later
             text = "superseded by a record in the clean part, which no round maps again"
             return [Gate(explanation.BEHIND, text)], None, later
         found = (one for one in rounds if one.first_dirty_offset <= superseder < one.end_offset)
@@ -332,18 +332,20 @@ class Explainer:
             self._retention[index] = gates, retention_ms(self.state, index, self.now_ms)
         return self._retention[index]
 
-    def _not_compacted(self) -> Gate:
-        policy = ",".join(sorted(self.state.config.cleanup_policy)) or "empty"
-        return Gate(explanation.NOT_COMPACTED, f"cleanup.policy is {policy}, not compact: no key matters here")
 
-    def _corrupt_gate(self, base_offset: int) -> Gate:
-        one = next(one for one in self.view.quarantined if one.base_offset == base_offset)
-        text = f"the segment at {base_offset} cannot be read (position {one.position}: {one.reason}) and is left out"
-        return Gate(
-            explanation.QUARANTINED,
-            text,
-            detail={"segment": base_offset, "position": one.position, "reason": one.reason},
-        )
+def _not_compacted(state: LogState) -> Gate:
+    policy = ",".join(sorted(state.config.cleanup_policy)) or "empty"
+    return Gate(explanation.NOT_COMPACTED, f"cleanup.policy is {policy}, not compact: no key matters here")
+
+
+def _corrupt_gate(view: CleanerView, base_offset: int) -> Gate:
+    one = next(one for one in view.quarantined if one.base_offset == base_offset)
+    text = f"the segment at {base_offset} cannot be read (position {one.position}: {one.reason}) and is left out"
+    return Gate(
+        explanation.QUARANTINED,
+        text,
+        detail={"segment": base_offset, "position": one.position, "reason": one.reason},
+    )
 
 
 def _of_later_record(gate: Gate) -> str:

@@ -58,8 +58,7 @@ def explain_partition(
     """Explain a partition as a whole, all records of `key`, or the record at `offset` and those of its key; blocks.
 
     Also returns the messages that a start would log, and the first damage in each segment. `scratch`: an empty directory for
-    what opening the log writes.
-    CorruptLog and other StorageErrors that would stop a start.
+    what opening the log writes. CorruptLog and other StorageErrors that would stop a start.
     """
     overlay = OverlayEnv(env, env, scratch, SettableClock(now_ms))
     overlay.add_directory(partition.directory)
@@ -82,10 +81,8 @@ def explain_partition(
     try:
         damage = _damage(log, advance)
         look_at_first_timestamps(log.segments)
-        if view.is_prompt and config.is_compacted:
-            view = replace(view, horizon_ms=_next_horizon_ms(log, view.checkpoint, now_ms))
         if config.is_compacted:
-            view = _met_by_rounds(view, log, damage, now_ms)
+            view = _learned(view, log, damage, now_ms)
         opened = [one for one in log.producers.active_producers if one.current_txn_first_offset >= 0]
         explainer = Explainer(
             LogState.of(
@@ -128,8 +125,10 @@ def _damage(log: Log, advance: Callable[[int], object]) -> dict[int, Problem]:
     return found
 
 
-def _met_by_rounds(view: CleanerView, log: Log, damage: Mapping[int, Problem], now_ms: int) -> CleanerView:
+def _learned(view: CleanerView, log: Log, damage: Mapping[int, Problem], now_ms: int) -> CleanerView:
     """Return the view of a cleaner whose rounds have met the damage: it leaves the segment out, or the whole log (mode kafka)."""
+    if view.is_prompt:
+        view = replace(view, horizon_ms=_next_horizon_ms(log, view.checkpoint, now_ms))
     closed = {one.base_offset: one for one in log.segments[:-1] if one.base_offset in damage}
     if not closed:
         return view

@@ -73,6 +73,8 @@ class MetadataLog:
     broker_epoch: int
     """The epoch of our registration, to be written to `.kafka_cleanshutdown`: without it a real Kafka treats the stop as a
     crash, and with ELR marks every partition as recovering."""
+    is_taken_over: bool
+    """Another program's broker, such as Kafka's, was the last one on the directory."""
     messages: list[str]
     """Warnings for the operator about the state of the log at its opening."""
 
@@ -88,6 +90,7 @@ class MetadataLog:
     ) -> None:
         self.image = loaded.image
         self.broker_epoch = -1
+        self.is_taken_over = False
         self.messages = loaded.messages
         self.path = path
         self._env = env

@@ -28,7 +28,7 @@ from diamant.storage.checkpoints.quorum_state import read_quorum_state
 from diamant.storage.env.env import Env
 from diamant.storage.kraft.features import registered_ranges
 from diamant.storage.kraft.format import DEFAULT_CONTROLLER_ENDPOINT, format_directory, metadata_directory
-from diamant.storage.kraft.incarnation import new_incarnation_id
+from diamant.storage.kraft.incarnation import is_of_diamant, new_incarnation_id
 from diamant.storage.kraft.metadata_log import (
     DEFAULT_SNAPSHOT_BYTES,
     DEFAULT_SNAPSHOT_INTERVAL_MS,
@@ -110,6 +110,7 @@ def open_metadata_log(
 def _register(log: MetadataLog, endpoints: tuple[Endpoint, ...], rack: str | None) -> None:
     before = log.image.brokers.get(log.node_id)
     has_crashed = before is not None and not before.fenced
+    log.is_taken_over = before is not None and not is_of_diamant(before.incarnation_id)
     log.broker_epoch = log.end_offset
     registration = RegisterBrokerRecord(
         broker_id=log.node_id,

@@ -16,6 +16,7 @@ from tests.broker.operations.explain.test_explain import flip
 from tests.broker.operations.explain.test_explain_asking import HTTP, ask, scrape
 from tests.broker.operations.test_compact_config import figures
 from tests.broker.wire import WireClient
+from tests.storage.kraft.metadata_directory import golden_directory
 
 
 def config(path: Path) -> BrokerConfig:
@@ -36,6 +37,22 @@ async def test_topics_and_faults(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert "topic clicks created, 3 partitions (auto.create.topics.enable)" in lines
     assert "topic orders deleted" in lines
     assert "fault 1 added: api=Produce, topic=clicks, times=2, error=NOT_LEADER_OR_FOLLOWER" in lines
+
+
+async def test_a_start_on_kafkas_directory_says_whose_rules_apply(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before anything is cleaned, and only once: then Diamant was the last one."""
+    path = Path(golden_directory(tmp_path))
+    words = f"the last broker on {path} was not Diamant's: its logs are now cleaned by the rules of diamant.cleaner.mode=kafka"
+    for count in (1, 0):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "diamant"):
+            async with Broker(
+                BrokerConfig(listen="127.0.0.1:0", data_dir=path, node_id=1, diamant_cleaner_mode="kafka")
+            ):
+                pass
+        assert sum(message.startswith(words) for message in caplog.messages) == count
 
 
 @pytest.mark.slow

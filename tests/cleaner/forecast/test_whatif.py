@@ -395,6 +395,13 @@ def test_an_open_transaction_holds_everything_back() -> None:
     assert (told.events, told.waits_for) == ((), (WAITS_FOR_TRANSACTION, WAITS_FOR_APPEND))
 
 
+def test_records_of_an_open_transaction_alone_wait_for_it() -> None:
+    """Nothing else is removable, and they have no other reason."""
+    env = written(History().add("t1: a=1 | t1: a=2 | roll | t1: b=1"))
+    told = forecast(states_of(env, env.clock.now_ms()), scenario())
+    assert (told.after.records, told.after.undecided, told.waits_for) == (3, 3, (WAITS_FOR_TRANSACTION,))
+
+
 def test_retention_is_told() -> None:
     """Whole segments are removed, including the active one, once the oldest is old enough."""
     env = two_segments()

@@ -76,21 +76,19 @@ def explain(
     now_ms = SystemClock().now_ms() if now_ms is None else now_ms
     problems, notes = list[Problem](), list[str]()
     is_found, folded = False, 0
-    passes = 1 + (key is not None) + 2 * (offset is not None)
     # With a key, an empty partition has no output anyway.
     is_folding = not (is_all or as_json) and key is None and offset is None
     with one_line_errors(), open_log_directory(env, directory) as opened:
         if offset is not None and len(opened.partitions) != 1:
             raise click.UsageError("an offset needs one partition: give the partition's directory")
         mode, line = chosen_mode(env, opened.path, mode)
-        if line and not as_json:
-            click.echo(f"{line}\n")
         configs = topic_configs_of(env, opened)
-        if (line := assumed_line(opened, configs, settings)) and not as_json:
-            click.echo(f"{line}\n")
+        for one in filter(None, () if as_json else (line, assumed_line(opened, configs, settings))):
+            click.echo(f"{one}\n")
         problems += opened.problems
+        size = sum(one.size for one in opened.partitions) * (1 + (key is not None) + 2 * (offset is not None))
         with (
-            progress_bar(passes * (size := sum(one.size for one in opened.partitions)), is_shown=size > 0) as bar,
+            progress_bar(size, is_shown=size > 0) as bar,
             tempfile.TemporaryDirectory(prefix="diamant-explain-") as scratch,
         ):
             for topic, group in groupby(opened.partitions, key=lambda one: one.topic):
@@ -114,9 +112,7 @@ def explain(
                         problems.append(Problem(partition.directory, None, str(error)))
                         continue
                     is_found |= bool(found.records)
-                    fields = {**_without_changes(found.to_fields()), "recovery": said}
-                    # Text has them on standard error, at the end.
-                    told.append(fields if as_json else {**fields, "problems": ()})
+                    told.append({**_without_changes(found.to_fields()), "recovery": said})
                     notes += said
                     problems += damage
                 bar.hide()
@@ -157,6 +153,8 @@ def _show(
 ) -> None:
     from rich.console import Console
 
+    if not as_json:
+        told = [{**one, "problems": ()} for one in told]  # on standard error, at the end
     fields = {
         "topic": topic,
         "mode": mode,

@@ -186,7 +186,7 @@ def _print_tables(
         partitions, folded = shown, len(partitions) - len(shown)
     rare = {head: name for head, name in _RARE_COUNTS.items() if any(getattr(one, name) for one in partitions)}
     counts = {**_COUNTS, **rare}
-    heads = ("segments", "size", *counts, "dirty", "clean to", "last cleaned")
+    heads = ("segments", "size", *counts, "dirty", "clean to", "checkpoint file of")
     rows = [
         [
             f"{one.topic}-{one.partition}",

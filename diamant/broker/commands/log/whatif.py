@@ -132,6 +132,8 @@ WAITING = {
     WAITS_FOR_ROUND: "expired tombstones are removed in the next round, and no round is due",
 }
 
+RARE_KINDS = ("aborted", "undecided", "keyless", "below_log_start")
+"""Kinds of records that are left out where there are none."""
 _WIDTH = 1000
 _BYTES_PER_BYTE = 4
 """The number of passes of a forecast over its partition, for the progress bar: two counts, all data, the dirty part."""
@@ -438,7 +440,8 @@ def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], r
     click.echo(f"{partition.name} at {time_text(request.now_ms)}: {_contents_text(before)}")
     names = list(forecasts[0].settings)
     heads = (*names, "closes", "overdue", "cleaned", "rounds", "last change")
-    left = ("segments", "size", "records", "superseded", "tombstones", "these expire")
+    rare = [kind for kind in RARE_KINDS if any(getattr(one.after, kind) for one in forecasts)]
+    left = ("segments", "size", "records", "live", "superseded", "tombstones", *map(_words, rare), "last horizon")
     rows = [
         [
             *one.settings.values(),
@@ -450,8 +453,10 @@ def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], r
             f"{one.after.segments:,}",
             size_text(one.after.bytes),
             f"{one.after.records:,}",
+            f"{one.after.live:,}",
             f"{one.after.superseded:,}",
             f"{one.after.tombstones:,}",
+            *(f"{getattr(one.after, kind):,}" for kind in rare),
             after_text(one.tombstones_expire_ms, request.now_ms),
             "FAILED" if one.failure else ", ".join(one.waits_for) or "-",
         ]
@@ -468,10 +473,15 @@ def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], r
 
 
 def _contents_text(contents: Contents) -> str:
+    rare = "".join(f", {count:,} {_words(kind)}" for kind in RARE_KINDS if (count := getattr(contents, kind)))
     return (
         f"{counted(contents.segments, 'segment')}, {size_text(contents.bytes)}, {counted(contents.records, 'record')}, of them "
-        f"{contents.live:,} live, {contents.superseded:,} superseded, {counted(contents.tombstones, 'tombstone')}"
+        f"{contents.live:,} live, {contents.superseded:,} superseded, {counted(contents.tombstones, 'tombstone')}{rare}"
     )
+
+
+def _words(kind: str) -> str:
+    return kind.replace("_log_", " ")
 
 
 def _event_text(event: Event) -> str:

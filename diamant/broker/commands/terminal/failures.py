@@ -33,7 +33,7 @@ def wants_json() -> bool:
 
 
 def tell(text: str, *, err: bool = False) -> None:
-    """Print a line of a command that changes something. Its work goes on if the reader has closed the pipe."""
+    """Print a line of a command that changes something. Its work continues if the reader has closed the pipe."""
     try:
         click.echo(text, err=err)
     except BrokenPipeError:

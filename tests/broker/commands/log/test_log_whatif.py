@@ -16,6 +16,8 @@ from diamant.broker.cli import main
 from diamant.broker.commands.log.whatif import WAITING, after_text, combine
 from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.forecast import forecast
+from diamant.protocol.batches.header import Record
+from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.broker.commands.log.metadata import write_metadata
 from tests.broker.commands.log.test_log_commands import content
@@ -99,6 +101,21 @@ def test_the_table(data: Path) -> None:
     # Without a time in the indexes the files' count: a second later.
     assert any(line.strip().startswith("+2 d 00 h: cleaned up to offset 12, due by min.cleanable") for line in lines)
     assert f"  waits for append: {WAITING['append']}" in lines
+
+
+def test_the_counts_add_up(tmp_path: Path) -> None:
+    """Rare kinds have a name and a column where there are some; the last column but one is any tombstone's horizon."""
+    history = History().add("t1: a=1 a=2")
+    history.batch("b=1", Record(3, TIMESTAMP, None, b"1"))
+    history.write(RealEnv(SettableClock(TIMESTAMP)), str(tmp_path))
+    lines = run(tmp_path / "t-0", *NOW, "--mode", "kafka").stdout.splitlines()
+    told = next(line for line in lines if line.startswith("t-0 at "))
+    assert told.endswith("4 records, of them 1 live, 0 superseded, 0 tombstones, 2 undecided, 1 keyless")
+    heads = next(line for line in lines if "segments" in line and "waits for" in line)
+    columns = "segments size records live superseded tombstones undecided keyless last horizon waits for"
+    assert " ".join(heads.split()).endswith(columns)
+    cells = lines[lines.index(heads) + 2].split()
+    assert cells[-9:-3] == ["4", "1", "0", "0", "2", "1"]
 
 
 def test_the_totals(data: Path) -> None:
