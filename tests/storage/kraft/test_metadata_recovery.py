@@ -111,7 +111,8 @@ def test_damage_at_the_end_is_cut_off(memory: MemoryEnv, log: MetadataLog, damag
     log.append(topic(log, "bar"))
     log.close(clean=False)
     data = memory.read_bytes(FIRST_SEGMENT)
-    write_log(memory, data[:-3] + b"?" + data[-2:] if damage is None else data + damage)
+    flipped = data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]
+    write_log(memory, flipped if damage is None else data + damage)
     reopened = open_log(memory)
     assert list(reopened.image.topics) == (["foo"] if damage is None else ["foo", "bar"])
 
