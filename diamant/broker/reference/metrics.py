@@ -43,7 +43,7 @@ on, and `broker.http_url` has its address. These paths only read; with an author
 | `/readyz` | 200 while the broker accepts requests, 503 while it stops |
 
     $ curl -s http://127.0.0.1:9644/health
-    {"status": "ok", "live": true, "ready": true, "version": "0.2.0", "cluster_id": "…", "node_id": 1,
+    {"status": "ok", "live": true, "ready": true, "version": "…", "cluster_id": "…", "node_id": 1,
      "listeners": ["127.0.0.1:9092"], "uptime_s": 12.3, "partitions": 4, "partitions_offline": 0}
 
 - `live`: the broker works. One thread does all work, so a response within a second or two proves it.
