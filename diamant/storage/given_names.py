@@ -1,7 +1,7 @@
-"""The grammar of the names that the broker and Kafka give to files of a log directory. Any other name was given by others.
+"""The grammar of the names that the broker and Kafka give in a log directory. Any other name was given by others.
 
-It is made of the constants of `names`, with which these files are named. Numbers have the lengths that they are written with, so
-a name has no room for anything else.
+It is made of the constants of `names`, with which files are named. Numbers have the lengths that they are written with, so a
+name has no room for anything else. The name of a directory ends with a slash.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _CERTIFICATE = rf"{_JOB}\.{_one_of(*names.CERTIFICATE_STATES)}{re.escape(names.C
 _STAGING = f"{names.STAGING_PREFIX}[0-9a-f]{{16}}-[0-9a-f]{{16}}-[0-9a-f]{{16}}"
 _TEMPORARY = f"(?:{re.escape(names.TEMPORARY_SUFFIX)})?"
 _SEGMENT = f"{_OFFSET}{_one_of(*names.SEGMENT_SUFFIXES)}(?:{_one_of(*names.STAGE_SUFFIXES)})?"
-_OUTPUT = rf"{_STAGING}/(?:(?:[0-9]{{8}}-[0-9]{{1,4}}|segments)/)?(?:{_SEGMENT}|progress)"
+_OUTPUT = rf"{_STAGING}/(?:(?:[0-9]{{8}}-[0-9]{{1,4}}|segments)/)?(?:{_SEGMENT}|progress)?"
 
 _AT_THE_TOP = re.compile(
-    f"(?:{_one_of(*names.DIRECTORY_FILES)}"
+    f"(?:{_one_of(*names.DIRECTORY_FILES, f'{names.REMOTE_LOG_INDEX_CACHE}/')}"
     f"|{_JOB}{_one_of(names.INTENT_SUFFIX, names.REMAINS_SUFFIX)}"
     f"|{_CERTIFICATE}(?:{re.escape(names.PENDING_SUFFIX)})?"
     f"|{_STAGING}{re.escape(names.NOTE_SUFFIX)})"
@@ -49,12 +49,12 @@ _IN_A_STAGING_PLACE = re.compile(_OUTPUT)
 
 
 def is_given_at_the_top(name: str) -> bool:
-    """Tell whether a file directly in a log directory has a name that the broker or Kafka gives."""
+    """Tell whether the broker or Kafka gives a name in a log directory, except that of a partition."""
     return _AT_THE_TOP.fullmatch(name) is not None
 
 
 def is_given_in_a_partition(name: str) -> bool:
-    """Tell the same of a file below the directory of a partition; `name` is relative to it."""
+    """Tell the same of a name below the directory of a partition, relative to it."""
     return _IN_A_PARTITION.fullmatch(name) is not None
 
 

@@ -43,8 +43,8 @@ COMPRESSED = (
     "Every other batch is decompressed, whatever file it is in."
 )
 NO_CONTENT = (
-    "Names of links to directories and of directories without files, where links lead to, and extended attributes: of files "
-    "their names and what is in them are searched."
+    "Where links lead to, unless it is a file or the directory of a partition, and extended attributes. Names that others than "
+    "the broker gave are searched, and what is in files."
 )
 NOT_COVERED = (
     "Copies outside of this data directory, and of the staging place that is named under coverage: mirrors, backups, snapshots "

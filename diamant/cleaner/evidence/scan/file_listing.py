@@ -1,19 +1,19 @@
-"""Lists every file below a data directory with its kind. No file is left out because of its name.
+"""Lists everything below a data directory with its kind. Nothing is left out because of its name.
 
 batches     segments, in use or not (`.deleted`, `.swap`, `.cleaned`), of topics, of internal topics, of the metadata
             log; the metadata's snapshots
 bytes       everything else: indexes, producer snapshots, facts and filters, checkpoints, intents, unknown files
+nothing     a directory without entries, whose name ends with a slash, and a link that is not followed
 
 A symbolic link to a directory is followed where the broker follows it: in place of a partition's directory. Other links lead
-outside, or to files that are listed under their own names: they are reported (`OnLink`) and not followed.
+outside, nowhere, or to directories that are listed under their own names.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from diamant.storage import names
 from diamant.storage.env.env import Env
@@ -21,6 +21,7 @@ from diamant.storage.given_names import is_given_at_the_top, is_given_in_a_parti
 
 BATCHES = "batches"
 BYTES = "bytes"
+NOTHING = "nothing"
 
 OTHER = "other"
 """The sort of files whose names say nothing."""
@@ -30,19 +31,16 @@ MAX_DEPTH = 64
 TOO_DEEP = "directory"
 """The `sort` of a directory that is nested too deep."""
 
-OnLink: TypeAlias = Callable[[str], object]
-"""Takes the name of a link that is not followed."""
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One file."""
+    """One file, or a name without content."""
 
     path: str
     name: str
     """Relative to the listed directory."""
     content: str
-    """`BATCHES` or `BYTES`."""
+    """`BATCHES`, `BYTES` or `NOTHING`."""
     sort: str
     """For the report: `segment`, `segment.deleted`, `index`, `snapshot`, ..."""
     topic: str | None = None
@@ -55,10 +53,15 @@ class Place:
     is_set_aside: bool = False
     """True if its directory waits to be deleted, or belongs to no topic."""
 
+    @property
+    def is_link(self) -> bool:
+        """True for a link that is not followed."""
+        return self.content == NOTHING and not self.name.endswith("/")
 
-def list_places(env: Env, directory: str, on_link: OnLink = lambda name: None) -> Iterator[Place]:
-    """Yield all files below `directory`. Skips a directory that disappears; OSError for other failures."""
-    yield from _list(env, directory, "", None, 0, on_link)
+
+def list_places(env: Env, directory: str) -> Iterator[Place]:
+    """Yield everything below `directory`. Skips a directory that disappears; OSError for other failures."""
+    yield from _list(env, directory, "", None, 0)
 
 
 def place_named(name: str) -> Place:
@@ -69,14 +72,12 @@ def place_named(name: str) -> Place:
     return _place_in("", name, rest.rpartition("/")[2], _owner(top))
 
 
-def list_below(
-    env: Env, directory: str, owner: tuple[str, int, bool] | None, on_link: OnLink = lambda name: None
-) -> Iterator[Place]:
-    """Yield all files below a directory outside the data directory, with absolute paths.
+def list_below(env: Env, directory: str, owner: tuple[str, int, bool] | None) -> Iterator[Place]:
+    """Yield everything below a directory outside the data directory, with absolute paths.
 
     `owner`: topic, partition, and True because nothing there is in use; None: unknown. OSError.
     """
-    yield from _list(env, directory, f"{directory}/", owner, 1, on_link)
+    yield from _list(env, directory, f"{directory}/", owner, 1)
 
 
 def is_of_log(file: str, topic: str, partition: int) -> bool:
@@ -99,23 +100,25 @@ def is_in_use(file: str, topic: str, partition: int) -> bool:
     return is_of_log(file, topic, partition) and file.count("/") == 1 and file.endswith(names.LOG_SUFFIX)
 
 
-def _list(
-    env: Env, directory: str, prefix: str, owner: tuple[str, int, bool] | None, depth: int, on_link: OnLink
-) -> Iterator[Place]:
+def _list(env: Env, directory: str, prefix: str, owner: tuple[str, int, bool] | None, depth: int) -> Iterator[Place]:
     try:
         entries = env.list_dir(directory)
     except FileNotFoundError:
         return
+    if prefix and not entries:
+        yield _without_content(directory, prefix, owner)
     for entry in entries:
         path = f"{directory}/{entry}"
         if env.is_dir(path):
             below = _owner(entry) if not prefix else owner
             if env.is_link(path) and (prefix or below is None):
-                on_link(prefix + entry)
+                yield _without_content(path, prefix + entry, below)
             elif depth == MAX_DEPTH:
                 yield Place(path, prefix + entry, BYTES, TOO_DEEP)
             else:
-                yield from _list(env, path, f"{prefix}{entry}/", below, depth + 1, on_link)
+                yield from _list(env, path, f"{prefix}{entry}/", below, depth + 1)
+        elif env.is_link(path) and not env.exists(path):
+            yield _without_content(path, prefix + entry, owner)
         elif prefix:
             yield _place_in(path, prefix + entry, entry, owner)
         elif entry == names.BOOTSTRAP_CHECKPOINT:
@@ -123,6 +126,11 @@ def _list(
             yield Place(path, entry, BYTES, _sort_of_file(entry), names.METADATA_TOPIC, 0)
         else:
             yield Place(path, entry, BYTES, _sort_of_file(entry))
+
+
+def _without_content(path: str, name: str, owner: tuple[str, int, bool] | None) -> Place:
+    topic, partition, is_set_aside = owner if owner is not None else (None, None, False)
+    return Place(path, name, NOTHING, NOTHING, topic, partition, is_set_aside=is_set_aside)
 
 
 def _owner(name: str) -> tuple[str, int, bool] | None:

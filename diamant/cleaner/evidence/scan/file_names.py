@@ -1,7 +1,8 @@
-"""Names of files that were given by others. They are bytes of the data directory as well, and stand in a scan's account.
+"""Names of files, directories and links that were given by others. They are bytes of the data directory as well, and stand in a
+scan's account.
 
-A name that contains what a scan looks for, as it is or in hexadecimal, is a finding, as if the file contained it. Reports then
-show the file with the kind of the finding and the beginning of its digest instead: `exports/[key 1437ea35].csv`.
+A name that contains what a scan looks for, as it is or in hexadecimal, is a finding, as if a file contained it. Reports then
+show the kind of the finding and the beginning of its digest instead: `exports/[key 1437ea35].csv`.
 
 Names that the broker or Kafka give (`storage.given_names`), with those of partition directories, are not searched: they cannot be
 changed. All others are searched, however much they look like these.
@@ -29,7 +30,7 @@ _HEX = re.compile(rb"(?:[0-9a-fA-F]{2}){%d,}[0-9a-fA-F]?" % MIN_BYTES)
 
 
 def hits_in_name(place: Place, needles: Needles) -> list[Hit]:
-    """Return the findings in a file's name. Positions and sizes are those in `place.name`, in bytes."""
+    """Return the findings in a name. Positions and sizes are those in `place.name`, in bytes."""
     start = _given_by_others(place)
     if start is None:
         return []
@@ -45,25 +46,25 @@ def hits_in_name(place: Place, needles: Needles) -> list[Hit]:
 
 
 def _given_by_others(place: Place) -> int | None:
-    """Return where the part of a file's name begins that others have given; None if the broker or Kafka has given all of it."""
+    """Return where the part of a name begins that others have given; None if the broker or Kafka has given all of it."""
     if place.name.startswith("/"):
         # The place of a job on Spark: what is above it was chosen in the configuration.
         start = place.name.find(f"/{names.STAGING_PREFIX}") + 1
         return None if is_given_to_an_output(place.name[start:]) else start
     owner, slash, rest = place.name.partition("/")
     if slash and place.topic is not None and is_given_to_a_partition(owner):
-        return None if is_given_in_a_partition(rest) else len(owner) + 1
+        return None if not rest or is_given_in_a_partition(rest) else len(owner) + 1
     return None if is_given_at_the_top(place.name) else 0
 
 
 def shown_name(place: Place, needles: Needles) -> str:
-    """Return a file's name in the form that certificates show."""
+    """Return a name in the form that certificates show."""
     hits = hits_in_name(place, needles)
     return masked(place, hits) if hits else place.name
 
 
 def masked(place: Place, hits: list[Hit]) -> str:
-    """Return a file's name with its findings masked."""
+    """Return a name with its findings masked."""
     whole = os.fsencode(place.name)
     found, at = b"", 0
     for hit in sorted(hits, key=lambda one: (one.start, -one.needle.size)):

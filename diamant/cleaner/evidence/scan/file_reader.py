@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from diamant.cleaner.evidence.scan.coverage import FileRow
-from diamant.cleaner.evidence.scan.file_listing import BATCHES, MAX_DEPTH, TOO_DEEP
+from diamant.cleaner.evidence.scan.file_listing import BATCHES, MAX_DEPTH, NOTHING, TOO_DEEP
 from diamant.cleaner.evidence.scan.file_names import hits_in_name, masked
 from diamant.cleaner.evidence.scan.files_to_read import FilesToRead, FoundFile, Scope
 from diamant.cleaner.evidence.search.batch_finder import find_batches
@@ -98,6 +98,8 @@ class FileReader:
             search.check()
             row = FileRow(name, place.topic, place.partition, place.sort, found.size)
             try:
+                if place.content == NOTHING:
+                    break
                 before = self._env.file_size(place.path), self._env.mtime_ms(place.path)
                 row.changed = changed_at(self._env, place.path)
                 self._read(found, search, row, engine, has_limit=attempt == 1)

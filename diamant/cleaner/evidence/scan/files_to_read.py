@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple
 
 from diamant.cleaner.evidence.scan.coverage_account import CoverageAccount
-from diamant.cleaner.evidence.scan.file_listing import BATCHES, OTHER, Place, list_places, place_named
+from diamant.cleaner.evidence.scan.file_listing import BATCHES, NOTHING, OTHER, Place, list_places, place_named
 from diamant.cleaner.evidence.scan.file_names import shown_name
 from diamant.cleaner.evidence.scan.staging_files import StagingPlace
-from diamant.cleaner.evidence.search.file_census import FileKey, Identity, file_identity
+from diamant.cleaner.evidence.search.file_census import FileKey, Identity, file_identity, name_identity
 from diamant.cleaner.evidence.search.offset_order import LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.storage import names
@@ -60,6 +59,10 @@ class FoundFile(NamedTuple):
     def key(self) -> FileKey:
         """Name and identity: a file counts once under each name."""
         return self.place.name, self.identity
+
+
+def _identity(env: Env, place: Place) -> tuple[Identity, int]:
+    return (name_identity(place.path), 0) if place.content == NOTHING else file_identity(env, place.path)
 
 
 class FilesToRead:
@@ -114,19 +117,16 @@ class FilesToRead:
         found = []
         # Jobs copy from the data directory to the staging place, so this order misses no copy.
         staged = () if self._staging is None else self._staging.files(self._env)
-        proving = () if self._prove_in == self._directory else list_places(self._env, self._prove_in, self._note_link)
-        own = map(self._owned_place, list_places(self._env, self._directory, self._note_link))
+        proving = () if self._prove_in == self._directory else list_places(self._env, self._prove_in)
+        own = map(self._owned_place, list_places(self._env, self._directory))
         for place in chain(own, staged, proving):
+            if place.is_link:
+                self.links.add(shown_name(place, self._subject.needles))
             if not self._scope.holds(place):
                 continue
             try:
-                identity, size = file_identity(self._env, place.path)
+                identity, size = _identity(self._env, place)
             except FileNotFoundError:
-                continue
-            except OSError as error:
-                if error.errno != errno.ELOOP:
-                    raise
-                self._note_link(place.name)  # a loop
                 continue
             is_of_later = self._is_of_later(place, identity)
             if is_of_later and self._is_passed_over(place, identity):
@@ -140,9 +140,6 @@ class FilesToRead:
                 found.append(one)
         self.bytes += sum(one.size for one in found)
         return sorted(found, key=lambda one: -one.size)
-
-    def _note_link(self, name: str) -> None:
-        self.links.add(self.shown(name))
 
     def shown(self, name: str) -> str:
         """Return the name of a file as reports show it, with findings masked."""

@@ -1,6 +1,7 @@
-"""Counts what a scan must account for, and shares no code with it: all files below a directory, and a segment's own counts.
+"""Counts what a scan must account for, and shares no code with it: all there is below a directory, and a segment's own counts.
 
-    FileCensus   files by their identity in the operating system, with their sizes; names are not interpreted
+    FileCensus   files by their identity in the operating system, with their sizes, and names without content: directories
+                 without entries, links to directories and to nothing; names are not interpreted
     declared     batches, records and bytes of a segment by codec, from the headers alone, without decompressing
 
 Any thread. Memory: some 400 bytes for each file below the directory, and one window of `WINDOW_BYTES`.
@@ -40,7 +41,7 @@ _COUNT = Struct(">i")
 _HEADER_BYTES = 61
 _OLD_HEADER_BYTES = 26
 _BEFORE_LENGTH = 12
-_IS_PARTITION = re.compile(r".+-[0-9]+")
+_IS_PARTITION = re.compile(r".+-[0-9]+(?:\.\S+-(?:delete|future|stray))?")
 
 
 def codec_name(magic: int, attributes: int) -> str:
@@ -129,6 +130,15 @@ def file_identity(env: Env, path: str) -> tuple[Identity, int]:
     return (found.st_dev, found.st_ino, found.st_mtime_ns if born is None else born), found.st_size
 
 
+def name_identity(path: str) -> Identity:
+    """Return the identity of a name without content: an empty directory, or a link, whatever it leads to."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return (path,)  # It is gone, or in memory.
+    return found.st_dev, found.st_ino
+
+
 def changed_at(env: Env, path: str) -> int:
     """Return the time of the last change to a file's content or names, which no program can set. OSError."""
     try:
@@ -136,6 +146,16 @@ def changed_at(env: Env, path: str) -> int:
     except OSError:
         # As in `file_identity`.
         return env.mtime_ms(path)
+
+
+def _leads_nowhere(path: str) -> bool:
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return True
+        raise
+    return False
 
 
 @dataclass(slots=True)
@@ -152,7 +172,7 @@ class Listed:
 
 @dataclass(slots=True)
 class FileCensus:
-    """The files below `directory`, updated by each `look`. Only links to partitions are followed into directories."""
+    """All names below `directory`, updated by each `look`. Only links to partitions are followed into directories."""
 
     env: Env
     directory: str
@@ -188,21 +208,24 @@ class FileCensus:
                 entries = self.env.list_dir(f"{base}{prefix}".rstrip("/"))
             except FileNotFoundError:
                 continue
+            if prefix and not entries:
+                found[prefix, name_identity(f"{base}{prefix}".rstrip("/"))] = Listed(0, 0, 0)
             for entry in entries:
                 name = prefix + entry
                 path = f"{base}{name}"
-                if self.env.is_dir(path):
-                    if not os.path.islink(path) or (not prefix and _IS_PARTITION.fullmatch(entry)):
-                        waiting.append(f"{name}/")
-                    continue
-                try:
-                    identity, size = file_identity(self.env, path)
-                    changed = changed_at(self.env, path)
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    if error.errno == errno.ELOOP:
-                        continue
-                    raise
-                known = self.files.get((name, identity))
-                found[name, identity] = Listed(size if known is None else min(size, known.size), size, changed)
+                is_dir, is_link = self.env.is_dir(path), os.path.islink(path)
+                if is_dir and (not is_link or (not prefix and _IS_PARTITION.fullmatch(entry))):
+                    waiting.append(f"{name}/")
+                elif is_link and (is_dir or _leads_nowhere(path)):
+                    found[name, name_identity(path)] = Listed(0, 0, 0)
+                else:
+                    self._note_file(found, name, path)
+
+    def _note_file(self, found: dict[FileKey, Listed], name: str, path: str) -> None:
+        try:
+            identity, size = file_identity(self.env, path)
+            changed = changed_at(self.env, path)
+        except FileNotFoundError:
+            return
+        known = self.files.get((name, identity))
+        found[name, identity] = Listed(size if known is None else min(size, known.size), size, changed)

@@ -155,3 +155,20 @@ async def test_a_certificate_does_not_repeat_a_name_with_the_key(broker: Broker)
     found = await verify(broker, erasure.certificate, NAMED.encode())
     assert found.outcome == "valid"
     assert not any(NAMED.encode() in one.read_bytes() for one in data_of(broker).rglob("*") if one.is_file())
+
+
+async def test_an_empty_directory_and_a_link_to_nowhere_count_by_their_names(broker: Broker) -> None:
+    """Nothing is certified while the name of one holds a value or the key, and the certificate names it masked."""
+    await create(broker)
+    write(broker, (NAMED.encode(), PERSON))
+    fill(broker)
+    directory = data_of(broker) / "users-0/exports" / PERSON.decode()
+    directory.mkdir(parents=True)
+    link = data_of(broker) / NAMED
+    link.symlink_to("nowhere")
+    for one, leave in (("users-0/exports/[value ", directory.rmdir), ("[key ", link.unlink)):
+        erasure = await erase(broker, NAMED.encode(), is_now=True, is_confirmed=True)
+        problems = [found["file"] for found in erasure.certificate["not_certified"][0]["problems"]]
+        assert (erasure.state, [found.startswith(one) for found in problems]) == ("not-certified", [True])
+        leave()
+    assert (await broker.erase_now(erasure.id, is_confirmed=True)).state == "key-gone"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.cleaner.evidence.scan.scanned_files import LOG, put, record, scan, st
 
 KEY = "customer-000042"
 SECRET = "Anna Schmidt of Bern"
+STAGING = f"diamant-staging-{'0123456789abcdef-' * 3}"[:-1]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,64 @@ def test_a_name_that_looks_like_the_broker_s_own_is_searched(tmp_path: Path, nam
     report = scan(tmp_path, looked_for := subject(KEY.encode()))
     assert [(one.what, one.digest) for one in report.findings] == [(RAW, looked_for.key_digest.hex())]
     assert KEY not in json.dumps(report.coverage())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        KEY,
+        f"exports/{KEY}/old",
+        f"exports/old/{KEY}",
+        f"users-0/{KEY}",
+        f"users-0/sub/{KEY}",
+        f"users-0/00000000000000000000.{KEY}",
+        f"users-0/diamant-staging-{KEY}",
+        f"users-0/{STAGING}/{KEY}",
+        f"users-0.{'0' * 32}-stray/{KEY}",
+        f"users-0.{KEY}-delete",
+        f"{KEY}-0",
+        f"diamant-erasure-{'ab' * 16}.{KEY}.json",
+        f"remote-log-index-cache/{KEY}",
+        f"exports/{KEY.encode().hex()}",
+    ],
+)
+@pytest.mark.parametrize("target", [None, "outside", "nowhere"])
+def test_a_name_without_content_is_searched_as_a_file_s(tmp_path: Path, name: str, target: str | None) -> None:
+    """Of an empty directory, and of links that lead to directories and nowhere: it prevents claims, and reports mask it."""
+    put(data := tmp_path / "data", LOG, build_batch([record(b"a", b"b")]))
+    (tmp_path / "outside").mkdir()
+    path = data / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if target is None:
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / target)
+    looked_for = subject(KEY.encode())
+    report = scan(data, looked_for, partitions=lambda topic: (0,) if topic == "users" else ())
+    (found,) = report.findings
+    assert (found.what, found.digest) == (RAW, looked_for.key_digest.hex())
+    assert found.file in {row.file for row in report.rows}
+    assert (report.unaccounted, report.coverage()["files"]) == ([], 2)
+    assert not re.search(f"{KEY}|{KEY.encode().hex()}", json.dumps(report.coverage()))
+    assert state(report, looked_for) != KEY_GONE or report.astray
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        (f"users-0/{STAGING}", STAGING),
+        (f"users-0/{STAGING}/00000000-1", STAGING),
+        (f"users-0/{STAGING}/segments", STAGING),
+        (f"users-0.{'01' * 16}-delete", "01" * 16),
+        ("remote-log-index-cache", "remote-log-index"),
+    ],
+)
+def test_names_that_the_broker_gives_to_directories_are_not_searched(tmp_path: Path, name: str, key: str) -> None:
+    """They are empty for a moment, or until the first file comes."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    (tmp_path / name).mkdir(parents=True)
+    report = scan(tmp_path, looked_for := subject(key.encode()))
+    assert (state(report, looked_for), report.findings, report.unaccounted) == (KEY_GONE, [], [])
 
 
 @pytest.mark.parametrize(
