@@ -24,7 +24,7 @@ from diamant.broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, Addre
 from diamant.broker.config.sasl_table import USERS, parse_users
 from diamant.broker.config.security_table import unprotected_ports
 from diamant.broker.dispatch.services import Services
-from diamant.broker.dispatch.table import TABLE, load
+from diamant.broker.dispatch.table import ERRORS, load
 from diamant.broker.http.serving.server import HttpServer, open_http
 from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.kept import Kept
@@ -178,7 +178,7 @@ class RunningBroker:
                 f"the reset to {copy} has failed: {error}. Stop the broker; its next start tries again"
             ) from error
         node.started_s, node.tls = old.started_s, old.tls
-        self.node, self.services = node, Services(node, TABLE, load, server, server.sasl, self.services.audit)
+        self.node, self.services = node, Services(node, ERRORS, load, server, server.sasl, self.services.audit)
         self.services.reset = self.reset
         if self.http is not None:
             self.http.hand_over(self.services)
@@ -229,7 +229,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kep
             logger.info(_TAKEN_OVER, config.data_dir, config.diamant_cleaner_mode)
         node = Node(config, env, directory, metadata, addresses)
         undo.callback(node.batch_checkers.shutdown)
-        services = Services(node, TABLE, load, sasl=sasl)
+        services = Services(node, ERRORS, load, sasl=sasl)
         tls = await open_tls(node.config, services.server.refused.log, kept.authority)
         if tls is not None:
             undo.callback(tls.close)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any, cast
 
+from diamant.broker.dispatch.api_row import Row
 from diamant.broker.dispatch.dispatcher import Handler
 from diamant.broker.dispatch.guard import WithBody
 from diamant.broker.network.api import Answer, RequestContext
@@ -17,7 +18,7 @@ from diamant.broker.security.audit.audit_log import FAILED, AuditedAction, Audit
 from diamant.protocol.wire import apis
 
 
-def audited(key: int, audit: AuditLog, handle: Handler) -> Handler:
+def audited(key: int, row: Row, audit: AuditLog, handle: Handler) -> Handler:
     """Return a handler of API `key` that writes audit lines, if the audit log is in use."""
 
     def handle_and_log(context: RequestContext, decoded: Any) -> Answer:
@@ -29,29 +30,31 @@ def audited(key: int, audit: AuditLog, handle: Handler) -> Handler:
         except BaseException:
             audit.append(partial(_failed, key, context))
             raise
-        return _once_logged(key, audit, context, request, answer)
+        return _once_logged(key, row, audit, context, request, answer)
 
     return handle_and_log
 
 
-async def _once_logged(key: int, audit: AuditLog, context: RequestContext, request: object, answer: Answer) -> Any:
+async def _once_logged(
+    key: int, row: Row, audit: AuditLog, context: RequestContext, request: object, answer: Answer
+) -> Any:
     try:
         body = await cast("Awaitable[Any]", answer) if inspect.isawaitable(answer) else answer
     except BaseException:
         audit.append(partial(_failed, key, context))
         raise
-    await audit.written(partial(_lines, key, context, request, body))
+    await audit.written(partial(_lines, key, row, context, request, body))
     return body
 
 
-def _lines(key: int, context: RequestContext, request: object, body: Any) -> Lines:
+def _lines(key: int, row: Row, context: RequestContext, request: object, body: Any) -> Lines:
     """Make the lines, in the thread of the audit log, so that a large answer delays no client."""
     from diamant.broker.dispatch.audited_actions import audited_actions
     from diamant.protocol.wire.message_fields import decode_response_fields, message_fields
 
     joined = b"".join(body) if isinstance(body, list | tuple) else bytes(body)
     response = decode_response_fields(key, context.api_version, joined)
-    return audited_actions(key, _client_and_api(key, context), message_fields(request), response)
+    return audited_actions(row, _client_and_api(key, context), message_fields(request), response)
 
 
 def _failed(key: int, context: RequestContext) -> Lines:

@@ -1,7 +1,7 @@
 """The dispatcher, from a request to its handler: version check, decoding, central error handling.
 
-A handler is a function `handle(*needs, context, request)`; `table.py` lists their modules and needs. It returns the response
-body (bytes, or buffers and file slices in order), an awaitable of it, or None for "no answer" (Produce with acks=0).
+A handler is a function `handle(*dependencies, context, request)`; `table.py` has its module and dependencies. It returns the
+response body (bytes, or buffers and file slices in order), an awaitable of it, or None for "no answer" (Produce with acks=0).
 A PendingAnswer or an asyncio Future is cancelled when the connection closes; a coroutine runs to its end.
 """
 
@@ -27,7 +27,7 @@ from diamant.protocol.wire import apis
 from diamant.protocol.wire.connection import Request
 
 Handler: TypeAlias = Callable[[RequestContext, Any], Answer]
-"""A handler with its needs bound."""
+"""A handler with its dependencies bound."""
 
 API_VERSIONS_KEY = 18
 

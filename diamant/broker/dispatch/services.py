@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -52,17 +52,11 @@ if TYPE_CHECKING:
     from diamant.cleaner.erasure.pending_erasures import PendingErasures
     from diamant.cleaner.rules.plan import CleanPlan
     from diamant.cleaner.rules.tombstone_hold import TombstoneHold
-    from diamant.protocol.wire.connection import Request
+    from diamant.protocol.wire.error_shape import ErrorShape
     from diamant.storage.log.log import Log
 
 COORDINATORS_HEAD_START_S = 0.2
 """The time that a start waits for transactions and groups to load before it accepts clients."""
-
-
-def _refuse(request: Request) -> bytes | None:
-    from diamant.broker.dispatch.guard import illegal_sasl_state
-
-    return illegal_sasl_state(request)
 
 
 class Services:
@@ -71,13 +65,13 @@ class Services:
     def __init__(
         self,
         node: Node,
-        served_keys: Collection[int],
+        shapes: Mapping[int, ErrorShape],
         load: Callable[[Services, int], tuple[Decode, Handler]],
         server: Server | None = None,
         sasl: SaslListeners | None = None,
         audit: Lazy[AuditLog] | None = None,
     ) -> None:
-        """`load(services, key)` returns the decoder and the handler of a served API.
+        """`shapes`: the shape of each served API's errors, by key. `load(services, key)` returns its decoder and its handler.
 
         `server`, `audit`: those of previous services, reused. `sasl`: None without a SASL listener.
         """
@@ -85,7 +79,7 @@ class Services:
         self.audit: Lazy[AuditLog] = audit or Lazy(self._audit)
         self.housekeeping = Housekeeping(node)
         self.cleaning = NodeCleaner(node, self._hold, self._watch)
-        dispatch = Dispatcher(node.flusher, served_keys, partial(load, self))
+        dispatch = Dispatcher(node.flusher, shapes, partial(load, self))
         if server is None:
             server = Server(dispatch, frame_header, ServerLimits.of(node.config), RequestMetrics())
         else:
@@ -95,6 +89,7 @@ class Services:
         self.quotas = EnforcedQuotas(node, server)
         server.sasl = sasl
         if sasl is not None:
+            from diamant.broker.network.sasl_gate import illegal_sasl_state
             from diamant.broker.security.sasl.usual_iterations import UsualIterations
 
             metadata = node.metadata
@@ -103,9 +98,9 @@ class Services:
                 lambda: metadata.image.scram_credentials.values(), lambda: metadata.end_offset
             ).of
             sasl.now_ms = node.env.clock.now_ms
-            sasl.refuse = _refuse
+            sasl.refuse = partial(illegal_sasl_state, shapes)
         node.on_reconfigured.append(self._set_limits)
-        self.faults: Lazy[Faults] = Lazy(lambda: self._faults(served_keys))
+        self.faults: Lazy[Faults] = Lazy(lambda: self._faults(shapes))
         self.metadata_cache = MetadataCache()
         self.creation = AutoCreation(
             node.topics, {GROUP_OFFSETS_TOPIC: self._create_offsets, TRANSACTION_STATE_TOPIC: self._create_transactions}
@@ -212,10 +207,10 @@ class Services:
 
         return AuditLog(cast("str | None", self.node.config["diamant.audit.file"]))
 
-    def _faults(self, served_keys: Collection[int]) -> Faults:
+    def _faults(self, shapes: Mapping[int, ErrorShape]) -> Faults:
         from diamant.broker.faults.faults import Faults
 
-        return Faults(self.node, self.server, served_keys)
+        return Faults(self.node, self.server, shapes)
 
     def _groups(self) -> GroupCoordinator:
         from diamant.broker.groups.coordinator.coordinator import GroupCoordinator

@@ -1,28 +1,24 @@
-"""The table of APIs: their handlers and the handlers' needs. ApiVersions is computed from it.
+"""The table of Kafka's APIs: one row for each API that the broker serves. ApiVersions is computed from it.
 
-The first request for an API imports its handler's module and looks up its needs: most brokers serve only a dozen of these
+The first request for an API imports its handler's module and looks up its dependencies: most brokers serve only a dozen of these
 APIs, and importing all of them would slow the start.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+from diamant.broker.dispatch import audit_subjects as subjects
+from diamant.broker.dispatch.api_row import Audit, Row, Whole
 from diamant.broker.dispatch.dispatcher import Handler
 from diamant.broker.dispatch.services import Services
-from diamant.broker.network.api import Api, Decode
-
-
-class Row(NamedTuple):
-    """The module of a handler below `diamant.broker.handlers`, and the first arguments of its `handle`."""
-
-    module: str
-    needs: Callable[[Services], tuple[Any, ...]]
-    is_audited: bool = False
-    """Whether requests are audited: those that need CREATE, DELETE, ALTER or ALTER_CONFIGS."""
+from diamant.broker.network.api import Decode, Handle
+from diamant.broker.security.authorization import needs
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.error_shape import ErrorShape, Mirror, Refusal
+from diamant.protocol.wire.schemas import decode_request
 
 
 def _nothing(_services: Services) -> tuple[Any, ...]:
@@ -49,90 +45,480 @@ def _transactions(services: Services) -> tuple[Any, ...]:
     return (services.transactions(),)
 
 
+# Needs, and responses to a denial
+_PARTITION = "TOPIC_AUTHORIZATION_FAILED for each partition"
+_TOPIC = "TOPIC_AUTHORIZATION_FAILED for the topic"
+_LEFT_OUT = "left out"
+_RESOURCE = "the error code of the resource type, for the resource"
+_OF_CLUSTER = f"{_RESOURCE}; brokers, their loggers and client metrics belong to the cluster"
+_GROUP = "GROUP_AUTHORIZATION_FAILED for the group"
+_GROUP_READ = Whole(needs.READ_GROUP, "group_id")
+_TRANSACTION = Whole(needs.WRITE_TRANSACTIONAL_ID, "transactional_id")
+_ALTER = (Whole(needs.ALTER_CLUSTER),)
+_DESCRIBE = (Whole(needs.DESCRIBE_CLUSTER),)
+_AUTHENTICATES = "it is how a client authenticates"
+_CONFIG_READS = {
+    needs.DESCRIBE_CONFIGS_TOPIC: _RESOURCE,
+    needs.DESCRIBE_CONFIGS_GROUP: _RESOURCE,
+    needs.DESCRIBE_CONFIGS_CLUSTER: _OF_CLUSTER,
+}
+_CONFIG_CHANGES = {
+    needs.ALTER_CONFIGS_TOPIC: _RESOURCE,
+    needs.ALTER_CONFIGS_GROUP: _RESOURCE,
+    needs.ALTER_CONFIGS_CLUSTER: _OF_CLUSTER,
+}
+_TOKENS = Row(
+    "security.delegation_tokens",
+    _nothing,
+    is_open="delegation tokens are not supported, and every request is refused",
+)
+
+# Shapes of errors
+_PARTITIONS = (Mirror("partitions", "partitions"),)
+_INDEXES = (Mirror("partition_indexes", "partitions"),)
+_BY_PARTITION = (Mirror("partitions", "results_by_partition"),)
+_TOPIC_PARTITIONS = (Mirror("topics", "topics", _PARTITIONS),)
+_TOPIC_INDEXES = Mirror("topics", "topics", _INDEXES)
+_OF_GROUP = ErrorShape(is_of_coordinator=True)
+_SESSION_CODES = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+_OFFSET_CODES = frozenset(
+    {
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    }
+)
+_MEMBER_CODES = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
+_ALL_OUTERMOST: frozenset[ErrorCode] = frozenset()
+_ON_TOP_TOO = Refusal(is_on_top_too=True)
+
+
 TABLE: dict[int, Row] = {
-    0: Row("data.produce", lambda s: (s.transactions, s.node)),
-    1: Row("data.fetch", lambda s: (s.quotas.clients, s.node)),
-    2: Row("data.list_offsets", _topics),
-    3: Row("topics.metadata", lambda s: (s.quotas.clients, s.audit, s.creation, s.node, s.metadata_cache)),
-    8: Row("groups.offset_commit", lambda s: (s.groups(), s.node.topics)),
-    9: Row("groups.offset_fetch", lambda s: (s.groups(), s.node.topics)),
-    10: Row("groups.find_coordinator", lambda s: (s.creation, s.node)),
-    11: Row("groups.join_group", _groups),
-    12: Row("groups.heartbeat", _groups),
-    13: Row("groups.leave_group", _groups),
-    14: Row("groups.sync_group", _groups),
-    15: Row("groups.describe_groups", _groups),
-    16: Row("groups.list_groups", _groups),
-    17: Row("security.sasl_handshake", _nothing),
-    18: Row("cluster.api_versions", lambda s: (s.node.metadata, s.api_versions, TABLE)),
-    19: Row("topics.create_topics", lambda s: (s.quotas.clients, s.node), is_audited=True),
-    20: Row("topics.delete_topics", lambda s: (s.quotas.clients, s.node), is_audited=True),
-    21: Row("data.delete_records", _topics, is_audited=True),
-    22: Row("transactions.init_producer_id", lambda s: (s.transactions, s.node.producer_ids)),
-    23: Row("data.offset_for_leader_epoch", _topics),
-    24: Row("transactions.add_partitions_to_txn", lambda s: (s.transactions(), s.node.topics)),
-    25: Row("transactions.add_offsets_to_txn", lambda s: (s.groups(), s.transactions())),
-    26: Row("transactions.end_txn", _transactions),
-    27: Row("transactions.write_txn_markers", lambda s: (s.groups, s.node), is_audited=True),
-    28: Row("transactions.txn_offset_commit", lambda s: (s.groups(), s.transactions(), s.node)),
-    29: Row("security.describe_acls", lambda s: (s.node.acls,)),
-    30: Row("security.create_acls", lambda s: (s.node.acls, s.node.topics), is_audited=True),
-    31: Row("security.delete_acls", lambda s: (s.node.acls, s.node.topics), is_audited=True),
-    32: Row("configs.describe_configs", lambda s: (s.node, s.compactions)),
-    33: Row("configs.alter_configs", _node, is_audited=True),
-    34: Row("data.alter_replica_log_dirs", _node, is_audited=True),
-    35: Row("data.describe_log_dirs", _node),
-    36: Row("security.sasl_authenticate", _nothing),
-    37: Row("topics.create_partitions", lambda s: (s.quotas.clients, s.node.topics), is_audited=True),
-    38: Row("security.create_delegation_token", _nothing),
-    39: Row("security.renew_delegation_token", _nothing),
-    40: Row("security.expire_delegation_token", _nothing),
-    41: Row("security.describe_delegation_token", _nothing),
-    42: Row("groups.delete_groups", _groups, is_audited=True),
-    43: Row("topics.elect_leaders", _topics, is_audited=True),
-    44: Row("configs.incremental_alter_configs", lambda s: (s.compact_by_config, s.clock, s.node), is_audited=True),
-    45: Row("topics.alter_partition_reassignments", _topics, is_audited=True),
-    46: Row("topics.list_partition_reassignments", _nothing),
-    47: Row("groups.offset_delete", lambda s: (s.groups(), s.node.topics), is_audited=True),
-    48: Row("configs.describe_client_quotas", _metadata),
-    49: Row("configs.alter_client_quotas", lambda s: (s.quotas.apply, s.node), is_audited=True),
-    50: Row("security.describe_user_scram_credentials", _metadata),
-    51: Row("security.alter_user_scram_credentials", _node, is_audited=True),
-    55: Row("cluster.describe_quorum", _node),
-    57: Row("cluster.update_features", lambda s: (s.node, s.api_versions), is_audited=True),
-    60: Row("cluster.describe_cluster", _node),
-    61: Row("data.describe_producers", _topics),
-    64: Row("cluster.unregister_broker", _node, is_audited=True),
-    65: Row("transactions.describe_transactions", _transactions),
-    66: Row("transactions.list_transactions", lambda s: (s.transactions(), s.node.env.clock)),
-    68: Row("groups.consumer_group_heartbeat", _groups),
-    69: Row("groups.consumer_group_describe", _groups),
-    74: Row("configs.list_config_resources", _node),
-    75: Row("topics.describe_topic_partitions", _node),
+    0: Row(
+        "data.produce",
+        lambda s: (s.transactions, s.node),
+        items={
+            needs.WRITE_TOPIC: _PARTITION,
+            needs.WRITE_TRANSACTIONAL_ID: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED for each partition, if a batch is transactional",
+        },
+        errors=ErrorShape((Mirror("topic_data", "responses", (Mirror("partition_data", "partition_responses"),)),)),
+    ),
+    1: Row(
+        "data.fetch",
+        lambda s: (s.quotas.clients, s.node),
+        items={
+            needs.READ_TOPIC: _PARTITION,
+            needs.CLUSTER_ACTION: f"for followers in place of READ: {_PARTITION}",
+        },
+        errors=ErrorShape((Mirror("topics", "responses", _PARTITIONS),), outermost=_SESSION_CODES, refusal=_ON_TOP_TOO),
+    ),
+    2: Row(
+        "data.list_offsets",
+        _topics,
+        items={needs.DESCRIBE_TOPIC: _PARTITION},
+        errors=ErrorShape(_TOPIC_PARTITIONS),
+    ),
+    3: Row(
+        "topics.metadata",
+        lambda s: (s.quotas.clients, s.audit, s.creation, s.node, s.metadata_cache),
+        items={
+            needs.DESCRIBE_TOPIC: f"{_TOPIC}; left out if all topics are requested",
+            needs.CREATE_CLUSTER: "to create a topic automatically; CREATE on the topic is enough",
+            needs.CREATE_TOPIC: f"to create it automatically: {_TOPIC}",
+            needs.DESCRIBE_CLUSTER: "no authorized operations of the cluster",
+        },
+        is_open="the addresses of the brokers",
+        errors=ErrorShape(
+            (Mirror("topics", "topics"),),
+            adds_partitions=True,
+            outermost=frozenset({ErrorCode.REBOOTSTRAP_REQUIRED}),
+        ),
+    ),
+    8: Row(
+        "groups.offset_commit",
+        lambda s: (s.groups(), s.node.topics),
+        whole=(_GROUP_READ,),
+        items={needs.READ_TOPIC: _PARTITION},
+        errors=ErrorShape(_TOPIC_PARTITIONS, is_of_coordinator=True),
+    ),
+    9: Row(
+        "groups.offset_fetch",
+        lambda s: (s.groups(), s.node.topics),
+        items={
+            needs.DESCRIBE_GROUP: _GROUP,
+            needs.DESCRIBE_TOPIC: f"{_PARTITION}; left out if all topics are requested",
+        },
+        errors=ErrorShape(
+            (Mirror("groups", "groups", (_TOPIC_INDEXES,)), _TOPIC_INDEXES),
+            is_of_coordinator=True,
+            innermost=_OFFSET_CODES,
+        ),
+    ),
+    10: Row(
+        "groups.find_coordinator",
+        lambda s: (s.creation, s.node),
+        items={
+            needs.DESCRIBE_GROUP: "GROUP_AUTHORIZATION_FAILED for the key",
+            needs.DESCRIBE_TRANSACTIONAL_ID: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the key",
+            needs.CLUSTER_ACTION: "for keys of share groups: CLUSTER_AUTHORIZATION_FAILED",
+        },
+        errors=ErrorShape((Mirror("coordinator_keys", "coordinators"),), names_topics=False),
+    ),
+    11: Row(
+        "groups.join_group",
+        _groups,
+        whole=(_GROUP_READ,),
+        errors=ErrorShape(
+            is_of_coordinator=True, repeated=("member_id",), refusal=Refusal(7, fields={"protocol_name": None})
+        ),
+    ),
+    12: Row("groups.heartbeat", _groups, whole=(_GROUP_READ,), errors=_OF_GROUP),
+    13: Row(
+        "groups.leave_group",
+        _groups,
+        whole=(_GROUP_READ,),
+        errors=ErrorShape(
+            (Mirror("members", "members"),), names_topics=False, is_of_coordinator=True, innermost=_MEMBER_CODES
+        ),
+    ),
+    14: Row("groups.sync_group", _groups, whole=(_GROUP_READ,), errors=_OF_GROUP),
+    15: Row(
+        "groups.describe_groups",
+        _groups,
+        items={needs.DESCRIBE_GROUP: _GROUP},
+        errors=ErrorShape((Mirror("groups", "groups"),), names_topics=False, is_of_coordinator=True),
+    ),
+    16: Row(
+        "groups.list_groups",
+        _groups,
+        items={
+            needs.DESCRIBE_CLUSTER: "shows all groups; DESCRIBE on a group shows that one",
+            needs.DESCRIBE_GROUP: _LEFT_OUT,
+        },
+        errors=_OF_GROUP,
+    ),
+    17: Row("security.sasl_handshake", _nothing, is_open=_AUTHENTICATES),
+    18: Row(
+        "cluster.api_versions",
+        lambda s: (s.node.metadata, s.api_versions, TABLE),
+        is_open="clients send it before authentication",
+    ),
+    19: Row(
+        "topics.create_topics",
+        lambda s: (s.quotas.clients, s.node),
+        items={
+            needs.CREATE_CLUSTER: "creates any topic; CREATE on the topic creates that one",
+            needs.CREATE_TOPIC: _TOPIC,
+            needs.DESCRIBE_CONFIGS_TOPIC: "TOPIC_AUTHORIZATION_FAILED in place of the topic's configurations",
+        },
+        errors=ErrorShape((Mirror("topics", "topics"),)),
+        audit=Audit(subjects.topics),
+    ),
+    20: Row(
+        "topics.delete_topics",
+        lambda s: (s.quotas.clients, s.node),
+        items={
+            needs.DELETE_CLUSTER: "deletes any topic; DELETE on the topic deletes that one",
+            needs.DELETE_TOPIC: _TOPIC,
+            needs.DESCRIBE_TOPIC: f"{_TOPIC}; a request by id does not reveal the name",
+        },
+        errors=ErrorShape((Mirror("topics", "responses"), Mirror("topic_names", "responses"))),
+        audit=Audit(subjects.topics),
+    ),
+    21: Row(
+        "data.delete_records",
+        _topics,
+        items={needs.DELETE_TOPIC: _PARTITION},
+        errors=ErrorShape(_TOPIC_PARTITIONS),
+        audit=Audit(subjects.topics),
+    ),
+    22: Row(
+        "transactions.init_producer_id",
+        lambda s: (s.transactions, s.node.producer_ids),
+        whole=(_TRANSACTION,),
+        items={
+            needs.IDEMPOTENT_WRITE: "CLUSTER_AUTHORIZATION_FAILED, unless the client may WRITE to any topic",
+            needs.WRITE_TOPIC: "on any topic, in place of IDEMPOTENT_WRITE",
+        },
+        errors=_OF_GROUP,
+    ),
+    23: Row(
+        "data.offset_for_leader_epoch",
+        _topics,
+        items={
+            needs.CLUSTER_ACTION: "covers any topic; DESCRIBE on the topic covers that one",
+            needs.DESCRIBE_TOPIC: _PARTITION,
+        },
+        errors=ErrorShape(_TOPIC_PARTITIONS),
+    ),
+    24: Row(
+        "transactions.add_partitions_to_txn",
+        lambda s: (s.transactions(), s.node.topics),
+        whole=(
+            Whole(needs.CLUSTER_ACTION, first_version=4),
+            Whole(needs.WRITE_TRANSACTIONAL_ID, "v3_and_below_transactional_id", last_version=3),
+        ),
+        items={needs.WRITE_TOPIC: f"{_PARTITION}, OPERATION_NOT_ATTEMPTED for the others; up to version 3"},
+        errors=ErrorShape(
+            (
+                Mirror("transactions", "results_by_transaction", (Mirror("topics", "topic_results", _BY_PARTITION),)),
+                Mirror("v3_and_below_topics", "results_by_topic_v3_and_below", _BY_PARTITION),
+            ),
+            is_of_coordinator=True,
+            refusal=Refusal(4, is_only_on_top=True),
+        ),
+    ),
+    25: Row(
+        "transactions.add_offsets_to_txn",
+        lambda s: (s.groups(), s.transactions()),
+        whole=(_TRANSACTION, _GROUP_READ),
+        errors=_OF_GROUP,
+    ),
+    26: Row("transactions.end_txn", _transactions, whole=(_TRANSACTION,), errors=_OF_GROUP),
+    27: Row(
+        "transactions.write_txn_markers",
+        lambda s: (s.groups, s.node),
+        whole=(Whole(needs.CLUSTER_ACTION, or_need=needs.ALTER_CLUSTER),),
+        errors=ErrorShape((Mirror("markers", "markers", (_TOPIC_INDEXES,)),)),
+        audit=Audit(subjects.topics),
+    ),
+    28: Row(
+        "transactions.txn_offset_commit",
+        lambda s: (s.groups(), s.transactions(), s.node),
+        whole=(_TRANSACTION, _GROUP_READ),
+        items={needs.READ_TOPIC: _PARTITION},
+        errors=ErrorShape(_TOPIC_PARTITIONS, is_of_coordinator=True),
+    ),
+    29: Row("security.describe_acls", lambda s: (s.node.acls,), whole=_DESCRIBE),
+    30: Row(
+        "security.create_acls",
+        lambda s: (s.node.acls, s.node.topics),
+        whole=_ALTER,
+        errors=ErrorShape((Mirror("creations", "results"),), names_topics=False),
+        audit=Audit(subjects.acl, is_of_request=True),
+    ),
+    31: Row(
+        "security.delete_acls",
+        lambda s: (s.node.acls, s.node.topics),
+        whole=_ALTER,
+        errors=ErrorShape((Mirror("filters", "filter_results"),), names_topics=False),
+        audit=Audit(subjects.acl, is_of_request=True),
+    ),
+    32: Row(
+        "configs.describe_configs",
+        lambda s: (s.node, s.compactions),
+        items=_CONFIG_READS,
+        errors=ErrorShape((Mirror("resources", "results"),)),
+    ),
+    33: Row(
+        "configs.alter_configs",
+        _node,
+        items=_CONFIG_CHANGES,
+        errors=ErrorShape((Mirror("resources", "responses"),)),
+        audit=Audit(subjects.resource, is_of_request=True),
+    ),
+    34: Row(
+        "data.alter_replica_log_dirs",
+        _node,
+        whole=_ALTER,
+        errors=ErrorShape((Mirror("dirs", "", (Mirror("topics", "results", _PARTITIONS),)),)),
+        audit=Audit(subjects.topics),
+    ),
+    35: Row(
+        "data.describe_log_dirs",
+        _node,
+        whole=_DESCRIBE,
+        errors=ErrorShape(innermost=_ALL_OUTERMOST, sole_array="results", refusal=Refusal(is_only_on_top=True)),
+    ),
+    36: Row("security.sasl_authenticate", _nothing, is_open=_AUTHENTICATES),
+    37: Row(
+        "topics.create_partitions",
+        lambda s: (s.quotas.clients, s.node.topics),
+        items={needs.ALTER_TOPIC: _TOPIC},
+        errors=ErrorShape((Mirror("topics", "results"),)),
+        audit=Audit(subjects.topics),
+    ),
+    38: _TOKENS._replace(dependencies=lambda _: (38,)),
+    39: _TOKENS._replace(dependencies=lambda _: (39,)),
+    40: _TOKENS._replace(dependencies=lambda _: (40,)),
+    41: _TOKENS._replace(dependencies=lambda _: (41,)),
+    42: Row(
+        "groups.delete_groups",
+        _groups,
+        items={needs.DELETE_GROUP: _GROUP},
+        errors=ErrorShape((Mirror("groups_names", "results"),), names_topics=False, is_of_coordinator=True),
+        audit=Audit(subjects.group),
+    ),
+    43: Row(
+        "topics.elect_leaders",
+        _topics,
+        whole=_ALTER,
+        errors=ErrorShape(
+            (Mirror("topic_partitions", "replica_election_results", (Mirror("partitions", "partition_result"),)),),
+            refusal=_ON_TOP_TOO,
+        ),
+        audit=Audit(subjects.topics),
+    ),
+    44: Row(
+        "configs.incremental_alter_configs",
+        lambda s: (s.compact_by_config, s.clock, s.node),
+        items={
+            **_CONFIG_CHANGES,
+            needs.ALTER_CLUSTER: "CLUSTER_AUTHORIZATION_FAILED for `diamant.compact` and `diamant.clock.advance.ms`",
+        },
+        errors=ErrorShape((Mirror("resources", "responses"),)),
+        audit=Audit(subjects.resource, is_of_request=True),
+    ),
+    45: Row(
+        "topics.alter_partition_reassignments",
+        _topics,
+        whole=_ALTER,
+        errors=ErrorShape((Mirror("topics", "responses", _PARTITIONS),), refusal=_ON_TOP_TOO),
+        audit=Audit(subjects.topics),
+    ),
+    46: Row("topics.list_partition_reassignments", _nothing, whole=_DESCRIBE),
+    47: Row(
+        "groups.offset_delete",
+        lambda s: (s.groups(), s.node.topics),
+        whole=(Whole(needs.DELETE_GROUP, "group_id"),),
+        items={needs.READ_TOPIC: _PARTITION},
+        errors=ErrorShape(_TOPIC_PARTITIONS, is_of_coordinator=True, innermost=_OFFSET_CODES),
+        audit=Audit(subjects.topics),
+    ),
+    48: Row(
+        "configs.describe_client_quotas",
+        _metadata,
+        whole=(Whole(needs.DESCRIBE_CONFIGS_CLUSTER),),
+        errors=ErrorShape(refusal=Refusal(fields={"entries": None})),
+    ),
+    49: Row(
+        "configs.alter_client_quotas",
+        lambda s: (s.quotas.apply, s.node),
+        whole=(Whole(needs.ALTER_CONFIGS_CLUSTER),),
+        errors=ErrorShape((Mirror("entries", "entries"),), names_topics=False),
+        audit=Audit(subjects.entity),
+    ),
+    50: Row(
+        "security.describe_user_scram_credentials",
+        _metadata,
+        whole=_DESCRIBE,
+        errors=ErrorShape(
+            (Mirror("users", "results"),),
+            names_topics=False,
+            innermost=_ALL_OUTERMOST,
+            refusal=Refusal(
+                fields={"results": [{"user": "", "error_code": int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)}]}
+            ),
+        ),
+    ),
+    51: Row(
+        "security.alter_user_scram_credentials",
+        _node,
+        whole=_ALTER,
+        errors=ErrorShape((Mirror("deletions", "results"), Mirror("upsertions", "results")), names_topics=False),
+        audit=Audit(subjects.user),
+    ),
+    55: Row(
+        "cluster.describe_quorum", _node, whole=_DESCRIBE, errors=ErrorShape(_TOPIC_PARTITIONS, innermost=_OFFSET_CODES)
+    ),
+    57: Row(
+        "cluster.update_features",
+        lambda s: (s.node, s.api_versions),
+        whole=_ALTER,
+        errors=ErrorShape((Mirror("feature_updates", "results"),), names_topics=False, innermost=_ALL_OUTERMOST),
+        audit=Audit(subjects.feature),
+    ),
+    60: Row(
+        "cluster.describe_cluster",
+        _node,
+        items={needs.DESCRIBE_CLUSTER: "no authorized operations of the cluster"},
+        is_open="the addresses of the brokers",
+    ),
+    61: Row(
+        "data.describe_producers",
+        _topics,
+        items={needs.READ_TOPIC: _PARTITION},
+        errors=ErrorShape((_TOPIC_INDEXES,)),
+    ),
+    64: Row("cluster.unregister_broker", _node, whole=_ALTER, audit=Audit(subjects.topics)),
+    65: Row(
+        "transactions.describe_transactions",
+        _transactions,
+        items={
+            needs.DESCRIBE_TRANSACTIONAL_ID: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the transactional id",
+            needs.DESCRIBE_TOPIC: _LEFT_OUT,
+        },
+        errors=ErrorShape(
+            (Mirror("transactional_ids", "transaction_states"),), names_topics=False, is_of_coordinator=True
+        ),
+    ),
+    66: Row(
+        "transactions.list_transactions",
+        lambda s: (s.transactions(), s.node.env.clock),
+        items={needs.DESCRIBE_TRANSACTIONAL_ID: _LEFT_OUT},
+        errors=_OF_GROUP,
+    ),
+    68: Row(
+        "groups.consumer_group_heartbeat",
+        _groups,
+        whole=(_GROUP_READ,),
+        items={
+            needs.DESCRIBE_TOPIC: "TOPIC_AUTHORIZATION_FAILED for the request; topics matched by a pattern are left out"
+        },
+        errors=_OF_GROUP,
+    ),
+    69: Row(
+        "groups.consumer_group_describe",
+        _groups,
+        items={
+            needs.DESCRIBE_GROUP: _GROUP,
+            needs.DESCRIBE_TOPIC: "TOPIC_AUTHORIZATION_FAILED for the group whose members consume the topic",
+        },
+        errors=ErrorShape((Mirror("group_ids", "groups"),), names_topics=False, is_of_coordinator=True),
+    ),
+    74: Row("configs.list_config_resources", _node, whole=(Whole(needs.DESCRIBE_CONFIGS_CLUSTER),)),
+    75: Row(
+        "topics.describe_topic_partitions",
+        _node,
+        items={needs.DESCRIBE_TOPIC: f"{_TOPIC}; left out if all topics are requested"},
+        errors=ErrorShape((Mirror("topics", "topics"),), adds_partitions=True),
+    ),
 }
 """By API key."""
 
+ERRORS: dict[int, ErrorShape] = {key: row.errors for key, row in TABLE.items()}
+"""The shape of each API's errors, by API key."""
 
-def api_of(key: int) -> Api:
-    """Return the API of a row, with its decoder. KeyError for other keys."""
-    api: Api = importlib.import_module(f"diamant.broker.handlers.{TABLE[key].module}").API
-    return api
+
+def functions(key: int) -> tuple[Decode, Handle]:
+    """Return the decoder and the handler of an API, importing its module. KeyError for other keys."""
+    module = importlib.import_module(f"diamant.broker.handlers.{TABLE[key].module}")
+    return getattr(module, "decode", None) or partial(decode_request, key), module.handle
 
 
 def load(services: Services, key: int) -> tuple[Decode, Handler]:
-    """Return the decoder of an API, and its handler with its needs bound; guarded if there is an authorizer, and
+    """Return the decoder of an API, and its handler with its dependencies bound; guarded if there is an authorizer, and
     audited if its row says so.
 
     KeyError if it is not served.
     """
-    api = api_of(key)
-    decode, handle = api.decode, cast(Handler, partial(api.handle, *TABLE[key].needs(services)))
+    row = TABLE[key]
+    decode, unbound = functions(key)
+    handle = cast(Handler, partial(unbound, *row.dependencies(services)))
     if services.node.authorizer is not None:
         from diamant.broker.dispatch.guard import guarded
 
-        decode, handle = guarded(key, services.node.authorizer, decode, handle)
-    if TABLE[key].is_audited:
+        decode, handle = guarded(key, row, services.node.authorizer, decode, handle)
+    if row.audit is not None:
         from diamant.broker.dispatch.audited import audited
 
-        handle = audited(key, services.audit(), handle)
+        handle = audited(key, row, services.audit(), handle)
     return decode, handle

@@ -8,21 +8,10 @@ started is completed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from uuid import UUID
 
-from diamant.broker.faults.error_response import (
-    MIRRORS,
-    TOPICS_WITH_PARTITIONS,
-    ErrorAnswer,
-    Fields,
-    merge,
-    replace_parts,
-    split,
-    topic_of,
-    topic_partitions,
-)
 from diamant.broker.faults.fault import MAX_FIRING_PARTS, Fault, Firing
 from diamant.broker.faults.spec import INIT_PRODUCER_ID, METADATA, FaultSpec
 from diamant.broker.faults.stale_metadata import leave_out, make_stale, put_topic_errors
@@ -33,6 +22,8 @@ from diamant.broker.network.response_writer import Buffer, Part
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.connection import Request
+from diamant.protocol.wire.error_response import ErrorAnswer, merge, replace_parts, split, topic_partitions
+from diamant.protocol.wire.error_shape import ErrorShape, Fields, topic_of
 from diamant.protocol.wire.message_fields import decode_response_fields, message_fields
 from diamant.protocol.wire.schemas import decode_request, encode_request_fields, encode_response_fields
 from diamant.protocol.wire.throttle_time import throttle_time_position, with_throttle_time
@@ -52,14 +43,17 @@ class FaultDispatch:
         self,
         node: Node,
         server: Server,
-        served_keys: Collection[int],
+        shapes: Mapping[int, ErrorShape],
         installed: Mapping[int, Fault],
         count: Callable[[Fault, int], None],
     ) -> None:
-        """`installed`: all faults, in matching order. `count(fault, api_key)` is called for each firing."""
+        """`shapes`: of the served APIs' errors, by key. `installed`: all faults, in matching order.
+
+        `count(fault, api_key)` is called for each firing.
+        """
         self._node = node
         self._server = server
-        self._served_keys = served_keys
+        self._shapes = shapes
         self._installed = installed
         self._count = count
         self._carry_out: Dispatch | None = None
@@ -79,8 +73,9 @@ class FaultDispatch:
     def __call__(self, connection: ConnectionInfo, request: Request) -> Answer:
         """Answer a request, as `Dispatcher`."""
         assert self._carry_out is not None
-        if apis.is_served(request.api_key, request.api_version) and request.api_key in self._served_keys:
-            asked = AskedRequest(self._node, request)
+        shape = self._shapes.get(request.api_key)
+        if shape is not None and apis.is_served(request.api_key, request.api_version):
+            asked = AskedRequest(self._node, request, shape)
             for fault in self._installed.values():
                 if asked.is_hit_by(fault.spec) and fault.draws():
                     hit = HitRequest(self._node, self._server, fault, connection, asked, self._carry_out, self._count)
@@ -91,8 +86,9 @@ class FaultDispatch:
 class AskedRequest:
     """A request, decoded when a fault needs its fields."""
 
-    def __init__(self, node: Node, request: Request) -> None:
+    def __init__(self, node: Node, request: Request, shape: ErrorShape) -> None:
         self.request = request
+        self.shape = shape
         self.key = request.api_key
         self.version = request.api_version
         self._node = node
@@ -104,7 +100,7 @@ class AskedRequest:
         """The request's fields. ProtocolError if it cannot be decoded."""
         if self._fields is None:
             # Where the handler's own decoder keeps bytes (Metadata), it has corrected what clients do wrong.
-            decoded = metadata.API.decode(self.version, self.request.body) if self.key == METADATA else None
+            decoded = metadata.decode(self.version, self.request.body) if self.key == METADATA else None
             body = decoded if isinstance(decoded, bytes) else self.request.body
             self._fields = message_fields(decode_request(self.key, self.version, body))
             if self.key == apis.FETCH and self._fields.get("session_id") and self._fields["session_epoch"] > 0:
@@ -145,7 +141,7 @@ class AskedRequest:
     def parts(self) -> list[tuple[str | None, int | None]]:
         """Return the request's topics and partitions: (topic, partition), or (topic, None) where it names no partitions."""
         if self._parts is None:
-            self._parts = list(topic_partitions(self.key, self.fields, self.name_of))
+            self._parts = list(topic_partitions(self.shape, self.fields, self.name_of))
         return self._parts
 
     @property
@@ -193,12 +189,12 @@ class AskedRequest:
                 return False
             if spec.partition is None or partition == spec.partition:
                 return True
-            return partition is None and self.key in TOPICS_WITH_PARTITIONS
+            return partition is None and self.shape.adds_partitions
 
         return wants
 
     def _is_about_topic_of(self, spec: FaultSpec) -> bool:
-        if self.key not in MIRRORS:
+        if not self.shape.mirrors:
             return False
         if self.is_for_all_topics:
             return spec.topic in self._node.topics.by_name
@@ -210,12 +206,12 @@ class AskedRequest:
             return True
         wanted = self.fields
         if spec.topic is not None:
-            wanted, _ = split(self.key, self.fields, self.wants(spec), self.name_of)
+            wanted, _ = split(self.shape.mirrors, self.fields, self.wants(spec), self.name_of)
         return self.error_answer(spec, code, "").whole(wanted) is not None
 
     def error_answer(self, spec: FaultSpec, code: ErrorCode, message: str) -> ErrorAnswer:
         """Return a maker of error responses for this API version."""
-        return ErrorAnswer(self.key, self.version, code, message, is_for_parts=spec.topic is not None)
+        return ErrorAnswer(self.shape, self.key, self.version, code, message, is_for_parts=spec.topic is not None)
 
 
 class HitRequest:
@@ -275,7 +271,7 @@ class HitRequest:
 
     def _fire(self) -> None:
         asked = self._asked
-        named = asked.parts[:MAX_FIRING_PARTS] if asked.key in MIRRORS else []
+        named = asked.parts[:MAX_FIRING_PARTS] if asked.shape.mirrors else []
         parts = tuple(str(topic) if index is None else f"{topic}-{index}" for topic, index in named)
         now_ms = self._node.env.clock.now_ms()
         request = asked.request
@@ -334,7 +330,7 @@ class HitRequest:
         """Return the error response, after handling the parts that the fault leaves alone."""
         spec, asked, code = self._spec, self._asked, self._spec.error
         assert code is not None
-        if spec.after_applying and spec.topic is None and asked.key not in TOPICS_WITH_PARTITIONS:
+        if spec.after_applying and spec.topic is None and not asked.shape.adds_partitions:
             await self._handled(asked.request)
             return self._wholly_refused(code)
         if spec.after_applying:
@@ -354,10 +350,10 @@ class HitRequest:
         """Refuse the parts that the fault matches, and handle the rest."""
         spec, asked = self._spec, self._asked
         answer = asked.error_answer(spec, code, self._message)
-        is_of_partition = asked.key in TOPICS_WITH_PARTITIONS and spec.partition is not None
+        is_of_partition = asked.shape.adds_partitions and spec.partition is not None
         if is_of_partition or asked.is_for_all_topics or answer.is_for_whole_answer:
             return await self._refused_afterwards(code)
-        wanted, rest = split(asked.key, asked.fields, asked.wants(spec), asked.name_of)
+        wanted, rest = split(asked.shape.mirrors, asked.fields, asked.wants(spec), asked.name_of)
         refused = answer.whole(wanted)
         assert refused is not None, "is_hit_by has checked for a field for the code"
         if rest is None and asked.key == METADATA and asked.version > 0:
@@ -373,7 +369,7 @@ class HitRequest:
             await self._handled(request)
             raise CloseConnection(f"{self._fault_name}: Produce with acks=0 failed: {code.name}")
         response = await self._response(request)
-        merge(response, refused, MIRRORS[asked.key])
+        merge(response, refused, asked.shape.mirrors)
         return self._encoded(response)
 
     async def _refused_afterwards(self, code: ErrorCode) -> Body:
@@ -387,11 +383,11 @@ class HitRequest:
         wants = asked.wants(spec)
         if answer.is_for_whole_answer:
             response["error_code"] = int(code)
-        elif asked.key in TOPICS_WITH_PARTITIONS:
+        elif asked.shape.adds_partitions:
             is_for_partition = spec.partition is not None
             put_topic_errors(answer, code, response, wants, asked.name_of, is_for_partition=is_for_partition)
         else:
-            replace_parts(answer, asked.key, response, wants, asked.name_of)
+            replace_parts(answer, response, asked.shape.mirrors, wants, asked.name_of)
         return self._encoded(response)
 
     # -- the response's bytes --------------------------------------------------------------------------------------

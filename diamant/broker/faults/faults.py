@@ -18,7 +18,8 @@ import asyncio
 import concurrent.futures
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from diamant.broker.faults.certificate_faults import CertificateFaults
@@ -29,6 +30,7 @@ from diamant.broker.faults.spec import FaultError, FaultSpec
 if TYPE_CHECKING:
     from diamant.broker.network.server import Server
     from diamant.broker.node.node import Node
+    from diamant.protocol.wire.error_shape import ErrorShape
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +48,14 @@ class TooManyFaults(FaultError):
 class Faults:
     """The faults of a broker, made on the first use of `Broker.faults`."""
 
-    def __init__(self, node: Node, server: Server, served_keys: Collection[int]) -> None:
+    def __init__(self, node: Node, server: Server, shapes: Mapping[int, ErrorShape]) -> None:
+        """`shapes`: the shape of each served API's errors, by key."""
         self._loop = node.loop
         self._installed: dict[int, Fault] = {}
         self._last_id = 0
         self._is_closed = False
-        self._dispatch = FaultDispatch(node, server, served_keys, self._installed, self._count)
+        self._coordinator_apis = frozenset(key for key, shape in shapes.items() if shape.is_of_coordinator)
+        self._dispatch = FaultDispatch(node, server, shapes, self._installed, self._count)
         self._certificates = CertificateFaults(node, self._installed)
         self.fired: Counter[tuple[str, int]] = Counter()
         """Firings by (effect, API key), including removed faults. Belongs to the loop thread."""
@@ -107,6 +111,8 @@ class Faults:
 
     def add_spec(self, spec: FaultSpec) -> Fault:
         """Install a validated specification. Raises TooManyFaults."""
+        if spec.coordinator_loading and spec.api_keys is None:
+            spec = replace(spec, api_keys=self._coordinator_apis)
         return self.call(lambda: self._add(spec))
 
     def list(self) -> list[Fault]:

@@ -23,9 +23,6 @@ MAX_TEXT_LENGTH = 1000
 METADATA = 3
 INIT_PRODUCER_ID = 22
 
-COORDINATOR_APIS = frozenset({8, 9, 11, 12, 13, 14, 15, 16, 22, 24, 25, 26, 28, 42, 47, 65, 66, 68, 69})
-"""APIs that answer COORDINATOR_LOAD_IN_PROGRESS while a coordinator reads its topic."""
-
 EFFECTS = (
     "error",
     "delay_ms",
@@ -56,7 +53,7 @@ class FaultSpec:
     """The specification of one fault. `make` validates it; `Faults.add` explains each field."""
 
     api_keys: frozenset[int] | None = None
-    """None: every API."""
+    """None: every API; with `coordinator_loading` every API of a coordinator."""
     client_id: str | None = None
     topic: str | None = None
     partition: int | None = None
@@ -90,7 +87,6 @@ class FaultSpec:
         api_keys, error = spec.api_keys, spec.error
         if spec.coordinator_loading:
             error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            api_keys = COORDINATOR_APIS if api_keys is None else api_keys
         if stale is not None:
             api_keys = frozenset({METADATA}) if api_keys is None else api_keys
             if api_keys != {METADATA}:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from diamant.broker.faults.error_response import ErrorAnswer, Fields, NameOf, Wants, identity
 from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.error_response import ErrorAnswer, NameOf, Wants, identity
+from diamant.protocol.wire.error_shape import Fields
 
 UNKNOWN_NODE = -1
 

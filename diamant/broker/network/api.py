@@ -1,4 +1,4 @@
-"""The contract between the network and handlers: request context, response, API."""
+"""The contract between the network and handlers: request context, decoder, handler, answer."""
 
 from __future__ import annotations
 
@@ -40,22 +40,15 @@ class RequestContext(NamedTuple):
     client_id: str | None
     connection: ConnectionInfo
     access: Access = OPEN
-    """The permissions of the client. A handler checks only needs that its row in `api_needs.py` declares."""
+    """The permissions of the client. A handler checks only needs that its row in `dispatch/table.py` declares."""
 
 
 Decode: TypeAlias = Callable[[int, memoryview], Any]
+"""`decode(version, body)` raises ProtocolError."""
 
 
 Handle: TypeAlias = Callable[..., "Answer"]
-"""`handle(*needs, context, request)`. The table of APIs lists the parts of the broker in `needs`."""
-
-
-class Api(NamedTuple):
-    """One row of the handler table. `decode(version, body)` raises ProtocolError."""
-
-    key: int
-    decode: Decode
-    handle: Handle
+"""`handle(*dependencies, context, request)`. The table of APIs has the parts of the broker in `dependencies`."""
 
 
 _HEADER_0 = struct.Struct(">ii")

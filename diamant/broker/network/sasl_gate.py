@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
 from diamant.broker.network.api import Answer, CloseConnection, ConnectionInfo, Dispatch, frame_header
@@ -19,7 +19,8 @@ from diamant.broker.security.sasl.session import SASL_AUTHENTICATE, SASL_HANDSHA
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.connection import Request, ServerConnection
-from diamant.protocol.wire.schemas import encode_response_fields
+from diamant.protocol.wire.error_shape import ErrorShape
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 from diamant.protocol.wire.token_frames import BARE_TOKEN, TokenFrames
 
 if TYPE_CHECKING:
@@ -154,3 +155,21 @@ class SaslGate:
 def _end(future: asyncio.Future[bytes], error: CloseConnection) -> None:
     if not future.done():
         future.set_exception(error)
+
+
+def illegal_sasl_state(shapes: Mapping[int, ErrorShape], request: Request) -> bytes | None:
+    """Return the answer to a request in place of a SASL token; None for one that Kafka does not answer either.
+
+    `shapes`: of the APIs that have handlers, by key.
+    """
+    from diamant.protocol.wire.error_response import refusal
+
+    key, version = request.api_key, request.api_version
+    if not apis.is_served(key, version):
+        return None
+    if key == apis.PRODUCE and getattr(decode_request(key, version, request.body), "acks", None) == 0:
+        return None
+    message = "Request is not valid given the current SASL state."
+    if key == apis.PRODUCE:
+        message = "Unexpected Kafka request of type PRODUCE during SASL authentication."
+    return refusal(shapes.get(key, ErrorShape()), key, version, request.body, ErrorCode.ILLEGAL_SASL_STATE, message)

@@ -1,4 +1,4 @@
-"""The generator of docs/reference/access.md, which prints the table of needs.
+"""The generator of docs/reference/access.md, which prints the needs of APIs and verbs.
 
 python -m diamant.broker.reference.access [FILE]
 """
@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 
 from diamant.broker.client.acl import type_word
+from diamant.broker.dispatch.api_row import Row, Whole
 from diamant.broker.dispatch.table import TABLE
-from diamant.broker.security.authorization.api_needs import API_NEEDS, ApiRow, Whole
 from diamant.broker.security.authorization.needs import Need
 from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
 from diamant.protocol.wire.apis import API_NAMES
@@ -21,7 +21,7 @@ _PAGE = """\
 The permissions that clients need when `authorizer.class.name` is set, and the responses to a denial.
 [Say who may do what](../how-to/acls.md) shows how to grant them.
 
-<!-- Written by `make docs` from diamant/broker/reference/access.py and the tables of needs: change those. -->
+<!-- Written by `make docs` from diamant/broker/reference/access.py, dispatch/table.py and own_verbs.py: change those. -->
 
 - [Kafka's APIs](#kafkas-apis)
 - [Diamant's own verbs](#diamants-own-verbs)
@@ -52,8 +52,8 @@ for each topic of the request.
 def access_page() -> str:
     """The page."""
     lines = [_PAGE]
-    for key in sorted(TABLE):
-        for needed, denial in _rows(API_NEEDS[key]):
+    for key, row in sorted(TABLE.items()):
+        for needed, denial in _rows(row):
             lines.append(f"| {API_NAMES[key]} | {needed} | {denial} |\n")
     lines.append(_VERBS)
     for verb, needs in sorted(VERB_NEEDS.items()):
@@ -61,7 +61,7 @@ def access_page() -> str:
     return "".join(lines)
 
 
-def _rows(row: ApiRow) -> Iterator[tuple[str, str]]:
+def _rows(row: Row) -> Iterator[tuple[str, str]]:
     for whole in row.whole:
         yield _of_whole(whole), f"whole: {whole.need.denial.name}"
     for need, denial in row.items.items():

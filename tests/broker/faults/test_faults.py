@@ -12,12 +12,13 @@ import pytest
 
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.faults.error_response import MIRRORS, OUTERMOST, ErrorAnswer
+from diamant.broker.dispatch.table import ERRORS
 from diamant.broker.faults.fault import MAX_FIRINGS
 from diamant.broker.faults.faults import MAX_FAULTS, TooManyFaults
-from diamant.broker.faults.spec import COORDINATOR_APIS, MAX_DELAY_MS, FaultError, FaultSpec
+from diamant.broker.faults.spec import MAX_DELAY_MS, FaultError, FaultSpec
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
+from diamant.protocol.wire.error_response import ErrorAnswer
 from diamant.protocol.wire.message_fields import decode_response_fields, message_fields
 from diamant.protocol.wire.schema_fields import SchemaField, message_class, schema_fields
 from diamant.protocol.wire.schemas import decode_request, encode_request_fields, encode_response_fields
@@ -36,12 +37,6 @@ from tests.broker.wire import (
     produce_fields,
 )
 from tests.waiting import wait_until
-
-NOT_OF_CLIENTS = {*range(76, 93)}
-"""Share groups: listed, without handlers."""
-
-
-KEYS = [key for key in apis.SERVED if key not in NOT_OF_CLIENTS]
 
 
 def versions_of(key: int) -> range:
@@ -83,12 +78,13 @@ def sent_and_answered(key: int, version: int, *, is_for_parts: bool) -> tuple[di
     """Return the fields of a sample request and of its error response, as clients see them."""
     sent = encode_request_fields(key, version, sample(message_class(key, version, "request")))
     request = message_fields(decode_request(key, version, sent))
-    answer = ErrorAnswer(key, version, ErrorCode.REQUEST_TIMED_OUT, "why", is_for_parts=is_for_parts).whole(request)
+    code = ErrorCode.REQUEST_TIMED_OUT
+    answer = ErrorAnswer(ERRORS[key], key, version, code, "why", is_for_parts=is_for_parts).whole(request)
     assert answer is not None, version
     return request, decode_response_fields(key, version, encode_response_fields(key, version, answer))
 
 
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", ERRORS)
 def test_every_api_and_version_can_answer_an_error(key: int) -> None:
     """Every error response encodes, and has the code at exactly one level that clients read."""
     for version in versions_of(key):
@@ -96,16 +92,18 @@ def test_every_api_and_version_can_answer_an_error(key: int) -> None:
         assert ErrorCode.REQUEST_TIMED_OUT in list(codes_in(response)), version
 
 
-@pytest.mark.parametrize("key", MIRRORS)
+@pytest.mark.parametrize("key", [key for key, shape in ERRORS.items() if shape.mirrors])
 def test_the_error_is_in_the_elements_that_the_request_names(key: int) -> None:
     """An error of parts is in the innermost elements, which repeat the request's names."""
     for version in versions_of(key):
         request, response = sent_and_answered(key, version, is_for_parts=True)
         # Old versions of FindCoordinator and LeaveGroup name one thing, at the top.
-        for mirror in MIRRORS[key]:
+        for mirror in ERRORS[key].mirrors:
             if mirror.response in response and request.get(mirror.request):
                 element = response[mirror.response][0]
-                assert ErrorCode.REQUEST_TIMED_OUT in list(codes_in(element)) or key in OUTERMOST, version
+                assert ErrorCode.REQUEST_TIMED_OUT in list(codes_in(element)) or ERRORS[key].innermost is not None, (
+                    version
+                )
                 named = {name: value for name, value in element.items() if name in ("name", "topic", "group_id", "key")}
                 assert set(named.values()) <= {"x", None}, (version, named)
 
@@ -134,7 +132,7 @@ def test_codes_stand_where_clients_look_for_them(key: int, version: int, code: s
             key, version, encode_request_fields(key, version, sample(message_class(key, version, "request")))
         )
     )
-    fields: Any = ErrorAnswer(key, version, ErrorCode[code], "", is_for_parts=False).whole(request)
+    fields: Any = ErrorAnswer(ERRORS[key], key, version, ErrorCode[code], "", is_for_parts=False).whole(request)
     for name in filter(None, place.split(".")):
         assert fields.get("error_code", 0) == 0
         (fields,) = fields[name]
@@ -274,7 +272,8 @@ async def test_other_apis_are_answered_by_errors_too(wire: WireClient, broker: B
 async def test_loading_coordinators(wire: WireClient, broker: BlockingBroker) -> None:
     """Requests to coordinators are told to retry; an idempotent producer's ID needs none."""
     fault = broker.faults.add(coordinator_loading=True)
-    assert {8, 9, 11, 12, 13, 14, 25, 26} <= COORDINATOR_APIS
+    assert fault.spec.api_keys is not None
+    assert {8, 9, 11, 12, 13, 14, 25, 26} <= fault.spec.api_keys
     transactional = {"transactional_id": "x", "transaction_timeout_ms": 1000}
     response = await wire.call(INIT_PRODUCER_ID, 4, transactional)
     assert (response.error_code, response.producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)

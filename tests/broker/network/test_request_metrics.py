@@ -11,6 +11,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.dispatch.table import ERRORS
 from diamant.broker.metrics import coordinators as coordinator_metrics
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS, MAX_ANSWERS_ASIDE, RequestMetrics
 from diamant.broker.transactions.coordinator import TransactionCoordinator
@@ -21,7 +22,7 @@ from diamant.protocol.wire.schema_fields import message_class
 from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.env.clock import Clock, SettableClock
 from diamant.storage.env.env import RealEnv
-from tests.broker.faults.test_faults import KEYS, codes_in, sample, versions_of
+from tests.broker.faults.test_faults import codes_in, sample, versions_of
 from tests.broker.groups.offsets.offset_requests import find_coordinator
 from tests.broker.metrics.test_metrics import scrape, value
 from tests.broker.request_fields import offset_commit
@@ -37,7 +38,7 @@ OFFSET_COMMIT, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN = 8, 22, 24
 # -- error codes in answers --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", ERRORS)
 def test_error_codes_are_found_in_every_answer(key: int) -> None:
     """The codes equal those that decoding finds, in the same order, for every API and version."""
     for version in versions_of(key):

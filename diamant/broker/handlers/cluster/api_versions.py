@@ -16,10 +16,10 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.api_versions.v4.request import ApiVersionsRequest
@@ -86,6 +86,3 @@ def _encode(metadata: MetadataLog, served_keys: Collection[int], version: int) -
             ],
         },
     )
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

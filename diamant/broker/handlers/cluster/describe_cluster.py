@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.client.acl import ResourceType
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.security.authorization import needs
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.authorized_operations import NOT_REQUESTED
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
@@ -75,6 +75,3 @@ def cluster_operations(context: RequestContext) -> int:
     """Return the client's operations on the cluster; unknown to clients that may not describe it."""
     may_describe = context.access.allows(needs.DESCRIBE_CLUSTER)
     return context.access.operations(ResourceType.CLUSTER) if may_describe else 0
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.topics.internal_names import METADATA_TOPIC
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest
@@ -85,6 +85,3 @@ def _refusal(request: DescribeQuorumRequest) -> dict[str, Any]:
             for topic in request.topics
         ],
     }
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import UnregisterBrokerRecord
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
@@ -41,6 +41,3 @@ async def _unregister(node: Node, version: int, broker_id: int) -> bytes:
     except REQUEST_ERRORS as error:
         code, message = error_of(error)
     return encode_response_fields(KEY, version, {"error_code": code, "error_message": message})
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

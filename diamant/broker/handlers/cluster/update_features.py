@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.handlers.cluster.api_versions import SUPPORTED_FEATURES
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import FeatureLevelRecord
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.kraft.features import METADATA_VERSION
 from diamant.storage.kraft.features import SUPPORTED_FEATURES as READABLE_FEATURES
 
@@ -115,6 +115,3 @@ def _check(node: Node, name: str, level: int, kind: int) -> None:
                 else "Refusing to perform the requested downgrade because it might delete metadata information."
             ),
         )
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -25,10 +25,10 @@ from diamant.broker.handlers.configs.quota_rules import (
     same_entity,
     shown_entity,
 )
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import ClientQuotaRecord, QuotaEntity
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
@@ -120,6 +120,3 @@ async def _unknown_hosts(entities: list[Entity]) -> set[Entity]:
             except (OSError, UnicodeError):
                 unknown.add(entity)
     return unknown
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

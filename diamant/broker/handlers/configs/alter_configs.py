@@ -19,11 +19,11 @@ from diamant.broker.handlers.configs import clock_by_config
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
 from diamant.broker.handlers.configs.config_access import TO_CHANGE, check_resource_access
 from diamant.broker.handlers.configs.stores_by_config import read_stores
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization.access import Access
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.alter_configs.v2.request import AlterConfigsRequest
@@ -91,6 +91,3 @@ def _replace(node: Node, resource: Any, validate_only: bool) -> None:
         clock_by_config.refuse_command(node.env.clock, changes)
         changes = {name: value for name, value in changes.items() if name not in clock_by_config.NAMES}
     change_configs(node, resource.resource_type, resource.resource_name, changes, validate_only=validate_only)
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -17,10 +17,10 @@ from diamant.broker.handlers.configs.quota_rules import (
     in_limits_order,
     in_parts_order,
 )
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.security.quotas.limits import CLIENT_ID, IP, USER
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest
@@ -97,6 +97,3 @@ def _matches(entity: Entity, wanted: dict[str, _Part], is_strict: bool) -> bool:
     if is_strict and parts.keys() != wanted.keys():
         return False
     return all(kind in parts and (part.is_any or parts[kind] == part.name) for kind, part in wanted.items())
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

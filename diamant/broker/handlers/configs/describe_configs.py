@@ -16,11 +16,11 @@ from diamant.broker.config.config_key import DescribedConfig
 from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.handlers.configs.changes import describe_configs
 from diamant.broker.handlers.configs.config_access import TO_READ, check_resource_access
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.describe_configs.v4.request import DescribeConfigsRequest
@@ -116,6 +116,3 @@ def _entry(config: DescribedConfig, include_synonyms: bool, include_documentatio
         "config_type": int(config.type),
         "documentation": config.documentation if include_documentation else None,
     }
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -22,12 +22,12 @@ from diamant.broker.handlers.configs import clock_by_config
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
 from diamant.broker.handlers.configs.config_access import TO_CHANGE, check_resource_access
 from diamant.broker.handlers.configs.stores_by_config import read_stores
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import check
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
@@ -216,6 +216,3 @@ def _changed_list(resource_type: int, operation: int, name: str, current: str | 
 
 def _split(text: str) -> list[str]:
     return [entry.strip() for entry in text.split(",") if entry.strip()]
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.kraft.records import (
     BROKER_LOGGER_RESOURCE,
@@ -20,7 +20,7 @@ from diamant.protocol.kraft.records import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
@@ -53,6 +53,3 @@ def _names(node: Node, resource_type: int) -> list[str]:
     if resource_type in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
         return [str(node.config.node_id)]
     return [name for kind, name in node.metadata.image.configs if kind == resource_type]
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import os.path
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.alter_replica_log_dirs.v2.request import AlterReplicaLogDirsRequest
@@ -47,6 +47,3 @@ def handle(node: Node, context: RequestContext, request: AlterReplicaLogDirsRequ
         for name, partitions in topics.items()
     ]
     return encode_response_fields(KEY, context.api_version, {"results": results})
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.delete_records.v2.request import DeleteRecordsRequest
@@ -56,6 +56,3 @@ def _delete(topics: Topics, access: Access, topic: str, partition: Any) -> dict[
     except REQUEST_ERRORS as error:
         return {"partition_index": index, "low_watermark": -1, "error_code": error_of(error)[0]}
     return {"partition_index": index, "low_watermark": low_watermark, "error_code": 0}
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os.path
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import Answer, Api, RequestContext
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.broker.network.api import Answer, RequestContext
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
@@ -48,6 +48,3 @@ def handle(node: Node, context: RequestContext, request: DescribeLogDirsRequest)
         "is_cordoned": False,
     }
     return encode_response_fields(KEY, context.api_version, {"error_code": 0, "results": [result]})
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

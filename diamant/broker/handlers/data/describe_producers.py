@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.checkpoints.producer_snapshot import ProducerEntry
 
 if TYPE_CHECKING:
@@ -63,6 +63,3 @@ def _producer(entry: ProducerEntry) -> dict[str, int]:
         "coordinator_epoch": entry.coordinator_epoch,
         "current_txn_start_offset": entry.current_txn_first_offset,
     }
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -18,7 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from diamant.broker.handlers.data.pending_fetch import FINAL_EPOCH, PendingFetch, partitions_of
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.messages.fetch import (
     FetchRequest,
     decode_fetch_request,
@@ -60,4 +60,4 @@ def _in_session() -> Callable[[Node, RequestContext, FetchRequest, FetchThrottle
     return handle_in_session
 
 
-API = Api(1, decode_fetch_request, handle)
+decode = decode_fetch_request

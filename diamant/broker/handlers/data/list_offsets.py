@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import check
 from diamant.broker.topics.leader_epoch import check_leader_epoch
@@ -27,7 +27,6 @@ from diamant.protocol.messages.list_offsets import (
     ListOffsetsTopicResult,
     encode_list_offsets_response,
 )
-from diamant.protocol.wire.schemas import decode_request
 from diamant.storage.log.log import READ_COMMITTED, Log
 from diamant.storage.log.time_search import Step, TimestampOffset, at_or_after, with_largest_timestamp
 
@@ -138,6 +137,3 @@ def _found(log: Log, index: int, found: TimestampOffset | None, end: int) -> Lis
     if found is None or found.offset >= end:
         return ListOffsetsPartitionResult(index, 0, -1, -1, -1)
     return ListOffsetsPartitionResult(index, 0, found.timestamp, found.offset, log.epoch_for_offset(found.offset))
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.leader_epoch import check_leader_epoch
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderEpochRequest
@@ -51,6 +51,3 @@ def _end_offset(topics: Topics, access: Access, topic: str, partition: Any) -> d
     except REQUEST_ERRORS as error:
         return {"error_code": error_of(error)[0], "partition": index, "leader_epoch": -1, "end_offset": -1}
     return {"error_code": 0, "partition": index, "leader_epoch": found.leader_epoch, "end_offset": found.end_offset}
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
 from diamant.broker.config.broker_table import FACTOR_MAX
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, CloseConnection, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, CloseConnection, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.protocol.batches.header import HEADER_SIZE, NO_PRODUCER_ID, PRODUCER_ID
@@ -33,6 +33,7 @@ from diamant.protocol.messages.produce import (
     decode_produce_request,
     encode_produce_response,
 )
+from diamant.protocol.wire import apis
 from diamant.storage.log.append_checks import CheckedBatch, HeavyBatch
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LONG_MAX
@@ -272,7 +273,7 @@ class Appending:
         if isinstance(error, KafkaError) and error.record_errors:
             self._node.topic_metrics.refused(error.record_errors)
         refused = _refused(index, log, error)
-        self._node.topic_metrics.count_error(API.key, refused.error_code)
+        self._node.topic_metrics.count_error(apis.PRODUCE, refused.error_code)
         return refused
 
 
@@ -312,8 +313,8 @@ async def _answer_when_flushed(node: Node, version: int, results: list[ProduceTo
             if log is not None and not result.error_code:
                 error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be synced to disk")
                 topic.partitions[position] = _refused(result.index, log, error)
-                node.topic_metrics.count_error(API.key, error.code)
+                node.topic_metrics.count_error(apis.PRODUCE, error.code)
     return encode_produce_response(version, results)
 
 
-API = Api(0, decode_produce_request, handle)
+decode = decode_produce_request

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.client.acl import ResourceType
 from diamant.broker.groups.coordinator.shard_order import in_asked_order
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
@@ -68,6 +68,3 @@ def check_assignments(access: Access, fields: Mapping[str, Any]) -> None:
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             "The group has described topic(s) that the client is not authorized to describe.",
         )
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.groups.decisions.request import MemberRequest
 from diamant.broker.handlers.groups.join_group import client_host
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import check
 from diamant.protocol.messages.consumer_group_heartbeat import (
@@ -82,6 +82,3 @@ def decode(version: int, body: memoryview) -> ConsumerGroupHeartbeat:
         request.server_assignor,
         None if owned is None else [(entry.topic_id, entry.partitions) for entry in owned],
     )
-
-
-API = Api(KEY, decode, handle)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import check
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
@@ -34,6 +34,3 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DeleteGro
             code = error_of(error)[0]
         results.append({"group_id": group_id, "error_code": code})
     return encode_response_fields(KEY, context.api_version, {"results": results})
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

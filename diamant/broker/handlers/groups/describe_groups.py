@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.client.acl import ResourceType
 from diamant.broker.groups.coordinator.shard_order import in_asked_order
 from diamant.broker.groups.store.group import Group
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import check
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
@@ -81,6 +81,3 @@ def _describe(group: Group) -> dict[str, Any]:
             for member in classic.members.values()
         ],
     }
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, cast
 
 from diamant.broker.client.acl import CLUSTER_NAME
 from diamant.broker.config.broker_table import CREATE_ANSWER, READY
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.needs import Need
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest as OldRequest
@@ -128,6 +128,3 @@ def _entry(key: str, code: ErrorCode, message: str, place: tuple[int, str, int] 
         "error_code": int(code),
         "error_message": message,
     }
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.heartbeat import HeartbeatRequest, decode_heartbeat_request
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -34,4 +34,4 @@ def _encode(version: int, error: ErrorCode) -> bytes:
     return encode_response_fields(KEY, version, {"error_code": int(error)})
 
 
-API = Api(KEY, decode_heartbeat_request, handle)
+decode = decode_heartbeat_request

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from diamant.broker.groups.classic.events import UNKNOWN_MEMBER_ID, GroupProtocol, JoinAnswer, JoinRequest
-from diamant.broker.network.api import Answer, Api, RequestContext
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.broker.network.api import Answer, RequestContext
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.join_group.v9.request import JoinGroupRequest
@@ -78,6 +78,3 @@ def _encode(version: int, answer: JoinAnswer) -> bytes:
             "members": [member._asdict() for member in answer.members],
         },
     )
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

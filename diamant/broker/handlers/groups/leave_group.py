@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from diamant.broker.groups.classic.events import Leaver
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
@@ -41,6 +41,3 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: LeaveGrou
         for member_id, instance_id, error in results
     ]
     return encode_response_fields(KEY, version, {"members": entries})
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

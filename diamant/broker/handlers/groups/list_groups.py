@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.groups.coordinator.shard_order import in_listed_order
 from diamant.broker.groups.store.group import Group
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.security.authorization import needs
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.list_groups.v5.request import ListGroupsRequest
@@ -60,6 +60,3 @@ def _protocol_type(group: Group) -> str:
     if group.other is not None:
         return group.other.group_type
     return "" if group.consumer is None else CONSUMER_PROTOCOL_TYPE
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.groups.coordinator.offset_selection import CODES, Selection
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.offset_commit import (
     FIRST_WITH_TOPIC_ID,
@@ -51,4 +51,4 @@ def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, re
     return encode_offset_commit_response(version, request.topics, selection.codes)
 
 
-API = Api(KEY, decode_offset_commit_request, handle)
+decode = decode_offset_commit_request

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import allowed_names
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.offset_delete.v0.request import OffsetDeleteRequest
@@ -54,6 +54,3 @@ def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, re
         results.setdefault(topic, []).append({"partition_index": partition, "error_code": int(code)})
     answered = [{"name": topic, "partitions": partitions} for topic, partitions in results.items()]
     return encode_response_fields(KEY, context.api_version, {"topics": answered})
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -20,12 +20,12 @@ from uuid import UUID
 from diamant.broker.coordinators.java_order import in_timeline_order, strings_in_timeline_order
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.offsets import is_of_topic
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, allowed_names, check
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import parse_offset_commit_value
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.offset_fetch.v9.request import OffsetFetchRequestTopics as OldTopics
@@ -171,6 +171,3 @@ def _no_offset(index: int, error_code: int = 0) -> dict[str, Any]:
         "metadata": "",
         "error_code": int(error_code),
     }
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from diamant.broker.groups.classic.events import SyncAnswer, SyncRequest
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.sync_group.v5.request import SyncGroupRequest
@@ -54,6 +54,3 @@ def _encode(version: int, answer: SyncAnswer) -> bytes:
             "assignment": answer.assignment,
         },
     )
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

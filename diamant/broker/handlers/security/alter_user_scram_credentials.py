@@ -15,10 +15,10 @@ import hmac
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import MetadataRecord, RemoveUserScramCredentialRecord, UserScramCredentialRecord
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.kraft.metadata_text import check_text
 
 if TYPE_CHECKING:
@@ -108,6 +108,3 @@ def _credential(change: Any) -> UserScramCredentialRecord:
         server_key=hmac.digest(change.salted_password, b"Server Key", hash_name),
         iterations=int(change.iterations),
     )
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

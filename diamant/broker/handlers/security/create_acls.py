@@ -13,9 +13,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from diamant.broker.handlers.security.acl_fields import requested_acl
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.create_acls.v3.request import CreateAclsRequest
@@ -53,6 +53,3 @@ async def _create(acls: AclStore, topics: Topics, version: int, wanted: list[Acl
 def _result(error: BaseException | None) -> dict[str, object]:
     code, message = (0, "") if error is None else error_of(error)
     return {"error_code": code, "error_message": message}
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

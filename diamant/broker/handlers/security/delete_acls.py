@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.handlers.security.acl_fields import entry_fields, pattern_fields, requested_filter
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.delete_acls.v3.request import DeleteAclsRequest
@@ -50,6 +50,3 @@ async def _delete(acls: AclStore, topics: Topics, version: int, filters: list[Ac
 
 def _failed(code: int, message: str | None) -> dict[str, object]:
     return {"error_code": code, "error_message": message, "matching_acls": []}
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

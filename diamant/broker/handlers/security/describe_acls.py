@@ -12,9 +12,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from diamant.broker.handlers.security.acl_fields import entry_fields, pattern_fields, requested_filter
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.describe_acls.v3.request import DescribeAclsRequest
@@ -42,6 +42,3 @@ def handle(acls: AclStore | None, context: RequestContext, request: DescribeAcls
     resources = [pattern_fields(found[0]) | {"acls": list(map(entry_fields, found))} for found in patterns.values()]
     fields = {"error_code": 0, "error_message": "", "resources": resources}
     return encode_response_fields(KEY, context.api_version, fields)
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

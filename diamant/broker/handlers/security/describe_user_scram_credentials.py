@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.describe_user_scram_credentials.v0.request import DescribeUserScramCredentialsRequest
@@ -48,6 +48,3 @@ def _result(user: str, is_duplicate: bool, infos: list[dict[str, int]] | None) -
         "error_message": message,
         "credential_infos": infos if code is ErrorCode.NONE else [],
     }
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.security.sasl.session import ALREADY_AUTHENTICATED
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
@@ -35,6 +35,3 @@ def handle(context: RequestContext, request: SaslAuthenticateRequest) -> Answer:
             "session_lifetime_ms": reply.session_lifetime_ms,
         },
     )
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

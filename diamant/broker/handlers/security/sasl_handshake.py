@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
@@ -31,6 +31,3 @@ def handle(context: RequestContext, request: SaslHandshakeRequest) -> Answer:
         code, mechanisms = session.handshake(context.api_version, str(request.mechanism))
     fields = {"error_code": int(code), "mechanisms": mechanisms}
     return encode_response_fields(KEY, context.api_version, fields)
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.topics.creation_checks import check_replicas
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
@@ -60,6 +60,3 @@ def _check(topics: Topics, name: str, index: int, replicas: Any) -> None:
     if replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     check_replicas([int(broker_id) for broker_id in replicas], topics.config)
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

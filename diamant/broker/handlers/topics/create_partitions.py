@@ -12,12 +12,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from diamant.broker.handlers.topics.mutation_charge import charge_of
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.growth import add_partitions, check_partition_count
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
@@ -72,6 +72,3 @@ async def _create(
             ],
         },
     )
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

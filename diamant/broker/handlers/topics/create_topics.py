@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.config.topic_values import describe_topic_configs
 from diamant.broker.config.virtual_topic_table import COMPACT, ROWS, refuse_command
 from diamant.broker.handlers.topics.mutation_charge import charge_of
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import NewTopic, check_new_topic
 from diamant.broker.topics.internal_names import METADATA_TOPIC
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.create_topics.v7.request import CreateTopicsRequest
@@ -155,6 +155,3 @@ def _entry(
             for config in describe_topic_configs(topic.configs, node.config)
         ],
     }
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID
 
 from diamant.broker.handlers.topics.mutation_charge import charge_of
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.deletion import delete_topics
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as OldRequest
@@ -135,6 +135,3 @@ class _Names:
         if not self._has_cluster and self._access.allows(needs.DESCRIBE_TOPIC, name, is_asked=False):
             self.told[wanted] = wanted._replace(name=name)
         self.check_delete(name)
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -14,14 +14,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.client.acl import ResourceType
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, allowed_names
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS, METADATA_TOPIC
 from diamant.broker.topics.name_checks import check_name
 from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
@@ -131,6 +131,3 @@ def _topic(node: Node, access: Access, topic: Topic, indexes: list[int]) -> dict
         "partitions": partitions,
         "topic_authorized_operations": access.operations(ResourceType.TOPIC, topic.name),
     }
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
@@ -56,6 +56,3 @@ def _elect(topics: Topics, kind: int, name: str, index: int) -> dict[str, Any]:
     else:
         code, message = ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
     return {"partition_id": index, "error_code": int(code), "error_message": message}
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

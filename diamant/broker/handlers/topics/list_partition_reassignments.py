@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import Answer, Api, RequestContext
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.broker.network.api import Answer, RequestContext
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
@@ -21,6 +21,3 @@ KEY = 46
 def handle(context: RequestContext, request: ListPartitionReassignmentsRequest) -> Answer:
     """Return an empty list."""
     return encode_response_fields(KEY, context.api_version, {"error_code": 0, "error_message": None, "topics": []})
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from diamant.broker.client.acl import ResourceType
 from diamant.broker.config.broker_table import CREATE_ANSWER, READY
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, allowed_names
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
@@ -292,7 +292,7 @@ class _View:
         )
 
 
-def _undecoded(version: int, body: memoryview) -> bytes:
+def decode(version: int, body: memoryview) -> bytes:
     """Return the body itself: it is the key of the cache, and is decoded only if the cache has no answer.
 
     librdkafka (2.16) requests all topics with three stray zero bytes after the compact null array: space that it had reserved
@@ -302,6 +302,3 @@ def _undecoded(version: int, body: memoryview) -> bytes:
     if size is not None and len(body) == size + 3 and bytes(body[:4]) == b"\x00\x00\x00\x00":
         body = body[3:]
     return bytes(body)
-
-
-API = Api(KEY, _undecoded, handle)

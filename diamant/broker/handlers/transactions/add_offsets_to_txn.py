@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
@@ -50,6 +50,3 @@ def handle(
         if code == ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_PRODUCER_FENCED:
             code = int(ErrorCode.INVALID_PRODUCER_EPOCH)
     return encode_response_fields(KEY, version, {"error_code": code})
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import OPEN, Access, allowed_names
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnRequest as OldRequest
@@ -133,6 +133,3 @@ def _codes(
         if code == ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_PRODUCER_FENCED:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         return dict.fromkeys(wanted, code)
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

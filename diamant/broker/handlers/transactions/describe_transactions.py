@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
@@ -60,6 +60,3 @@ def _describe(transactions: TransactionCoordinator, access: Access, transactiona
         "producer_epoch": txn.producer_epoch,
         "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
     }
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -14,10 +14,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
@@ -86,6 +86,3 @@ def _encode(version: int, code: int, producer_id: int = -1, producer_epoch: int 
     return encode_response_fields(
         KEY, version, {"error_code": int(code), "producer_id": producer_id, "producer_epoch": producer_epoch}
     )
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

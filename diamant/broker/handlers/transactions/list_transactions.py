@@ -13,10 +13,10 @@ import asyncio
 import re
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.list_transactions.v2.request import ListTransactionsRequest
@@ -96,6 +96,3 @@ def _encode(version: int, found: list[Transaction], unknown: list[str]) -> bytes
     ]
     fields = {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": states}
     return encode_response_fields(KEY, version, fields)
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from diamant.broker.groups.coordinator.offset_selection import CODES, Selection
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -86,4 +86,4 @@ def _commit(
     )
 
 
-API = Api(KEY, decode_txn_offset_commit_request, handle)
+decode = decode_txn_offset_commit_request

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
@@ -80,6 +80,3 @@ def _check_raised_epoch(log: Log, marker: Any) -> None:
             f"the marker's epoch {marker.producer_epoch} must be above {state.producer_epoch}, "
             f"that of the open transaction of producer {marker.producer_id} in {log.topic}-{log.partition}",
         )
-
-
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from diamant.broker.dispatch.guard import denial
-from diamant.broker.security.authorization.api_needs import API_NEEDS
-from diamant.protocol.wire import apis
+from diamant.broker.dispatch.table import TABLE
 from diamant.protocol.wire.message_fields import decode_response_fields
 from diamant.protocol.wire.schemas import encode_request_fields, request_class
 from tests.broker.faults.test_faults import codes_in, sample, versions_of
@@ -15,12 +14,12 @@ WITHOUT_A_PLACE = {(35, 1), (35, 2)}
 """DescribeLogDirs got its error code with version 3; before it the answer is empty, as Kafka's."""
 
 
-@pytest.mark.parametrize("key", [key for key, row in API_NEEDS.items() if row.whole and key in apis.SERVED])
+@pytest.mark.parametrize("key", [key for key, row in TABLE.items() if row.whole])
 def test_a_denial_is_told_in_every_version(key: int) -> None:
     """JoinGroup, for example, may omit the protocol name only from version 7 on."""
     for version in versions_of(key):
         body = memoryview(bytearray(encode_request_fields(key, version, sample(request_class(key, version)))))
-        for whole in API_NEEDS[key].whole:
-            answer = decode_response_fields(key, version, denial(key, version, body, whole.need))
+        for whole in TABLE[key].whole:
+            answer = decode_response_fields(key, version, denial(TABLE[key].errors, key, version, body, whole.need))
             if (key, version) not in WITHOUT_A_PLACE:
                 assert int(whole.need.denial) in codes_in(answer), version

@@ -25,9 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.dispatch.dispatcher import Dispatcher, Handler
-from diamant.broker.dispatch.table import TABLE
-from diamant.broker.handlers.cluster import api_versions
-from diamant.broker.handlers.security import sasl_authenticate, sasl_handshake
+from diamant.broker.dispatch.table import TABLE, functions
 from diamant.broker.network.api import CloseConnection, ConnectionInfo, Decode
 from diamant.broker.network.sasl_gate import SaslGate
 from diamant.broker.node.flusher import Flusher
@@ -132,19 +130,14 @@ def _listeners(directory: Path) -> tuple[SaslListeners, list[bytes]]:
 def _load(decoded: Counter[int], key: int) -> tuple[Decode, Handler]:
     """The decoder of an API, which counts, and its handler."""
     assert key in ALLOWED, f"API {key} is looked up before authentication"
-    apis = {
-        API_VERSIONS: api_versions.API,
-        SASL_HANDSHAKE: sasl_handshake.API,
-        SASL_AUTHENTICATE: sasl_authenticate.API,
-    }
-    api = apis[key]
+    decode, own = functions(key)
 
-    def decode(version: int, body: memoryview) -> object:
+    def counting(version: int, body: memoryview) -> object:
         decoded[key] += 1
-        return api.decode(version, body)
+        return decode(version, body)
 
-    handle: Callable[..., object] = (lambda context, request: b"\0\0") if key == API_VERSIONS else api.handle
-    return decode, handle  # type: ignore[return-value]
+    handle: Callable[..., object] = (lambda context, request: b"\0\0") if key == API_VERSIONS else own
+    return counting, handle  # type: ignore[return-value]
 
 
 def _talk(generator: random.Random, connection: Connected, gate: SaslGate, tokens: list[bytes]) -> int:

@@ -1,0 +1,65 @@
+"""The row of one API in `table.py`: everything that the broker declares of it besides its handler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from diamant.broker.dispatch.audit_subjects import Subjects
+from diamant.broker.security.authorization.needs import Need
+from diamant.protocol.wire.error_shape import ErrorShape
+
+if TYPE_CHECKING:
+    from diamant.broker.dispatch.services import Services
+
+
+class Whole(NamedTuple):
+    """A need of the request as a whole."""
+
+    need: Need
+    field: str = ""
+    """The request field that names the resource; "" for the cluster. If the field is null, the need does not apply."""
+    or_need: Need | None = None
+    """An alternative need on the same resource."""
+    first_version: int = 0
+    last_version: int = 1000
+    """The range of versions to which the need applies."""
+
+
+class Audit(NamedTuple):
+    """How an API is audited."""
+
+    describe: Callable[[Any], Subjects]
+    """Finds the subjects of an element."""
+    is_of_request: bool = False
+    """The elements are the request's: the answer has their order, but not the described fields."""
+
+
+class Row(NamedTuple):
+    """One API. Its versions are Kafka's, from `protocol/wire/apis.py`.
+
+    Source of the needs: KafkaApis, ControllerApis, AclApis, ConfigHelper of Kafka 4.3.
+    """
+
+    module: str
+    """The module of the handler, below `diamant.broker.handlers`. It has a function `handle`, and `decode` unless requests are
+    decoded by schema.
+    """
+    dependencies: Callable[[Services], tuple[Any, ...]]
+    """The first arguments of `handle`."""
+    whole: tuple[Whole, ...] = ()
+    """The needs that the guard checks before the handler is called. A denial is answered as by Kafka's `getErrorResponse`."""
+    items: Mapping[Need, str] = {}
+    """The needs that the handler checks, through an `Access` that knows only these, each with the response to a denial."""
+    is_open: str = ""
+    """The reason why a response is allowed without any need, or with none of `items`; "" if it is not."""
+    errors: ErrorShape = ErrorShape()
+    """The places of error codes in responses: for denials, audit lines and injected faults."""
+    audit: Audit | None = None
+    """None if it changes nothing but records: it needs no CREATE, DELETE, ALTER or ALTER_CONFIGS."""
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """All declared needs."""
+        of_whole = {need for whole in self.whole for need in (whole.need, whole.or_need) if need is not None}
+        return frozenset(of_whole | self.items.keys())

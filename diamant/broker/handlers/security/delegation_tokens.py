@@ -1,0 +1,32 @@
+"""CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken (keys 38 to 41).
+
+Behaviour: all are refused, as delegation tokens are not supported. Versions 1 to 3, of Renew and Expire 1 and 2.
+
+Deviations: none known; Kafka answers the same on a listener without security.
+
+Source: KafkaApis.allowTokenRequests and its callers (KIP-48).
+"""
+
+from __future__ import annotations
+
+from diamant.broker.network.api import Answer, RequestContext
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.schemas import encode_response_fields
+
+_REFUSED = {
+    "error_code": int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+    "principal_type": "User",
+    "principal_name": "ANONYMOUS",
+    "token_requester_principal_type": "User",
+    "token_requester_principal_name": "ANONYMOUS",
+    "issue_timestamp_ms": -1,
+    "expiry_timestamp_ms": -1,
+    "max_timestamp_ms": -1,
+    "tokens": [],
+}
+"""The fields of all four responses; each has those that it knows."""
+
+
+def handle(key: int, context: RequestContext, _request: object) -> Answer:
+    """Refuse the request of API `key`."""
+    return encode_response_fields(key, context.api_version, _REFUSED)

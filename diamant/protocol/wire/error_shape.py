@@ -1,0 +1,77 @@
+"""The shape of an API's error responses: the request's arrays that the response mirrors, and the places of error codes.
+
+A response mirrors the things that the request names (topics, partitions, groups, resources): it has an array for each array of
+the request, sometimes under another name. Clients read an error code in the innermost elements (Produce: the partition), or, if
+it concerns the whole request, at the outermost level of the version (OffsetFetch: the group from version 8, the top from 2, each
+partition in 1). Each API's shape is in its row of `broker/dispatch/table.py`; `error_response.py` makes responses from it.
+
+Source: `getErrorResponse` of Kafka's request classes. Where clients read another level, as in Fetch, it is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from diamant.protocol.errors import ErrorCode
+
+Fields: TypeAlias = dict[str, Any]
+
+TOPIC_RESOURCE = 2
+TOPIC_WORDS = ("name", "topic", "topic_name")
+"""Kafka's names for the field with a topic's name."""
+
+
+class Mirror(NamedTuple):
+    """An array of the request, and the array of the response with one element for each of its elements.
+
+    `response` is "" if the response lacks this level of grouping (AlterReplicaLogDirs).
+    """
+
+    request: str
+    response: str
+    inner: tuple[Mirror, ...] = ()
+
+
+class Refusal(NamedTuple):
+    """How Kafka's response to a request refused as a whole differs from the shape, in `first_version` and later ones."""
+
+    first_version: int = 0
+    is_on_top_too: bool = False
+    """The code is in the elements and at the top."""
+    is_only_on_top: bool = False
+    """The code is at the top, and there are no elements."""
+    fields: Mapping[str, object] = {}
+    """Fields with other values than elsewhere."""
+
+
+class ErrorShape(NamedTuple):
+    """Where the error responses of one API have their codes."""
+
+    mirrors: tuple[Mirror, ...] = ()
+    names_topics: bool = True
+    """The request's arrays name topics, or configurations of topics."""
+    adds_partitions: bool = False
+    """The response has partitions with error codes that the request does not name: a description of topics."""
+    is_of_coordinator: bool = False
+    """The API answers COORDINATOR_LOAD_IN_PROGRESS while a coordinator reads its topic."""
+    outermost: frozenset[ErrorCode] = frozenset()
+    """Codes that concern the whole request; all others are in the elements."""
+    innermost: frozenset[ErrorCode] | None = None
+    """If not None: the only codes that are in the elements; all others concern the whole request."""
+    sole_array: str = ""
+    """The array that gets one element with the code in versions without a field for it at the top."""
+    repeated: tuple[str, ...] = ()
+    """Fields of the request that the response repeats."""
+    refusal: Refusal = Refusal()
+
+    def is_outermost(self, code: ErrorCode) -> bool:
+        """True if the code concerns the whole request."""
+        return code in self.outermost or (self.innermost is not None and code not in self.innermost)
+
+
+def topic_of(value: Fields) -> str | None:
+    """Return the topic that an element names, also as a resource. Topic ids are not looked up."""
+    if value.get("resource_type") == TOPIC_RESOURCE:
+        return str(value["resource_name"])
+    return next((value[word] for word in TOPIC_WORDS if value.get(word)), None)
