@@ -171,11 +171,15 @@ class PartitionScan:
             return
         target = self._pending.setdefault(header.producer_id, {}) if header.is_transactional else self._offsets
         payload = records_payload(data, position, header, max_bytes=MAX_DECOMPRESSED_BYTES)
-        if not self._feed_plain(payload, header, target):
+        try:
+            is_plain = self._feed_plain(payload, header, target)
+        except IndexError:  # another form, taken for the usual one: of a time delta, as tombstones have after a round
+            is_plain = False
+        if not is_plain:
             self._feed_records(data, position, target)
 
     def _feed_plain(self, payload: bytes, header: BatchHeader, target: dict[bytes, StoredOffset]) -> bool:
-        """Read offsets from records of the usual form; return False at the first other record.
+        """Read offsets from records of the usual form; return False, or raise IndexError, at the first other record.
 
         The caller may then read the batch again from its beginning: the last record of a key wins.
         """

@@ -18,10 +18,11 @@ from diamant.protocol.internal_topics.group_records import (
     encode_record,
 )
 from tests.broker.groups.offsets.offsets_log import OffsetsLog, commit_record, committed, load, pending, replay
-from tests.builder import make_message, make_wrapper
+from tests.builder import TIMESTAMP, make_message, make_wrapper
 from tests.effort import examples
 from tests.golden_groups import consumer_offsets_log
 
+DAY_MS = 86_400_000
 PLACES = [(group, topic, partition) for group in ("g", "other") for topic in ("t", "u" * 70) for partition in (0, 7)]
 
 
@@ -42,9 +43,10 @@ def _random_log(rng: random.Random) -> OffsetsLog:
                 records.append(commit_record(offset, *rng.choice(PLACES), metadata=metadata))
         codec = rng.choice((compression.NONE, compression.NONE, compression.GZIP, compression.ZSTD))
         step_ms = rng.choice((0, 0, 3, 10_000))
+        horizon_ms = rng.choice((None, None, TIMESTAMP + rng.randrange(30 * DAY_MS)))
         kind = rng.random()
         if kind < 0.6:
-            log.write(*records, codec=codec, timestamp_step_ms=step_ms)
+            log.write(*records, codec=codec, timestamp_step_ms=step_ms, delete_horizon_ms=horizon_ms)
         elif kind < 0.85:
             log.write_pending(rng.choice(producers), *records, codec=codec, timestamp_step_ms=step_ms)
         else:
@@ -113,6 +115,20 @@ def test_what_compaction_leaves_is_read() -> None:
     tail.write(commit_record(3))
     assert header.record_count == 2
     assert committed(load([bytes(kept + emptied) + tail.data])) == {("g", "t", 1): 2, ("g", "t", 0): 3}
+
+
+def test_tombstones_that_wait_for_their_horizon_are_read() -> None:
+    """After a round the base timestamp of their batch is the horizon: records lie days before it, by deltas of many bytes."""
+    records = [
+        *(commit_record(None, "h" * size) for size in (1, 60, 130)),
+        *(encode_record(GroupMetadataKey("g" * size), None) for size in (1, 60, 130)),
+    ]
+    for days in range(40):
+        horizon_ms = TIMESTAMP + days * DAY_MS + days
+        for count in (1, 2, 6):
+            log = OffsetsLog().write(commit_record(5)).write(*records[-count:], delete_horizon_ms=horizon_ms)
+            loaded = load([log.write(commit_record(6, partition=1)).data])
+            assert committed(loaded) == {("g", "t", 0): 5, ("g", "t", 1): 6}
 
 
 def test_unknown_records_are_counted_and_left_alone(caplog: pytest.LogCaptureFixture) -> None:
