@@ -32,7 +32,7 @@ _AT_THE_TOP = re.compile(
 )
 _IN_A_PARTITION = re.compile(
     f"(?:{_SEGMENT}"
-    f"|{_one_of(names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA, names.QUORUM_STATE)}"
+    f"|{_one_of(names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA, names.FIRST_APPENDS, names.QUORUM_STATE)}"
     f"|{names.FACTS_PREFIX}{_OFFSET}{re.escape(names.FACTS_SUFFIX)}"
     rf"|{_OFFSET}-[0-9]{{10}}(?:-[0-9a-f]{{32}})?{re.escape(names.METADATA_SNAPSHOT_SUFFIX)}"
     f"{_one_of('', names.PART_SUFFIX, names.DELETED_SUFFIX)}"

@@ -8,7 +8,7 @@
         <topic>-<partition>.<32 hex>-delete | -future | -stray/
             <base offset, 20 digits>.log .index .timeindex .txnindex
             <offset, 20 digits>.snapshot
-            leader-epoch-checkpoint  partition.metadata
+            leader-epoch-checkpoint  partition.metadata  diamant-first-appends
             any of the above + .deleted | .cleaned | .swap | .tmp
         __cluster_metadata-0/
             <end offset, 20 digits>-<epoch, 10 digits>.checkpoint  quorum-state
@@ -59,6 +59,8 @@ DIRECTORY_FILES = (
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+FIRST_APPENDS = "diamant-first-appends"
+"""Not in Kafka: see `segments.first_appends`."""
 QUORUM_STATE = "quorum-state"
 
 METADATA_TOPIC = "__cluster_metadata"

@@ -12,11 +12,12 @@ overdue as soon as it is rolled, and the round follows in the same cycle. As in 
 youngest record, an open transaction, or a segment in quarantine defers the round. Files with the suffix `.deleted` hold the old
 records for `file.delete.delay.ms` more.
 
-* The time of the first append is known for segments that this process has written (`Segment.first_append_ms`). Kafka's files do
-  not hold it. So for other segments it is the earliest of: the first batch's timestamp, if it has one; the file's birth time;
-  its modification time; now. A restart changes none of these, so it never postpones a deadline. If the file system has no birth
-  time, the modification time of the previous segment replaces it; for the first segment, that of the partition's metadata file.
-  These are too early, never too late, which costs at most one small segment per restart.
+* The time of the first append is known for segments that this process has written, and for those that were open at an orderly
+  stop, which notes it (`storage.segments.first_appends`). Kafka's files do not hold it. So for other segments, after a crash or
+  after Kafka, it is the earliest of: the first batch's timestamp, if it has one; the file's birth time; its modification time;
+  now. A restart changes none of these, so it never postpones a deadline. If the file system has no birth time, the modification
+  time of the previous segment replaces it; for the first segment, that of the partition's metadata file. These are too early,
+  never too late: by as long as the segment was empty. That costs at most one small segment per restart.
 * The active segment is rolled when its first append is more than min(`segment.ms`, `max.compaction.lag.ms`) ago, less its jitter.
 * A closed segment is overdue when that time, or the first batch's timestamp (Kafka's measure), is more than
   `max.compaction.lag.ms` ago. So mode prompt is never later than Kafka, and future or missing timestamps defer nothing.

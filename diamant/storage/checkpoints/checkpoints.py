@@ -49,7 +49,7 @@ CUT_NOTHING = 2**63 - 1
 def read_offset_checkpoint(env: Env, path: str) -> dict[TopicPartition, int]:
     """Read an offset checkpoint; a missing file has no entries. CorruptLog names the invalid line."""
     offsets = {}
-    for number, fields in _read_entries(env, path, 3):
+    for number, fields in read_entries(env, path, 3):
         try:
             offsets[fields[0], int(fields[1])] = int(fields[2])
         except ValueError:
@@ -69,11 +69,11 @@ def read_recovery_point(env: Env, log_directory: str, partition: TopicPartition)
 def write_offset_checkpoint(env: Env, path: str, offsets: Mapping[TopicPartition, int], *, sync: bool = True) -> None:
     """Replace an offset checkpoint atomically and, with `sync`, durably; blocks for the disk."""
     lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in sorted(offsets.items())]
-    env.write_atomically(path, _format(lines), sync=sync)
+    env.write_atomically(path, format_checkpoint(lines), sync=sync)
 
 
-def _read_entries(env: Env, path: str, field_count: int) -> list[tuple[int, list[str]]]:
-    """Return `(line number, fields)` of each entry of a checkpoint file."""
+def read_entries(env: Env, path: str, field_count: int) -> list[tuple[int, list[str]]]:
+    """Return `(line number, fields)` of each entry of a checkpoint file; none if it is missing. CorruptLog."""
     try:
         lines = env.read_bytes(path).decode("utf-8").splitlines()
     except FileNotFoundError:
@@ -98,7 +98,8 @@ def _read_entries(env: Env, path: str, field_count: int) -> list[tuple[int, list
     return entries
 
 
-def _format(lines: list[str]) -> bytes:
+def format_checkpoint(lines: list[str]) -> bytes:
+    """Return the content of a checkpoint file with these lines."""
     return f"{VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
 
 
@@ -107,7 +108,7 @@ def _format(lines: list[str]) -> bytes:
 
 def encode_leader_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
     """Return the content of a partition's `leader-epoch-checkpoint`."""
-    return _format([f"{epoch} {start_offset}\n" for epoch, start_offset in entries])
+    return format_checkpoint([f"{epoch} {start_offset}\n" for epoch, start_offset in entries])
 
 
 class LeaderEpochs:
@@ -139,7 +140,7 @@ class LeaderEpochs:
         """
         path = f"{directory}/{names.LEADER_EPOCH_CHECKPOINT}"
         entries: list[tuple[int, int]] = []
-        for number, fields in _read_entries(env, path, 2):
+        for number, fields in read_entries(env, path, 2):
             try:
                 epoch, start_offset = map(int, fields)
             except ValueError:

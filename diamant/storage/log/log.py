@@ -23,6 +23,7 @@ from diamant.storage.log.flush import FlushPlan, UnsyncedFiles
 from diamant.storage.log.log_reader import LogReader
 from diamant.storage.log.log_segments import LogSegments, new_segment
 from diamant.storage.producers.producer_state import ProducerStateManager
+from diamant.storage.segments.first_appends import note_first_appends
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import FileSlice, Segment
 from diamant.storage.segments.txn_index import AbortedTxn
@@ -357,5 +358,6 @@ class Log:
             plan = self.unsynced.plan(self._segments.since(self.recovery_point), self.log_end_offset)
             plan.run()
             self.complete_flush(plan)
+            note_first_appends(self.env, self.path, self.segments, self.config)
         for segment in self.segments:
             segment.close()

@@ -39,6 +39,7 @@ from diamant.storage.recovery.segment_recovery import (
 )
 from diamant.storage.recovery.soundness import is_time_index_whole, sound_end
 from diamant.storage.recovery.stale_segments import Stale, find_stale
+from diamant.storage.segments.first_appends import load_first_appends
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment
 
@@ -265,6 +266,7 @@ def _log_of(
     start = max(log_start_offset, segments[0].base_offset)
     producers.snapshots.remove_strays([segment.base_offset for segment in segments])
     load_producers(producers, segments, start, log_end_offset, env, is_clean=is_clean)
+    load_first_appends(env, path, segments, config)
     return Log(
         env,
         path,

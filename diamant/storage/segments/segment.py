@@ -252,7 +252,7 @@ class Segment:
         self.is_index_damaged = False
         """True if a read found a wrong entry in the offset index, and the index is not repaired yet."""
         self.first_append_ms: int | None = None
-        """Wall-clock time of the first append in ms; None if this process did not do it."""
+        """Wall-clock time of the first append in ms; None if neither this process did it nor the last stop noted it."""
         self._last_append_ms: int | None = None
         self.is_deleted = False
         self.max_timestamp = NO_TIMESTAMP

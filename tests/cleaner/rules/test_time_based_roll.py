@@ -9,6 +9,7 @@ import pytest
 from diamant.cleaner.rules.eligibility import cleanable_range, old_enough_ms
 from diamant.cleaner.rules.modes import PROMPT
 from diamant.cleaner.rules.time_based_roll import BY_APPEND, due_ms, oldest_append_ms, roll_due_ms, should_roll
+from diamant.storage import names
 from diamant.storage.env.clock import ManualClock
 from diamant.storage.segments.log_config import LogConfig
 from tests.cleaner.cleaner_log import DAY_MS, START_MS, CleanerLog
@@ -118,16 +119,72 @@ def test_daily_restarts_do_not_postpone_the_deadline(knows_births: bool, timesta
     assert days == 8
 
 
-def test_after_a_restart_the_earliest_trace_counts() -> None:
+@pytest.mark.parametrize("knows_births", [True, False])
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("timestamp", [START_MS + 400 * DAY_MS, -1])
+def test_the_time_in_which_a_segment_was_empty_does_not_count_after_an_orderly_restart(
+    knows_births: bool, is_held: bool, timestamp: int
+) -> None:
+    """A quiet log, or a new one, has an empty segment; also if it is closed at the stop, and after several stops."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
+    log.env.knows_births = knows_births
+    for begin in range(2):
+        log.now_ms += DAY_MS
+        log.data(f"k{begin}", timestamp=timestamp)
+        log.roll()
+    log.first_dirty = 1
+    log.now_ms += DAY_MS
+    log.data("k", timestamp=timestamp)
+    appended = [segment.first_append_ms for segment in log.log.segments]
+    if is_held:
+        log.roll()
+        appended.append(None)
+    log.now_ms += HOUR_MS + 515_000
+    for _ in range(2):
+        log.reload()
+        assert [segment.first_append_ms for segment in log.log.segments] == appended
+        oldest_ms = oldest_append_ms(log.log, 2, log.now_ms, with_active=True)
+        assert oldest_ms == START_MS + 3 * DAY_MS
+        assert BY_APPEND.overdue_ms(log.log, 2, log.now_ms) == (515_000 if is_held else 0)
+
+
+@pytest.mark.parametrize("content", [b"", b"0\n", b"0\n1\n0 x\n", b"\xff", b"0\n1\n1 5\n"])
+def test_without_a_noted_time_a_segment_is_as_old_as_its_file(content: bytes) -> None:
+    """After a loss of power the file may be empty, or that of an earlier stop."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
+    log.now_ms += DAY_MS
+    log.data("a")
+    log.log.close()
+    log.env.write_atomically(f"{log.log.path}/{names.FIRST_APPENDS}", content)
+    log.recover(0)
+    assert oldest_append_ms(log.log, 0, log.now_ms, with_active=True) == START_MS
+
+
+def test_a_noted_time_is_that_of_the_present_content() -> None:
+    """Not if the file was last written before, as one from a backup was; a segment cut to nothing begins with the next append."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
+    log.now_ms += DAY_MS
+    log.data("a")
+    log.reload()
+    log.log.active.truncate_bytes(0)
+    log.now_ms += DAY_MS
+    log.data("a")
+    assert oldest_append_ms(log.log, 0, log.now_ms, with_active=True) == START_MS + 2 * DAY_MS
+    log.env.set_mtime_ms(log.log.active.path, START_MS + HOUR_MS)
+    log.reload()
+    assert oldest_append_ms(log.log, 0, log.now_ms, with_active=True) == START_MS
+
+
+def test_after_a_crash_the_earliest_trace_counts() -> None:
     """The first batch's timestamp, the file's birth, its modification time: whichever is first."""
     log = CleanerLog(max_compaction_lag_ms=WEEK_MS)
     log.now_ms += HOUR_MS
     log.data("a", timestamp=START_MS + 100)
     log.now_ms += HOUR_MS
-    log.reload()
+    log.recover(0)
     assert roll_due_ms(log.log, log.now_ms) == START_MS + WEEK_MS + 1
     log.env.set_mtime_ms(log.log.active.path, 1000)
-    log.reload()
+    log.recover(0)
     assert roll_due_ms(log.log, log.now_ms) == 1000 + WEEK_MS + 1
     log.env.set_mtime_ms(log.log.active.path, log.now_ms)
     log.log.active.first_append_ms = None
