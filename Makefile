@@ -26,7 +26,8 @@ SOURCES := diamant tests $(wildcard bench docs examples release)
 SITE := $(VENV)/site
 SITE_STAMP := $(SITE)/.installed
 
-# What builds wheels: an environment of its own.
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' diamant/version.py)
+# What builds wheels, and lists what is in an installation: an environment of its own.
 DIST := $(VENV)/dist
 DIST_STAMP := $(DIST)/.installed
 
@@ -42,7 +43,7 @@ LOWEST_TESTS := $(addprefix tests/broker/,handlers/data/test_produce_fetch.py ht
 	erasure/keys/test_erasing.py erasure/certificates/test_verifying.py) \
 	tests/kernels/test_record_walk.py
 
-.PHONY: run test quick sanitize lowest check format bench demo demo-spark docs site screenshots vendor dist clean help java browser
+.PHONY: run test quick sanitize lowest check format bench demo demo-spark docs site screenshots vendor dist sbom clean help java browser
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -91,11 +92,12 @@ sanitize: $(DEV_STAMP) ## the tests of kernels, engines and scans, with bounds c
 lowest: $(LOWEST_STAMP) ## the broker's main path on the oldest versions of what it needs (LOWEST_TESTS=tests/cleaner: more)
 	$(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not slow" $(LOWEST_TESTS)
 
-check: $(DEV_STAMP) ## format, lint, types, layers
+check: $(DEV_STAMP) ## format, lint, types, layers, workflows
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/zizmor --offline --quiet action.yml .github
 
 format: $(DEV_STAMP) ## put the sources into shape
 	$(BIN)/ruff format $(SOURCES)
@@ -133,6 +135,14 @@ dist: $(DIST_STAMP) ## wheels for each machine and the source distribution in di
 ifneq ($(CHECK),no)
 	$(DIST)/bin/python -m release.check dist
 endif
+
+# As the suite and the images have it: the versions of requirements.txt.
+sbom: $(DIST_STAMP) ## list what is in an installation, as dist/*.cdx.json (CycloneDX)
+	rm -rf build/sbom && $(BIN)/python -m venv --without-pip build/sbom && mkdir -p dist
+	$(BIN)/python -m pip --python build/sbom --disable-pip-version-check install --quiet --no-compile -r requirements.txt
+	sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > build/sbom/pyproject.toml
+	$(DIST)/bin/cyclonedx-py environment --pyproject build/sbom/pyproject.toml --output-reproducible \
+		--output-file dist/diamant_broker-$(VERSION).cdx.json build/sbom/bin/python
 
 clean: ## remove what was made; data stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
