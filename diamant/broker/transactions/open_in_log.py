@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.explain.log_snapshot import OpenUntil
+from diamant.cleaner.rules.open_transaction import OpenTransaction
+from diamant.storage import names
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 
-def open_transactions(log: Log, transactions: Lazy[TransactionCoordinator]) -> list[OpenUntil]:
+def open_transactions(log: Log, transactions: Lazy[TransactionCoordinator]) -> list[OpenTransaction]:
     """Return them. On the loop thread; reads a header for each one that no coordinator knows."""
     known = {}
     if transactions.made is not None:
@@ -24,11 +25,33 @@ def open_transactions(log: Log, transactions: Lazy[TransactionCoordinator]) -> l
         if first < 0:
             continue
         if (transaction := known.get(one.producer_id)) is None:
-            found.append(OpenUntil(one.producer_id, first, _written_ms(log, first, one.timestamp), None))
+            found.append(OpenTransaction(one.producer_id, first, _written_ms(log, first, one.timestamp)))
             continue
         aborts_ms = transaction.start_ms + transaction.timeout_ms + 1
-        found.append(OpenUntil(one.producer_id, first, transaction.start_ms, aborts_ms, transaction.transactional_id))
+        found.append(
+            OpenTransaction(one.producer_id, first, transaction.start_ms, aborts_ms, transaction.transactional_id)
+        )
     return found
+
+
+def oldest_open(log: Log) -> OpenTransaction | None:
+    """Return the transaction at the last stable offset, by what the log knows of it; None if none is open."""
+    stable = log.last_stable_offset
+    found = (one.producer_id for one in log.producers.active_producers if one.current_txn_first_offset == stable)
+    producer_id = next(found, None)
+    return None if producer_id is None else OpenTransaction(producer_id, stable)
+
+
+def open_transaction_problem(log: Log | None, end_offset: int) -> list[dict[str, str]]:
+    """Return the problem of a certificate about records below an offset that an open transaction keeps; none without one.
+
+    It names no transactional id, which may contain what is erased.
+    """
+    opened = None if log is None else oldest_open(log)
+    if log is None or opened is None or opened.first_offset >= end_offset:
+        return []
+    reason = f"{opened.text}, keeps records from being removed until it ends"
+    return [{"file": names.partition_dir_name(log.topic, log.partition), "reason": reason}]
 
 
 def _written_ms(log: Log, offset: int, else_ms: int) -> int:

@@ -45,9 +45,9 @@ def smallest_change(
     if explanation.QUARANTINED in by_kind:
         return Change("repair or restore the segment's file; the broker checks it before each scan")
     if explanation.OPEN_TRANSACTION in by_kind:
-        producer_id = by_kind[explanation.OPEN_TRANSACTION].detail.get("producer_id")
-        whose = "" if producer_id is None else f" of producer {producer_id}"
-        return Change(f"end the transaction{whose}, or have it aborted; then compact", compact)
+        abort = by_kind[explanation.OPEN_TRANSACTION].detail.get("abort_command")
+        how = "" if abort is None else f", or abort it: {abort}"
+        return Change(f"end the transaction{how}; then compact", compact)
     if explanation.BROKEN in by_kind or explanation.PAUSED in by_kind:
         return None
     if (explanation.HORIZON in by_kind or explanation.NOT_STAMPED in by_kind) and (found := erasure()):

@@ -121,10 +121,10 @@ def _transaction_gate(state: LogState, offset: int) -> Gate | None:
     until_ms = None
     if state.open_transactions:
         first = state.open_transactions[0]
-        text = (
-            f"a transaction of producer {first.producer_id} is open since {moment(first.since_ms)}, offset {stable:,}"
-        )
-        detail |= {"producer_id": first.producer_id, "since_ms": first.since_ms}
+        text = f"{first.text}; {first.end_text}"
+        command = first.abort_command(state.topic, state.partition)
+        detail |= {"producer_id": first.producer_id, "transactional_id": first.transactional_id}
+        detail |= {"since_ms": first.since_ms, "abort_command": command}
         until_ms = first.abort_ms
     return Gate(OPEN_TRANSACTION, text, until_ms=until_ms, detail=detail)
 

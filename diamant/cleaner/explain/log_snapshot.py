@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from diamant.cleaner.rules import time_based_roll
+from diamant.cleaner.rules.open_transaction import OpenTransaction
 from diamant.storage.env.env import Env
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig
@@ -38,19 +39,6 @@ class SegmentState:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenUntil:
-    """An open transaction."""
-
-    producer_id: int
-    first_offset: int
-    since_ms: int
-    abort_ms: int | None
-    """Time at which its coordinator aborts it; None: no known coordinator will."""
-    transactional_id: str | None = None
-    """None: no coordinator knows it."""
-
-
-@dataclass(frozen=True, slots=True)
 class LogState:
     """The state of a log. `segments`: all, the last one active. `open_transactions`: ascending, by their first offsets."""
 
@@ -65,11 +53,11 @@ class LogState:
     last_stable_offset: int
     write_failure: OSError | None
     is_deleted: bool = False
-    open_transactions: tuple[OpenUntil, ...] = ()
+    open_transactions: tuple[OpenTransaction, ...] = ()
 
     @classmethod
     def of(
-        cls, log: Log, now_ms: int, first_dirty: int | None, open_transactions: Sequence[OpenUntil] = ()
+        cls, log: Log, now_ms: int, first_dirty: int | None, open_transactions: Sequence[OpenTransaction] = ()
     ) -> LogState:
         """Return the state of `log`. Called by the log's owner. Reads file times if the age of a dirty segment is
         unknown.

@@ -17,12 +17,13 @@ from functools import partial
 
 from diamant.cleaner.explain.explainer import Explainer
 from diamant.cleaner.explain.explanation import PartitionExplanation
-from diamant.cleaner.explain.log_snapshot import LogState, OpenUntil
+from diamant.cleaner.explain.log_snapshot import LogState
 from diamant.cleaner.explain.scans import KeyScan, OpenSegment, scan_key
 from diamant.cleaner.prompt.facts_file import read_facts
 from diamant.cleaner.prompt.partition_facts import PartitionFacts
 from diamant.cleaner.prompt.quarantine import MAX_SEGMENTS, CorruptSegment
 from diamant.cleaner.rules.eligibility import cleanable_range
+from diamant.cleaner.rules.open_transaction import OpenTransaction
 from diamant.cleaner.segments.sound_rows import PieceReader
 from diamant.cleaner.segments.tolerant_reader import PartitionFiles, Problem
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
@@ -89,7 +90,7 @@ def explain_partition(
                 log,
                 now_ms,
                 view.checkpoint,
-                [OpenUntil(one.producer_id, one.current_txn_first_offset, one.timestamp, None) for one in opened],
+                [OpenTransaction(one.producer_id, one.current_txn_first_offset, one.timestamp) for one in opened],
             ),
             view,
             now_ms,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from diamant.cleaner.rules.open_transaction import OpenTransaction
 from diamant.words import counted, moment, size
 
 CLEAN = "clean"
@@ -59,19 +60,21 @@ class HeldBack:
     until_ms: int | None = None
     """Time at which `min.compaction.lag.ms` frees all of it; None for a transaction."""
 
-    def text(self, name: str) -> str:
-        """Return the reason in words. `name`: of the partition."""
-        where = f"offsets {self.first_offset:,} to {self.end_offset - 1:,} of {name} ({size(self.bytes)})"
+    def text(self, topic: str, partition: int) -> str:
+        """Return the reason in words."""
+        where = f"offsets {self.first_offset:,} to {self.end_offset - 1:,} of {topic}-{partition} ({size(self.bytes)})"
         if self.reason == MIN_COMPACTION_LAG:
             until = moment(self.until_ms)
             return f"min.compaction.lag.ms keeps {where} from being cleaned until {until}; force ignores it"
-        which = "a transaction" if self.transactional_id is None else f"transaction {self.transactional_id!r}"
-        which += "" if self.producer_id is None else f" of producer {self.producer_id}"
-        since = "" if self.since_ms is None else f"{moment(self.since_ms)}, "
-        end = "end it, or have it aborted"
-        if self.aborts_ms is not None:
-            end = f"it is aborted at {moment(self.aborts_ms)} at the latest"
-        return f"{which}, open since {since}offset {self.transaction_first_offset:,}, keeps {where} from being cleaned; {end}"
+        opened = self.transaction
+        abort = opened.abort_command(topic, partition)
+        return f"{opened.text}, keeps {where} from being cleaned; {opened.end_text}; to abort it: {abort}"
+
+    @property
+    def transaction(self) -> OpenTransaction:
+        """The open transaction, if that is the reason."""
+        first = -1 if self.transaction_first_offset is None else self.transaction_first_offset
+        return OpenTransaction(self.producer_id, first, self.since_ms, self.aborts_ms, self.transactional_id)
 
     def to_fields(self) -> dict[str, Any]:
         """Return the fields for JSON."""
@@ -175,7 +178,7 @@ class CompactionReport:
         if not held or held[0].held_back is None:
             return None
         more = f"; {counted(len(held) - 1, 'more partition')} held back" if len(held) > 1 else ""
-        return held[0].held_back.text(f"{self.topic}-{held[0].partition}") + more
+        return held[0].held_back.text(self.topic, held[0].partition) + more
 
     @property
     def failed(self) -> tuple[PartitionCompaction, ...]:

@@ -61,7 +61,9 @@ async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
         call = asyncio.create_task(broker.compact("users", engine="spark"))
 
         def under_way() -> list[dict[str, Any]]:
-            status = broker_status(broker.node, broker.services.cleaning.status(), broker.clock.state())
+            status = broker_status(
+                broker.node, broker.services.cleaning.status(), broker.clock.state(), broker.services.transactions
+            )
             return status.to_fields()["cleaner"]["under_way"]  # type: ignore[no-any-return]
 
         await wait_until(lambda: call.done() or bool(under_way()))

@@ -31,16 +31,17 @@ def test_the_transaction_that_holds_records_back_is_named_first() -> None:
         time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
         sentence = (
             rf"transaction 'import-7' of producer \d+, open since {time}, offset 6, keeps offsets 0 to 6 of ledger-0 "
-            rf"\(\d+ bytes\) from being cleaned; it is aborted at {time} at the latest"
+            rf"\(\d+ bytes\) from being cleaned; it is aborted at {time} at the latest; to abort it: "
+            r"kafka-transactions.sh --bootstrap-server HOST:PORT forceTerminateTransaction --transactionalId import-7"
         )
         assert re.fullmatch(sentence, report["held_text"])
         shown = CliRunner().invoke(main, ["compact", "ledger", "-b", broker.bootstrap_servers])
         assert re.match(rf"ledger: partly held back after [\d.]+ ms: {sentence}", " ".join(shown.stdout.split()))
         [partition] = broker.explain("ledger").partitions
-        assert any(
-            re.fullmatch(rf"a transaction of producer \d+ is open since {time}, offset 6", gate.text)
-            for gate in partition.gates
-        )
+        gate = rf"transaction 'import-7' of producer \d+, open since {time}, offset 6; it is aborted at {time} at the latest"
+        assert any(re.fullmatch(gate, one.text) for one in partition.gates)
+        assert partition.change is not None
+        assert "or abort it: kafka-transactions.sh" in partition.change.text
 
         producer.commit_transaction(30)
         report = diamant.Admin(broker.bootstrap_servers).compact("ledger")

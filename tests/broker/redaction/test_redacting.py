@@ -276,9 +276,9 @@ async def test_what_is_above_the_last_stable_offset_is_not_called_gone(broker: B
     assert [(one["below_offset"], one["state"]) for one in certificate["claims"]] == [(2, "records-gone")]
     assert [one["state"] for one in certificate["not_certified"]] == ["not-stable-yet"]
     assert "2 of them match" in certificate["not_certified"][0]["problems"][0]["reason"]
-    assert broker.services.redactions().queue.unfinished() == [
-        {"id": redaction.id, "kind": "redaction", "due_ms": redaction.next_due_ms}
-    ]
+    (listed,) = broker.services.redactions().queue.unfinished()
+    assert (listed["id"], listed["due_ms"]) == (redaction.id, redaction.next_due_ms)
+    assert "a transaction of producer 5, open since offset 2" in listed["waits_for"]
 
     producer.end(is_commit=False)
     write(broker, OTHER)

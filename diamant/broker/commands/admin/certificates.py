@@ -121,6 +121,8 @@ def _print_list(console: Console, asked: Asked, listed: Mapping[str, Any]) -> No
         due_ms = one["due_ms"]
         when = "never, since it cannot be read" if due_ms is None else f"from {time_text(due_ms)} on"
         console.print(f"in progress: {one['kind']} {one['id']}, continues {when}")
+        if waits_for := one.get("waits_for"):
+            console.print(f"    waits: {waits_for}", soft_wrap=True, markup=False)
         at_once = f"to continue at once: {asked.command('erase-now', one['id'])}; " if one["kind"] == "erasure" else ""
         never = asked.command("cancel", one["id"], "--reason", "ended by hand")
         console.print(f"    {at_once}to cancel it: {never}", soft_wrap=True, markup=False)

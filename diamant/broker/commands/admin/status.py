@@ -63,6 +63,7 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
     for one in found["future_holds"][:MAX_ROWS]:
         where, until = f"{one['topic']}-{one['partition']}", time_text(one["until_ms"])
         console.print(f"[yellow]timestamps in the future[/] keep {escape(where)} from retention.ms until {until}")
+    _print_transactions(console, found.get("transaction_holds", []))
     cleaner = found["cleaner"]
     trouble = (
         f", [bold red]{cleaner['uncleanable_partitions']} uncleanable[/]" if cleaner["uncleanable_partitions"] else ""
@@ -93,6 +94,24 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
     left_out = cleaner["compacted_partitions"] - len(found_partitions)
     if left_out:
         console.print(f"and {counted(left_out, 'partition')} that the broker does not list")
+
+
+def _print_transactions(console: Console, held: Sequence[Mapping[str, Any]]) -> None:
+    """Print each transaction once, with the overdue partitions that wait for it, and how to abort it."""
+    from diamant.cleaner.rules.open_transaction import OpenTransaction
+
+    places: dict[tuple[object, object], list[Mapping[str, Any]]] = {}
+    for one in held:
+        places.setdefault((one["producer_id"], one["transactional_id"]), []).append(one)
+    for group in [*places.values()][:MAX_ROWS]:
+        one = group[0]
+        opened = OpenTransaction(
+            one["producer_id"], one["first_offset"], one["since_ms"], one["aborts_ms"], one["transactional_id"]
+        )
+        more = f" and {len(group) - 1} more overdue" if len(group) > 1 else ", which is overdue,"
+        text = f"{opened.text}, keeps {one['topic']}-{one['partition']}{more} from being cleaned; {opened.end_text}"
+        console.print(text, style="yellow", markup=False)
+        console.print(f"    to abort it: {one['abort_command']}", soft_wrap=True, markup=False)
 
 
 def _is_idle(one: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from diamant.broker.erasure.evidence.scope import Claims, claims_of
 from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.operations.calls.blocking import to_its_end
+from diamant.broker.transactions.open_in_log import open_transaction_problem
 from diamant.cleaner.erasure.intent import Intent
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
 from diamant.cleaner.evidence.certificates.certificate import NOT_COVERED, TYPE, VERSION
@@ -36,6 +37,7 @@ from diamant.cleaner.evidence.search.needles import MIN_BYTES
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +147,7 @@ class EraseCertificates:
         self, intent: Intent, subject: Subject, verdict: Verdict, state: str, due_ms: int | None, ended: Ended | None
     ) -> dict[str, Any]:
         report, present = verdict.report, verdict.claims.present
-        claims, refused = _claims_and_refusals(intent, verdict, state, ended)
+        claims, refused = _claims_and_refusals(intent, verdict, state, ended, self.evidence.logs)
         lost = self._lost_tombstones(intent, verdict)
         shared = self.evidence.fields(intent, sorted(subject.topics), present, report, verdict.after)
         ends = [*verdict.claims.ends.items(), *((one, 0) for one in present.later)]
@@ -211,7 +213,11 @@ class EraseCertificates:
 
 
 def _claims_and_refusals(
-    intent: Intent, verdict: Verdict, state: str, ended: Ended | None
+    intent: Intent,
+    verdict: Verdict,
+    state: str,
+    ended: Ended | None,
+    logs: Mapping[TopicPartition, Log],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the claims about partitions, and the refusals with their reasons: scan findings, no tombstone, or no log."""
     claims, refused = [], []
@@ -229,7 +235,7 @@ def _claims_and_refusals(
         else:
             may_stay = "" if is_key_wanted else TOMBSTONE
             reasons = report.reasons(place, end, is_key_wanted=is_key_wanted, may_stay=may_stay)
-            problems = _refusal(intent, place) + reasons
+            problems = _refusal(intent, place) + open_transaction_problem(logs.get(place), end) + reasons
             refused.append({**claim, "state": INCONCLUSIVE if is_astray else found, "problems": problems})
     for topic, index in unclaimed:
         problems = _refusal(intent, (topic, index))

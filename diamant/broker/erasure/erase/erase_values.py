@@ -19,8 +19,10 @@ from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compact import PARTITIONS_PER_TURN, BrokerStopping
 from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
+from diamant.broker.transactions.open_in_log import oldest_open
 from diamant.cleaner.erasure.intent import Erased, Intent
 from diamant.cleaner.evidence.scan.report import VALUES_PRESENT
+from diamant.cleaner.on_demand.report import OPEN_TRANSACTION
 from diamant.cleaner.on_demand.request import CompactRequest
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
@@ -45,6 +47,8 @@ class EraseValues:
     evidence: Evidence
     cleaning: NodeCleaner
     compactions: Compactions
+    waits_for: dict[str, str]
+    """`JobTable.waits_for`."""
 
     async def remove(self, intent: Intent, erasing: Erasing) -> Intent:
         """Compact until no value is left below the claims, or until compaction cannot remove more.
@@ -63,13 +67,24 @@ class EraseValues:
             is_held = erasing.is_patient and any(self._is_held(intent, one) for one in left)
             if not left or (rounds >= ROUNDS and not is_held):
                 return intent
+            self._show_transaction(intent, left, erasing.progress)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_LOOK_AGAIN_S)
+
+    def _show_transaction(self, intent: Intent, left: Sequence[TopicPartition], progress: Progress) -> None:
+        """Let the progress name the open transaction that holds one of the partitions, if one does."""
+        for one in left:
+            log = self.evidence.logs.get(one)
+            opened = None if log is None else oldest_open(log)
+            if opened is not None and opened.first_offset < intent.claims.get(one, 0):
+                progress.begin(f"waiting for {opened.text}, of {one[0]}-{one[1]}")
+                return
 
     async def compact(
         self, intent: Intent, partitions: Sequence[TopicPartition], until: str, stage: str, progress: Progress
     ) -> Intent:
         """Compact partitions, several at once, so that the cleaner never has to look for other work in between."""
+        self.waits_for.pop(intent.id, None)
         steps, room = {**intent.done}, asyncio.Semaphore(COMPACTIONS_AT_ONCE)
         # Load the compactor first: otherwise all tasks would wait for it and resume in the same turn.
         await self.compactions.compactor()
@@ -110,6 +125,8 @@ class EraseValues:
             )
             report = (await self.compactions.compact(request)).partitions[0]
             rounds = report.rounds
+            if (held := report.held_back) is not None and held.reason == OPEN_TRANSACTION:
+                self.waits_for[intent.id] = held.text(*partition)
             runners = tuple(dict.fromkeys([*(step.runners or ()), *report.runners]))
             step = replace(step, runners=runners, not_compacted=None)
         except BrokerStopping:

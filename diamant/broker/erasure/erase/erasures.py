@@ -96,7 +96,7 @@ class Erasures:
         )
         self.queue: JobQueue[Intent, Erasure] = JobQueue(self, self.table, evidence.keys, node)
         self._groups = GroupsBehind(evidence.logs, groups, node.topics)
-        values = EraseValues(evidence, cleaning, compactions)
+        values = EraseValues(evidence, cleaning, compactions, self.table.waits_for)
         self._tools = EraseTools(
             evidence,
             self.queue,

@@ -258,12 +258,16 @@ class JobQueue(Generic[IntentT, ResultT]):
 
     def unfinished(self) -> list[dict[str, Any]]:
         """Return the unfinished jobs that will be resumed."""
-        noun, due = self.table.noun, self.table.due
-        return [{"id": one, "kind": noun, "due_ms": due_ms} for one, due_ms in sorted(due.items())]
+        return [self._row(one) for one in sorted(self.table.due)]
 
     async def unfinished_on_disk(self) -> list[dict[str, Any]]:
         """Return the unfinished jobs. `due_ms` is None for a job that is not resumed because its intent cannot be read."""
         table = self.table
         found = await table.ids_on_disk()
         ids = {one for one in found if not table.is_over(one)} | set(table.due)
-        return [{"id": one, "kind": table.noun, "due_ms": table.due.get(one)} for one in sorted(ids)]
+        return [self._row(one) for one in sorted(ids)]
+
+    def _row(self, job_id: str) -> dict[str, Any]:
+        table = self.table
+        due_ms, waits_for = table.due.get(job_id), table.waits_for.get(job_id)
+        return {"id": job_id, "kind": table.noun, "due_ms": due_ms, "waits_for": waits_for}

@@ -66,6 +66,8 @@ class JobTable(Generic[IntentT]):
         """By job id, the attempts that hold the lock or wait for it to resume the job, and its cancellation: not resumed now."""
         self.unread: set[str] = set()
         """The jobs in `due` whose intents are not read yet: at the start there was no key to read them."""
+        self.waits_for: dict[str, str] = {}
+        """In words, the open transaction that each job waits for, by id."""
         self.failures: dict[str, int] = {}
         """The number of failed attempts in a row since the start, by id."""
         self._over: deque[str] = deque(maxlen=MAX_REMEMBERED)
@@ -127,6 +129,7 @@ class JobTable(Generic[IntentT]):
     def finish(self, job_id: str) -> None:
         """Forget a job whose intent was removed."""
         self.due.pop(job_id, None)
+        self.waits_for.pop(job_id, None)
         self.unread.discard(job_id)
         self.failures.pop(job_id, None)
         self._over.append(job_id)

@@ -16,6 +16,7 @@ from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.redact.redact_result import Redaction, Work, relative_path
 from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.transactions.open_in_log import oldest_open
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
 from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED, REDACTION_TYPE, VERSION
 from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
@@ -154,6 +155,7 @@ class RedactCertificates:
         """Return the claims that the scan supports, and those that it does not, with the reason."""
         present = self.present(intent)
         report.disown(subject, present.topics, present.partitions, present.later)
+        self._table.waits_for.pop(intent.id, None)
         claims, refused = [], []
         located = {work.log.partition: work for work in works}
         for index, end in sorted(intent.ends.items()):
@@ -169,9 +171,12 @@ class RedactCertificates:
             is_held = stable < end and not is_only_undecided(report, partition, end)
             if is_held and state_of(report, partition, stable, intent.undecided) == RECORDS_GONE:
                 claims.append({**claim, "below_offset": stable, "state": RECORDS_GONE})
-                held = matching_from(report, partition, stable, end)
-                reason = f"records from offset {stable} on are of open transactions, or lie behind one; {len(held)} of them match"
                 where = names.partition_dir_name(*partition)
+                held = matching_from(report, partition, stable, end)
+                opened = None if work is None else oldest_open(work.log)
+                which = "are of open transactions" if opened is None else f"are of {opened.text},"
+                reason = f"records from offset {stable} on {which} or lie behind one; {len(held)} of them match"
+                self._table.waits_for[intent.id] = f"{where}: {reason}"
                 refused.append({**claim, "state": NOT_STABLE, "problems": [{"file": where, "reason": reason}]})
                 continue
             if work is not None:

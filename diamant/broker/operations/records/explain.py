@@ -293,7 +293,9 @@ class ExplainOperation:
             view,
             now_ms,
             tuple(log.segments),
-            TransactionOutcomes((), {one.producer_id: one.first_offset for one in opened}),
+            TransactionOutcomes(
+                (), {one.producer_id: one.first_offset for one in opened if one.producer_id is not None}
+            ),
             {path: at_ms for at_ms, path in node.directory.deletions.inside(log.path)},
             self._pending_erasures(log.topic),
         )

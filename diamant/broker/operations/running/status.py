@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.node.future_holds import FutureHold, future_holds
 from diamant.broker.operations.running.clock import ClockReport
+from diamant.broker.transactions.holds import TransactionHold, transaction_holds
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus
 from diamant.kernels import ARE_COMPILED
 from diamant.version import __version__
 
 if TYPE_CHECKING:
+    from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 MAX_PARTITIONS = 1_000
 
@@ -40,6 +43,8 @@ class BrokerStatus:
     """Partitions that could not be opened or that refuse writes, at most `MAX_PARTITIONS`."""
     future_holds: tuple[FutureHold, ...]
     """Partitions held by timestamps in the future, at most `MAX_PARTITIONS`."""
+    transaction_holds: tuple[TransactionHold, ...]
+    """Of the `MAX_PARTITIONS` most overdue partitions, those that an open transaction holds."""
     clock: ClockReport
     cleaner_mode: str
     is_cleaner_enabled: bool
@@ -62,6 +67,7 @@ class BrokerStatus:
             "partitions": self.partitions,
             "offline": list(self.offline),
             "future_holds": [asdict(one) for one in self.future_holds],
+            "transaction_holds": [one.to_fields() for one in self.transaction_holds],
             "clock": self.clock.to_fields(),
             "cleaner": {
                 "mode": self.cleaner_mode,
@@ -80,11 +86,15 @@ class BrokerStatus:
         }
 
 
-def broker_status(node: Node, cleaner: CleanerStatus, clock: ClockReport) -> BrokerStatus:
+def broker_status(
+    node: Node, cleaner: CleanerStatus, clock: ClockReport, transactions: Lazy[TransactionCoordinator]
+) -> BrokerStatus:
     """Return the status of a broker. On its loop thread."""
     addresses, started_s = node.addresses, node.started_s
     logs = node.directory.logs
     offline = [f"{failure.topic}-{failure.partition}" for failure in node.directory.failures]
+    overdue = sorted((one for one in cleaner.partitions if one.overdue_ms > 0), key=lambda one: -one.overdue_ms)
+    held = ((one.topic, one.partition) for one in overdue[:MAX_PARTITIONS])
     offline += [f"{log.topic}-{log.partition}" for log in logs.values() if log.write_failure is not None]
     return BrokerStatus(
         version=__version__,
@@ -99,6 +109,7 @@ def broker_status(node: Node, cleaner: CleanerStatus, clock: ClockReport) -> Bro
         partitions=len(logs),
         offline=tuple(offline[:MAX_PARTITIONS]),
         future_holds=tuple(future_holds(node)[:MAX_PARTITIONS]),
+        transaction_holds=tuple(transaction_holds(node, held, transactions)),
         clock=clock,
         cleaner_mode=node.config.diamant_cleaner_mode,
         is_cleaner_enabled=node.config.log_cleaner_enable,

@@ -213,7 +213,7 @@ async def test_with_another_secret_it_goes_on_at_no_time(tmp_path: Path, caplog:
         await wait_idle(broker)
         assert unfinished(broker) == []
         assert await broker.services.erasures().queue.unfinished_on_disk() == [
-            {"id": erasure.id, "kind": "erasure", "due_ms": None}
+            {"id": erasure.id, "kind": "erasure", "due_ms": None, "waits_for": None}
         ]
         assert "cannot be continued" in caplog.text
 

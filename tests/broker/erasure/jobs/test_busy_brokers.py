@@ -17,9 +17,9 @@ from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compact import PARTITIONS_PER_TURN
 from tests.broker.erasure.brokers import data_of, env_of, move_to
 from tests.broker.erasure.constants import KEY, PERSON
-from tests.broker.erasure.erasing import erase, unfinished
+from tests.broker.erasure.erasing import erase, unfinished, wait_idle
 from tests.broker.erasure.issued import verify
-from tests.broker.erasure.obstacles import TimeLimit, hold_up
+from tests.broker.erasure.obstacles import TimeLimit, erase_in_vain, hold_up
 from tests.broker.erasure.records import create, create_with_key, values_left, write
 from tests.waiting import wait_until
 
@@ -104,12 +104,41 @@ async def test_one_that_is_held_up_does_not_have_the_others_compacted_again(brok
         nonlocal rounds
         rounds += progress.stage == "compacting" and progress.done == progress.total
 
-    call = asyncio.ensure_future(erase(broker, progress=Progress(count)))
+    progress = Progress(count)
+    call = asyncio.ensure_future(erase(broker, progress=progress))
     await wait_until(lambda: rounds >= 3)
+    await wait_until(lambda: progress.stage.startswith("waiting for a transaction of producer 5, open since offset "))
+    (listed,) = unfinished(broker)
+    assert listed["waits_for"].startswith("a transaction of producer 5, open since 2023-11-14 ")
+    assert "keeps offsets 0 to 2 of users-2" in listed["waits_for"]
+    assert "abort --topic users --partition 2 --start-offset 1" in listed["waits_for"]
     producer.end(is_commit=True)
     erasure = await call
-    assert erasure.state == "values-gone"
+    assert (erasure.state, [one["waits_for"] for one in unfinished(broker)]) == ("values-gone", [None])
     assert [one["compactions"] for one in erasure.certificate["done"]] == [1, 1, rounds]
+
+
+async def test_a_certificate_names_the_transaction_that_keeps_the_values(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its producer and offset, since an id may contain what is erased. Lists show it in place of the next attempt alone."""
+    await create_with_key(broker)
+    producer = hold_up(broker)
+    with pytest.raises(TimedOut):
+        await erase_in_vain(broker, monkeypatch)
+    ((erasure_id, due_ms),) = [(one["id"], one["due_ms"]) for one in unfinished(broker)]
+    move_to(broker, due_ms)
+    await wait_idle(broker)
+    certificate = await broker.services.certificates().last(erasure_id)
+    (refused,) = certificate["not_certified"]
+    reason = "a transaction of producer 5, open since offset 1, keeps records from being removed until it ends"
+    assert {"file": "users-0", "reason": reason} in refused["problems"]
+    (listed,) = unfinished(broker)
+    assert listed["waits_for"].startswith("a transaction of producer 5, open since 2023-")
+    producer.end(is_commit=True)
+    move_to(broker, listed["due_ms"])
+    await wait_idle(broker)
+    assert [one["waits_for"] for one in unfinished(broker)] == [None]
 
 
 async def test_segments_are_closed_a_few_at_a_time(broker: Broker) -> None:

@@ -197,7 +197,7 @@ async def test_an_intent_that_cannot_be_read_is_not_cancelled_blindly(
         (data_of(broker) / f"diamant-erasure-{unread}.intent").write_bytes(b"x" * 50)
     async with broker_at(tmp_path) as broker:
         assert await broker.services.erasures().queue.unfinished_on_disk() == [
-            {"id": unread, "kind": "erasure", "due_ms": None}
+            {"id": unread, "kind": "erasure", "due_ms": None, "waits_for": None}
         ]
         assert f"erasure {unread} is unfinished" in caplog.text
         with pytest.raises(NotPossible, match=f"erasure {unread} cannot be read"):

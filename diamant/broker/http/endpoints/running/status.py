@@ -12,7 +12,7 @@ from diamant.broker.operations.running.status import BrokerStatus, broker_status
 async def show(call: Call) -> BrokerStatus:
     """Return the state of the broker."""
     services = call.services
-    return broker_status(services.node, services.cleaning.status(), services.clock().state())
+    return broker_status(services.node, services.cleaning.status(), services.clock().state(), services.transactions)
 
 
 ROUTES = (Route("GET", "/v1/status", show, "The broker, its clock, and the progress of its cleaner."),)

@@ -19,7 +19,7 @@ RATE_SAMPLES = 30
 
 def _status(call: Call) -> BrokerStatus:
     services = call.services
-    return broker_status(services.node, services.cleaning.status(), services.clock().state())
+    return broker_status(services.node, services.cleaning.status(), services.clock().state(), services.transactions)
 
 
 def _context(call: Call) -> dict[str, object]:
@@ -32,10 +32,11 @@ def _context(call: Call) -> dict[str, object]:
         "without_kernels": WITHOUT_KERNELS,
         "rates": call.services.history().means(RATE_SAMPLES),
         "overdue": overdue[:MAX_ROWS],
+        "held": {(one.topic, one.partition): one for one in status.transaction_holds},
         "overdue_more": max(0, len(overdue) - MAX_ROWS),
         "troubled": [one for one in status.cleaner.partitions if one.trouble is not None][:MAX_ROWS],
         "erasures": [
-            {"id": one, "due_ms": due} for queue in call.services.jobs for one, due in queue.table.due.items()
+            one for queue in call.services.jobs for one in queue.unfinished()
         ][:MAX_ROWS],
         "faults": [] if faults is None else [
             {"text": fault_text(one), "fired": one.count} for one in faults.list()[:MAX_ROWS]

@@ -1,0 +1,59 @@
+"""Overdue partitions that wait for the end of an open transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.transactions.open_in_log import open_transactions
+from diamant.cleaner.rules.open_transaction import OpenTransaction
+
+if TYPE_CHECKING:
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
+    from diamant.storage.checkpoints.checkpoints import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionHold:
+    """A partition, and the transaction that keeps closed segments of it from being cleaned."""
+
+    topic: str
+    partition: int
+    transaction: OpenTransaction
+
+    @property
+    def abort_command(self) -> str:
+        """The command of Kafka that aborts the transaction."""
+        return self.transaction.abort_command(self.topic, self.partition)
+
+    def to_fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        one = self.transaction
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "producer_id": one.producer_id,
+            "transactional_id": one.transactional_id,
+            "first_offset": one.first_offset,
+            "since_ms": one.since_ms,
+            "aborts_ms": one.abort_ms,
+            "abort_command": self.abort_command,
+        }
+
+
+def transaction_holds(
+    node: Node, overdue: Iterable[TopicPartition], transactions: Lazy[TransactionCoordinator]
+) -> list[TransactionHold]:
+    """Return those of the overdue partitions that such a transaction holds. On the loop thread; may read a header for each."""
+    found = []
+    for partition in overdue:
+        log = node.directory.logs.get(partition)
+        if log is None or log.last_stable_offset >= log.active.base_offset:
+            continue
+        opened = min(open_transactions(log, transactions), key=lambda one: one.first_offset, default=None)
+        if opened is not None:
+            found.append(TransactionHold(*partition, opened))
+    return found
