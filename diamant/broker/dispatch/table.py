@@ -68,9 +68,7 @@ _CONFIG_CHANGES = {
     needs.ALTER_CONFIGS_CLUSTER: _OF_CLUSTER,
 }
 _TOKENS = Row(
-    "security.delegation_tokens",
-    _nothing,
-    is_open="delegation tokens are not supported, and every request is refused",
+    "security.delegation_tokens", _nothing, is_open="delegation tokens are not supported, and every request is refused"
 )
 
 # Shapes of errors
@@ -114,17 +112,11 @@ TABLE: dict[int, Row] = {
     1: Row(
         "data.fetch",
         lambda s: (s.quotas.clients, s.node),
-        items={
-            needs.READ_TOPIC: _PARTITION,
-            needs.CLUSTER_ACTION: f"for followers in place of READ: {_PARTITION}",
-        },
+        items={needs.READ_TOPIC: _PARTITION, needs.CLUSTER_ACTION: f"for followers in place of READ: {_PARTITION}"},
         errors=ErrorShape((Mirror("topics", "responses", _PARTITIONS),), outermost=_SESSION_CODES, refusal=_ON_TOP_TOO),
     ),
     2: Row(
-        "data.list_offsets",
-        _topics,
-        items={needs.DESCRIBE_TOPIC: _PARTITION},
-        errors=ErrorShape(_TOPIC_PARTITIONS),
+        "data.list_offsets", _topics, items={needs.DESCRIBE_TOPIC: _PARTITION}, errors=ErrorShape(_TOPIC_PARTITIONS)
     ),
     3: Row(
         "topics.metadata",
@@ -137,9 +129,7 @@ TABLE: dict[int, Row] = {
         },
         is_open="the addresses of the brokers",
         errors=ErrorShape(
-            (Mirror("topics", "topics"),),
-            adds_partitions=True,
-            outermost=frozenset({ErrorCode.REBOOTSTRAP_REQUIRED}),
+            (Mirror("topics", "topics"),), adds_partitions=True, outermost=frozenset({ErrorCode.REBOOTSTRAP_REQUIRED})
         ),
     ),
     8: Row(
@@ -443,10 +433,7 @@ TABLE: dict[int, Row] = {
         is_open="the addresses of the brokers",
     ),
     61: Row(
-        "data.describe_producers",
-        _topics,
-        items={needs.READ_TOPIC: _PARTITION},
-        errors=ErrorShape((_TOPIC_INDEXES,)),
+        "data.describe_producers", _topics, items={needs.READ_TOPIC: _PARTITION}, errors=ErrorShape((_TOPIC_INDEXES,))
     ),
     64: Row("cluster.unregister_broker", _node, whole=_ALTER, audit=Audit(subjects.topics)),
     65: Row(
