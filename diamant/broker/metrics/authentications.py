@@ -5,7 +5,7 @@ A listener with TLS and SASL counts successes in SASL, and failures in either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from diamant.broker.security.sasl.listeners import SaslListeners
     from diamant.broker.security.tls.listeners import TlsListeners
 
-Authentications: TypeAlias = tuple[tuple[str, AuthenticationCounts], ...]
-"""The names of listeners with their counts."""
+Authentications: TypeAlias = tuple[tuple[tuple[str, str], AuthenticationCounts], ...]
+"""The listeners' labels with their counts."""
 
 NETWORK_PROCESSOR = "0"
 """The label of Kafka's network threads; Diamant has one."""
@@ -35,18 +35,5 @@ def take_authentications(
             failed_handshakes = counts.failed
             counts = replace(sasl.counts[listener.name])
             counts.failed += failed_handshakes
-        found.append((listener.name, counts))
+        found.append(((listener.name, NETWORK_PROCESSOR), counts))
     return tuple(found)
-
-
-def authentication_samples(authentications: Authentications) -> Iterator[tuple[str, tuple[str, str], int]]:
-    """Yield the name, labels and value of each sample."""
-    for listener, counts in authentications:
-        for measure, count in (
-            ("successful_authentication_total", counts.successful),
-            ("failed_authentication_total", counts.failed),
-            ("successful_reauthentication_total", counts.successful_again),
-            ("failed_reauthentication_total", counts.failed_again),
-            ("expired_connections_killed_count", counts.expired),
-        ):
-            yield f"kafka_server_socket_server_metrics_{measure}", (listener, NETWORK_PROCESSOR), count

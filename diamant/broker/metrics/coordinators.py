@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MAX_LAGS = 10_000
 MAX_OPEN_TRANSACTIONS = 1_000
 OFFSETS_PER_TURN = 2_000
+CLASSIC = "classic"
 
 
 class Lag(NamedTuple):
@@ -52,6 +53,10 @@ class GroupFigures:
     offset_count: int = 0
     lags: tuple[Lag, ...] = ()
     lags_left_out: int = 0
+
+    def classic(self, state: str | None = None) -> int:
+        """Return the number of classic groups, of all or in one of Kafka's states."""
+        return sum(count for (kind, own), count in self.states if kind == CLASSIC and state in (None, own))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,6 @@ The deadline applies to topics of users. Internal topics are listed, but never l
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -164,16 +162,3 @@ async def _committed(node: Node, groups: Lazy[GroupCoordinator]) -> tuple[dict[t
 
     is_known = not await groups_not_known(groups, node.topics, timeout_s=0)
     return await all_offsets(groups), is_known
-
-
-def samples(deadlines: Iterable[TopicDeadline]) -> Iterable[tuple[str, tuple[str, ...], float]]:
-    """Yield the samples of the metrics."""
-    for one in deadlines:
-        labels = (one.topic,)
-        yield "diamant_oldest_superseded_age_seconds", labels, (one.superseded_age_ms or 0) / 1000
-        yield "diamant_oldest_tombstone_age_seconds", labels, (one.tombstone_age_ms or 0) / 1000
-        yield "diamant_erasure_deadline_days_left", labels, one.left_ms / DAY_MS
-        yield "diamant_erasure_deadline_not_told", labels, len(one.not_told)
-        for partition, count in one.consumers_behind:
-            behind = math.nan if count is None else count
-            yield "diamant_tombstone_consumers_behind", (one.topic, str(partition)), behind

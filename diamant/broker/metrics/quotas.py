@@ -6,11 +6,11 @@ Bounds: the `MAX_COUNTS_SHOWN` most recently used counts of each kind.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from diamant.broker.security.quotas.client_counts import ClientCount, ClientCounts
+    from diamant.broker.security.quotas.client_counts import ClientCount
     from diamant.broker.security.quotas.quotas import Quotas
 
 MAX_COUNTS_SHOWN = 1000
@@ -19,13 +19,14 @@ M = TypeVar("M")
 
 
 class QuotaFigure(NamedTuple):
-    """One sample: the metric, the kind of quota, the clients that share the count, and the value."""
+    """The figures of one count."""
 
-    metric: str
-    resource: str
-    user: str
-    client_id: str
-    value: float
+    labels: tuple[str, ...]
+    """Kafka's type of the quota, and the user and the client id that share the count."""
+    throttle_time_ms: float
+    byte_rate: float | None = None
+    request_time: float | None = None
+    tokens: float | None = None
 
 
 def take_quotas(quotas: Quotas | None) -> tuple[QuotaFigure, ...]:
@@ -33,23 +34,22 @@ def take_quotas(quotas: Quotas | None) -> tuple[QuotaFigure, ...]:
     if quotas is None:
         return ()
     now_ms = quotas.now_s() * 1000
+
+    def figure(kind: str, count: ClientCount[M]) -> QuotaFigure:
+        return QuotaFigure((kind, *count.shared), count.throttle_time_ms(now_ms))
+
     return (
-        *_figures(quotas.produce.counts, "Produce", "byte_rate", lambda c: c.meter.per_second(now_ms), now_ms),
-        *_figures(quotas.fetch.counts, "Fetch", "byte_rate", lambda c: c.meter.per_second(now_ms), now_ms),
-        *_figures(quotas.request.counts, "Request", "request_time", lambda c: c.meter.per_second(now_ms), now_ms),
-        *_figures(
-            quotas.mutations.counts, "ControllerMutation", "tokens", lambda c: c.meter.tokens(c.limit, now_ms), now_ms
+        *(figure("Produce", c)._replace(byte_rate=c.meter.per_second(now_ms)) for c in _latest(quotas.produce.counts)),
+        *(figure("Fetch", c)._replace(byte_rate=c.meter.per_second(now_ms)) for c in _latest(quotas.fetch.counts)),
+        *(
+            figure("Request", c)._replace(request_time=c.meter.per_second(now_ms))
+            for c in _latest(quotas.request.counts)
+        ),
+        *(
+            figure("ControllerMutation", c)._replace(tokens=c.meter.tokens(c.limit, now_ms))
+            for c in _latest(quotas.mutations.counts)
         ),
     )
-
-
-def _figures(
-    counts: ClientCounts[M], kind: str, measure: str, value: Callable[[ClientCount[M]], float], now_ms: float
-) -> Iterator[QuotaFigure]:
-    for count in _latest(counts):
-        user, client_id = count.shared
-        yield QuotaFigure(f"kafka_server_quota_{measure}", kind, user, client_id, value(count))
-        yield QuotaFigure("kafka_server_quota_throttle_time", kind, user, client_id, count.throttle_time_ms(now_ms))
 
 
 def _latest(counts: Iterable[ClientCount[M]]) -> list[ClientCount[M]]:

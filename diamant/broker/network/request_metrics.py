@@ -73,6 +73,11 @@ class RequestMetrics:
         if row.codes is not None:
             row.codes.read(body)
 
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of responses."""
+        return sum(row.sent_bytes for row in self._rows.values())
+
     def rows(self) -> list[VersionCounts]:
         """All counts, by API key and version, with every error code."""
         for row in self._rows.values():

@@ -138,7 +138,7 @@ async def test_a_bug_is_answered_and_logged(
 ) -> None:
     """The peer gets 500 without details, the log a traceback; the next request is served."""
 
-    async def fail(_broker: Broker) -> metrics.MetricsSnapshot:
+    async def fail(_broker: Broker) -> metrics.Scrape:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
@@ -156,7 +156,7 @@ async def test_requests_at_once_share_one_text(broker: Broker, monkeypatch: pyte
     taken = []
     real = metrics.take
 
-    async def take(of: Broker) -> metrics.MetricsSnapshot:
+    async def take(of: Broker) -> metrics.Scrape:
         taken.append(of)
         entered.set()
         await gate.wait()

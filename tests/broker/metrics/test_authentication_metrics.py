@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from diamant.broker.broker import Broker
 from diamant.broker.metrics import prometheus
-from diamant.broker.metrics.authentications import Authentications
+from diamant.broker.metrics.figures import take_figures
 from diamant.broker.metrics.quotas import MAX_COUNTS_SHOWN, take_quotas
 from diamant.broker.metrics.table import METRICS, QUOTA_LABELS
 from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
 from diamant.broker.security.quotas.quotas import Quotas
 from diamant.broker.security.quotas.rate import RateWindows
 from tests.broker.handlers.data.test_throttled_clients import produce, set_limit
+from tests.broker.metrics.test_metrics import scrape, value
 from tests.broker.security.quotas.stored import entity
 from tests.broker.security.sasl.sasl_wire import ALICE, SaslClient
 from tests.broker.wire import METADATA, WireClient
@@ -23,9 +26,10 @@ LISTENERS = "SASL_PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,SASL_SSL://127.0.0.1
 WRONG = b"\0alice\0guess"
 
 
-async def counted(broker: Broker) -> Authentications:
+async def counted(broker: Broker) -> list[tuple[str, AuthenticationCounts]]:
     """The counts of each listener."""
-    return (await prometheus.take(broker.services)).authentications
+    figures = await take_figures(broker.services)
+    return [(listener, counts) for (listener, _), counts in figures.authentications]
 
 
 async def try_sasl(address: str, *tokens: bytes, context: ssl.SSLContext | None = None) -> None:
@@ -63,12 +67,12 @@ async def test_attempts_are_counted_on_their_listener(tmp_path: Path) -> None:
                 assert await wire.is_closed()
         async with WireClient(plain) as wire:
             await wire.create("t")
-        expected = (
+        expected = [
             ("SASL_PLAINTEXT", AuthenticationCounts(successful=1, failed=1)),
             ("SSL", AuthenticationCounts(successful=1, failed=1)),
             ("SASL_SSL", AuthenticationCounts(successful=1, failed=2)),
             ("PLAINTEXT", AuthenticationCounts()),
-        )
+        ]
         assert await counted(broker) == expected
         text = prometheus.render(await prometheus.take(broker.services)).decode()
     name = "kafka_server_socket_server_metrics_failed_authentication_total"
@@ -96,7 +100,7 @@ async def test_sessions_that_are_renewed_or_end_are_counted(tmp_path: Path) -> N
             wire.send(METADATA, 1, {"topics": []})
             assert await wire.is_closed()
         expected = AuthenticationCounts(successful=3, successful_again=1, failed_again=1, expired=1)
-        assert await counted(broker) == (("SASL_PLAINTEXT", expected),)
+        assert await counted(broker) == [("SASL_PLAINTEXT", expected)]
 
 
 async def test_counts_are_shown_with_their_user_and_client_id(broker: Broker, wire: WireClient) -> None:
@@ -105,11 +109,10 @@ async def test_counts_are_shown_with_their_user_and_client_id(broker: Broker, wi
     assert b"kafka_server_quota_" not in prometheus.render(await prometheus.take(broker.services))
     await set_limit(wire, "producer_byte_rate", 50_000)
     await produce(wire, 510_000)
-    figures = {f[:4]: f.value for f in (await prometheus.take(broker.services)).quotas}
-    assert 50_000 < figures["kafka_server_quota_byte_rate", "Produce", "", "wire"] < 55_000
-    assert 0 < figures["kafka_server_quota_throttle_time", "Produce", "", "wire"] < 500
-    text = prometheus.render(await prometheus.take(broker.services)).decode()
-    assert 'kafka_server_quota_byte_rate{clientId="wire",resource="Produce",user=""}' in text
+    found = await scrape(broker)
+    produced = {"resource": "Produce", "user": "", "clientId": "wire"}
+    assert 50_000 < value(found, "kafka_server_quota_byte_rate", **produced) < 55_000
+    assert 0 < value(found, "kafka_server_quota_throttle_time", **produced) < 500
 
 
 def test_every_kind_has_its_metrics() -> None:
@@ -121,9 +124,19 @@ def test_every_kind_has_its_metrics() -> None:
         quotas.produce.counts.of("u", f"c{number}", 1000.0 + number)
     for quota in (quotas.fetch, quotas.request, quotas.mutations):
         quota.counts.of("u", "app", 1000.0)
-    figures = take_quotas(quotas)
-    assert {figure.metric for figure in figures} == {name for name in METRICS if METRICS[name].labels == QUOTA_LABELS}
-    shown = [figure.client_id for figure in figures if figure[:2] == ("kafka_server_quota_byte_rate", "Produce")]
-    assert len(shown) == MAX_COUNTS_SHOWN
-    assert "c0" not in shown
+    figures: Any = SimpleNamespace(quotas=take_quotas(quotas))
+    shown = {
+        row.name: [labels for labels, _ in row.samples(figures)]
+        for row in METRICS.values()
+        if row.labels == QUOTA_LABELS and row.samples is not None
+    }
+    assert {name: {labels[0] for labels in found} for name, found in shown.items()} == {
+        "kafka_server_quota_byte_rate": {"Produce", "Fetch"},
+        "kafka_server_quota_request_time": {"Request"},
+        "kafka_server_quota_tokens": {"ControllerMutation"},
+        "kafka_server_quota_throttle_time": {"Produce", "Fetch", "Request", "ControllerMutation"},
+    }
+    clients = [client_id for kind, _, client_id in shown["kafka_server_quota_byte_rate"] if kind == "Produce"]
+    assert len(clients) == MAX_COUNTS_SHOWN
+    assert "c0" not in clients
     assert take_quotas(None) == ()

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from diamant.broker.broker import Broker
 from diamant.broker.dispatch.services import Services
 from diamant.broker.metrics import prometheus as metrics
-from diamant.broker.metrics.table import HISTOGRAM, METRICS, QUOTA_LABELS, Metric
+from diamant.broker.metrics.table import HISTOGRAM, MAX_REASON_LENGTH, METRICS, QUOTA_LABELS, Metric
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
 from diamant.broker.reference.metrics import metrics_page
 from diamant.cleaner.rules.result import REASONS
@@ -133,6 +133,12 @@ def test_names_are_those_of_the_jmx_exporter(metric: Metric) -> None:
     assert metric.labels == (("topic",) if metric.has_sum else tuple(keys))
 
 
+def test_each_row_takes_its_samples_in_one_way() -> None:
+    """From shared figures in any thread, from the broker on its loop, or as latencies of a histogram."""
+    ways = {row.name: (row.samples, row.now, row.latencies).count(None) for row in METRICS.values()}
+    assert {name for name, missing in ways.items() if missing != 2} == set()
+
+
 def test_the_page_of_the_docs_is_that_of_the_table() -> None:
     """docs/reference/metrics.md is the output of `make docs`, and has every metric once."""
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
@@ -233,7 +239,7 @@ async def test_a_round_of_the_cleaner_is_shown(wire: WireClient, broker: Broker)
     [
         ('a "quoted"\nreason \\ with more', 'a "quoted"\nreason \\ with more'),
         ("/data/\udcff/0.log", "/data/\\udcff/0.log"),
-        ("x" * 1000, "x" * metrics.MAX_REASON_LENGTH),
+        ("x" * 1000, "x" * MAX_REASON_LENGTH),
         ("", ""),
     ],
 )

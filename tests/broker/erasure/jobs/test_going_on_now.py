@@ -34,8 +34,8 @@ async def waiting(broker: Broker) -> str:
 
 async def erasures_counted(broker: Broker) -> dict[str, float]:
     """The metric's values, by outcome."""
-    samples = prometheus.samples(await prometheus.take(broker.services))
-    return {labels[0]: value for name, labels, value in samples if name == "diamant_erasures_total"}
+    scrape = await prometheus.take(broker.services)
+    return {labels[0]: value for labels, value in scrape.now["diamant_erasures_total"]}
 
 
 # -- one erasure -------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from diamant.broker.client.errors import NotPossible
 from diamant.broker.commands.admin.erase import _is_agreed
 from diamant.broker.groups.coordinator import committed_offsets, partition_scan
 from diamant.broker.groups.coordinator.partition_scan import PartitionScan
-from diamant.broker.metrics import erasure_deadline
+from diamant.broker.metrics.figures import take_figures
+from diamant.broker.metrics.table import METRICS
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.storage.segments.segment import FileSlice
 from tests.broker.erasure.brokers import broker_at
@@ -131,13 +132,13 @@ async def test_explain_and_the_metric_say_that_groups_are_not_known(tmp_path: Pa
 
 async def wait_behind(broker: Broker) -> float:
     """The metric's value for the partition, once the cleaner knows its tombstones."""
-    name = ("diamant_tombstone_consumers_behind", ("users", "0"))
+    behind = METRICS["diamant_tombstone_consumers_behind"].samples
+    assert behind is not None
     async with asyncio.timeout(60):
         while True:
-            found = await erasure_deadline.take_deadlines(broker.node, broker.services.cleaning, broker.services.groups)
-            shown = {(one, labels): value for one, labels, value in erasure_deadline.samples(found)}
-            if name in shown:
-                return shown[name]
+            shown = dict(behind(await take_figures(broker.services)))
+            if ("users", "0") in shown:
+                return shown["users", "0"]
             await asyncio.sleep(0)
 
 

@@ -1,0 +1,169 @@
+"""The figures that several metrics share, collected on the loop thread for each scrape, as plain values for any thread."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from diamant.broker.metrics.authentications import Authentications, take_authentications
+from diamant.broker.metrics.coordinators import GroupFigures, Lag, TransactionFigures, take_groups, take_transactions
+from diamant.broker.metrics.erasure_deadline import TopicDeadline, take_deadlines
+from diamant.broker.metrics.quotas import QuotaFigure, take_quotas
+from diamant.broker.network.request_metrics import RequestMetrics
+from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus, RoundStatus
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire import apis
+
+if TYPE_CHECKING:
+    from diamant.broker.dispatch.services import Services
+    from diamant.broker.node.topic_metrics import TopicCounts
+
+Labels: TypeAlias = tuple[str, ...]
+"""The values of a sample's labels."""
+
+LOGS_PER_TURN = 256
+FETCH, FETCH_CONSUMER = "Fetch", "FetchConsumer"
+
+
+class LogFigures(NamedTuple):
+    """The figures of a partition's log."""
+
+    topic: str
+    partition: int
+    size: int
+    segment_count: int
+    log_start_offset: int
+    log_end_offset: int
+
+
+class RequestFigures(NamedTuple):
+    """The figures of one API version. `buckets`: responses by latency; the last bucket has no upper bound."""
+
+    version: int
+    buckets: tuple[int, ...]
+    total_ms: float
+    errors: tuple[tuple[str, int], ...]
+
+
+class TopicTraffic(NamedTuple):
+    """The traffic of a topic."""
+
+    messages_in: int
+    bytes_in: int
+    bytes_out: int
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of one scrape."""
+
+    directory: str
+    """The log directory, as a label."""
+    topics: dict[Labels, TopicTraffic]
+    """By topic; without a label: of all."""
+    logs: tuple[LogFigures, ...]
+    cleaner: CleanerStatus | None
+    deadlines: tuple[TopicDeadline, ...]
+    requests: dict[str, list[RequestFigures]]
+    """By API. Kafka counts consumers' fetches as FetchConsumer and, together with brokers' fetches, as Fetch."""
+    partition_errors: tuple[tuple[tuple[str, str], int], ...]
+    """The errors of Produce and Fetch, by (API, error)."""
+    groups: GroupFigures | None
+    transactions: TransactionFigures | None
+    authentications: Authentications
+    quotas: tuple[QuotaFigure, ...]
+
+    @cached_property
+    def labelled_logs(self) -> list[tuple[Labels, LogFigures]]:
+        """The logs with their labels."""
+        return [((log.topic, str(log.partition)), log) for log in self.logs]
+
+    @property
+    def of_cleaner(self) -> list[tuple[Labels, CleanerStatus]]:
+        """The cleaner, if it is on."""
+        return [] if self.cleaner is None else [((), self.cleaner)]
+
+    @cached_property
+    def cleaned(self) -> list[tuple[Labels, PartitionStatus]]:
+        """The partitions of the cleaner with their labels."""
+        return [((one.topic, str(one.partition)), one) for _, cleaner in self.of_cleaner for one in cleaner.partitions]
+
+    @property
+    def rounds(self) -> list[tuple[Labels, RoundStatus]]:
+        """The rounds in progress with their labels."""
+        return [
+            ((one.topic, str(one.partition), one.runner), one)
+            for _, cleaner in self.of_cleaner
+            for one in cleaner.in_progress
+        ]
+
+    @property
+    def of_groups(self) -> list[tuple[Labels, GroupFigures]]:
+        """The groups, if there is a coordinator."""
+        return [] if self.groups is None else [((), self.groups)]
+
+    @cached_property
+    def lags(self) -> list[tuple[Labels, Lag]]:
+        """The lags of groups with their labels."""
+        return [
+            ((lag.group_id, lag.topic, str(lag.partition)), lag) for _, groups in self.of_groups for lag in groups.lags
+        ]
+
+
+async def take_figures(services: Services) -> Figures:
+    """Collect the figures on the loop thread, yielding to other tasks in between."""
+    node, server = services.node, services.server
+    logs = []
+    for count, log in enumerate(list(node.directory.logs.values()), start=1):
+        logs.append(
+            LogFigures(log.topic, log.partition, log.size, len(log.segments), log.log_start_offset, log.log_end_offset)
+        )
+        if count % LOGS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    counts = node.topic_metrics
+    topics: dict[Labels, TopicTraffic] = {(): _traffic(counts.all_topics())}
+    topics.update({(name,): _traffic(topic) for name, topic in sorted(counts.by_topic().items())})
+    return Figures(
+        directory=printable(node.config.data_dir),
+        topics=topics,
+        logs=tuple(sorted(logs)),
+        cleaner=services.cleaning.status() if node.config.log_cleaner_enable else None,
+        deadlines=tuple(await take_deadlines(node, services.cleaning, services.groups)),
+        requests=_requests(server.metrics),
+        partition_errors=tuple(
+            ((apis.API_NAMES[key], _error_name(code)), count) for (key, code), count in sorted(counts.errors.items())
+        ),
+        groups=await take_groups(services.groups.made, node.topics),
+        transactions=take_transactions(services.transactions.made, node.env.clock),
+        authentications=take_authentications(node.config.listeners, node.tls, server.sasl),
+        quotas=take_quotas(services.quotas.clients.made),
+    )
+
+
+def _traffic(counts: TopicCounts) -> TopicTraffic:
+    return TopicTraffic(counts.messages_in, counts.bytes_in, counts.bytes_out)
+
+
+def _requests(counted: RequestMetrics) -> dict[str, list[RequestFigures]]:
+    found: dict[str, list[RequestFigures]] = {}
+    for row in counted.rows():
+        errors = tuple((_error_name(code), count) for code, count in sorted(row.errors.items()))
+        figures = RequestFigures(row.version, tuple(row.buckets), row.total_s * 1000, errors)
+        found.setdefault(apis.API_NAMES.get(row.api_key, str(row.api_key)), []).append(figures)
+    if FETCH in found:
+        found[FETCH_CONSUMER] = found[FETCH]
+    return found
+
+
+def _error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def printable(text: str) -> str:
+    """Replace bytes that are not text, which a path may hold and a label may not."""
+    return text.encode("utf-8", "backslashreplace").decode()
