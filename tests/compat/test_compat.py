@@ -8,8 +8,8 @@ What is not here is left out with a message that says what it wants:
 * the Java client and Kafka's tools want `java`, and KAFKA_HOME the directory of a Kafka distribution;
 * kcat wants `kcat`.
 
-Nothing is downloaded. COMPAT_BOOTSTRAP=HOST:PORT names another broker, such as a real Kafka; docs/reference/compatibility.md
-says with which settings.
+Nothing is downloaded. COMPAT_BOOTSTRAP=HOST:PORT names another broker, such as a real Kafka, and COMPAT_CA its CA if it has TLS;
+docs/reference/compatibility.md says with which settings.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 
 import pytest
 
+from diamant.broker.broker import BlockingBroker
 from tests.compat.clients.steps import STEPS
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -119,20 +120,36 @@ PROGRAMS: dict[str, tuple[Callable[[Path], list[str]], set[str]]] = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("client", PROGRAMS)
-def test_client(client: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """The client does all that it can: produce, consume, groups of each kind, transactions, administration."""
+def run(client: str, bootstrap: Callable[[], str], place: Path, **variables: str) -> None:
+    """Run a client's program and check what came of each step; skip the test if the machine lacks something."""
     prepare, unsupported = PROGRAMS[client]
     try:
-        command = prepare(tmp_path)
+        command = prepare(place)
     except Missing as reason:
         pytest.skip(str(reason))
-    bootstrap = os.environ.get("COMPAT_BOOTSTRAP") or request.getfixturevalue("compat_broker").bootstrap_servers
     done = subprocess.run(
-        [*command, bootstrap], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=tmp_path
-    )
+        [*command, bootstrap()],
+        capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=place, env=os.environ | variables,
+    )  # fmt: skip
     results = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if line.split(maxsplit=1)[0] in STEPS)
     expected = {step: "unsupported" if step in unsupported else "ok" for step in STEPS}
     assert {step: result.split(":")[0] for step, result in results.items()} == expected, done.stderr
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", PROGRAMS)
+def test_client(client: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """The client does all that it can: produce, consume, groups of each kind, transactions, administration."""
+    named = os.environ.get("COMPAT_BOOTSTRAP")
+    run(client, lambda: named or request.getfixturevalue("compat_broker").bootstrap_servers, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("client", PROGRAMS)
+def test_client_with_tls(client: str, secured_broker: BlockingBroker, tmp_path: Path) -> None:
+    """The same by TLS: each trusts the throw-away CA; Python's own clients check it as strictly as Python from 3.13 on."""
+    authority = secured_broker.client_config().ca
+    assert authority is not None
+    (tmp_path / "ca.pem").write_text(authority)
+    run(client, lambda: secured_broker.bootstrap_servers, tmp_path, COMPAT_CA=str(tmp_path / "ca.pem"))

@@ -69,8 +69,19 @@ public class JavaClient {
         return "compat-" + name + "-" + UUID.randomUUID().toString().substring(0, 8);
     }
 
+    /** How a client comes to the broker: by TLS if COMPAT_CA names the file of its CA. */
+    static Map<String, Object> at(Map<String, Object> config) {
+        Map<String, Object> all = new HashMap<>(Map.of("bootstrap.servers", bootstrap));
+        String ca = System.getenv("COMPAT_CA");
+        if (ca != null) {
+            all.putAll(Map.of("security.protocol", "SSL", "ssl.truststore.type", "PEM", "ssl.truststore.location", ca));
+        }
+        all.putAll(config);
+        return all;
+    }
+
     static Admin adminClient() {
-        return Admin.create(Map.of("bootstrap.servers", bootstrap));
+        return Admin.create(at(Map.of()));
     }
 
     static String newTopic(String name) throws Exception {
@@ -82,9 +93,7 @@ public class JavaClient {
     }
 
     static KafkaProducer<String, String> producer(Map<String, Object> config) {
-        Map<String, Object> all = new HashMap<>(Map.of("bootstrap.servers", bootstrap));
-        all.putAll(config);
-        return new KafkaProducer<>(all, new StringSerializer(), new StringSerializer());
+        return new KafkaProducer<>(at(config), new StringSerializer(), new StringSerializer());
     }
 
     static List<String> payloads() {
@@ -113,8 +122,7 @@ public class JavaClient {
         final KafkaConsumer<String, String> consumer;
 
         Member(String topic, String group, Map<String, Object> config) {
-            Map<String, Object> all = new HashMap<>(Map.of(
-                "bootstrap.servers", bootstrap, "group.id", group, "auto.offset.reset", "earliest", "enable.auto.commit", false));
+            Map<String, Object> all = at(Map.of("group.id", group, "auto.offset.reset", "earliest", "enable.auto.commit", false));
             if (!"consumer".equals(config.get("group.protocol"))) {
                 all.putAll(Map.of("heartbeat.interval.ms", 200, "session.timeout.ms", SESSION_TIMEOUT_MS));
             }
@@ -167,7 +175,7 @@ public class JavaClient {
         send(topic, payloads(), Map.of("compression.type", "zstd"));
         List<String> read = new ArrayList<>();
         try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(
-                Map.of("bootstrap.servers", bootstrap), new StringDeserializer(), new StringDeserializer())) {
+                at(Map.of()), new StringDeserializer(), new StringDeserializer())) {
             List<TopicPartition> all = IntStream.range(0, PARTITIONS).mapToObj(n -> new TopicPartition(topic, n)).toList();
             consumer.assign(all);
             consumer.seekToBeginning(all);
@@ -273,8 +281,7 @@ public class JavaClient {
             for (Map.Entry<String, List<String>> each : Map.of(
                     "read_committed", List.of("0", "2"), "read_uncommitted", List.of("0", "1", "2")).entrySet()) {
                 try (KafkaConsumer<String, String> reader = new KafkaConsumer<>(
-                        Map.of("bootstrap.servers", bootstrap, "group.id", group, "isolation.level", each.getKey(),
-                            "enable.auto.commit", false),
+                        at(Map.of("group.id", group, "isolation.level", each.getKey(), "enable.auto.commit", false)),
                         new StringDeserializer(), new StringDeserializer())) {
                     List<String> read = new ArrayList<>();
                     reader.assign(List.of(new TopicPartition(topic, 0)));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import sys
 import threading
 from collections.abc import Coroutine, Iterable
@@ -31,10 +32,19 @@ def call(coroutine: Coroutine[Any, Any, Result]) -> Result:
     return asyncio.run_coroutine_threadsafe(coroutine, LOOP).result(steps.TIMEOUT_S)
 
 
+def at(bootstrap: str) -> dict[str, Any]:
+    """How a client comes to the broker; by TLS with the checks of Python 3.13 whatever version this is."""
+    if steps.CA is None:
+        return {"bootstrap_servers": bootstrap}
+    context = ssl.create_default_context(cafile=steps.CA)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    return {"bootstrap_servers": bootstrap, "security_protocol": "SSL", "ssl_context": context}
+
+
 async def make_topic(bootstrap: str, name: str) -> str:
     """A topic with four partitions."""
     topic = steps.unique(name)
-    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    client = AIOKafkaAdminClient(**at(bootstrap))
     await client.start()
     try:
         await client.create_topics([NewTopic(topic, steps.PARTITIONS, 1)])
@@ -49,7 +59,7 @@ def new_topic(bootstrap: str, name: str) -> str:
 
 async def write(bootstrap: str, topic: str, records: list[tuple[bytes, bytes]], **config: Any) -> list[tuple[int, int]]:
     """Send to a topic and return where the records are: partition and offset."""
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap, **config) as producer:
+    async with AIOKafkaProducer(**at(bootstrap), **config) as producer:
         sent = [await producer.send(topic, value, key, headers=[("header", key)]) for key, value in records]
         return [(place.partition, place.offset) for place in await asyncio.gather(*sent)]
 
@@ -69,7 +79,7 @@ class Member(ConsumerRebalanceListener):
 
     async def _start(self, bootstrap: str, topic: str, group: str, config: dict[str, Any]) -> None:
         self.consumer = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap,
+            **at(bootstrap),
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
@@ -125,7 +135,7 @@ async def produce(bootstrap: str) -> None:
 async def consume(bootstrap: str) -> None:
     topic = await make_topic(bootstrap, "consume")
     await write(bootstrap, topic, steps.payloads(), compression_type="zstd")
-    async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer:
+    async with AIOKafkaConsumer(**at(bootstrap)) as consumer:
         consumer.assign([TopicPartition(topic, number) for number in range(steps.PARTITIONS)])
         await consumer.seek_to_beginning()
         read: list[tuple[bytes, bytes]] = []
@@ -157,7 +167,7 @@ def consumer_protocol(bootstrap: str) -> None:
 
 async def transactions(bootstrap: str) -> None:
     topic, group, transactional_id = await make_topic(bootstrap, "txn"), steps.unique("txn"), steps.unique("txn")
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
+    producer = AIOKafkaProducer(**at(bootstrap), transactional_id=transactional_id)
     await producer.start()
     for number, is_commit in enumerate((True, False, True)):
         await producer.begin_transaction()
@@ -169,7 +179,7 @@ async def transactions(bootstrap: str) -> None:
             await producer.abort_transaction()
     for isolation_level, expected in (("read_committed", [b"0", b"2"]), ("read_uncommitted", [b"0", b"1", b"2"])):
         async with AIOKafkaConsumer(
-            bootstrap_servers=bootstrap, group_id=group, isolation_level=isolation_level, enable_auto_commit=False
+            **at(bootstrap), group_id=group, isolation_level=isolation_level, enable_auto_commit=False
         ) as reader:
             reader.assign([TopicPartition(topic, 0)])
             await reader.seek_to_beginning()
@@ -179,7 +189,7 @@ async def transactions(bootstrap: str) -> None:
                     read.append((await reader.getone()).value)
             assert read == expected
             assert await reader.committed(TopicPartition(topic, 1)) == 12
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id) as newer:
+    async with AIOKafkaProducer(**at(bootstrap), transactional_id=transactional_id) as newer:
         try:
             async with producer.transaction():
                 await producer.send_and_wait(topic, b"of a fenced producer", partition=0)
@@ -200,7 +210,7 @@ async def topic_config(client: AIOKafkaAdminClient, topic: str) -> dict[str, str
 
 
 async def admin(bootstrap: str) -> None:
-    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    client = AIOKafkaAdminClient(**at(bootstrap))
     await client.start()
     topic = await make_topic(bootstrap, "admin")
     await client.create_partitions({topic: NewPartitions(6)})

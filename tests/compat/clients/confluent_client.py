@@ -34,8 +34,14 @@ POLL_S = 0.05
 LIBRARY: Any = sys.modules[__name__]
 
 
+def at(bootstrap: str) -> dict[str, Any]:
+    """How a client comes to the broker."""
+    tls = {"security.protocol": "SSL", "ssl.ca.location": steps.CA} if steps.CA else {}
+    return {"bootstrap.servers": bootstrap, **tls}
+
+
 def admin_client(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap})
+    return AdminClient(at(bootstrap))
 
 
 def results(futures: dict[Any, Any]) -> list[Any]:
@@ -60,7 +66,7 @@ def send(bootstrap: str, topic: str, records: list[tuple[bytes, bytes]], **confi
         assert error is None, error
         places.append((message.partition(), message.offset()))
 
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **config})
+    producer = Producer({**at(bootstrap), "linger.ms": 5, **config})
     for key, value in records:
         producer.produce(topic, value, key, headers=[("header", key)], on_delivery=delivered)
     assert producer.flush(steps.TIMEOUT_S) == 0
@@ -85,7 +91,7 @@ class Member:
             del defaults["session.timeout.ms"]
         else:
             defaults["heartbeat.interval.ms"] = 200
-        settings = {"bootstrap.servers": bootstrap, "group.id": group, **defaults, **config}
+        settings = {**at(bootstrap), "group.id": group, **defaults, **config}
         self.consumer = Consumer(settings, error_cb=self.errors.append)
         self.consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
 
@@ -131,7 +137,7 @@ def produce(bootstrap: str) -> None:
 def consume(bootstrap: str) -> None:
     topic = new_topic(bootstrap, "consume")
     send(bootstrap, topic, steps.payloads(), **{"compression.type": "zstd"})
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": steps.unique("none"), "enable.auto.commit": False})
+    consumer = Consumer({**at(bootstrap), "group.id": steps.unique("none"), "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(steps.PARTITIONS)])
     read: list[tuple[bytes, bytes]] = []
     while len(read) < steps.RECORDS:
@@ -176,14 +182,14 @@ def consumer_protocol(bootstrap: str) -> None:
 
 def transactions(bootstrap: str) -> None:
     topic, group, transactional_id = new_topic(bootstrap, "txn"), steps.unique("txn"), steps.unique("txn")
-    config = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id}
+    config = {**at(bootstrap), "transactional.id": transactional_id}
     producer = Producer(config)
     producer.init_transactions(steps.TIMEOUT_S)
     for number, is_commit in enumerate((True, False, True)):
         producer.begin_transaction()
         producer.produce(topic, b"%d" % number, partition=0)
         if is_commit:
-            reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+            reader = Consumer({**at(bootstrap), "group.id": group})
             metadata = reader.consumer_group_metadata()
             producer.send_offsets_to_transaction([TopicPartition(topic, 1, number + 10)], metadata, steps.TIMEOUT_S)
             reader.close()
@@ -195,7 +201,7 @@ def transactions(bootstrap: str) -> None:
         ("read_committed", [b"0", b"2"]),
         ("read_uncommitted", [b"0", b"1", b"2"]),
     ):
-        reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": isolation_level})
+        reader = Consumer({**at(bootstrap), "group.id": group, "isolation.level": isolation_level})
         reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         read: list[bytes] = []
         while len(read) < len(expected):

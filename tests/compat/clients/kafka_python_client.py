@@ -20,10 +20,16 @@ LOOK_S = 0.02
 LIBRARY: Any = sys.modules[__name__]
 
 
+def at(bootstrap: str) -> dict[str, Any]:
+    """How a client comes to the broker."""
+    tls = {"security_protocol": "SSL", "ssl_cafile": steps.CA} if steps.CA else {}
+    return {"bootstrap_servers": bootstrap, **tls}
+
+
 def new_topic(bootstrap: str, name: str) -> str:
     """A topic with four partitions."""
     topic = steps.unique(name)
-    client = KafkaAdminClient(bootstrap_servers=bootstrap)
+    client = KafkaAdminClient(**at(bootstrap))
     client.create_topics([NewTopic(topic, steps.PARTITIONS, 1)])
     client.close()
     return topic
@@ -31,7 +37,7 @@ def new_topic(bootstrap: str, name: str) -> str:
 
 def send(bootstrap: str, topic: str, records: list[tuple[bytes, bytes]], **config: Any) -> list[tuple[int, int]]:
     """Send to a topic and return where the records are: partition and offset."""
-    producer = KafkaProducer(bootstrap_servers=bootstrap, **config)
+    producer = KafkaProducer(**at(bootstrap), **config)
     sent = [producer.send(topic, value, key, headers=[("header", key)]) for key, value in records]
     producer.flush()
     places = [future.get(steps.TIMEOUT_S) for future in sent]
@@ -52,7 +58,7 @@ class Member(ConsumerRebalanceListener):
         self._is_to_commit = threading.Event()
         self.has_committed = False
         self._consumer = KafkaConsumer(
-            bootstrap_servers=bootstrap,
+            **at(bootstrap),
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
@@ -118,7 +124,7 @@ def produce(bootstrap: str) -> None:
 def consume(bootstrap: str) -> None:
     topic = new_topic(bootstrap, "consume")
     send(bootstrap, topic, steps.payloads(), compression_type="zstd")
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, consumer_timeout_ms=steps.TIMEOUT_S * 1000)
+    consumer = KafkaConsumer(**at(bootstrap), consumer_timeout_ms=steps.TIMEOUT_S * 1000)
     consumer.assign([TopicPartition(topic, number) for number in range(steps.PARTITIONS)])
     consumer.seek_to_beginning()
     read = []
@@ -161,7 +167,7 @@ def transactions(bootstrap: str) -> None:
     from kafka.structs import ConsumerGroupMetadata
 
     topic, group, transactional_id = new_topic(bootstrap, "txn"), steps.unique("txn"), steps.unique("txn")
-    config = {"bootstrap_servers": bootstrap, "transactional_id": transactional_id}
+    config = {**at(bootstrap), "transactional_id": transactional_id}
     producer = KafkaProducer(**config)
     producer.init_transactions()
     for number, is_commit in enumerate((True, False, True)):
@@ -175,7 +181,7 @@ def transactions(bootstrap: str) -> None:
             producer.abort_transaction()
     for isolation_level, expected in (("read_committed", [b"0", b"2"]), ("read_uncommitted", [b"0", b"1", b"2"])):
         reader = KafkaConsumer(
-            bootstrap_servers=bootstrap,
+            **at(bootstrap),
             group_id=group,
             isolation_level=isolation_level,
             enable_auto_commit=False,
@@ -213,7 +219,7 @@ def topic_config(client: KafkaAdminClient, topic: str) -> dict[str, str]:
 
 
 def admin(bootstrap: str) -> None:
-    client = KafkaAdminClient(bootstrap_servers=bootstrap)
+    client = KafkaAdminClient(**at(bootstrap))
     topic = new_topic(bootstrap, "admin")
     # Kafka answers when the controller has a change; its brokers see it a moment later.
     steps.wait_until(lambda: topic in client.list_topics(), lambda: None, "the topic is there")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tempfile
+from collections.abc import Sequence
 
 import steps
 
@@ -38,6 +40,17 @@ TOOLS = {
 
 def tool(name: str, *arguments: str, text: str = "") -> str:
     """Run a tool to its end and return what it printed, warnings and all."""
+    if steps.CA:
+        # After the address: some tools take it before their own commands only.
+        after = arguments.index("--bootstrap-server") + 2
+        with tempfile.NamedTemporaryFile("w", suffix=".properties") as file:
+            file.write(f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={steps.CA}\n")
+            file.flush()
+            return run(name, [*arguments[:after], "--command-config", file.name, *arguments[after:]], text)
+    return run(name, arguments, text)
+
+
+def run(name: str, arguments: Sequence[str], text: str) -> str:
     class_path = f"{os.environ['KAFKA_HOME']}/libs/*"
     command = ["java", "-XX:TieredStopAtLevel=1", "-cp", class_path, TOOLS[name], *arguments]
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=4 * steps.TIMEOUT_S, check=False)

@@ -2,6 +2,7 @@
 'use strict'
 const assert = require('assert')
 const crypto = require('crypto')
+const fs = require('fs')
 const { CompressionTypes, ConfigResourceTypes, Kafka, PartitionAssigners, logLevel } = require('kafkajs')
 const { version } = require('kafkajs/package.json')
 
@@ -18,7 +19,8 @@ const unique = name => `compat-${name}-${crypto.randomBytes(5).toString('hex')}`
 const payloads = () =>
   Array.from({ length: RECORDS }, (_, n) => ({ key: `key-${n}`, value: `value-${n}`.repeat(10), headers: { header: `key-${n}` } }))
 const [bootstrap, ...wanted] = process.argv.slice(2)
-const kafka = new Kafka({ clientId: 'compat', brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { initialRetryTime: 50 } })
+const ssl = process.env.COMPAT_CA ? { ca: [fs.readFileSync(process.env.COMPAT_CA)] } : false
+const kafka = new Kafka({ clientId: 'compat', brokers: [bootstrap], ssl, logLevel: logLevel.NOTHING, retry: { initialRetryTime: 50 } })
 
 async function waitUntil(isReached, what) {
   const deadline = Date.now() + TIMEOUT_MS

@@ -7,10 +7,12 @@ import subprocess
 
 import steps
 
+TLS = ["-X", "security.protocol=SSL", "-X", f"ssl.ca.location={steps.CA}"] if steps.CA else []
+
 
 def kcat(bootstrap: str, *arguments: str, text: str = "") -> str:
     """Run kcat to its end and return what it printed."""
-    command = ["kcat", "-b", bootstrap, *arguments]
+    command = ["kcat", "-b", bootstrap, *TLS, *arguments]
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=steps.TIMEOUT_S, check=False)
     assert done.returncode == 0, f"{command}: {done.stderr}"
     return done.stdout
@@ -60,7 +62,7 @@ def in_a_group(bootstrap: str, strategy: str) -> None:
     assert kcat(bootstrap, *options, "-f", "%k:%s\n", topic) == ""
     # Two at once: each reads to the end of what it was given.
     again = ["-G", steps.unique("group"), *options[2:], "-X", "heartbeat.interval.ms=200", "-f", "%k:%s\n", topic]
-    command = ["kcat", "-b", bootstrap, *again]
+    command = ["kcat", "-b", bootstrap, *TLS, *again]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     printed = [member.communicate(timeout=steps.TIMEOUT_S)[0] for member in both]
     assert [member.returncode for member in both] == [0, 0]

@@ -3,9 +3,9 @@
 The steps of groups are the same for each library in Python, which has `new_topic`, `send` and `Member`: a consumer with `poll`,
 `commit` and `close`, which remembers what was `read` and `taken`, and has `partitions` and `progress`, the records before them.
 
-A program is started with the address of a broker and, if wanted, the names of steps. It prints `version VERSION` and then a line
-for each step: `NAME ok`, or `NAME unsupported: REASON` where the client has no such thing. If one fails it ends with a message
-and a status other than 0. The programs in other languages keep to the same form.
+A program is started with the address of a broker and, if wanted, the names of steps; with TLS if COMPAT_CA names a CA's file. It
+prints `version VERSION` and then a line for each step: `NAME ok`, or `NAME unsupported: REASON` if the client has no such thing.
+If one fails it ends with a message and a status other than 0. The programs in other languages keep to the same form.
 
     produce       records with keys, values and headers, compressed, each acknowledged at its offset
     consume       the same records, read by partition, without a group
@@ -20,6 +20,7 @@ and a status other than 0. The programs in other languages keep to the same form
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 import uuid
@@ -28,6 +29,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 STEPS = ("produce", "consume", "classic", "cooperative", "static", "consumer", "transactions", "admin")
+CA = os.environ.get("COMPAT_CA")
+"""A PEM file: the clients connect by TLS to a broker whose certificate is of this CA."""
 PARTITIONS = 4
 RECORDS = 40
 TIMEOUT_S = 90

@@ -3,6 +3,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand"
@@ -43,8 +45,21 @@ func check(holds bool, what string, values ...any) {
 	}
 }
 
+// How a client comes to the broker: by TLS if COMPAT_CA names the file of its CA.
+func at() []kgo.Opt {
+	options := []kgo.Opt{kgo.SeedBrokers(bootstrap)}
+	if ca := os.Getenv("COMPAT_CA"); ca != "" {
+		pem, err := os.ReadFile(ca)
+		must(err)
+		trusted := x509.NewCertPool()
+		check(trusted.AppendCertsFromPEM(pem), "no certificate in %s", ca)
+		options = append(options, kgo.DialTLSConfig(&tls.Config{RootCAs: trusted}))
+	}
+	return options
+}
+
 func client(options ...kgo.Opt) *kgo.Client {
-	defaults := []kgo.Opt{kgo.SeedBrokers(bootstrap), kgo.MetadataMinAge(100 * time.Millisecond)}
+	defaults := append(at(), kgo.MetadataMinAge(100*time.Millisecond))
 	made, err := kgo.NewClient(append(defaults, options...)...)
 	must(err)
 	return made
@@ -320,10 +335,10 @@ func transactions() {
 	// A session reads, writes and commits the offsets of its group in one transaction.
 	send(topic, []string{"3"}, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	out := newTopic("txn-out")
-	session, err := kgo.NewGroupTransactSession(
-		kgo.SeedBrokers(bootstrap), kgo.TransactionalID(unique("txn")), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+	session, err := kgo.NewGroupTransactSession(append(
+		at(), kgo.TransactionalID(unique("txn")), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RequireStableFetchOffsets(),
-	)
+	)...)
 	must(err)
 	for copied := 0; copied < 3; {
 		fetches := session.PollFetches(ctx)

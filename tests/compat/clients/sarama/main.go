@@ -3,6 +3,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"math/rand"
 	"os"
@@ -57,6 +59,14 @@ func config() *sarama.Config {
 	made.Consumer.MaxWaitTime = 100 * time.Millisecond
 	made.Consumer.Group.Session.Timeout = 60 * time.Second
 	made.Consumer.Group.Heartbeat.Interval = 200 * time.Millisecond
+	if ca := os.Getenv("COMPAT_CA"); ca != "" {
+		pem, err := os.ReadFile(ca)
+		must(err)
+		trusted := x509.NewCertPool()
+		check(trusted.AppendCertsFromPEM(pem), "no certificate in %s", ca)
+		made.Net.TLS.Enable = true
+		made.Net.TLS.Config = &tls.Config{RootCAs: trusted}
+	}
 	return made
 }
 
