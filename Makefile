@@ -43,7 +43,7 @@ LOWEST_TESTS := $(addprefix tests/broker/,handlers/data/test_produce_fetch.py ht
 	erasure/keys/test_erasing.py erasure/certificates/test_verifying.py) \
 	tests/kernels/test_record_walk.py
 
-.PHONY: run test quick sanitize lowest check format bench demo demo-spark docs site screenshots vendor dist sbom clean help java browser
+.PHONY: run test quick matrix sanitize lowest check format bench demo demo-spark docs site screenshots vendor dist sbom clean help java browser
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -88,6 +88,10 @@ sanitize: $(DEV_STAMP) ## the tests of kernels, engines and scans, with bounds c
 	cd $(CHECKED) && DIAMANT_KERNELS=checked $(abspath $(BIN))/python setup.py -q build_ext --inplace
 	cd $(CHECKED) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 \
 		$(abspath $(BIN))/python -m pytest -q -p no:cacheprovider $(CHECKED_TESTS)
+
+# One after another: `.venv` is that of its Python, the others' are below it.
+matrix: $(DEV_STAMP) ## the suite on every Python at hand: whole on the oldest and newest, else the quick part (PYTHONS="python3.12 …")
+	$(BIN)/python -m tests.matrix $(PYTHONS)
 
 lowest: $(LOWEST_STAMP) ## the broker's main path on the oldest versions of what it needs (LOWEST_TESTS=tests/cleaner: more)
 	$(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not slow" $(LOWEST_TESTS)

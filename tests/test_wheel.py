@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.building import pip
+from tests.pythons import SUPPORTED, candidates, find
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("MANIFEST.in", "pyproject.toml", "setup.py", "README.md", "LICENSE")
@@ -25,7 +26,7 @@ WORKERS, LONG_WORKERS = 2, 4
 EVERY_TIME = "docs/how-to/clock.md"
 """With `ONE_FILE` the page whose examples import the most in threads: after the first run, only these are repeated."""
 
-OTHER_VERSIONS = ("3.12", "3.13", "3.14")
+OTHER_VERSIONS = SUPPORTED[1:]
 TEST_TOOLS = ("aiokafka", "confluent-kafka", "kafka-python", "pytest", "pytest-asyncio", "pytest-xdist")
 """What the examples need beside Diamant, in the versions of requirements-dev.txt."""
 
@@ -100,25 +101,20 @@ def examples(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
-def interpreters(version: str) -> list[str]:
-    """Where a version of CPython may be: on PATH, where pyenv has placeholders, and among those of pyenv."""
-    candidates = [
-        shutil.which(f"python{version}"),
-        *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
-    ]
-    return [*filter(None, candidates)]
-
-
-NEWEST = max((version for version in OTHER_VERSIONS if interpreters(version)), default=OTHER_VERSIONS[-1])
+NEWEST = max(
+    (version for version in OTHER_VERSIONS if [*candidates([version])]),
+    key=OTHER_VERSIONS.index,
+    default=OTHER_VERSIONS[-1],
+)
 """The newest at hand; the others are tried with --long."""
 
 
 def find_python(version: str) -> str:
     """The interpreter of a version of CPython; skip the test where there is none."""
-    for found in interpreters(version):
-        if subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0:
-            return found
-    pytest.skip(f"no CPython {version} on PATH or among those of pyenv")
+    found = find([version])
+    if not found:
+        pytest.skip(f"no CPython {version} on PATH or among those of pyenv")
+    return found[-1].program
 
 
 def install_anew(wheel: Path, place: Path, version: str) -> Path:
