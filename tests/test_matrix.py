@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests import matrix, pythons
+from tests.building import PYPROJECT
 from tests.matrix import Row
 from tests.pythons import Python
 
+ROOT = Path(__file__).resolve().parent.parent
 OLDEST, MIDDLE, NEWEST = (Python(version, f"/opt/{version}") for version in ("3.11.2", "3.12.1", "3.14.0rc2"))
 
 
@@ -36,6 +38,15 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tmp_path}/first:{tmp_path}/second:/bin")
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     return tmp_path
+
+
+def test_one_page_names_the_versions_of_the_classifiers() -> None:
+    """The oldest is the least that pip accepts; other pages say "or newer", or refer to that page."""
+    page = " ".join((ROOT / "docs" / "reference" / "compatibility.md").read_text().split())
+    (named,) = re.findall(r"The suite passes on Linux with CPython ([^;]+);", page)
+    assert re.findall(r"3\.\d+(?![.\d])", named) == pythons.SUPPORTED
+    assert PYPROJECT["project"]["requires-python"] == f">={pythons.SUPPORTED[0]}"
+    assert [f"3.{minor}" for minor in range(11, 11 + len(pythons.SUPPORTED))] == pythons.SUPPORTED
 
 
 def test_interpreters_come_from_path_and_pyenv_one_of_each_version(machine: Path) -> None:
