@@ -327,7 +327,7 @@ def test_the_reference_is_complete() -> None:
     pages = reference_pages()
     page = "\n".join(pages.values())
     sections = dict(re.findall(r"^## `(.+?)`\n(.*?)(?=^##? |\Z)", page, re.DOTALL | re.MULTILINE))
-    shared = pages["commands.md"].split("\n## ", 1)[0]
+    shared = pages["commands.md"].split("\n## `", 1)[0]
     missing = []
     found = dict(commands())
     assert {"diamant start", "diamant compact", "diamant log whatif", "diamant clock advance"} <= set(found)

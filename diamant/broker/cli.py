@@ -106,6 +106,33 @@ COMMANDS = {
 }
 """All commands by their purpose. Each is imported when it is run."""
 
+SYNONYMS = {
+    **dict.fromkeys(("config", "configs"), ("topic describe", "topic alter", "start --set")),
+    **dict.fromkeys(("run", "serve", "server", "broker"), ("start", "exec")),
+    **dict.fromkeys(("health", "info", "top"), ("status",)),
+    **dict.fromkeys(("test", "tests"), ("exec",)),
+    **dict.fromkeys(("partition", "partitions"), ("topic describe", "topic alter")),
+    **dict.fromkeys(("consumer", "read", "tail", "cat", "get"), ("consume", "latest")),
+    **dict.fromkeys(("producer", "send", "write", "put"), ("produce",)),
+    **dict.fromkeys(
+        ("consumer-group", "consumer-groups", "lag", "offset", "offsets"), ("group describe", "group reset")
+    ),
+    **dict.fromkeys(("password", "scram", "login"), ("user",)),
+    **dict.fromkeys(("permission", "permissions", "grant"), ("acl",)),
+    **dict.fromkeys(("search", "grep"), ("find",)),
+    **dict.fromkeys(("why", "held"), ("explain",)),
+    **dict.fromkeys(("records", "size"), ("count",)),
+    "key": ("find", "latest"),
+    "segments": ("count --segments", "log stats"),
+    **dict.fromkeys(("forget", "delete-records", "purge"), ("erase", "redact")),
+    **dict.fromkeys(("certify", "certificate", "prove"), ("erase", "certificates", "verify")),
+    **dict.fromkeys(("time", "advance"), ("clock advance",)),
+    **dict.fromkeys(("inject", "fail", "chaos"), ("fault add",)),
+    **dict.fromkeys(("save", "backup", "fork"), ("snapshot create",)),
+    "restore": ("reset",),
+}
+"""The commands for words of other programs, where neither a name nor the name of a subcommand is similar."""
+
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
     if not is_asked or ctx.resilient_parsing:
@@ -118,7 +145,9 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool
     ctx.exit()
 
 
-@click.group(cls=LazyGroup, sections=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, sections=COMMANDS, synonyms=SYNONYMS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.option(
     "--version",
     is_flag=True,

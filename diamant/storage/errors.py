@@ -15,6 +15,10 @@ class InUse(StorageError):
     """Another process, or another part of this one, holds the directory."""
 
 
+class WrongInput(StorageError):
+    """The caller names something that is not there, such as a directory without logs, or gives a wrong value."""
+
+
 class CorruptLog(StorageError):
     """The contents of a file violate its format.
 

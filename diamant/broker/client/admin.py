@@ -27,7 +27,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from diamant.broker.client.bootstrap import DEFAULT_BOOTSTRAP, SYSTEM_CA
 from diamant.broker.client.duration import parse_duration_ms
-from diamant.broker.client.errors import BadArgument
+from diamant.broker.client.errors import BadArgument, code_of_kafka_error
 from diamant.broker.client.record_key import key_fields, parse_key
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.primitives import encode_string, read_array_length, read_string
@@ -96,7 +96,7 @@ class Admin:
         not connect.
         """
         if token_file is not None:
-            token = read_input(token_file, MAX_TOKEN_FILE_BYTES).decode().strip()
+            token = _token_in(token_file)
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
         self._token = token
@@ -420,6 +420,13 @@ class AdminClock:
         return self._admin.call("POST", "/v1/clock/resume")
 
 
+def _token_in(file: str) -> str:
+    try:
+        return read_input(file, MAX_TOKEN_FILE_BYTES).decode().strip()
+    except UnicodeDecodeError:
+        raise AdminError(f"{file}: expected a token in UTF-8", status=400, code="bad-argument") from None
+
+
 def _lost(method: str, path: str, url: str, error: Exception, *, has_answered: bool) -> AdminError:
     reason = str(error) or type(error).__name__
     if has_answered:
@@ -457,7 +464,7 @@ def _records_found(lines: Iterable[JsonObject]) -> Generator[JsonObject, None, N
         if "offset" in line:
             yield line
         elif "error" in line:
-            raise AdminError(line["error"], code="failed")
+            raise AdminError(line["error"], code=line["code"])
         elif line.get("is_cut"):
             text = f"more than {line['found']} records match: set a higher limit, or narrow the search"
             raise AdminError(text, code="too-many")
@@ -526,9 +533,12 @@ def _http_address_for(
             resource = {"resource_type": _BROKER_RESOURCE, "resource_name": str(node_id), "configuration_keys": names}
             result = connection.ask(_DESCRIBE_CONFIGS, {"resources": [resource]})["results"][0]
     except ConnectionFailed as error:
+        if error.code == "unauthorized":
+            raise AdminError(str(error), code=error.code) from None
         raise OSError(str(error)) from None
     if result["error_code"]:
-        raise OSError(result["error_message"] or f"error {result['error_code']}")
+        code = code_of_kafka_error(result["error_code"])
+        raise AdminError(f"{host}:{port}: {result['error_message'] or code}", code=code)
     return next((one["value"] for one in result["configs"]), None)
 
 

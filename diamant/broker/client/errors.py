@@ -1,44 +1,101 @@
-"""Errors of the operations over HTTP, one class for each possible reaction of the caller.
+"""Errors of the operations: a word for each possible reaction of the caller, the same in Python, over HTTP and in commands.
 
-`status` is the HTTP status, `code` an error code for programs. The text says what failed, where, what was expected and what to do
-next. It never contains a key or a value of a record.
+`code` is that word, for programs; `KINDS` has its HTTP status, its exit code and its meaning. The text says what failed, where,
+what was expected and what to do next. It never contains a key or a value of a record.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
+
+from diamant.protocol.errors import ErrorCode, KafkaError
+
+EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_NOT_SO, EXIT_NOTHING = 0, 1, 2, 3, 4
+"""Exit codes of the commands. `EXIT_REFUSED`: the same command would be refused again; `EXIT_FAILED`: it may work later."""
+EXIT_INTERRUPTED = 130
+"""Ctrl-C, by the convention of shells: 128 plus the number of SIGINT."""
+
+
+class ErrorKind(NamedTuple):
+    """The errors with one code. `status` is 0 for those that no HTTP response has."""
+
+    status: int
+    exit_code: int
+    meaning: str
+
+
+KINDS = {
+    "bad-argument": ErrorKind(400, EXIT_REFUSED, "an option, argument or field is unknown, missing or invalid"),
+    "unauthorized": ErrorKind(401, EXIT_REFUSED, "the token, the user or the password is missing or wrong"),
+    "not-allowed": ErrorKind(
+        403,
+        EXIT_REFUSED,
+        "not allowed for this caller, or on a broker with these settings (no manual clock, no token file)",
+    ),
+    "not-found": ErrorKind(404, EXIT_REFUSED, "no such topic, partition, group, job, certificate or path"),
+    "deleted": ErrorKind(404, EXIT_REFUSED, "the topic was deleted during the operation"),
+    "bad-method": ErrorKind(405, EXIT_REFUSED, "the path has other methods, which `Allow` lists"),
+    "not-possible": ErrorKind(409, EXIT_REFUSED, "the present state rules it out"),
+    "not-compacted": ErrorKind(409, EXIT_REFUSED, "the topic has ceased to be compacted"),
+    "everything-matches": ErrorKind(409, EXIT_REFUSED, "every record of the topic would be redacted"),
+    "not-genuine": ErrorKind(409, EXIT_NOT_SO, "the certificate is none, or has changed since it was signed"),
+    "gone": ErrorKind(410, EXIT_FAILED, "the job is done, but its result is no longer kept"),
+    "too-large": ErrorKind(413, EXIT_REFUSED, "the body is larger than the path accepts"),
+    "too-many": ErrorKind(429, EXIT_FAILED, "a limit is reached: of simultaneous work, or of results"),
+    "failed": ErrorKind(500, EXIT_FAILED, "an error in the broker, or of a file"),
+    "internal": ErrorKind(500, EXIT_FAILED, "an unexpected error: the broker's log has it"),
+    "uncleanable": ErrorKind(500, EXIT_FAILED, "the cleaner skips the partition since it failed there"),
+    "quarantined": ErrorKind(500, EXIT_FAILED, "the cleaner works around a damaged segment of the partition"),
+    "kernels-missing": ErrorKind(501, EXIT_FAILED, "this installation has no compiled kernels"),
+    "stopping": ErrorKind(503, EXIT_FAILED, "the broker stops"),
+    "timed-out": ErrorKind(504, EXIT_FAILED, "not done in time; work that has started may continue"),
+    "no-answer": ErrorKind(0, EXIT_FAILED, "no broker answers"),
+    "no-http": ErrorKind(0, EXIT_FAILED, "the broker has no HTTP port"),
+    "went-away": ErrorKind(0, EXIT_FAILED, "the broker ended before its answer"),
+    "damaged": ErrorKind(0, EXIT_FAILED, "a file is damaged"),
+    "not-so": ErrorKind(0, EXIT_NOT_SO, "the requested state is not reached, or nothing was found"),
+    "interrupted": ErrorKind(0, EXIT_INTERRUPTED, "Ctrl-C"),
+}
+"""All codes, by HTTP status."""
+
+
+def kind_of(code: str) -> ErrorKind:
+    """Return the row of a code; a broker of another version may have others."""
+    return KINDS.get(code, KINDS["failed"])
 
 
 class VerbError(Exception):
     """The base class: an operation failed."""
 
-    status = 500
     code = "failed"
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return kind_of(self.code).status
 
 
 class BadArgument(VerbError):
     """The request is invalid."""
 
-    status = 400
     code = "bad-argument"
 
 
 class NotAllowed(VerbError):
     """The operation is not allowed for this caller, or on a broker with these settings."""
 
-    status = 403
     code = "not-allowed"
 
 
 class NotFound(VerbError):
     """The topic, partition, job or certificate does not exist."""
 
-    status = 404
     code = "not-found"
 
 
 class NotPossible(VerbError):
     """The target exists, but its state rules out the operation: a topic that is not compacted, a second simultaneous call."""
 
-    status = 409
     code = "not-possible"
 
 
@@ -51,12 +108,109 @@ class NotGenuine(NotPossible):
 class TimedOut(VerbError):
     """The call timed out. Work that it started may continue."""
 
-    status = 504
     code = "timed-out"
 
 
 class TooMany(VerbError):
     """A limit on simultaneous work is reached. The call may succeed later."""
 
-    status = 429
     code = "too-many"
+
+
+# -- Kafka's errors in these words ---------------------------------------------------------------------------------------
+
+
+_CODES_OF_KAFKA = {
+    "not-found": {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.RESOURCE_NOT_FOUND,
+        ErrorCode.LOG_DIR_NOT_FOUND,
+        ErrorCode.DELEGATION_TOKEN_NOT_FOUND,
+    },
+    "unauthorized": {
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+        ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+        ErrorCode.ILLEGAL_SASL_STATE,
+    },
+    "not-allowed": {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.SECURITY_DISABLED,
+    },
+    "not-possible": {
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.TOPIC_DELETION_DISABLED,
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        ErrorCode.UNSUPPORTED_VERSION,
+    },
+    "timed-out": {ErrorCode.REQUEST_TIMED_OUT},
+    "too-many": {ErrorCode.THROTTLING_QUOTA_EXCEEDED},
+    "failed": {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    },
+}
+_BY_NUMBER: dict[int, str] = {number: code for code, numbers in _CODES_OF_KAFKA.items() for number in numbers}
+
+
+def code_of_kafka_error(number: int) -> str:
+    """Return our code for an error code of Kafka. Those that neither name a state nor pass by themselves blame an argument."""
+    return _BY_NUMBER.get(number, "bad-argument")
+
+
+def refused_by_kafka(error: KafkaError) -> VerbError:
+    """Return the error of an operation for one of Kafka's protocol, with its own sentence."""
+    code = code_of_kafka_error(error.code)
+    kinds = (BadArgument, NotAllowed, NotFound, NotPossible, TimedOut, TooMany)
+    found = next((kind for kind in kinds if kind.code == code), VerbError)(error.detail or str(error))
+    found.code = code
+    return found
+
+
+# -- sentences that several interfaces say -------------------------------------------------------------------------------
+
+
+def no_topic(name: str) -> str:
+    """Return the sentence on a topic that does not exist."""
+    shown = repr(name[:249])
+    return f"there is no topic {shown}: `diamant topic list` lists those that exist, `diamant topic create` makes one"
+
+
+def no_partition(topic: str, partition: int, count: int) -> str:
+    """Return the sentence on a partition that does not exist. `count`: those that the topic has."""
+    present = {0: "none", 1: "only partition 0"}.get(count, f"partitions 0 to {count - 1}")
+    return f"topic {topic!r} has no partition {partition}: it has {present}"
+
+
+def no_group(name: str) -> str:
+    """Return the sentence on a consumer group that does not exist."""
+    return f"there is no group {name[:249]!r}: `diamant group list` lists those that exist"

@@ -7,9 +7,10 @@ Bounded: one connection per broker of the cluster. An error code from a broker b
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from diamant.broker.client.errors import no_topic
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields, KafkaConnection
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import LIST_OFFSETS, METADATA
@@ -41,12 +42,25 @@ RETRIED = {
 
 
 class KafkaRefusal(Exception):
-    """An error code from a broker. The text has the code's name, its subject, and the broker's own message, if any."""
+    """An error code from a broker. The text has the code's name, its subject, and the broker's own message, if any.
 
-    def __init__(self, what: str, code: int, message: str | None = None) -> None:
+    `sentence`: the whole text, for errors that Diamant words alike everywhere.
+    """
+
+    def __init__(self, what: str, code: int, message: str | None = None, sentence: str | None = None) -> None:
         self.code = code
-        name = error_name(code)
-        super().__init__(f"{what}: {message} ({name})" if message else f"{what}: {name}")
+        name, message = error_name(code), (message or _MEANINGS.get(code, "")).rstrip(".")
+        super().__init__(sentence or (f"{what}: {message} ({name})" if message else f"{what}: {name}"))
+
+    def with_hint(self, hint: str) -> KafkaRefusal:
+        """Return the same error with a further sentence."""
+        return KafkaRefusal("", self.code, sentence=f"{self}. {hint}")
+
+
+def topic_refusal(name: str, code: int, message: str | None = None) -> KafkaRefusal:
+    """Return the error for a code in a response about a topic."""
+    is_missing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return KafkaRefusal(f"topic {name!r}", code, message, no_topic(name) if is_missing else None)
 
 
 class LedPartition(NamedTuple):
@@ -100,7 +114,7 @@ class KafkaClient:
     def any_broker(self) -> KafkaConnection:
         """Return a connection to one of the bootstrap addresses."""
         if self._any is None:
-            failures = []
+            failures: list[ConnectionFailed] = []
             for address in self.bootstrap.split(","):
                 host, _, port = address.strip().rpartition(":")
                 if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
@@ -109,9 +123,9 @@ class KafkaClient:
                     self._any = self._connect(host.removeprefix("[").removesuffix("]"), int(port))
                     break
                 except ConnectionFailed as error:
-                    failures.append(str(error))
+                    failures.append(error)
             else:
-                raise ConnectionFailed(f"no broker answers: {'; '.join(failures)}")
+                raise ConnectionFailed(f"no broker answers: {'; '.join(map(str, failures))}", failures[-1].code)
         return self._any
 
     def broker(self, node_id: int) -> KafkaConnection:
@@ -204,7 +218,11 @@ class KafkaClient:
         return found
 
 
-_MEANINGS = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic"}
+_MEANINGS: Mapping[int, str] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
+    ErrorCode.UNKNOWN_MEMBER_ID: "it has active members, expected none: stop them first",
+    ErrorCode.NON_EMPTY_GROUP: "it has active members, expected none: stop them first",
+}
 
 
 def error_name(code: int) -> str:
@@ -217,8 +235,7 @@ def error_name(code: int) -> str:
 
 def _topic(found: Fields) -> LedTopic:
     if found["error_code"] not in (0, ErrorCode.LEADER_NOT_AVAILABLE):
-        code = found["error_code"]
-        raise KafkaRefusal(f"topic {found['name']!r}", code, _MEANINGS.get(code))
+        raise topic_refusal(found["name"], found["error_code"])
     partitions = [
         LedPartition(
             one["partition_index"],

@@ -41,7 +41,14 @@ CLIENT_ID = "diamant-cli"
 
 
 class ConnectionFailed(Exception):
-    """No broker answers at the address, or it does not speak Kafka's protocol. The text has the address."""
+    """No broker answers at the address, or it does not speak Kafka's protocol. The text has the address.
+
+    `code` is one of `client.errors.KINDS`: `unauthorized` if the broker refuses the login.
+    """
+
+    def __init__(self, text: str, code: str = "no-answer") -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class KafkaConnection:
@@ -102,7 +109,7 @@ class KafkaConnection:
                 raise LoginFailed(f"the broker requires no login here ({ErrorCode(answer['error_code']).name})")
             log_in(mechanism, login, self._send_token)
         except LoginFailed as error:
-            raise ConnectionFailed(f"{self.address}: user {login.user!r}: {error}") from None
+            raise ConnectionFailed(f"{self.address}: user {login.user!r}: {error}", "unauthorized") from None
         return True
 
     def _send_token(self, token: bytes) -> bytes:
@@ -161,7 +168,9 @@ class KafkaConnection:
                 raise ConnectionFailed(f"{self.address} answered request {correlation_id}, not {self._correlation_id}")
             return decode_response_fields(api_key, version, answer[4 + response_header_version(api_key, version) :])
         except TimeoutError:
-            raise ConnectionFailed(f"{self.address} does not answer {API_NAMES[api_key]} in time") from None
+            raise ConnectionFailed(
+                f"{self.address} does not answer {API_NAMES[api_key]} in time", "timed-out"
+            ) from None
         except (OSError, ProtocolError) as error:
             raise ConnectionFailed(f"{self.address}: {error}") from None
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from diamant.broker.client.errors import no_group
 from diamant.broker.client.kafka_client import RETRIED, KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import Fields
 from diamant.protocol.errors import ErrorCode, ProtocolError
@@ -24,12 +25,6 @@ NO_MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instan
 
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition number."""
-
-_MEANINGS: Mapping[int, str] = {
-    ErrorCode.UNKNOWN_MEMBER_ID: "it has active members, expected none: stop them first",
-    ErrorCode.NON_EMPTY_GROUP: "it has active members, expected none: stop them first",
-    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such consumer group",
-}
 
 
 class ListedGroup(NamedTuple):
@@ -130,8 +125,9 @@ class KafkaGroup:
         self._check(_result_codes(answer))
 
     def refusal(self, code: int, message: str | None = None) -> KafkaRefusal:
-        """Return the error for a code, with its meaning for this group."""
-        return KafkaRefusal(f"group {self.name!r}", code, message or _MEANINGS.get(code))
+        """Return the error for a code."""
+        sentence = no_group(self.name) if code == ErrorCode.GROUP_ID_NOT_FOUND else None
+        return KafkaRefusal(f"group {self.name!r}", code, message, sentence)
 
     def _describe_consumer(self) -> DescribedGroup | None:
         asked = {"group_ids": [self.name], "include_authorized_operations": False}

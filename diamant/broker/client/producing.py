@@ -96,7 +96,7 @@ class TopicWriter:
             try:
                 answer = connection.ask(PRODUCE, fields, most=LAST_VERSION_WITH_NAMES)
             except ConnectionFailed as error:
-                raise ConnectionFailed(f"{what}: may or may not have been written: {error}") from None
+                raise ConnectionFailed(f"{what}: may or may not have been written: {error}", error.code) from None
             found = answer["responses"][0]["partition_responses"][0]
             code = found["error_code"]
             if not code:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import sys
 import tempfile
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
 
@@ -16,14 +15,14 @@ import click
 
 from diamant.broker.broker import SMALL, BlockingBroker, Broker
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.client.errors import BadArgument
-from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, fail
+from diamant.broker.client.errors import BadArgument, code_of_kafka_error
+from diamant.broker.commands.terminal.failures import EXIT_FAILED, fail
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.remote import duration
 from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.launch.any_compaction import ANY_COMPACTION, RunLimits, run_any_compaction
-from diamant.broker.launch.child import CannotRun, run_child
+from diamant.broker.launch.child import SIGNALLED, CannotRun, run_child
 from diamant.broker.launch.exec_options import (
     BOOTSTRAP,
     CA,
@@ -35,33 +34,11 @@ from diamant.broker.launch.exec_options import (
     TopicType,
     VariableType,
 )
+from diamant.broker.launch.kept_log import KeptLog
 from diamant.broker.launch.seeds import SeedLine, SeedType, read_seed
 from diamant.broker.launch.settings import ArgumentError, make_config, one_line, raise_file_limit
 from diamant.protocol.errors import KafkaError
 from diamant.storage.errors import StorageError
-
-LOG_LINES = 200
-
-
-class KeptLog(logging.Handler):
-    """Keeps the last lines of the broker's log and shows them after a failure."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: deque[str] = deque(maxlen=LOG_LINES)
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
-        self.lines.append(self.format(record))
-
-    def show(self) -> None:
-        """Print the lines to standard error."""
-        click.echo(
-            f"diamant exec: the last lines of the broker's log ({len(self.lines)}, at most {LOG_LINES}):", err=True
-        )
-        for line in self.lines:
-            click.echo(line, err=True)
 
 
 @click.command("exec", context_settings={"allow_interspersed_args": False})
@@ -139,7 +116,7 @@ class KeptLog(logging.Handler):
     help="With --any-compaction: the longest time of a run; one that takes longer counts as failed. Default: ten minutes for the "
     "first run, then ten times the longest so far, and at least 30s.",
 )
-@click.option("--random-seed", type=int, default=0, help="Seed of the schedules of --any-compaction. Default: 0.")
+@click.option("--random-seed", type=int, help="Seed of the schedules of --any-compaction. Default: 0.")
 def exec_(
     command: Sequence[str],
     topics: Sequence[TopicOption],
@@ -156,66 +133,77 @@ def exec_(
     examples: int | None,
     in_time: bool,
     limit_ms: int | None,
-    random_seed: int,
+    random_seed: int | None,
 ) -> None:
     """Run COMMAND with a broker of its own: diamant exec -- npm test.
 
-    The broker uses free ports and a temporary directory, and stops when the command ends. Environment variables give the command
-    its addresses: KAFKA_BOOTSTRAP_SERVERS (and DIAMANT_BOOTSTRAP_SERVERS), DIAMANT_HTTP_URL, DIAMANT_DATA. --env adds others:
-    SPRING_KAFKA_BOOTSTRAP_SERVERS=bootstrap. --user sets DIAMANT_USER to the first user, and --tls sets DIAMANT_CA to the PEM
-    file of the CA. The broker's log is shown only if the command or the broker fails.
+    The broker uses a free port, unless --set listeners gives others, and a temporary directory, and stops when the command ends.
+    Environment variables give the command its addresses: KAFKA_BOOTSTRAP_SERVERS (and DIAMANT_BOOTSTRAP_SERVERS),
+    DIAMANT_HTTP_URL, DIAMANT_DATA. --env adds others: SPRING_KAFKA_BOOTSTRAP_SERVERS=bootstrap. --user sets DIAMANT_USER to the
+    first user, and --tls sets DIAMANT_CA to the PEM file of the CA. If the command or the broker fails, the broker's last
+    warnings and errors are shown, and its log is kept.
 
     --any-compaction tests consumers of compacted topics, which must work regardless of what the cleaner has removed. Topics
     are compacted by default. Only the output of the last run is shown: the run without any compaction, or the failing run with
     the fewest compactions, which are then explained.
 
     Exit codes: the command's; 128 plus the number of the signal that ended it; 124 if it did not end within --run-timeout; 126 or
-    127 if it cannot be run, as in a shell; 1 the broker cannot start, or a topic or a seed is refused; 2 usage.
+    127 if it cannot be run, as in a shell; 1 the broker cannot start; 2 usage, or a topic or a seed is refused.
     """
-    log = KeptLog()
-    logging.basicConfig(level=logging.INFO, handlers=[log])
     raise_file_limit()
-    seeds, random_seed = _parted(seeds, random_seed, is_random=examples is not None)
+    if examples is None and (in_time or limit_ms is not None or random_seed is not None):
+        fail("--in-time, --run-timeout and --random-seed are for --any-compaction, which is not given", "bad-argument")
+    seeds, random_seed = _parted(seeds, random_seed or 0, is_random=examples is not None)
     if examples is not None:
         if data_dir is not None:
-            fail("--any-compaction runs the command many times, each with new data: omit --data", EXIT_USAGE)
+            fail("--any-compaction runs the command many times, each with new data: omit --data", "bad-argument")
         settings = [*ANY_COMPACTION, *settings]
     clocks = [] if clock is None else [f"diamant.clock={clock}"]
     small = [f"{name.replace('_', '.')}=1" for name in SMALL] if file is None and data_dir is None else []
     secured = ["diamant.tls=true"] if tls else []
     settings = ["diamant.http.listen=127.0.0.1:0", *small, *settings, *clocks, *secured]
-    with tempfile.TemporaryDirectory(prefix="diamant-exec-", ignore_cleanup_errors=True) as temporary:
-        try:
-            read = [line for path in seeds for line in read_seed(path)]
-            run = CommandRun(command, topics, read, variables, file, settings, source, logins, acls)
-            if examples is None:
-                code = run.once(os.path.join(temporary, "data") if data_dir is None else data_dir)
-            else:
-                limits = RunLimits(None if limit_ms is None else limit_ms / 1000)
-                code = run_any_compaction(run.once, temporary, examples, random_seed, limits, may_be_late=not in_time)
-        except (ArgumentError, click.UsageError) as error:
-            fail(str(error), EXIT_USAGE)
-        except (BadArgument, ConfigError) as error:
-            fail(str(error), EXIT_FAILED)
-        except KafkaError as error:
-            fail(error.detail or str(error), EXIT_FAILED)
-        except CannotStart as error:
-            fail(error.reason, EXIT_FAILED)
-        except CannotRun as error:
-            fail(str(error), error.exit_code)
-        except (StorageError, OSError) as error:
-            log.show()
-            fail(one_line(error), EXIT_FAILED)
-    if code and examples is None:
-        log.show()
+    with (
+        KeptLog() as log,
+        tempfile.TemporaryDirectory(prefix="diamant-exec-", ignore_cleanup_errors=True) as temporary,
+        _failing(log),
+    ):
+        read = [line for path in seeds for line in read_seed(path)]
+        run = CommandRun(command, topics, read, variables, file, settings, source, logins, acls)
+        if examples is not None:
+            limits = RunLimits(None if limit_ms is None else limit_ms / 1000)
+            code = run_any_compaction(run.once, temporary, examples, random_seed, limits, may_be_late=not in_time)
+        elif code := run.once(os.path.join(temporary, "data") if data_dir is None else data_dir):
+            log.show(f"the command ended with exit code {code}{_signal_text(code)}")
     sys.exit(code)
+
+
+@contextmanager
+def _failing(log: KeptLog) -> Iterator[None]:
+    """Turn an error of the arguments or the broker into one line."""
+    try:
+        yield
+    except (ArgumentError, BadArgument, ConfigError, click.UsageError) as error:
+        fail(str(error), "bad-argument")
+    except KafkaError as error:
+        fail(error.detail or str(error), code_of_kafka_error(error.code))
+    except CannotStart as error:
+        fail(error.reason)
+    except CannotRun as error:
+        fail(str(error), exit_code=error.exit_code)
+    except (StorageError, OSError) as error:
+        log.show(one_line(error))
+        sys.exit(EXIT_FAILED)
+
+
+def _signal_text(code: int) -> str:
+    return f" (signal {code - SIGNALLED})" if code > SIGNALLED else ""
 
 
 def _parted(seeds: Sequence[str], random_seed: int, *, is_random: bool) -> tuple[list[str], int]:
     """Split --seed into files and the random seed, which may be a number among them."""
     numbers = [int(one) for one in seeds if one.isdecimal()]
     if numbers and (not is_random or len(numbers) > 1):
-        fail(f"--seed {numbers[-1]}: expected a file, or one number with --any-compaction", EXIT_USAGE)
+        fail(f"--seed {numbers[-1]}: expected a file, or one number with --any-compaction", "bad-argument")
     return [one for one in seeds if not one.isdecimal()], numbers[0] if numbers else random_seed
 
 
@@ -246,11 +234,13 @@ class CommandRun:
         """Run the command with a broker on the directory `data`, after `prepare(broker)`; return its exit code (`run_child`)."""
         if self.source is not None:
             _copy(self.source, data)
-        config = make_config(self.file, self.settings, ["127.0.0.1:0"], data, self.logins, self.acls)
+        sets_listeners = any(setting.partition("=")[0].strip() == "listeners" for setting in self.settings)
+        listen = [] if sets_listeners else ["127.0.0.1:0"]
+        config = make_config(self.file, self.settings, listen, data, self.logins, self.acls)
         with Broker(config) as broker, tempfile.NamedTemporaryFile("w", prefix="diamant-ca-", suffix=".pem") as ca:
             http = broker.config.http_listener
             if http is not None and broker.http_url is None:  # a broker runs without HTTP, but tests may need it
-                raise BadArgument(
+                raise CannotStart(
                     f"no HTTP at {http.address}: the port may be in use. Expected a free port; port 0 takes one"
                 )
             if prepare is not None:

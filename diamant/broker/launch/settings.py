@@ -29,11 +29,14 @@ def make_config(
 ) -> BrokerConfig:
     """Build the configuration from the options of `start`: file, --set, --listen, --data, --user, --acl.
 
-    Raises ConfigError, OSError.
+    Raises ConfigError.
     """
     properties = {"diamant.http.listen": DEFAULT_HTTP_LISTEN}
     if file is not None:
-        properties.update(read_properties(file))
+        try:
+            properties.update(read_properties(file))
+        except OSError as error:
+            raise ArgumentError(one_line(error)) from None
     if addresses:
         # The file's advertised addresses belong to the listeners that --listen replaces.
         properties.pop("advertised.listeners", None)
@@ -46,6 +49,11 @@ def make_config(
         if not equals or not name.strip():
             raise ArgumentError(f"--set {setting!r}: expected NAME=VALUE")
         properties[name.strip()] = value
+        # What an option replaces may stand in the file, but who sets it here expects it to act.
+        if addresses and name.strip() == "listeners":
+            raise ArgumentError(f"--set {setting}: --listen names the addresses; expected only one of them")
+        if data_dir is not None and name.strip() in ("log.dirs", "log.dir"):
+            raise ArgumentError(f"--set {setting}: --data names the directory; expected only one of them")
     return BrokerConfig(
         listen=[*addresses] or None,
         data_dir=data_dir,

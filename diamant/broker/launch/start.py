@@ -12,12 +12,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
+from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.config.config_key import ConfigError
@@ -141,24 +141,22 @@ def start(
             settings = [*settings, f"diamant.clock={clock}"]
         config = make_config(file, settings, addresses, data_dir, logins, acls)
     except ArgumentError as error:
-        fail(str(error), EXIT_USAGE)
+        fail(str(error), "bad-argument")
     except ConfigError as error:
         from diamant.broker.commands.settings.value_hint import with_hint
 
-        _fail(with_hint(error))
-    except OSError as error:
-        _fail(one_line(error))
+        fail(with_hint(error), "bad-argument")
     raise_file_limit()
     # A thread that reads segments or checks a batch would otherwise delay the loop by 5 ms.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         asyncio.run(_run(config, parent, as_json=as_json, ready_file=ready_file))
     except CannotStart as error:
-        _fail(error.reason + _REMEDIES.get(error.errno or 0, ""))
+        fail(error.reason + _REMEDIES.get(error.errno or 0, ""))
     except (StorageError, OSError) as error:  # raised by the stop
-        _fail(one_line(error))
+        fail(one_line(error))
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(EXIT_INTERRUPTED)
 
 
 GC_THRESHOLD = 10_000
@@ -251,8 +249,3 @@ def _watch(parent: int, stop: asyncio.Event) -> None:
         ended()
 
     loop.add_reader(watched, readable)
-
-
-def _fail(message: str) -> NoReturn:
-    click.echo(f"diamant: {message}", err=True)
-    sys.exit(1)

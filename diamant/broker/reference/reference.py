@@ -21,6 +21,7 @@ import click
 from diamant.broker.cli import COMMANDS
 from diamant.broker.cli import main as cli
 from diamant.broker.client.admin import Admin, AdminClock
+from diamant.broker.client.errors import KINDS
 from diamant.broker.commands.terminal.remote import asking
 from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
@@ -40,6 +41,13 @@ OWN = "diamant."
 
 _WRITTEN = "<!-- Written by `make docs` from the commands, routes and tables themselves: change those. -->"
 
+
+def _codes() -> str:
+    return "".join(
+        f"| `{code}` | {kind.exit_code} | {kind.status or ''} | {kind.meaning} |\n" for code, kind in KINDS.items()
+    )
+
+
 _COMMANDS = f"""\
 # Commands
 
@@ -49,14 +57,30 @@ The commands that start a broker or query a running one, with their options and 
 [Commands on topics and records](commands-kafka.md), [for tests](commands-testing.md), [to erase](commands-erase.md),
 [on users and ACLs](commands-security.md), [on files](commands-log.md) and [on Spark](commands-spark.md) have pages of their own.
 
-An error is one line on standard error. Unless a command says otherwise, its exit codes are:
+- [Errors and exit codes](#errors-and-exit-codes)
+- [Shared options](#shared-options)
 
-| code | meaning |
+## Errors and exit codes
+
+An error is one line on standard error. With `--json`, the line is an object, for some errors with more fields:
+`{{"error": "a sentence", "code": "a-word", "exit_code": 2}}`. The sentences and codes are those of [HTTP](http.md#errors) and of
+`diamant.Admin`.
+
+| exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | failed: no broker, no such file, a damaged file, or a timeout |
-| 2 | usage: an option or argument is invalid, or the broker refuses it |
-| 3 | the requested state is not reached (yet); only for commands that say so |
+| 1 | failed: the same command may work later, when the broker, a file or a limit allows it |
+| 2 | refused, and it would be again: an argument is wrong, what it names does not exist, or the broker does not allow it |
+| 3 | the requested state is not reached (yet), or nothing was found; only from commands that say so |
+| 4 | nothing was found to remove: `erase`, `redact`, `verify` |
+| 130 | Ctrl-C |
+
+| code | exit code | HTTP status | meaning |
+|---|---|---|---|
+{_codes()}
+A command that handles several names prints a line for each error, and ends with the exit code of the last one.
+
+## Shared options
 
 Commands that query a running broker share these options:
 """
@@ -260,7 +284,7 @@ def _command(path: str, command: click.Command) -> str:
     own = [param for param in command.params if isinstance(param, click.Option) and not (asks and param.name in shared)]
     table = _options_table(context, own)
     if asks:
-        at = "commands.md" if path.split()[1] in FAMILIES else "#commands"
+        at = "commands.md#shared-options" if path.split()[1] in FAMILIES else "#shared-options"
         table = f"{table}| | and the [shared options]({at}) |\n" if table else f"\nOptions: the [shared ones]({at}).\n"
     return f"\n## `{path}`\n\n    {path} {usage}\n\n{help_text(command)}{table}"
 

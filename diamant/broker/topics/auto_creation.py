@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+from diamant.broker.client.errors import no_topic
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
@@ -76,7 +77,7 @@ class AutoCreation:
                 if name in self._internal:
                     await self._internal[name]()
                 elif name in INTERNAL_TOPICS:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_topic(name))
                 else:
                     new.append(check_new_topic(self._topics, name))
             except KafkaError as error:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
+from diamant.broker.client.errors import no_partition, no_topic
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.topic_values import log_config
 from diamant.broker.topics.topic import Topic, TopicListener
@@ -92,7 +93,7 @@ class Topics:
         """
         topic = self.by_name.get(name) if name is not None else None
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_topic(str(name)))
         return self._log_of(topic, partition)
 
     def log_by_id(self, topic_id: UUID | None, partition: int) -> Log:
@@ -121,7 +122,10 @@ class Topics:
             image = self.image.topics.get(topic.name)
             if image is not None and partition in image.partitions:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic.name}-{partition} could not be opened")
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {partition}")
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                no_partition(topic.name, partition, 0 if image is None else len(image.partitions)),
+            )
         return log
 
     # -- changes -------------------------------------------------------------------------------------------------

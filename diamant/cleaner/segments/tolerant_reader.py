@@ -45,7 +45,7 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
 from diamant.storage.env.env import Env, File, ReadLock
-from diamant.storage.errors import CorruptLog, StorageError
+from diamant.storage.errors import CorruptLog, StorageError, WrongInput
 
 READ_BYTES = 4 * 1024 * 1024
 
@@ -171,10 +171,10 @@ class OpenLogDirectory:
             self.lock.release()
 
     def keep_topics(self, topics: Collection[str]) -> None:
-        """Keep only the partitions of these topics; all if `topics` is empty. Raises StorageError if a topic has none."""
+        """Keep only the partitions of these topics; all if `topics` is empty. Raises WrongInput if a topic has none."""
         missing = set(topics) - {one.topic for one in self.partitions}
         if missing:
-            raise StorageError(f"there is no topic {min(missing)!r} in {self.path}")
+            raise WrongInput(f"there is no topic {min(missing)!r} in {self.path}")
         if topics:
             self.partitions = tuple(one for one in self.partitions if one.topic in topics)
 
@@ -221,10 +221,10 @@ def is_partition_directory(env: Env, path: str) -> bool:
 
 
 def check_is_log_directory(env: Env, path: str, *, has_partitions: bool, problems: Sequence[Problem] = ()) -> None:
-    """Raise StorageError for a directory without partitions that no broker has formatted either."""
+    """Raise WrongInput for a directory without partitions that no broker has formatted either."""
     if not has_partitions and not env.exists(f"{path}/{names.META_PROPERTIES}"):
         unread = f". {problems[0]}" if problems else ""
-        raise StorageError(
+        raise WrongInput(
             f"{path}: not a log directory: expected directories such as my-topic-0 with segments in it, or one of these; found "
             f"no partition{unread}"
         )

@@ -1,7 +1,10 @@
-"""Runs commands in this process against a test's broker."""
+"""Runs commands in this process against a test's broker, and lists them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+import click
 from click.testing import CliRunner, Result
 
 from diamant.broker.broker import BlockingBroker
@@ -12,3 +15,15 @@ from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
 def run(broker: BlockingBroker, *words: str, lines: str = "") -> Result:
     """Run a command that finds the broker through the environment, with `lines` as its input."""
     return CliRunner().invoke(main, words, env={BOOTSTRAP_VARIABLE: broker.bootstrap_servers}, input=lines)
+
+
+def leaves(command: click.Command, path: Sequence[str] = ()) -> Iterator[tuple[str, click.Command]]:
+    """Return every command below, with its name."""
+    if not isinstance(command, click.Group):
+        yield " ".join(path), command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from leaves(found, [*path, name])

@@ -24,7 +24,7 @@ from diamant.broker.launch.start import _http_line, _watch
 def test_a_bad_configuration_is_one_line() -> None:
     """The line names the configuration and what is allowed; there is no traceback."""
     result = CliRunner().invoke(main, ["start", "--set", "log.segment.bytes=1"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr == (
         "diamant: Invalid value 1 for configuration log.segment.bytes: Value must be at least 1048576\n"
     )

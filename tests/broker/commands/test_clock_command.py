@@ -94,15 +94,18 @@ def test_no_broker_is_one_line(tmp_path: Path) -> None:
     assert result.stderr.endswith("name its address: -b HOST:PORT or $DIAMANT_BOOTSTRAP_SERVERS\n")
     assert result.stderr.count("\n") == 1
     missing = CliRunner().invoke(main, ["clock", "show", "--token-file", str(tmp_path / "none")])
-    assert (missing.exit_code, missing.stderr) == (1, f"diamant: {tmp_path}/none: No such file or directory\n")
+    assert (missing.exit_code, missing.stderr) == (
+        2,
+        f"diamant: {tmp_path}/none: No such file or directory\n",
+    )
 
 
 def test_a_broker_with_the_systems_clock_refuses(tmp_path: Path) -> None:
-    """Exit code 1 and a line with the flag; `show` works."""
+    """Exit code 2 and a line with the flag; `show` works."""
     with Broker(data_dir=tmp_path, diamant_http_listen="127.0.0.1:0") as broker:
         for words in (("advance", "8d"), ("set", "2099-01-01"), ("freeze",), ("resume",)):
             result = run(broker, "clock", *words)
-            assert result.exit_code == 1
+            assert result.exit_code == 2
             assert "--clock manual" in result.stderr
         assert "the system's clock" in run(broker, "clock", "show").output
 

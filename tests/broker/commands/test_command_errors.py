@@ -56,7 +56,7 @@ def test_a_token_that_is_missing_or_wrong_is_asked_for_by_its_option(tmp_path: P
             ),
         ):
             result = CliRunner(env={"DIAMANT_TOKEN_FILE": None}).invoke(main, [*command, *options])
-            assert (result.exit_code, result.output.count("\n"), "Bearer" in result.output) == (1, 1, False), (
+            assert (result.exit_code, result.output.count("\n"), "Bearer" in result.output) == (2, 1, False), (
                 result.output
             )
             assert f"{words} the file with the token by --token-file or $DIAMANT_TOKEN_FILE" in result.stderr

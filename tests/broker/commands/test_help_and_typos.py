@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from diamant.broker.cli import COMMANDS, main
+from diamant.broker.cli import COMMANDS, SYNONYMS, main
 from diamant.broker.commands.terminal.lazy import LazyGroup
 
 
@@ -41,7 +41,7 @@ def test_the_help_groups_the_commands_by_purpose() -> None:
         (["snapshot", "remove"], "Expected create, delete or list."),
         (["log", "stat"], "Did you mean 'stats'?"),
         (["spark", "cleam"], "Did you mean 'clean'?"),
-        (["xyzzy"], ""),
+        (["xyzzy"], "`main --help` lists the commands."),
     ],
     ids=" ".join,
 )
@@ -50,7 +50,7 @@ def test_a_command_that_does_not_exist_suggests_others(words: list[str], said: s
     found = CliRunner().invoke(main, words)
     name = next(word for word in words if word not in ("topic", "clock", "fault", "snapshot", "log", "spark"))
     assert (found.exit_code, found.stdout) == (2, "")
-    assert found.stderr.splitlines()[-1] == f"Error: No such command '{name}'. {said}".rstrip()
+    assert found.stderr.splitlines()[-1] == f"diamant: No such command '{name}'. {said}".rstrip()
     found = CliRunner().invoke(main, [*words, "--json"])
     assert (found.exit_code, json.loads(found.stderr)["error"]) == (2, f"No such command '{name}'. {said}".rstrip())
 
@@ -63,3 +63,58 @@ def test_every_group_suggests() -> None:
     ]
     assert len(groups) >= 8
     assert [group.name for group in groups if not isinstance(group, LazyGroup)] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["fault", "add", "--api", "Produce"],
+            "It may be a field: api=VALUE. Usage: main fault add [OPTIONS] NAME=VALUE...",
+        ),
+        (
+            ["snapshot", "create", "mine"],
+            "Usage: main snapshot create [OPTIONS]: Save the current state and print its ID.",
+        ),
+        (["compact", "--topic", "t"], "TOPIC is an argument, not an option. Usage: main compact [OPTIONS] TOPIC"),
+        (["topic", "create", "--topic", "t"], "NAME is an argument, not an option."),
+        (["group", "describe", "--group", "g"], "GROUP... is an argument, not an option."),
+        (["topic", "create", "t", "--cleanup-policy", "compact"], "configuration: --config cleanup.policy=VALUE"),
+        (["topic", "create", "t", "cleanup.policy=compact"], "Did you mean '--config cleanup.policy=compact'?"),
+        (["compact", "t", "force"], "Did you mean '--force'?"),
+        (["compact", "t", "--forced"], "Did you mean '--force'?"),
+        (
+            ["produce", "t", "--k", "a"],
+            "Did you mean '--key-delimiter', '--key', '--key-hex', '--key-base64' or '--key-file'?",
+        ),
+        (["start", "--port", "9092"], "Did you mean '--listen'?"),
+        (["start", "--no-such"], "`main start --help` lists the options."),
+        (["compact"], "Missing argument 'TOPIC'. Usage: main compact [OPTIONS] TOPIC"),
+        (["--bootstrap-server", "x:1", "status"], "stand after the command: `main COMMAND --bootstrap-server ...`"),
+        (["topic", "--json"], "stand after the command: `main topic COMMAND --json ...`"),
+        (["config"], "Did you mean 'topic describe', 'topic alter' or 'start --set'?"),
+        (["help"], "Did you mean '--help'?"),
+        (["log", "help"], "Did you mean '--help'?"),
+        (["version"], "Did you mean '--version'?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_in_the_arguments_has_a_suggestion(words: list[str], said: str) -> None:
+    """The option, argument or configuration that was meant, else the usage; in one line."""
+    found = CliRunner().invoke(main, words)
+    assert (found.exit_code, found.stdout, found.stderr.count("\n"), said in found.stderr) == (2, "", 1, True), (
+        found.stderr
+    )
+
+
+def test_synonyms_are_of_commands_that_exist() -> None:
+    """No synonym hides a command, and each leads to one."""
+    context = click.Context(main)
+    for word, meant in SYNONYMS.items():
+        assert word not in main.list_commands(context)
+        for one in meant:
+            group: click.Command | None = main
+            for step in one.partition(" --")[0].split():
+                assert isinstance(group, click.Group)
+                group = group.get_command(context, step)
+            assert group is not None, one

@@ -39,7 +39,7 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, what: str) -> None:
     for path, reason in places(tmp_path).items():
         arguments = [one.format(path) for one in COMMANDS[what]]
         result = CliRunner().invoke(main, arguments)
-        assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output
+        assert (result.exit_code, result.output.count("\n")) == (2, 1), result.output
         assert result.stderr.startswith(f"diamant: {path}: {reason}"), result.output
 
 

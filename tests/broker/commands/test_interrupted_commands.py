@@ -135,7 +135,7 @@ def test_an_interrupted_erasure_that_has_begun_is_named_by_its_id(
     assert erasure[1] in certificate
     [job] = running_jobs(Admin(broker.bootstrap_servers))
     refused = CliRunner().invoke(main, ["cancel", job["id"], "-b", broker.bootstrap_servers])
-    assert (refused.exit_code, f"/v1/cancel cancels {erasure[1]}" in refused.output) == (1, True), refused.output
+    assert (refused.exit_code, f"/v1/cancel cancels {erasure[1]}" in refused.output) == (2, True), refused.output
     assert erasure[1] in pasted(watch).output
     monkeypatch.undo()
     result = pasted(end)
@@ -172,8 +172,8 @@ def test_with_json_a_wrong_command_line_is_an_object_on_standard_error(arguments
     """The object has `error`, `code` and `exit_code`; standard output is empty."""
     result = CliRunner().invoke(main, [*arguments, "--json"])
     error = json.loads(result.stderr)
-    assert (result.exit_code, result.stdout, error["code"], error["exit_code"]) == (2, "", "usage", 2)
-    assert CliRunner().invoke(main, arguments).stderr.startswith("Usage: ")
+    assert (result.exit_code, result.stdout, error["code"], error["exit_code"]) == (2, "", "bad-argument", 2)
+    assert CliRunner().invoke(main, arguments).stderr == f"diamant: {error['error']}\n"
 
 
 @pytest.mark.slow

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from click.testing import CliRunner
 
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
-from tests.broker.commands.running import run
+from tests.broker.commands.running import leaves, run
 
 NOT_JSON = {"exec"}
 """Prints what its command prints."""
@@ -45,21 +44,9 @@ def broker() -> Iterator[BlockingBroker]:
         yield running
 
 
-def leaves(command: click.Command, path: Sequence[str]) -> Iterator[tuple[str, click.Command]]:
-    """Every command below, with its name."""
-    if not isinstance(command, click.Group):
-        yield " ".join(path), command
-        return
-    context = click.Context(command)
-    for name in command.list_commands(context):
-        found = command.get_command(context, name)
-        assert found is not None
-        yield from leaves(found, [*path, name])
-
-
 def test_every_command_has_json() -> None:
     """Also those that only change something."""
-    without = {name for name, command in leaves(main, []) if not any("--json" in one.opts for one in command.params)}
+    without = {name for name, command in leaves(main) if not any("--json" in one.opts for one in command.params)}
     assert without == NOT_JSON
 
 
@@ -84,12 +71,13 @@ def test_every_command_has_json() -> None:
         ),
         (
             ("topic", "alter", "t", "-p", "4", "-c", "retention.ms=5", "-u", "cleanup.policy"),
-            "t: retention.ms=5, cleanup.policy unset, 4 partitions",
+            "t: retention.ms=5, cleanup.policy was not set, 4 partitions",
             {
                 "topic": "t",
                 "partitions": 4,
                 "configs": {"retention.ms": "5"},
-                "unset": ["cleanup.policy"],
+                "unset": [],
+                "not_set": ["cleanup.policy"],
                 "outcome": "altered",
             },
         ),
@@ -192,6 +180,29 @@ def test_an_alteration_is_whole_or_nothing(broker: BlockingBroker) -> None:
     """If the number of partitions is refused, the configurations are as before."""
     told = run(broker, "topic", "alter", "t", "-c", "retention.ms=5", "-p", "1")
     assert (told.exit_code, told.stdout, "INVALID_PARTITIONS" in told.stderr) == (2, "", True), told.stderr
+    assert json.loads(run(broker, "topic", "describe", "t", "--json").stdout)["configs"] == {}
+
+
+def test_what_is_not_set_cannot_be_unset(broker: BlockingBroker) -> None:
+    """A known configuration that is not set is left alone, and that is said. An unknown one is refused with a suggestion."""
+    told = run(broker, "topic", "alter", "t", "-u", "retention.ms")
+    assert (told.exit_code, told.stdout) == (0, "t: retention.ms was not set\n")
+    run(broker, "topic", "alter", "t", "-c", "retention.ms=5")
+    told = run(broker, "topic", "alter", "t", "-u", "retention.ms", "-u", "segment.ms", "--json")
+    assert json.loads(told.stdout) == {
+        "topic": "t",
+        "configs": {},
+        "unset": ["retention.ms"],
+        "not_set": ["segment.ms"],
+        "outcome": "altered",
+    }
+    told = run(broker, "topic", "alter", "t", "-u", "segment.ms", "--json")
+    assert json.loads(told.stdout)["outcome"] == "none: not set"
+    for words in (("alter", "t", "-u", "retention.mss"), ("alter", "t", "-c", "retention.mss=1")):
+        told = run(broker, "topic", *words)
+        assert (told.exit_code, "Did you mean 'retention.ms'?" in told.stderr) == (2, True), told.stderr
+    told = run(broker, "topic", "alter", "t", "-c", "segment.ms=5", "-u", "nonsense")
+    assert (told.exit_code, told.stderr) == (2, "diamant: there is no configuration 'nonsense' of topics\n")
     assert json.loads(run(broker, "topic", "describe", "t", "--json").stdout)["configs"] == {}
 
 

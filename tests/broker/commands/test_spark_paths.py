@@ -32,4 +32,4 @@ def test_a_directory_of_another_kind_is_refused(tmp_path: Path, words: list[str]
     """As by `diamant log`: names like dbus-1 alone make no log directory."""
     (tmp_path / "dbus-1").mkdir()
     found = CliRunner().invoke(main, ["spark", words[0], str(tmp_path), *words[1:]])
-    assert (found.exit_code, f"{tmp_path}: not a log directory" in found.stderr) == (1, True)
+    assert (found.exit_code, f"{tmp_path}: not a log directory" in found.stderr) == (2, True)

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from diamant import Broker
 from diamant.broker.cli import main
+from tests.ports import ReservedPort
 from tests.waiting import wait_until
 
 EXEC = [sys.executable, "-m", "diamant.broker.cli", "exec"]
@@ -76,12 +77,45 @@ def test_a_broker_with_users_acls_and_tls(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)])
-def test_a_failure_is_the_childs_with_the_brokers_log(script: str, code: int) -> None:
-    """The exit code is a shell's; the log is shown only then."""
-    found = shell(script)
+def test_a_failure_names_the_exit_code_and_the_log(script: str, code: int) -> None:
+    """The exit code is a shell's. Only warnings of the broker are printed; the whole log is in the file that is named."""
+    found = shell(script, "--set", "no.such.setting=1")
     assert found.returncode == code
-    assert "the last lines of the broker's log" in found.stderr
-    assert "started with 0 partitions" in found.stderr
+    ended, problem, kept = found.stderr.splitlines()
+    assert f"the command ended with exit code {code}" in ended
+    assert "WARNING" in problem
+    assert "no.such.setting has no effect" in problem
+    log = Path(kept.rpartition(": ")[2])
+    assert "started with 0 partitions" in log.read_text()
+    log.unlink()
+
+
+def test_a_success_keeps_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is printed, and nothing stays in the temporary directory."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert (shell("true").stderr, [*tmp_path.iterdir()]) == ("", [])
+
+
+def test_listeners_that_are_set_are_used() -> None:
+    """The command gets their address in place of the usual free port."""
+    with ReservedPort() as port:
+        found = shell("echo $KAFKA_BOOTSTRAP_SERVERS", "--set", f"listeners=PLAINTEXT://{port.address}")
+    assert found.stdout.split() == [port.address], found.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--set", "log.dirs=/x"), "--data names the directory"),
+        (("--in-time",), "are for --any-compaction"),
+        (("--run-timeout", "1s"), "are for --any-compaction"),
+        (("--random-seed", "0"), "are for --any-compaction"),
+    ],
+)
+def test_an_option_without_effect_is_refused(options: tuple[str, ...], said: str) -> None:
+    """The command is not run."""
+    found = refused(*options, "--", "false")
+    assert (found.exit_code, found.stdout, said in found.stderr) == (2, "", True), found.stderr
 
 
 @pytest.mark.parametrize(
@@ -131,7 +165,7 @@ def test_a_broken_line_of_a_seed_is_named(tmp_path: Path, line: str, reason: str
     seed = tmp_path / "seed.ndjson"
     seed.write_text('{"topic": "users", "key": "k"}\n' * 2 + line + "\n")
     found = refused("--topic", "users::compact", "--seed", str(seed), "--data", str(tmp_path / "data"), "--", "false")
-    assert (found.exit_code, found.stdout) == (1, "")
+    assert (found.exit_code, found.stdout) == (2, "")
     assert found.stderr.startswith(f"diamant: {seed}, line 3: ")
     assert reason in found.stderr
     log = tmp_path / "data" / "users-0" / "00000000000000000000.log"
@@ -144,7 +178,7 @@ def test_a_broken_second_seed(tmp_path: Path) -> None:
     first.write_text('{"topic": "users", "key": "k"}\n')
     second.write_text('\n{"topic": "users", "partition": 9}\n')
     found = run("--seed", str(first), "--seed", str(second), "--data", str(tmp_path / "data"), "--", "echo", "run")
-    assert (found.returncode, found.stdout) == (1, "")
+    assert (found.returncode, found.stdout) == (2, "")
     assert found.stderr.startswith(f"diamant: {second}, line 2: ")
     assert not (tmp_path / "data" / "users-0" / "00000000000000000000.log").read_bytes()
 

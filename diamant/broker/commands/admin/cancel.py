@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diamant.broker.commands.terminal.files import time_text
-from diamant.broker.commands.terminal.remote import EXIT_USAGE, Asked, asking, fail, going_on
+from diamant.broker.commands.terminal.remote import Asked, asking, fail, going_on
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def cancel(job_id: str | None, reason: str | None, asked: Asked) -> None:
         asked.show(job, lambda console: console.print(f"job {job['id']}, {job['verb']}: {_end_of(job)}"))
         return
     if reason is None:
-        fail("--reason is missing: the certificate records it", EXIT_USAGE)
+        fail("--reason is missing: the certificate records it", "bad-argument")
     with going_on(asked):
         found = asked.admin.cancel(job_id, reason=reason, timeout_s=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found))

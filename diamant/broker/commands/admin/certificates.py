@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from diamant.broker.client.admin import AdminError, path_step
-from diamant.broker.commands.terminal.failures import say
+from diamant.broker.commands.terminal.failures import report
 from diamant.broker.commands.terminal.files import time_text, visible
 from diamant.broker.commands.terminal.remote import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_NOT_SO,
-    EXIT_USAGE,
     SIGNED_HELP,
     Asked,
     OutputFile,
@@ -69,7 +68,7 @@ def certificates(
     if job_id is None:
         if file is not None or page is not None or signed is not None or as_it_is:
             options = "--certificate, --page, --signed and --as-it-is"
-            fail(f"{options} need an ID. List the IDs with: {asked.command('certificates')}", EXIT_USAGE)
+            fail(f"{options} need an ID. List the IDs with: {asked.command('certificates')}", "bad-argument")
         listed = asked.admin.call("GET", "/v1/certificates")
         asked.show(listed, lambda console: _print_list(console, asked, listed))
         is_genuine = all(one.get("check") in ("signed", None) for one in listed["certificates"])
@@ -84,9 +83,9 @@ def certificates(
         here = f"this shows it as it is: {asked.command('certificates', job_id, '--as-it-is')}"
         problem = str(error).replace("as_it_is=true hands it out as it is", here)
         if not as_it_is:
-            fail(problem, EXIT_NOT_SO, code=error.code)
+            fail(problem, error.code)
         found = asked.admin.call("GET", f"{path}?as_it_is=true")
-        say(problem)
+        report(problem, error.code)
     is_written = write_outputs({"certificate": found, "certificate_path": f"id {job_id}"}, file, page, problem)
     is_written = write_bundle(found, signed) and is_written
     asked.show(found, lambda console: _print(console, found))

@@ -8,7 +8,7 @@ import sys
 import click
 
 from diamant.broker.commands.terminal.completion import topic_names
-from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
+from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
 
@@ -55,7 +55,7 @@ def find(
     Exit codes: 0 done; 1 failed, even partway, or more than --limit records match; 2 usage, or no such topic; 3 nothing matches.
     """
     if (key is not None) + (text is not None) + (where is not None) != 1:
-        fail("expected one of: a key, --text, --where", EXIT_USAGE)
+        fail("expected one of: a key, --text, --where", "bad-argument")
     count = 0
     for record in asked.admin.find(
         topic, partition, key=key, text=text, where=where, limit=limit, timeout_s=asked.timeout_s

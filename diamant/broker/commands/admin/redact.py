@@ -87,7 +87,7 @@ def redact(
         if error.code != "everything-matches":
             raise
         # The option's name differs from the parameter's.
-        fail(str(error).replace("set yes_all", "say --yes-all"))
+        fail(str(error).replace("set yes_all", "say --yes-all"), error.code)
     is_written = write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, found))
     if found["state"] == "not-certified" or found["unmatched"]:

@@ -19,7 +19,6 @@ from diamant.broker.commands.terminal.remote import (
     EXIT_FAILED,
     EXIT_NOT_SO,
     EXIT_NOTHING,
-    EXIT_USAGE,
     SIGNED_HELP,
     Asked,
     OutputFile,
@@ -106,14 +105,15 @@ def verify(
             raise
         fail(
             f"{error}. Without a broker: --offline checks the signature; --data DIRECTORY and --secret check the files "
-            "of a stopped broker, or a copy"
+            "of a stopped broker, or a copy",
+            error.code,
         )
     except BadArgument as error:
-        fail(str(error), EXIT_USAGE)
+        fail(str(error), "bad-argument")
     except WrongKind as error:
-        fail(f"{certificate}: {error}", EXIT_USAGE)
+        fail(f"{certificate}: {error}", "bad-argument")
     except CertificateError as error:
-        fail(f"{certificate}: {error}", EXIT_NOT_SO)
+        fail(f"{certificate}: {error}", "not-genuine")
     except StorageError as error:
         fail(str(error))
     asked.show(found, lambda console: _print(console, found))

@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from diamant.broker.client.kafka_client import KafkaClient
-from diamant.broker.commands.cluster.asking_kafka import EXPECTED, exit_code_of, explained, json_option, on_cluster
-from diamant.broker.commands.terminal.failures import EXIT_DONE, say, tell
+from diamant.broker.commands.cluster.asking_kafka import EXPECTED, code_of, json_option, on_cluster, told
+from diamant.broker.commands.terminal.failures import EXIT_DONE, report, tell
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,8 +52,7 @@ class Answer:
         try:
             yield
         except EXPECTED as error:
-            self.exit_code = exit_code_of(error)
-            say(explained(error, self._client.bootstrap), **{str(self._each): name})
+            self.exit_code = report(told(error), code_of(error), **{str(self._each): name})
             # The next part must not read a late response to this one.
             self._client.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shlex
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,11 +12,11 @@ import click
 
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, CA_VARIABLE, SYSTEM_CA, USER_VARIABLE, default_bootstrap
 from diamant.broker.client.duration import parse_duration_ms
-from diamant.broker.client.errors import BadArgument
+from diamant.broker.client.errors import BadArgument, code_of_kafka_error
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import ConnectionFailed
-from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, fail
-from diamant.protocol.errors import CorruptBatch, ErrorCode
+from diamant.broker.commands.terminal.failures import ADDRESS_HINT, fail
+from diamant.protocol.errors import CorruptBatch
 
 if TYPE_CHECKING:
     import ssl
@@ -27,42 +26,23 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_USAGE = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.INVALID_TOPIC_EXCEPTION,
-    ErrorCode.TOPIC_ALREADY_EXISTS,
-    ErrorCode.INVALID_PARTITIONS,
-    ErrorCode.INVALID_REPLICATION_FACTOR,
-    ErrorCode.INVALID_CONFIG,
-    ErrorCode.INVALID_GROUP_ID,
-    ErrorCode.GROUP_ID_NOT_FOUND,
-    ErrorCode.NON_EMPTY_GROUP,
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.UNACCEPTABLE_CREDENTIAL,
-    ErrorCode.RESOURCE_NOT_FOUND,
-}
-"""Refusals caused by the command's arguments."""
 EXPECTED = (ValueError, BadArgument, KafkaRefusal, ConnectionFailed, CorruptBatch)
 """Errors reported as one line."""
-_LISTS = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "topic", ErrorCode.GROUP_ID_NOT_FOUND: "group"}
-"""The command that lists the existing names, by error code."""
-
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def exit_code_of(error: Exception) -> int:
-    """Return the exit code for one of `EXPECTED`."""
-    is_usage = error.code in _USAGE if isinstance(error, KafkaRefusal) else isinstance(error, ValueError | BadArgument)
-    return EXIT_USAGE if is_usage else EXIT_FAILED
+def code_of(error: Exception) -> str:
+    """Return the code of one of `EXPECTED`, for programs."""
+    if isinstance(error, KafkaRefusal):
+        return code_of_kafka_error(error.code)
+    if isinstance(error, ConnectionFailed):
+        return error.code
+    return "failed" if isinstance(error, CorruptBatch) else "bad-argument"
 
 
-def explained(error: Exception, bootstrap: str) -> str:
-    """Return the text of one of `EXPECTED`, with a helpful command to paste into a shell."""
-    listed = _LISTS.get(ErrorCode(error.code)) if isinstance(error, KafkaRefusal) and error.code in _LISTS else None
-    if listed is None:
-        return str(error)
-    option = "" if bootstrap == default_bootstrap() else f" -b {shlex.quote(bootstrap)}"
-    return f"{error}. To list all {listed}s: diamant {listed} list{option}"
+def told(error: Exception) -> str:
+    """Return the text of one of `EXPECTED`, with the next step."""
+    return f"{error}{ADDRESS_HINT}" if code_of(error) == "no-answer" else str(error)
 
 
 def _login(user: str) -> Login:
@@ -127,7 +107,7 @@ def on_cluster(command: F) -> F:
             with KafkaClient(bootstrap, timeout_s=max(timeout_ms, 1) / 1000, login=login, tls=tls) as client:
                 command(client, *args, **options)
         except EXPECTED as error:
-            fail(explained(error, bootstrap), exit_code_of(error))
+            fail(told(error), code_of(error))
         except BrokenPipeError:
             # The reader has closed the pipe: the rest of the buffer is discarded.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

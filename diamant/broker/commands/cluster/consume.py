@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import click
 
 from diamant.broker.client.consuming import ReadRecord, TopicReader
+from diamant.broker.client.errors import no_partition
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
 from diamant.broker.client.kafka_group import KafkaGroup, Place
 from diamant.broker.client.record_line import format_record_line
@@ -79,7 +80,7 @@ def consume(
     numbers = [one.number for one in client.topic(topic).partitions]
     if partition is not None:
         if partition not in numbers:
-            raise ValueError(f"topic {topic!r} has no partition {partition}: it has {len(numbers)}")
+            raise ValueError(no_partition(topic, partition, len(numbers)))
         numbers = [partition]
     is_committed = not uncommitted
     committed = {} if group is None else _committed(client, group)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import click
 
+from diamant.broker.client.errors import no_partition
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_group import DescribedGroup, KafkaGroup, MemberOfGroup, Place, list_groups
 from diamant.broker.commands.cluster.answering import Answer, answering
@@ -141,7 +142,7 @@ def _partitions(client: KafkaClient, wanted: str) -> tuple[str, list[int]]:
     if not (number.isascii() and number.isdigit()):
         raise ValueError(f"--topic {wanted}: expected TOPIC, or TOPIC:PARTITION with a number")
     if int(number) not in numbers:
-        raise ValueError(f"topic {topic!r} has no partition {number}: it has {len(numbers)}")
+        raise ValueError(no_partition(topic, int(number), len(numbers)))
     return topic, [int(number)]
 
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import click
 
-from diamant.broker.client.errors import BadArgument
+from diamant.broker.client.errors import BadArgument, no_partition
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.client.producing import TopicWriter
 from diamant.broker.client.record_line import RecordLine, parse_record_line
@@ -79,7 +79,7 @@ def produce(
     parse = _json_record if as_json else _line_record(delimiter, key, is_null)
     writer = TopicWriter(client, topic, codec=CODEC_NAMES.index(compression))
     if partition is not None and partition >= writer.partition_count:
-        raise ValueError(f"topic {topic!r} has no partition {partition}: it has {writer.partition_count}")
+        raise ValueError(no_partition(topic, partition, writer.partition_count))
     size, done_bytes = _size(file), 0
     with LiveProgress(is_shown=not file.isatty()) as progress:
         for number, line in lines_of(file, writer.flush):

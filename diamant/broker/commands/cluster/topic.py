@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 
 import click
 
-from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
+from diamant.broker.client.kafka_client import KafkaClient, topic_refusal
 from diamant.broker.client.kafka_connection import Fields
 from diamant.broker.commands.cluster.answering import Answer, answering
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
 from diamant.broker.commands.terminal.completion import topic_names
+from diamant.protocol.errors import ErrorCode
 
 CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 19, 20, 32, 37, 44
 LAST_DELETE_BY_NAME = 5
@@ -68,7 +70,7 @@ def create(
     }
     fields = {"topics": [topic], "timeout_ms": _timeout_ms(client)}
     (found,) = client.controller().ask(CREATE_TOPICS, fields)["topics"]
-    _check(name, found)
+    _check(name, found, set_to)
     # An old broker, or one on which the user may not describe the topic, does not say what it has made.
     told = {
         "partitions": (found.get("num_partitions", -1), partitions),
@@ -106,11 +108,8 @@ def describe(client: KafkaClient, name: str, as_json: bool) -> None:
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 130 Ctrl-C.
     """
     found = client.topic(name)
-    resource = {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configuration_keys": None}
-    answer = client.any_broker().ask(DESCRIBE_CONFIGS, {"resources": [resource]}, timeout_s=client.timeout_s)
-    result = answer["results"][0]
-    _check(name, result)
-    configs = {one["name"]: one["value"] for one in result["configs"] if one["config_source"] == DYNAMIC_TOPIC_CONFIG}
+    described = _described(client, name, None)
+    configs = {one["name"]: one["value"] for one in described if one["config_source"] == DYNAMIC_TOPIC_CONFIG}
     if as_json:
         partitions = [
             {"partition": one.number, "leader": one.leader, "replicas": one.replicas, "in_sync": one.in_sync}
@@ -142,33 +141,76 @@ def alter(
 ) -> None:
     """Change configurations of the topic NAME, and add partitions. If either is refused, neither is changed.
 
+    With --unset, a configuration that is not set is left alone, and that is said; one that does not exist is refused.
+
     Exit codes: 0 done; 1 failed; 2 usage, refused, or no such topic; 130 Ctrl-C.
     """
     set_to = _configs(configs)
     operations: list[Fields] = [{"name": one, "config_operation": SET, "value": value} for one, value in set_to.items()]
-    operations += [{"name": one, "config_operation": DELETE, "value": None} for one in unset]
-    if not operations and partitions is None:
+    if not operations and not unset and partitions is None:
         raise ValueError("nothing to change: expected --config, --unset or --partitions")
+    unset, not_set = _parted_by_set(client, name, unset)
+    operations += [{"name": one, "config_operation": DELETE, "value": None} for one in unset]
     resource = {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configs": operations}
     growth = {"topics": [{"name": name, "count": partitions, "assignments": None}], "timeout_ms": _timeout_ms(client)}
     for is_trial in (True, False):
         fields = {"validate_only": is_trial}
         if operations:
             found = client.controller().ask(INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], **fields})
-            _check(name, found["responses"][0])
+            _check(name, found["responses"][0], set_to)
         if partitions is not None:
             _check(name, client.controller().ask(CREATE_PARTITIONS, {**growth, **fields})["results"][0])
-    words = [f"{one}={value}" for one, value in set_to.items()] + [f"{one} unset" for one in unset]
+    words = [f"{one}={value}" for one, value in set_to.items()]
+    words += [f"{one} unset" for one in unset] + [f"{one} was not set" for one in not_set]
     words += [] if partitions is None else [_counted(partitions, "partitions")]
     grown = {} if partitions is None else {"partitions": partitions}
     answer.tell(
-        {"topic": name, **grown, "configs": set_to, "unset": unset}, f"{name}: {', '.join(words)}", outcome="altered"
+        {"topic": name, **grown, "configs": set_to, "unset": unset, "not_set": not_set},
+        f"{name}: {', '.join(words)}",
+        outcome="altered" if operations or grown else "none: not set",
     )
 
 
-def _check(name: str, found: Fields) -> None:
+def _described(client: KafkaClient, name: str, keys: Sequence[str] | None) -> Sequence[Fields]:
+    """Return the configurations of a topic; with `keys`, those of these names that exist. KafkaRefusal."""
+    resource = {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configuration_keys": keys}
+    answer = client.any_broker().ask(DESCRIBE_CONFIGS, {"resources": [resource]}, timeout_s=client.timeout_s)
+    result = answer["results"][0]
+    _check(name, result)
+    found: Sequence[Fields] = result["configs"]
+    return found
+
+
+def _parted_by_set(client: KafkaClient, name: str, unset: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the configurations that are set on the topic, and those that are not. ValueError for one that does not exist.
+
+    Brokers accept both; without an error, a misspelt name would seem to be unset.
+    """
+    if not unset:
+        return [], []
+    found = {one["name"]: one["config_source"] for one in _described(client, name, unset)}
+    for one in unset:
+        if one not in found:
+            raise ValueError(f"there is no configuration {one!r} of topics. {_similar([one])}".rstrip(". "))
+    own = [one for one in dict.fromkeys(unset) if found[one] == DYNAMIC_TOPIC_CONFIG]
+    return own, [one for one in dict.fromkeys(unset) if one not in own]
+
+
+def _check(name: str, found: Fields, configs: Iterable[str] = ()) -> None:
+    """Raise KafkaRefusal for the code in a response. `configs`: the names that it was about."""
     if found["error_code"]:
-        raise KafkaRefusal(f"topic {name!r}", found["error_code"], found.get("error_message"))
+        refusal = topic_refusal(name, found["error_code"], found.get("error_message"))
+        hint = _similar(configs) if found["error_code"] == ErrorCode.INVALID_CONFIG else ""
+        raise refusal.with_hint(hint) if hint else refusal
+
+
+def _similar(names: Iterable[str]) -> str:
+    """Return the question whether known configurations were meant by unknown ones; "" if none is similar."""
+    from diamant.broker.commands.terminal.advice import did_you_mean
+    from diamant.broker.config.topic_table import TOPIC_CONFIGS
+
+    unknown = [name for name in names if name not in TOPIC_CONFIGS]
+    return did_you_mean([one for name in unknown for one in get_close_matches(name, TOPIC_CONFIGS, n=1)])
 
 
 def _configs(settings: Sequence[str]) -> Mapping[str, str]:

@@ -32,7 +32,8 @@ from diamant.broker.commands.settings.topic_settings import (
     names_set,
 )
 from diamant.broker.commands.settings.value_hint import with_hint
-from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, fail, say, tell
+from diamant.broker.commands.terminal.failures import EXIT_FAILED, fail, note, tell
+from diamant.broker.commands.terminal.files import one_line_errors
 from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.offline.clean import (
     ENGINES,
@@ -122,10 +123,10 @@ def clean(
     try:
         parse_settings(settings, mode or KAFKA)
     except ConfigError as error:
-        fail(with_hint(error), EXIT_USAGE)
+        fail(with_hint(error), "bad-argument")
     is_whole = not is_partition_directory(env, directory)
     if is_whole and first_dirty is not None:
-        fail("--first-dirty is the offset of one partition: give the partition's directory", EXIT_USAGE)
+        fail("--first-dirty is the offset of one partition: give the partition's directory", "bad-argument")
     with _failing(directory):
         check_is_log_directory(env, directory, has_partitions=not is_whole or bool(partitions_by_size(env, directory)))
     log_directory = directory if is_whole else parent(directory)
@@ -141,7 +142,7 @@ def clean(
     )
     with _failing(directory), locked_directory(env, log_directory):
         if not unclean and not env.exists(f"{log_directory}/{names.CLEAN_SHUTDOWN}"):
-            say(_NOT_STOPPED.format(directory=log_directory, mark=names.CLEAN_SHUTDOWN))
+            note(_NOT_STOPPED.format(directory=log_directory, mark=names.CLEAN_SHUTDOWN))
         mode, line = chosen_mode(env, log_directory, mode)
         if line and not as_json:
             tell(line)
@@ -221,13 +222,14 @@ class _Cleaning(NamedTuple):
 
 @contextmanager
 def _failing(directory: str) -> Iterator[None]:
-    """Turn an error into one line and exit code 1."""
-    try:
-        yield
-    except (StorageError, ValueError) as error:
-        fail(str(error))
-    except OSError as error:
-        fail(f"{error.filename or directory}: {error.strerror or error}")
+    """Turn an error into one line. An OSError without a name is of `directory`."""
+    with one_line_errors():
+        try:
+            yield
+        except ValueError as error:
+            fail(str(error), "bad-argument")
+        except OSError as error:
+            fail(f"{error.filename or directory}: {error.strerror or error}")
 
 
 def _engine(name: str, master: str, spark_settings: Sequence[str], staging: str) -> Engine:

@@ -18,10 +18,10 @@ from diamant.broker.commands.settings.mode_option import chosen_mode, mode_optio
 from diamant.broker.commands.settings.topic_settings import assumed_line, topic_configs_of, with_topic_configs
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.explanation_view import MAX_ROWS, show_explanation
-from diamant.broker.commands.terminal.failures import say
+from diamant.broker.commands.terminal.failures import fail, note
 from diamant.broker.commands.terminal.files import counted, one_line_errors, progress_bar, show_problem
 from diamant.broker.commands.terminal.key_options import key_options
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_FAILED
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.offline.explain import explain_partition
@@ -177,12 +177,12 @@ def _show(
 
 
 def _end(notes: Iterable[str], problems: Sequence[Problem], *, is_missing: bool) -> NoReturn:
-    for note in notes:
-        say(f"a broker's start would report: {note}")
+    for text in notes:
+        note(f"a broker's start would report: {text}")
     for problem in problems:
         show_problem(problem)
+    if is_missing and not problems:
+        fail("nothing was found", "not-so")
     if is_missing:
-        say("nothing was found")
-    if problems:
-        sys.exit(EXIT_FAILED)
-    sys.exit(EXIT_NOT_SO if is_missing else EXIT_DONE)
+        note("nothing was found")
+    sys.exit(EXIT_FAILED if problems else EXIT_DONE)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import click
 
-from diamant.broker.commands.terminal.failures import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, say
+from diamant.broker.commands.terminal.failures import EXIT_DONE, EXIT_FAILED, fail, note
 from diamant.broker.commands.terminal.files import (
     bytes_json,
     bytes_text,
@@ -53,9 +53,11 @@ def find(directory: str, *, key: bytes | None, pattern: str | None, as_json: boo
         problems += opened.problems
         for problem in problems:
             show_problem(problem)
-        if not found:
-            say("nothing was found")
-    sys.exit(EXIT_FAILED if problems else EXIT_DONE if found else EXIT_NOT_SO)
+    if not found and not problems:
+        fail("nothing was found", "not-so")
+    if not found:
+        note("nothing was found")
+    sys.exit(EXIT_FAILED if problems else EXIT_DONE)
 
 
 def _query(key: bytes | None, pattern: str | None) -> Query:

@@ -20,7 +20,7 @@ from diamant.broker.commands.settings.clean_settings import parse_settings
 from diamant.broker.commands.settings.mode_option import ChosenMode, chosen_mode, mode_option
 from diamant.broker.commands.settings.topic_settings import TopicConfigs, topic_configs_of, with_topic_configs
 from diamant.broker.commands.settings.value_hint import with_hint
-from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
+from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.files import (
     Bar,
     counted,
@@ -254,7 +254,7 @@ class WhatIfRequest:
             combinations = combine(settings)
             parse_settings([f"{name}={value}" for name, value in combinations[0].items()], chosen.mode)
         except ConfigError as error:
-            fail(with_hint(error), EXIT_USAGE)
+            fail(with_hint(error), "bad-argument")
         now_ms = SystemClock().now_ms() if now_ms is None else now_ms
         return cls(combinations, chosen, now_ms, until_ms, memory_mib * MIB)
 
@@ -268,7 +268,7 @@ class WhatIfRequest:
         try:
             return [self._scenario(topic_config, combination) for combination in self.combinations]
         except ConfigError as error:
-            fail(with_hint(error), EXIT_USAGE)
+            fail(with_hint(error), "bad-argument")
 
     def _scenario(self, topic_config: Mapping[str, str] | None, combination: Mapping[str, str]) -> Scenario:
         settings = [f"{name}={value}" for name, value in combination.items()]

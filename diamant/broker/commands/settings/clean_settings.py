@@ -15,7 +15,7 @@ from diamant.broker.commands.settings.topic_settings import (
     read_topic_configs,
     with_topic_configs,
 )
-from diamant.broker.commands.terminal.failures import say, tell
+from diamant.broker.commands.terminal.failures import report, tell
 from diamant.broker.commands.terminal.files import counted
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKER_CONFIGS
@@ -165,7 +165,7 @@ def print_outcome(
     elif outcome.report is not None:
         tell(describe(outcome.report, is_dry_run=is_dry_run, is_compacted=is_compacted))
     else:
-        say(f"{outcome.partition}: {outcome.error}")
+        report(f"{outcome.partition}: {outcome.error}")
 
 
 def sum_text(outcomes: Sequence[PartitionOutcome]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from diamant.broker.commands.spark.running import give, running, spark_options
-from diamant.broker.commands.terminal.failures import say
+from diamant.broker.commands.terminal.failures import note
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.remote import EXIT_NOT_SO
 
@@ -63,7 +63,7 @@ def audit(
         give(result, as_json=as_json, parquet=parquet, show=lambda rows: _show(list(rows)))
         found = [row["is_broken"] for row in result.select("is_broken").collect()]
     if not found:
-        say("none of these topics is compacted; --all audits them anyway")
+        note("none of these topics is compacted; --all audits them anyway")
     if any(found):
         sys.exit(EXIT_NOT_SO)
 

@@ -17,7 +17,7 @@ from diamant.broker.commands.settings.mode_option import chosen_mode, mode_optio
 from diamant.broker.commands.settings.spark_options import conf_option, master_option, staging_option
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.spark.running import running
-from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail, tell
+from diamant.broker.commands.terminal.failures import fail, tell
 from diamant.broker.commands.terminal.files import counted, one_line_errors, size_text
 from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.offline.spark_clean import PartitionSettings
@@ -118,7 +118,7 @@ def _outcomes_if_interrupted(outcomes: Sequence[PartitionOutcome]) -> Iterator[N
     except KeyboardInterrupt:
         done = counted(sum(one.error is None for one in outcomes), "partition")
         left = "others are as they were, or cleaned in part: no record is lost, and the same command continues"
-        fail(f"interrupted: {done} dealt with; {left}", EXIT_INTERRUPTED)
+        fail(f"interrupted: {done} dealt with; {left}", "interrupted")
 
 
 def _of_compacted(known: DirectorySettings, topic: str) -> PartitionSettings | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from diamant.broker.commands.spark.running import cell_json, give, running, spark_options
-from diamant.broker.commands.terminal.failures import EXIT_NOT_SO, say
+from diamant.broker.commands.terminal.failures import fail, note
 from diamant.broker.commands.terminal.files import bytes_text, counted
 from diamant.broker.commands.terminal.key_options import key_options
 
@@ -45,8 +44,7 @@ def find(
         result = find_records(session, paths, key=key, pattern=pattern, topics=topics)
         is_found = give(result, as_json=as_json, parquet=parquet, show=_show)
     if not is_found:
-        say("nothing was found")
-        sys.exit(EXIT_NOT_SO)
+        fail("nothing was found", "not-so")
 
 
 def _show(rows: Iterator[Any]) -> None:
@@ -61,4 +59,4 @@ def _show(rows: Iterator[Any]) -> None:
             f"{row['segment']} at {row['position']}"
         )
     if count:
-        say(f"{counted(count, 'record')} in {counted(len(logs), 'partition')} found")
+        note(f"{counted(count, 'record')} in {counted(len(logs), 'partition')} found")

@@ -18,6 +18,7 @@ import click
 from diamant.broker.commands.settings.spark_options import conf_option, master_option, parse_conf
 from diamant.broker.commands.terminal.failures import wants_json
 from diamant.broker.commands.terminal.files import bytes_json, one_line_errors, size_text
+from diamant.storage.errors import WrongInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +61,7 @@ def running(
     *,
     figure: Callable[[], str] = lambda: "",
 ) -> Iterator[SparkSession]:
-    """Run a session, with progress on a terminal. A Spark error becomes one line and exit code 1.
+    """Run a session, with progress on a terminal. A Spark error becomes one line.
 
     `figure` is shown beside the number of tasks; another thread calls it. Local paths and topics are checked first, because a
     session takes ten seconds to start.
@@ -116,7 +117,6 @@ def no_traces() -> Iterator[None]:
 
 
 def _check_paths(name: str, paths: Sequence[str], topics: Sequence[str], parquet: str | None) -> None:
-    from diamant.cleaner.spark.environment.errors import SparkError
     from diamant.cleaner.spark.environment.locations import Location
     from diamant.cleaner.spark.source.partition_logs import find_partitions
 
@@ -131,7 +131,7 @@ def _check_paths(name: str, paths: Sequence[str], topics: Sequence[str], parquet
     if parquet is not None and (parquet.startswith("file:") or ":/" not in parquet):
         found = Location.parse(parquet).find()
         if found is not None:
-            raise SparkError(f"{parquet} already exists: expected a new directory")
+            raise WrongInput(f"{parquet} already exists: expected a new directory")
 
 
 def give(result: DataFrame, *, as_json: bool, parquet: str | None, show: Callable[[Iterator[Any]], object]) -> bool:

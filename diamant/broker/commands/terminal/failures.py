@@ -1,7 +1,7 @@
-"""Exit codes of the commands, and errors on standard error: one line of text, or of JSON with --json.
+"""Errors of the commands on standard error: one line of text, or of JSON with --json. Each has a row of `client.errors.KINDS`.
 
-diamant: there is no topic 'users'
-{"error": "there is no topic 'users'", "code": "not-found", "exit_code": 2}
+diamant: there is no topic 'users': `diamant topic list` lists those that exist, `diamant topic create` makes one
+{"error": "there is no topic 'users': ...", "code": "not-found", "exit_code": 2}
 """
 
 from __future__ import annotations
@@ -13,17 +13,29 @@ from typing import Any, NoReturn
 
 import click
 
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_NOT_SO, EXIT_NOTHING = 0, 1, 2, 3, 4
-EXIT_INTERRUPTED = 130
-"""Ctrl-C, by the convention of shells: 128 plus the number of SIGINT."""
+from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
+from diamant.broker.client.errors import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NOT_SO,
+    EXIT_NOTHING,
+    EXIT_REFUSED,
+    kind_of,
+)
 
-_CODES = {EXIT_FAILED: "failed", EXIT_USAGE: "usage", EXIT_NOT_SO: "not-so", EXIT_INTERRUPTED: "interrupted"}
+__all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_NOTHING", "EXIT_NOT_SO", "EXIT_REFUSED"]
+
+ADDRESS_HINT = f". If the broker listens elsewhere, name its address: -b HOST:PORT or ${BOOTSTRAP_VARIABLE}"
+"""The next step if no broker answers."""
+
 _JSON_GIVEN = "diamant.json"
 
 
 def note_arguments(ctx: click.Context, arguments: list[str]) -> None:
     """Record whether --json is among the arguments: an error can occur before the options are parsed."""
-    ctx.meta[_JSON_GIVEN] = "--json" in arguments
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    ctx.meta[_JSON_GIVEN] = "--json" in own
 
 
 def wants_json() -> bool:
@@ -42,12 +54,26 @@ def tell(text: str, *, err: bool = False) -> None:
             os.dup2(nowhere.fileno(), (sys.stderr if err else sys.stdout).fileno())
 
 
-def say(message: str, **fields: Any) -> None:
-    """Print one line to standard error. `fields` appear only in JSON."""
-    tell(json.dumps({"error": message, **fields}) if wants_json() else f"diamant: {message}", err=True)
+def note(text: str, **fields: Any) -> None:
+    """Print one line to standard error that is not an error. `fields` appear only in JSON."""
+    tell(json.dumps({"note": text, **fields}) if wants_json() else f"diamant: {text}", err=True)
 
 
-def fail(message: str, exit_code: int = EXIT_FAILED, *, code: str | None = None, **fields: Any) -> NoReturn:
-    """Exit with one line on standard error. `code` is an error code for programs; `fields` appear only in JSON."""
-    say(message, code=code or _CODES.get(exit_code, "failed"), exit_code=exit_code, **fields)
+def report(message: str, code: str = "failed", **fields: Any) -> int:
+    """Print an error, one line on standard error, and return its exit code. `fields` appear only in JSON."""
+    exit_code = kind_of(code).exit_code
+    _print(message, code, exit_code, fields)
+    return exit_code
+
+
+def fail(message: str, code: str = "failed", *, exit_code: int | None = None, **fields: Any) -> NoReturn:
+    """Exit with one line on standard error. `exit_code`: other than that of `code`. `fields` appear only in JSON."""
+    if exit_code is None:
+        exit_code = kind_of(code).exit_code
+    _print(message, code, exit_code, fields)
     sys.exit(exit_code)
+
+
+def _print(message: str, code: str, exit_code: int, fields: dict[str, Any]) -> None:
+    line = {"error": message, "code": code, "exit_code": exit_code, **fields}
+    tell(json.dumps(line) if wants_json() else f"diamant: {message}", err=True)

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.commands.terminal.failures import fail, say
+from diamant.broker.commands.terminal.failures import fail, report
 from diamant.cleaner.segments.tolerant_reader import Problem
-from diamant.storage.errors import StorageError
+from diamant.storage.errors import StorageError, WrongInput
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -22,11 +22,11 @@ _WHITESPACE = "\n\r\t"
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turn errors that a user can fix into one line on standard error and exit code 1."""
+    """Turn errors that a user can fix into one line on standard error."""
     try:
         yield
     except StorageError as error:
-        fail(str(error))
+        fail(str(error), "bad-argument" if isinstance(error, WrongInput) else "failed")
     except BrokenPipeError:
         raise  # click handles a closed pager
     except OSError as error:
@@ -36,7 +36,7 @@ def one_line_errors() -> Iterator[None]:
 
 def show_problem(problem: Problem) -> None:
     """Print a problem to standard error."""
-    say(str(problem), **problem_fields(problem))
+    report(str(problem), "damaged", **problem_fields(problem))
 
 
 def problem_fields(problem: Problem) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from diamant.broker.client.admin import AdminError, path_step
-from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail, wants_json
+from diamant.broker.commands.terminal.failures import fail, wants_json
 from diamant.broker.commands.terminal.progress_text import progress_text
 
 if TYPE_CHECKING:
@@ -19,20 +19,20 @@ LOOK_TIMEOUT_S = 3.0
 def fail_interrupted(asked: Asked) -> NoReturn:
     """Exit after Ctrl-C."""
     if not asked.has_begun:
-        fail("interrupted", EXIT_INTERRUPTED)
+        fail("interrupted", "interrupted")
     if asked.job is None:
         hints = {"running jobs": asked.command("status"), "pending jobs": asked.command("cancel")}
-        _end("interrupted before the broker answered: if the job has started, it continues", EXIT_INTERRUPTED, hints)
+        _end("interrupted before the broker answered: if the job has started, it continues", "interrupted", hints)
     try:
         job = asked.admin.call("GET", f"/v1/jobs/{path_step(asked.job)}", timeout_s=LOOK_TIMEOUT_S)
     except AdminError as error:
         hints = {"running jobs": asked.command("status")}
-        _end(f"interrupted; job {asked.job} continues if the broker does: {error}", EXIT_INTERRUPTED, hints)
+        _end(f"interrupted; job {asked.job} continues if the broker does: {error}", "interrupted", hints)
     message, hints = describe_job(asked, job)
-    _end(f"interrupted; {message}", EXIT_INTERRUPTED, hints, job=job["id"], undertaking=job["undertaking"])
+    _end(f"interrupted; {message}", "interrupted", hints, job=job["id"], undertaking=job["undertaking"])
 
 
-def fail_in_time(asked: Asked, error: AdminError, exit_code: int) -> NoReturn:
+def fail_in_time(asked: Asked, error: AdminError) -> NoReturn:
     """Exit after --timeout. The error says what is unfinished; the lines below it show how to follow the job."""
     hints: dict[str, str] = {}
     if asked.job is not None:
@@ -41,7 +41,7 @@ def fail_in_time(asked: Asked, error: AdminError, exit_code: int) -> NoReturn:
             _, hints = describe_job(asked, job)
         except AdminError:
             pass  # `error` alone is reported.
-    _end(str(error), exit_code, hints, code=error.code)
+    _end(str(error), error.code, hints)
 
 
 def describe_job(asked: Asked, job: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
@@ -67,7 +67,7 @@ def describe_job(asked: Asked, job: Mapping[str, Any]) -> tuple[str, dict[str, s
     return f"{verb} continues in the broker as job {job['id']} ({progress_text(job['progress'])})", hints
 
 
-def _end(message: str, exit_code: int, hints: Mapping[str, str], **fields: Any) -> NoReturn:
+def _end(message: str, code: str, hints: Mapping[str, str], **fields: Any) -> NoReturn:
     if not wants_json():
         message += "".join(f"\n  {what}: {command}" for what, command in hints.items())
-    fail(message, exit_code, hints=hints, **fields)
+    fail(message, code, hints=hints, **fields)

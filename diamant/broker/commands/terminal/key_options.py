@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
+from diamant.broker.commands.terminal.failures import fail
 from diamant.storage.input_file import read_input
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,7 +55,7 @@ def key_options(what: str) -> Callable[[F], F]:
 def required(key: bytes | None) -> bytes:
     """Return the key of a command that requires one. Without a key, the command fails."""
     if key is None:
-        fail("expected one of --key, --key-hex, --key-base64, --key-file", EXIT_USAGE)
+        fail("expected one of --key, --key-hex, --key-base64, --key-file", "bad-argument")
     return key
 
 
@@ -63,10 +63,10 @@ def _key(text: str | None, in_hex: str | None, in_base64: str | None, file: str 
     """Return the key. An empty text is refused: a shell passes it for an unset variable."""
     given = [one for one in (text, in_hex, in_base64, file) if one is not None]
     if len(given) > 1:
-        fail("expected only one of --key, --key-hex, --key-base64 and --key-file", EXIT_USAGE)
+        fail("expected only one of --key, --key-hex, --key-base64 and --key-file", "bad-argument")
     if text is not None:
         if not text:
-            fail('--key is empty: is a variable not set? For the key without bytes, use --key-hex ""', EXIT_USAGE)
+            fail('--key is empty: is a variable not set? For the key without bytes, use --key-hex ""', "bad-argument")
         # An argument from the shell need not be UTF-8.
         return text.encode(errors="surrogateescape")
     try:
@@ -77,10 +77,10 @@ def _key(text: str | None, in_hex: str | None, in_base64: str | None, file: str 
     except (ValueError, binascii.Error):
         # The message leaves the key out, because errors end up in logs.
         form = "--key-hex: this is not hexadecimal" if in_hex is not None else "--key-base64: this is not base64"
-        fail(form, EXIT_USAGE)
+        fail(form, "bad-argument")
     if file is None:
         return None
     try:
         return read_input(file, MAX_KEY_BYTES)
     except OSError as error:
-        fail(f"--key-file {file}: {error.strerror}", EXIT_USAGE)
+        fail(f"--key-file {file}: {error.strerror}", "bad-argument")

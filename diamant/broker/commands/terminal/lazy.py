@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail, note_arguments, wants_json
+from diamant.broker.commands.terminal.failures import EXIT_REFUSED, fail, note_arguments, wants_json
+
+_NO_ARGUMENTS: type[Exception] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""Shows the help of a group without a command. Click has it from 8.2 on."""
 
 
 class LazyCommand(NamedTuple):
@@ -33,7 +36,7 @@ class LazyCommand(NamedTuple):
 class LazyGroup(click.Group):
     """A group of ordinary commands, and of the commands in `sections` (heading of the help → name → command) whose modules exist.
 
-    `lazy` is for a group with one section.
+    `lazy` is for a group with one section. `synonyms`: commands to suggest for words that users of other programs try.
     """
 
     def __init__(
@@ -41,9 +44,11 @@ class LazyGroup(click.Group):
         *args: Any,
         lazy: Mapping[str, LazyCommand] | None = None,
         sections: Mapping[str, Mapping[str, LazyCommand]] | None = None,
+        synonyms: Mapping[str, Sequence[str]] | None = None,
         **fields: Any,
     ) -> None:
         super().__init__(*args, **fields)
+        self._synonyms = synonyms or {}
         self._sections = {
             heading: {name: command for name, command in commands.items() if command.is_there()}
             for heading, commands in (sections or {"Commands": lazy or {}}).items()
@@ -53,14 +58,18 @@ class LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the group's own arguments."""
         note_arguments(ctx, args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            with ctx.scope(cleanup=False):
+                _refuse(error)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Ctrl-C has its own exit code. With --json, errors in the arguments are JSON, too."""
+        """Run the command. Ctrl-C has its own exit code, and errors in the arguments are one line, or JSON with --json."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            fail("interrupted", EXIT_INTERRUPTED)
+            fail("interrupted", "interrupted")
         except ImportError as error:
             from diamant.kernels import KernelsMissing
 
@@ -68,9 +77,9 @@ class LazyGroup(click.Group):
                 raise
             fail(str(error), code="kernels-missing")
         except click.ClickException as error:
-            if not wants_json():
+            if isinstance(error, _NO_ARGUMENTS) and not wants_json():
                 raise
-            fail(error.format_message(), error.exit_code)
+            _refuse(error)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names, sorted."""
@@ -93,17 +102,24 @@ class LazyGroup(click.Group):
     def _suggestion(self, ctx: click.Context, name: str) -> str:
         from difflib import get_close_matches
 
+        from diamant.broker.commands.terminal.advice import did_you_mean, either, option_of
+
+        option = option_of(ctx, name)
+        if option is not None:
+            return did_you_mean([option])
         names = self.list_commands(ctx)
         found = get_close_matches(name, names)
         if ctx.parent is None:
             leaves = self._leaves(ctx, names)
-            if name in leaves:  # "clean" is a command of "log" and of "spark".
+            if name in self._synonyms:
+                found = [*self._synonyms[name]]
+            elif name in leaves:  # "clean" is a command of "log" and of "spark".
                 found = leaves[name]
             elif not found:
                 found = [path for leaf in get_close_matches(name, leaves, n=1) for path in leaves[leaf]]
         elif not found:
-            return f"Expected {_either(names)}."
-        return f"Did you mean {_either([*map(repr, found)])}?" if found else ""
+            return f"Expected {either(names)}."
+        return did_you_mean(found) or f"`{ctx.command_path} --help` lists the commands."
 
     def _leaves(self, ctx: click.Context, names: Iterable[str]) -> dict[str, list[str]]:
         """Return the commands of the groups below, as "log clean", by their own name."""
@@ -130,5 +146,8 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name.ljust(width), text) for name, text in rows.items()])
 
 
-def _either(words: Sequence[str]) -> str:
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+def _refuse(error: click.ClickException) -> NoReturn:
+    """Exit with a mistake in the arguments as one line."""
+    from diamant.broker.commands.terminal.advice import advice
+
+    fail(advice(error), "bad-argument" if error.exit_code == EXIT_REFUSED else "failed")

@@ -8,8 +8,7 @@
         asked.show(report, lambda: print_tables(report))
         sys.exit(EXIT_DONE if ... else EXIT_NOT_SO)
 
-Exit codes: 0 done; 1 failed (no broker, an error in it, or a timeout); 2 usage, or an argument that the broker refuses; 3 the
-requested state is not reached (yet); 4 nothing was found to remove; 130 Ctrl-C. Ctrl-C ends no job in the broker, so the command
+An error ends the command with the exit code of its code (`client.errors.KINDS`). Ctrl-C ends no job in the broker, so the command
 names the job that continues.
 
 Also prints the reasons why a certificate has no claim about partitions, each place once.
@@ -38,13 +37,14 @@ from diamant.broker.client.bootstrap import (
 from diamant.broker.client.duration import parse_duration_ms
 from diamant.broker.commands.terminal.asked import TOKEN_VARIABLE, Asked
 from diamant.broker.commands.terminal.failures import (
+    ADDRESS_HINT,
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_NOT_SO,
     EXIT_NOTHING,
-    EXIT_USAGE,
     fail,
-    say,
+    note,
+    report,
 )
 from diamant.broker.commands.terminal.files import visible
 from diamant.broker.commands.terminal.interrupted import fail_in_time, fail_interrupted
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-__all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_NOTHING", "EXIT_NOT_SO", "EXIT_USAGE", "Asked", "asking", "fail"]
+__all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_NOTHING", "EXIT_NOT_SO", "Asked", "asking", "fail"]
 
 DEFAULT_TIMEOUT = "10m"
 
@@ -93,7 +93,7 @@ def asking(command: F) -> F:
                 asked.end_progress()
                 if error.code != "timed-out":
                     raise
-                fail_in_time(asked, error, EXIT_FAILED)
+                fail_in_time(asked, error)
             finally:
                 asked.end_progress()
 
@@ -155,13 +155,13 @@ def one_line_errors() -> Iterator[None]:
             message = message.partition(": Authorization")[0]
             message += f": give the file with the token by --token-file or ${TOKEN_VARIABLE}"
         elif error.code == "no-answer" and not error.status:
-            message += f". If the broker listens elsewhere, name its address: -b HOST:PORT or ${BOOTSTRAP_VARIABLE}"
-        is_usage = error.code in ("bad-argument", "not-found")
-        fail(message, EXIT_USAGE if is_usage else EXIT_FAILED, code=error.code)
+            message += ADDRESS_HINT
+        fail(message, error.code)
     except BrokenPipeError:
         raise  # click handles a closed pager
     except OSError as error:
-        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), EXIT_FAILED)
+        # A file that an argument names; files to write, and the broker, have their own errors.
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), "bad-argument")
 
 
 @contextmanager
@@ -174,12 +174,13 @@ def going_on(asked: Asked) -> Iterator[None]:
         listing = asked.command("certificates")
         if error.code == "not-found":
             # Commands have a command in place of the HTTP path.
-            fail(str(error).replace("GET /v1/certificates lists", f"{listing} lists"), EXIT_USAGE, code=error.code)
+            fail(str(error).replace("GET /v1/certificates lists", f"{listing} lists"), error.code)
         if error.code != "went-away":
             raise
         fail(
             f"{error}. Work that it had started continues at its next start; then {listing} lists it with its "
-            "certificate. If it is not listed, nothing was started"
+            "certificate. If it is not listed, nothing was started",
+            error.code,
         )
 
 
@@ -231,7 +232,7 @@ def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None, 
         except OSError as error:
             is_written = False
             reason = error.strerror or error
-            say(f"{path}: {reason}; the broker keeps the certificate: {found['certificate_path']}")
+            report(f"{path}: {reason}; the broker keeps the certificate: {found['certificate_path']}")
     return is_written
 
 
@@ -246,12 +247,12 @@ def write_bundle(certificate: Mapping[str, Any], file: str | None) -> bool:
         for path, content in bundle_of(certificate).files(file).items():
             Path(path).write_bytes(content)
             written.append(path)
-        click.echo(f"wrote {', '.join(written)}", err=True)
+        note(f"wrote {', '.join(written)}")
     except OSError as error:
-        say(f"{error.filename or file}: {error.strerror or error}")
+        report(f"{error.filename or file}: {error.strerror or error}")
         return False
     except CertificateError as error:
-        say(str(error))
+        report(str(error))
         return False
     return True
 

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diamant.broker.client.errors import NotFound, NotPossible
+from diamant.broker.client.errors import NotFound, NotPossible, no_topic
 from diamant.broker.erasure.evidence.kept_remains import IsMeant, KeptRemains
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys
 from diamant.broker.operations.calls.blocking import in_thread
@@ -111,7 +111,7 @@ class Evidence:
         """Return a topic that is not internal. NotFound, NotPossible."""
         topic = self.topics.by_name.get(name)
         if topic is None:
-            raise NotFound(f"there is no topic {name[:249]!r}")
+            raise NotFound(no_topic(name))
         if name in INTERNAL_TOPICS:
             raise NotPossible(f"{name} is internal: its records belong to the broker")
         return topic

@@ -40,28 +40,13 @@ _real_clock = SystemClock()
 
 def error_fields(error: BaseException) -> dict[str, Any]:
     """Return a failure for JSON: a sentence, a code and the status. An unexpected failure has no details."""
-    if isinstance(error, VerbError):
+    if isinstance(error, VerbError | JsonError):
         return {"error": str(error), "code": error.code, "status": error.status}
-    if isinstance(error, JsonError):
-        return {"error": str(error), "code": _codes.get(error.status, "failed"), "status": error.status}
     if isinstance(error, KernelsMissing):
         return {"error": str(error), "code": "kernels-missing", "status": 501}
     if isinstance(error, asyncio.CancelledError):
         return {"error": "the broker stops", "code": "stopping", "status": 503}
     return {"error": "internal error, see the broker's log", "code": "internal", "status": 500}
-
-
-_codes = {
-    400: "bad-argument",
-    401: "unauthorized",
-    403: "not-allowed",
-    404: "not-found",
-    408: "timed-out",
-    409: "not-possible",
-    413: "too-large",
-    415: "bad-argument",
-    429: "too-many",
-}
 
 
 class HttpJob:

@@ -13,6 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
+from diamant.broker.client.errors import KINDS
 from diamant.storage.strict_json import parse_strict
 
 MAX_BODY_BYTES = 64 * 1024
@@ -27,12 +28,16 @@ JSON_TYPE = "application/json"
 _LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 
 
+_CODES = {kind.status: code for code, kind in reversed(KINDS.items())} | {408: "timed-out", 415: "bad-argument"}
+
+
 class JsonError(Exception):
-    """An error answered by a status and a sentence."""
+    """An error answered by a status, its code and a sentence."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+        self.code = _CODES[status]
 
 
 def check_host(request: web.BaseRequest, own_names: Container[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
+from diamant.broker.client.errors import KINDS
 from diamant.broker.http.serving.jobs import DEFAULT_WAIT_MS, MAX_WAIT_MS
 from diamant.broker.http.serving.route import Param, Route
 from diamant.version import __version__
@@ -40,8 +41,8 @@ _KEY_SCHEMA: Part = {
 
 _ERROR_SCHEMA = {
     "type": "object",
-    "properties": {"error": {"type": "string"}, "code": {"type": "string"}},
-    "required": ["error"],
+    "properties": {"error": {"type": "string"}, "code": {"enum": [*KINDS]}},
+    "required": ["error", "code"],
 }
 
 _JOB_SCHEMA = {

@@ -14,13 +14,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany, VerbError
+from diamant.broker.client.errors import (
+    BadArgument,
+    NotFound,
+    NotPossible,
+    TimedOut,
+    TooMany,
+    VerbError,
+    no_partition,
+    no_topic,
+)
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
 from diamant.broker.transactions.open_in_log import open_transactions
 from diamant.cleaner.on_demand.report import (
-    DELETED,
-    NOT_COMPACTED,
     OPEN_TRANSACTION,
     STOPPING,
     UNTIL,
@@ -51,8 +58,6 @@ MAX_TIMEOUT_MS = 366 * 24 * 3_600_000
 PARTITIONS_PER_TURN = 2
 """Active segments to close in one turn of the loop: each takes a millisecond or two."""
 
-_STATUS = {DELETED: 404, NOT_COMPACTED: 409, STOPPING: 503}
-
 
 class CompactionFailed(VerbError):
     """Partitions could not be compacted. `report` names them with the reasons, and the results of the others."""
@@ -63,13 +68,11 @@ class CompactionFailed(VerbError):
         super().__init__(f"{first.error}{more}")
         self.report = report
         self.code = first.error_code or "failed"
-        self.status = _STATUS.get(self.code, 500)
 
 
 class BrokerStopping(VerbError):
     """The broker stops. The call can be repeated after its next start."""
 
-    status = 503
     code = STOPPING
 
 
@@ -198,12 +201,12 @@ class Compactions:
         """Return the requested logs, ascending. Raises VerbError if they do not exist or are not compacted."""
         topic = self._node.topics.by_name.get(name)
         if topic is None:
-            raise NotFound(f"there is no topic {name!r}")
+            raise NotFound(no_topic(name))
         present = self._node.topics.image.topics[name].partitions
         wanted = sorted(present) if partition is None else [partition]
         for index in wanted:
             if index not in present:
-                raise NotFound(f"{name} has no partition {index}, it has {len(present)}")
+                raise NotFound(no_partition(name, index, len(present)))
             if index not in topic.logs:
                 raise VerbError(f"{name}-{index} could not be opened at the start, see the broker's log")
         logs = [topic.logs[index] for index in wanted]

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TooMany
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TooMany, no_topic, refused_by_kafka
 from diamant.broker.client.record_key import key_fields
 from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
 from diamant.broker.operations.calls.progress import Progress
@@ -159,13 +159,13 @@ class ExplainOperation:
         """Return the requested logs, ascending. Raises NotFound."""
         known = self._node.topics.by_name.get(topic)
         if known is None:
-            raise NotFound(f"there is no topic {topic[:249]!r}")
+            raise NotFound(no_topic(topic))
         if partition is None:
             return [known.logs[one] for one in sorted(known.logs)]
         try:
             return [self._node.topics.log(topic, partition)]
         except KafkaError as error:
-            raise NotFound(str(error)) from None
+            raise refused_by_kafka(error) from None
 
     # -- one partition -------------------------------------------------------------------------------------------
 

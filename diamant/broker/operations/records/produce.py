@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from diamant.broker.client.errors import no_partition, no_topic
 from diamant.broker.client.record_line import RecordLine
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
@@ -123,9 +124,7 @@ class ProduceOperation:
                 raise errors[name]
         found = topics.by_name.get(name)
         if found is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}: create_topic({name!r}) makes it"
-            )
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_topic(name))
         return found
 
     def _chosen(self, topic: Topic, key: bytes | None, partition: int | None) -> int:
@@ -141,8 +140,7 @@ class ProduceOperation:
         if log is None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic.name} has {self._partition_count(topic)} partitions from 0 on, "
-                f"and partition {partition} is not one that can be used",
+                no_partition(topic.name, partition, self._partition_count(topic)),
             )
         return log
 

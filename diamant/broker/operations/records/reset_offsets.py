@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.client.duration import parse_time_ms
-from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, no_group
 from diamant.broker.groups.store.offsets import committed_offset_of
 from diamant.protocol.errors import CorruptBatch, KafkaError
 from diamant.protocol.messages.offset_columns import NO_LEADER_EPOCH, TopicOffsets
@@ -79,7 +79,7 @@ async def reset_offsets(
 def _idle(groups: GroupCoordinator, group_id: str) -> Group:
     group = groups.groups.get(group_id)
     if group is None:
-        raise NotFound(f"there is no group {group_id[:249]!r}")
+        raise NotFound(no_group(group_id))
     if group.has_members:
         raise NotPossible(
             f"group {group_id!r} has active members (state {group.state}), expected none: stop them first"

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.errors import SparkMisuse
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -51,7 +51,7 @@ def find(
 ) -> DataFrame:
     """Return the records below `paths` with `key`, or that `pattern` matches: `COLUMNS`, by topic, partition and offset.
 
-    Raises SparkError unless exactly one of the two is given, for an invalid regular expression, and if there is nothing to
+    Raises SparkMisuse unless exactly one of the two is given, for an invalid regular expression, and if there is nothing to
     read. Executors keep the matches of a pattern, in memory or on disk, until the session ends.
     """
     from pyspark.sql import functions as f
@@ -60,7 +60,7 @@ def find(
     from diamant.cleaner.spark.source.data_source import read_log
 
     if (key is None) == (pattern is None):
-        raise SparkError("expected either a key or a pattern")
+        raise SparkMisuse("expected either a key or a pattern")
     logs = log_table(session, paths, topics)
     chosen = ",".join(topics)
     if key is not None:
@@ -143,11 +143,11 @@ def as_latin(pattern: str) -> str:
 
 
 def check_pattern(session: SparkSession, pattern: str) -> None:
-    """Raise SparkError if a pattern is not a regular expression."""
+    """Raise SparkMisuse if a pattern is not a regular expression."""
     from pyspark.errors import IllegalArgumentException
 
     try:
         session._jvm.java.util.regex.Pattern.compile(as_latin(pattern))  # type: ignore[union-attr]
     except IllegalArgumentException as error:
         reason = str(error).splitlines()[0]
-        raise SparkError(f"the pattern is no regular expression: {reason}") from None
+        raise SparkMisuse(f"the pattern is no regular expression: {reason}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from diamant.cleaner.runners.contract import RunnerFailed
+from diamant.storage.errors import WrongInput
 
 
 class SparkError(RunnerFailed):
@@ -11,6 +12,10 @@ class SparkError(RunnerFailed):
 
 class SparkUnavailable(SparkError):
     """Spark is not usable: no Java or PySpark, no answer from the master, or executors with other software."""
+
+
+class SparkMisuse(SparkError, WrongInput):
+    """A path, a topic, an option or a pattern is wrong; no job has begun."""
 
 
 class SegmentChanged(SparkError):

@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from diamant.cleaner.spark.environment.errors import SparkError, SparkUnavailable
+from diamant.cleaner.spark.environment.errors import SparkError, SparkMisuse, SparkUnavailable
 from diamant.storage.input_file import open_regular
 
 if TYPE_CHECKING:
@@ -68,28 +68,28 @@ class Location:
             parts = urlsplit(text)
         except ValueError:
             # The error of urlsplit quotes the text, which may hold secrets.
-            raise SparkError(f"a URI that begins with {text.partition(':')[0]}: cannot be read") from None
+            raise SparkMisuse(f"a URI that begins with {text.partition(':')[0]}: cannot be read") from None
         if parts.scheme == "file":
             if parts.netloc not in ("", "localhost"):
-                raise SparkError("a URI that begins with file: cannot be used, expected file:///path, without a host")
+                raise SparkMisuse("a URI that begins with file: cannot be used, expected file:///path, without a host")
             # Not parts.path: a question mark or hash in a file name does not begin a query.
             _, _, rest = text.partition(":")
             return cls(os.path.abspath("/" + rest.removeprefix("//localhost").lstrip("/")))
         if parts.scheme in ("s3", "s3a"):
             _, _, bucket = parts.netloc.rpartition("@")
             if not bucket:
-                raise SparkError(
+                raise SparkMisuse(
                     f"a URI that begins with {parts.scheme}: cannot be used, expected {parts.scheme}://bucket/prefix"
                 )
             # A slash would end the secret, and the part before it would be shown everywhere as the bucket.
             if ":" in bucket or "@" in parts.path + parts.query + parts.fragment:
-                raise SparkError(
+                raise SparkMisuse(
                     f"a URI that begins with {parts.scheme}: cannot be used, expected {parts.scheme}://KEY:SECRET@bucket/prefix: "
                     "slash, question mark, hash and at sign in a key or secret are written %2F, %3F, %23 and %40"
                 )
             filesystem = urlunsplit(("s3", parts.netloc, "", parts.query, ""))
             return cls(posixpath.join(bucket, parts.path.strip("/")).rstrip("/"), filesystem)
-        raise SparkError(f"expected a path, file: or s3:, got the scheme {parts.scheme}:")
+        raise SparkMisuse(f"expected a path, file: or s3:, got the scheme {parts.scheme}:")
 
     @staticmethod
     def _redacted(text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.errors import SparkMisuse
 from diamant.kernels.constants.columns import WANT_HEADERS, WANT_KEYS, WANT_SIZES, WANT_VALUES
 
 if TYPE_CHECKING:
@@ -75,17 +75,17 @@ def default_columns(*, is_permissive: bool) -> tuple[str, ...]:
 
 
 def check_columns(names: Iterable[str], *, is_permissive: bool) -> tuple[str, ...]:
-    """Return the names as a tuple. Raises SparkError for unknown or repeated names."""
+    """Return the names as a tuple. Raises SparkMisuse for unknown or repeated names."""
     known = default_columns(is_permissive=is_permissive)
     chosen = tuple(names)
     for name in chosen:
         if name not in known:
             also = " (it needs mode=PERMISSIVE)" if name == CORRUPT_COLUMN else ""
-            raise SparkError(f"there is no column {name!r}{also}; expected some of {', '.join(known)}")
+            raise SparkMisuse(f"there is no column {name!r}{also}; expected some of {', '.join(known)}")
     if len(set(chosen)) < len(chosen):
-        raise SparkError(f"expected each column once, got {', '.join(chosen)}")
+        raise SparkMisuse(f"expected each column once, got {', '.join(chosen)}")
     if not chosen:
-        raise SparkError(f"expected at least one column of {', '.join(known)}")
+        raise SparkMisuse(f"expected at least one column of {', '.join(known)}")
     return chosen
 
 
@@ -103,12 +103,12 @@ def ddl(names: Sequence[str]) -> str:
 
 
 def columns_of(schema: StructType, *, is_permissive: bool) -> tuple[str, ...]:
-    """Return the columns of a schema. Raises SparkError for unknown names or wrong types."""
+    """Return the columns of a schema. Raises SparkMisuse for unknown names or wrong types."""
     names = check_columns(schema.fieldNames(), is_permissive=is_permissive)
     for field in schema.fields:
         expected = BY_NAME[field.name].type
         if field.dataType.simpleString() != expected:
-            raise SparkError(
+            raise SparkMisuse(
                 f"column {field.name} is of type {expected}, the schema has {field.dataType.simpleString()}"
             )
     return names

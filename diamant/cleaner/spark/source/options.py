@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.errors import SparkMisuse
 from diamant.cleaner.spark.source.columns import check_columns, default_columns
 
 READ_UNCOMMITTED = "read_uncommitted"
@@ -61,20 +61,20 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
-        """Parse the options; names are case-insensitive. Raises SparkError, naming the option, for invalid ones."""
+        """Parse the options; names are case-insensitive. Raises SparkMisuse, naming the option, for invalid ones."""
         options = {name.lower(): value for name, value in given.items()}
         unknown = sorted(set(options) - set(HELP))
         if unknown:
-            raise SparkError(f"there is no option {unknown[0]!r}; expected {', '.join(sorted(HELP))}")
+            raise SparkMisuse(f"there is no option {unknown[0]!r}; expected {', '.join(sorted(HELP))}")
         is_permissive = _choice(options, "mode", FAILFAST, PERMISSIVE) == PERMISSIVE
         latest_per_key = _flag(options, "latest_per_key", False)
         isolation = _choice(options, "isolation", READ_UNCOMMITTED, READ_COMMITTED)
         include_control = _flag(options, "include_control", False)
         if latest_per_key:
             if isolation == READ_UNCOMMITTED and "isolation" in options:
-                raise SparkError("latest_per_key reads committed records only: expected isolation=read_committed")
+                raise SparkMisuse("latest_per_key reads committed records only: expected isolation=read_committed")
             if include_control or is_permissive or options.get("containing"):
-                raise SparkError("latest_per_key excludes include_control, containing and mode=PERMISSIVE")
+                raise SparkMisuse("latest_per_key excludes include_control, containing and mode=PERMISSIVE")
         names = _names(options.get("columns", ""))
         return cls(
             paths=_paths(options),
@@ -103,11 +103,11 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
         except ValueError:
             found = [None]
         if not isinstance(found, list) or not all(isinstance(path, str) for path in found):
-            raise SparkError(f"option paths: expected a JSON list of texts, got {options['paths']!r}")
+            raise SparkMisuse(f"option paths: expected a JSON list of texts, got {options['paths']!r}")
     if options.get("path"):
         found.append(options["path"])
     if not found:
-        raise SparkError('expected a path: spark.read.format("kafka-log").load("/var/lib/kafka")')
+        raise SparkMisuse('expected a path: spark.read.format("kafka-log").load("/var/lib/kafka")')
     return tuple(found)
 
 
@@ -118,7 +118,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     value = options.get(name, str(default)).lower()
     if value not in ("true", "false"):
-        raise SparkError(f"option {name}: expected true or false, got {options[name]!r}")
+        raise SparkMisuse(f"option {name}: expected true or false, got {options[name]!r}")
     return value == "true"
 
 
@@ -127,7 +127,7 @@ def _choice(options: Mapping[str, str], name: str, default: str, other: str) -> 
     for choice in (default, other):
         if value.lower() == choice.lower():
             return choice
-    raise SparkError(f"option {name}: expected {default} or {other}, got {value!r}")
+    raise SparkMisuse(f"option {name}: expected {default} or {other}, got {value!r}")
 
 
 def _count(options: Mapping[str, str], name: str, default: int) -> int:
@@ -137,5 +137,5 @@ def _count(options: Mapping[str, str], name: str, default: int) -> int:
     except ValueError:
         count = -1
     if count < 0:
-        raise SparkError(f"option {name}: expected a number of bytes, 0 or more, got {value!r}")
+        raise SparkMisuse(f"option {name}: expected a number of bytes, 0 or more, got {value!r}")
     return count

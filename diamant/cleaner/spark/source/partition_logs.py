@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, cast
 
-from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.errors import SparkMisuse
 from diamant.cleaner.spark.environment.locations import Entry, Location
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
@@ -92,7 +92,7 @@ def find_partitions(paths: Sequence[str], topics: Iterable[str] = ()) -> list[Pa
         matches = location.expand()
         listed = [logs for match in matches if (logs := _partitions_at(match, starts)) is not None]
         if not listed:
-            raise SparkError(
+            raise SparkMisuse(
                 f"{location}: not a log directory: expected directories such as my-topic-0 with segments in it, one of those, or "
                 f"a glob of them; found {'nothing' if not any(match.find() for match in matches) else 'no partition'}"
             )
@@ -102,7 +102,7 @@ def find_partitions(paths: Sequence[str], topics: Iterable[str] = ()) -> list[Pa
     chosen = [log for log in found.values() if not wanted or log.topic in wanted]
     missing = wanted - {log.topic for log in chosen}
     if missing:
-        raise SparkError(
+        raise SparkMisuse(
             f"there is no topic {sorted(missing)[0]!r} in {', '.join(str(Location.parse(one)) for one in paths)}"
         )
     return sorted(chosen, key=lambda log: (log.topic, log.partition, str(log.directory)))
@@ -152,7 +152,7 @@ def _partitions_at(location: Location, starts: dict[Location, dict[tuple[str, in
         try:
             topic, partition = names.parse_partition_dir(location.name)
         except ValueError as error:
-            raise SparkError(f"{location}: {error}; rename the copy to the partition's original name") from None
+            raise SparkMisuse(f"{location}: {error}; rename the copy to the partition's original name") from None
         return [_partition(location, topic, partition, entries, starts)]
     logs = []
     for entry in entries:

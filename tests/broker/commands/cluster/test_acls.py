@@ -97,7 +97,7 @@ def test_without_an_authorizer_it_is_said(tmp_path_factory: pytest.TempPathFacto
     """Without an authorizer, the broker's own message is printed."""
     with Broker(data_dir=tmp_path_factory.mktemp("data")) as broker:
         listed = run(broker, "list")
-    assert (listed.exit_code, "No Authorizer is configured" in listed.output) == (1, True)
+    assert (listed.exit_code, "No Authorizer is configured" in listed.output) == (2, True)
 
 
 def test_start_takes_acls() -> None:

@@ -50,7 +50,7 @@ def test_what_is_consumed_as_json_can_be_produced(broker: BlockingBroker) -> Non
         (("errors", "-p", "1"), "v\n", 2, "no partition 1"),
         (("nope",), "v\n", 2, "nope"),
         (("errors", "-k", "a", "-K", ":"), "v\n", 2, "--key-delimiter"),
-        (("compacted",), "v\nw\n", 1, "lines 1 to 2, for compacted-0: INVALID_RECORD"),
+        (("compacted",), "v\nw\n", 2, "lines 1 to 2, for compacted-0: INVALID_RECORD"),
     ],
 )
 def test_what_cannot_be_produced(

@@ -67,11 +67,11 @@ def test_a_user_from_the_first_login_to_the_last(broker: BlockingBroker, passwor
     assert run(broker, passwords, "al=i,ce:new", "topic", "create", "t").exit_code == 0
     assert run(broker, passwords, "al=i,ce:new", "topic", "list").output == "t\n"
     refused = run(broker, passwords, "al=i,ce:wrong", "topic", "list")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "user 'al=i,ce': Authentication failed during authentication" in refused.output
     changed = run(broker, passwords, "admin:admin", "user", "add", "al=i,ce", "-i", "8192", text="other\nother\n")
     assert (changed.exit_code, changed.stdout) == (0, added.output)
-    assert run(broker, passwords, "al=i,ce:new", "topic", "list").exit_code == 1
+    assert run(broker, passwords, "al=i,ce:new", "topic", "list").exit_code == 2
     assert run(broker, passwords, "admin:admin", "user", "remove", "al=i,ce").exit_code == 0
     found = json.loads(run(broker, passwords, "admin:admin", "user", "list", "--json").output)
     assert found == [{"user": "admin", "mechanisms": ["SCRAM-SHA-256", "SCRAM-SHA-512"]}]
@@ -91,7 +91,7 @@ def test_a_login_that_does_not_suit_the_listener_is_told(broker: BlockingBroker,
     closed = run(broker, passwords, None, "topic", "list")
     assert (closed.exit_code, "does it require a login or TLS?" in closed.output) == (1, True)
     plain = run(broker, passwords, "admin:admin", "topic", "list", listener=2)
-    assert (plain.exit_code, "the broker requires no login here" in plain.output) == (1, True)
+    assert (plain.exit_code, "the broker requires no login here" in plain.output) == (2, True)
 
 
 def test_commands_on_a_broker_find_http_with_a_login(broker: BlockingBroker, passwords: Path) -> None:
@@ -99,7 +99,7 @@ def test_commands_on_a_broker_find_http_with_a_login(broker: BlockingBroker, pas
     found = run(broker, passwords, "admin:admin", "status", "--json")
     assert found.exit_code == 0, found.output
     refused = run(broker, passwords, "admin:wrong", "status")
-    assert (refused.exit_code, "user 'admin': Authentication failed" in refused.output) == (1, True)
+    assert (refused.exit_code, "user 'admin': Authentication failed" in refused.output) == (2, True)
     assert run(broker, passwords, None, "status").exit_code == 1
     nothing = run(broker, passwords, "admin:none", "status")
     assert (nothing.exit_code, "--user" in nothing.output) == (2, True)

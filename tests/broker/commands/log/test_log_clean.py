@@ -177,7 +177,7 @@ def test_a_directory_of_another_kind_is_refused(tmp_path: Path, command: str) ->
     (tmp_path / "polkit-1").mkdir()
     options = ["--key", "a"] if command == "find" else []
     result = CliRunner().invoke(main, ["log", command, str(tmp_path), *options])
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(
         f"diamant: {tmp_path}: not a log directory: expected directories such as my-topic-0"
     )
@@ -188,7 +188,7 @@ def test_a_copied_partition_needs_its_name_back(partition: Path) -> None:
     """Segments in a directory with another name are of no known partition."""
     directory = partition.rename(partition.parent / "copy")
     result = run(directory)
-    assert (result.exit_code, "expected topic-partition" in result.stderr) == (1, True)
+    assert (result.exit_code, "expected topic-partition" in result.stderr) == (2, True)
 
 
 def test_settings_have_no_minimum() -> None:

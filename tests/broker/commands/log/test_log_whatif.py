@@ -210,7 +210,7 @@ def test_only_some_topics(data: Path, tmp_path: Path) -> None:
     found = [(one["topic"], one["partition"]) for one in json.loads(result.stdout)["partitions"]]
     assert (found, result.exit_code) == ([("u", 3), ("v", 0)], 0)
     result = run(tmp_path / "more", *NOW, "--topic", "absent")
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"diamant: there is no topic 'absent' in {tmp_path}/more\n"
 
 

@@ -305,8 +305,9 @@ def test_nothing_found_is_told_by_the_exit_code(
     where = [one.format(new=tmp_path / "none") for one in form]
     result = run("find", str(directory), "--key", "nobody", *where, code=3)
     assert result.stdout == ""
-    said = '{"error": "nothing was found"}' if form == ["--json"] else "diamant: nothing was found"
-    assert result.stderr.splitlines()[-1] == said
+    said = "nothing was found"
+    in_json = json.dumps({"error": said, "code": "not-so", "exit_code": 3})
+    assert result.stderr.splitlines()[-1] == (in_json if form == ["--json"] else f"diamant: {said}")
     if "--parquet" in form:
         run("find", str(directory), "--key", "customer-42", "--parquet", str(tmp_path / "some"))
 
@@ -322,8 +323,8 @@ def test_nothing_found_is_told_by_the_exit_code(
     ],
 )
 def test_mistakes_are_one_line(spark: SparkSession, directory: Path, arguments: list[str], message: str) -> None:
-    """And exit code 1, without a trace. Before it, at most that these few bytes need no Spark."""
-    result = run(*(one.format(directory=directory) for one in arguments), code=1)
+    """And exit code 2, without a trace. Before it, at most that these few bytes need no Spark."""
+    result = run(*(one.format(directory=directory) for one in arguments), code=2)
     *notes, error = result.stderr.splitlines()
     assert message in error
     assert [note for note in notes if "without Spark" not in note] == []
@@ -349,7 +350,7 @@ def test_mistakes_in_paths_are_told_before_spark_is_started(tmp_path: Path, argu
     (tmp_path / "t-0" / f"{0:020d}.log").touch()
     (tmp_path / "empty").mkdir()
     here = str(tmp_path / "empty" if arguments[0] == "audit" else tmp_path)
-    result = run(*(one.format(here=here) for one in arguments), code=1)
+    result = run(*(one.format(here=here) for one in arguments), code=2)
     assert message in result.stderr
 
 

@@ -91,7 +91,7 @@ async def find(call: Call) -> web.StreamResponse:
             last = {"is_done": True, "found": found, "is_cut": is_cut, "problems": problems[:MAX_PROBLEMS]}
             await _send(call, response, [last])
         except VerbError as error:
-            await _send(call, response, [{"error": str(error)}])
+            await _send(call, response, [{"error": str(error), "code": error.code}])
         await response.write_eof()
     return response
 

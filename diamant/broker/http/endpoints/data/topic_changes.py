@@ -8,42 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from diamant.broker.client.errors import BadArgument, NotPossible
-from diamant.broker.config.virtual_topic_table import ROWS
-from diamant.broker.handlers.configs.changes import change_configs, check_resource
+from diamant.broker.client.errors import NotPossible
 from diamant.broker.http.serving.route import Call, Param, Route
-from diamant.protocol.errors import KafkaError
-from diamant.protocol.kraft.records import TOPIC_RESOURCE
+from diamant.broker.http.serving.topic_configs import change_topic_configs
 from diamant.storage.errors import StorageError
-
-
-def checked_changes(call: Call, topic: str, changes: Mapping[str, Any], *, is_tried: bool) -> dict[str, str | None]:
-    """Apply changes of a topic's configurations, or only validate them. BadArgument, NotFound."""
-    call.services.explain().logs(topic, None)
-    found: dict[str, str | None] = {}
-    for name, value in changes.items():
-        if value is not None and not isinstance(value, str):
-            raise BadArgument(f"set: {name[:100]}: expected a text or null, got {type(value).__name__}")
-        if name in ROWS:
-            raise BadArgument(f"{name} is not a stored configuration")
-        found[name] = value
-    node = call.services.node
-    try:
-        check_resource(node, TOPIC_RESOURCE, topic)
-        change_configs(node, TOPIC_RESOURCE, topic, found, validate_only=is_tried)
-    except KafkaError as error:
-        raise BadArgument(error.detail or str(error)) from None
-    return found
 
 
 async def configs(call: Call) -> Mapping[str, Any]:
     """Change configurations of a topic, all or none. BadArgument, NotFound."""
-    topic, is_tried = call.fields["topic"], call.fields["validate_only"]
-    await call.services.node.topics.settled([topic])
-    found = checked_changes(call, topic, call.fields["set"], is_tried=is_tried)
-    if not is_tried:
-        await call.services.node.topics.sync()
-    return {"topic": topic, "set": found, "is_changed": not is_tried}
+    node, topic, is_tried = call.services.node, call.fields["topic"], call.fields["validate_only"]
+    await node.topics.settled([topic])
+    call.services.explain().logs(topic, None)
+    is_changed = change_topic_configs(node, topic, call.fields["set"], is_tried=is_tried)
+    if is_changed:
+        await node.topics.sync()
+    return {"topic": topic, "set": call.fields["set"], "is_changed": is_changed}
 
 
 async def roll(call: Call) -> Mapping[str, Any]:

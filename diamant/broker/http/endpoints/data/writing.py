@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, no_group, refused_by_kafka
 from diamant.broker.client.record_key import parse_key
 from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
 from diamant.broker.http.serving.route import Call, Param, Route
@@ -34,7 +34,7 @@ async def produce(call: Call) -> Mapping[str, Any]:
     try:
         found = await call.services.produce().produce(topic, value, fields["key"], fields["partition"], headers, None)
     except KafkaError as error:
-        raise NotPossible(error.detail or str(error)) from None
+        raise refused_by_kafka(error) from None
     return found._asdict()
 
 
@@ -43,7 +43,7 @@ async def offsets(call: Call) -> ResetOffsets:
     services, fields, group = call.services, call.fields, call.path["group"]
     logs = services.explain().logs(fields["topic"], fields["partition"])
     if GROUP_OFFSETS_TOPIC not in services.node.topics.by_name:
-        raise NotFound(f"there is no group {group[:249]!r}")
+        raise NotFound(no_group(group))
     return await reset_offsets(services.groups(), group, logs, fields["to"], is_tried=fields["validate_only"])
 
 

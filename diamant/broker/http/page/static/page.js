@@ -193,7 +193,7 @@ function summary(found) {
   if (Number.isInteger(found.offset) && "partition" in found) return `Written: partition ${found.partition}, offset ${found.offset.toLocaleString("en")}.`;
   if (Array.isArray(found.offsets)) return found.offsets.map((one) => `${one.partition}: ${one.before === null ? "nothing" : one.before.toLocaleString("en")} → ${one.after.toLocaleString("en")}`).join(", ");
   if (Array.isArray(found.rolled)) return `${found.rolled.length} closed.`;
-  if (found.is_changed) return "Changed.";
+  if ("is_changed" in found) return found.is_changed ? "Changed." : "Nothing was changed.";
   if (Array.isArray(found.partitions) && found.partitions.some((one) => one.segments)) return "Counted.";
   if (found.is_clean === undefined || !Array.isArray(found.partitions)) return `Done${found.state ? `: ${STATES[found.state] || found.state}` : ""}.`;
   const sum = (name) => found.partitions.reduce((total, one) => total + (one[name] || 0), 0);

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 
-from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, no_topic
 from diamant.broker.client.record_key import key_fields
 from diamant.broker.http.page.making.rendering import (
     HEADERS,
@@ -74,7 +74,7 @@ def _topics(call: Call, asked: list[str]) -> list[str]:
     known = call.services.node.topics.by_name
     for one in asked:
         if one not in known:
-            raise NotFound(f"there is no topic {one[:249]!r}")
+            raise NotFound(no_topic(one))
     return sorted(asked or (name for name in known if name not in INTERNAL_TOPICS))
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from diamant.broker.client.errors import NotFound
+from diamant.broker.client.errors import NotFound, no_group
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.offsets import committed_offset_of
@@ -215,7 +215,7 @@ def _group(call: Call) -> tuple[GroupCoordinator, Group]:
     groups = _coordinator(call)
     group = None if groups is None else groups.groups.get(name)
     if groups is None or group is None:
-        raise NotFound(f"there is no group {name[:249]!r}")
+        raise NotFound(no_group(name))
     return groups, group
 
 

@@ -10,16 +10,14 @@ from typing import NamedTuple
 from aiohttp import web
 
 from diamant.broker.client.duration import duration_text
-from diamant.broker.client.errors import BadArgument
 from diamant.broker.config.config_key import ConfigSource, DescribedConfig
 from diamant.broker.config.topic_values import describe_topic_configs, log_config
-from diamant.broker.config.virtual_topic_table import ROWS
-from diamant.broker.handlers.configs.changes import change_configs, stored_configs
+from diamant.broker.handlers.configs.changes import stored_configs
 from diamant.broker.http.page.making.rendering import HEADERS, fragment, page, refused, shown_call, view
 from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.http.serving.topic_configs import change_topic_configs
 from diamant.cleaner.rules.eligibility import SegmentView
 from diamant.cleaner.rules.retention import deletable_segments
-from diamant.protocol.errors import KafkaError
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig
@@ -97,12 +95,7 @@ async def preview(call: Call) -> web.StreamResponse:
     logs = call.services.explain().logs(topic, None)
     node = call.services.node
     before = stored_configs(node, TOPIC_RESOURCE, topic)
-    if name in ROWS:
-        raise BadArgument(f"{name} is not a stored setting")
-    try:
-        change_configs(node, TOPIC_RESOURCE, topic, {name: value}, validate_only=True)
-    except KafkaError as error:
-        raise BadArgument(error.detail or str(error)) from None
+    change_topic_configs(node, topic, {name: value}, is_tried=True)
     after = {**before, name: value} if value is not None else {key: one for key, one in before.items() if key != name}
     old = next(one for one in _settings(call, before) if one.name == name)
     new = next(one for one in _settings(call, after) if one.name == name)
