@@ -165,11 +165,11 @@ def test_addresses_are_those_of_secured_listeners(settings: dict[str, Any], list
 
 
 def test_the_command_names_all_of_them_in_one_line(tmp_path: Path) -> None:
-    """It exits with 1, and the data directory is not created."""
+    """It exits with 2, and the data directory is not created."""
     asked = ["ssl.provider=SunJSSE", "sasl.enabled.mechanisms=PLAIN"]
     settings = [word for setting in asked for word in ("--set", setting)]
     result = CliRunner().invoke(main, ["start", "--data", str(tmp_path / "data"), "--listen", "SSL://:0", *settings])
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
         "diamant: ssl.provider, sasl.enabled.mechanisms ask for security that Diamant does not have, or not on these listeners: "
         "any client could connect. Remove them, or open a listener that uses them (SSL, SASL_PLAINTEXT, SASL_SSL)\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import click
@@ -74,6 +75,6 @@ def fail(message: str, code: str = "failed", *, exit_code: int | None = None, **
     sys.exit(exit_code)
 
 
-def _print(message: str, code: str, exit_code: int, fields: dict[str, Any]) -> None:
+def _print(message: str, code: str, exit_code: int, fields: Mapping[str, Any]) -> None:
     line = {"error": message, "code": code, "exit_code": exit_code, **fields}
     tell(json.dumps(line) if wants_json() else f"diamant: {message}", err=True)
