@@ -26,8 +26,8 @@ from setuptools.errors import CCompilerError, ExecError, PlatformError
 
 KERNELS = Path("diamant/kernels")
 HEADERS = Path("build/python")
-SHARED = "diamant.kernels.shared"
-"""What all kernels need of Cython."""
+MODULE = "diamant.kernels.compiled"
+"""All kernels: what Cython adds to a module takes ten times as long to compile as a kernel."""
 VARIANT = os.environ.get("DIAMANT_KERNELS", "")
 ABI3 = [("Py_LIMITED_API", "0x030B0000"), ("CYTHON_LIMITED_API", "1")]
 CHECKED = [
@@ -51,6 +51,12 @@ def refuse(reason: object) -> SystemExit:
     )
 
 
+def write_if_changed(path: Path, text: str) -> None:
+    """Write a file, unless it has that text: what is made of it would be made again."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
 def write_constants(module: Path) -> None:
     """Write the numbers of a Python module as constants of C, for kernels to cimport."""
     lines = ["from libc.stdint cimport int64_t, uint64_t", "", "cdef extern from *:", '    """']
@@ -66,42 +72,49 @@ def write_constants(module: Path) -> None:
         f"    #define DIAMANT_{module.stem}_{name} {kinds[name].upper()}_C({value})" for name, value in names.items()
     ]
     lines += ['    """'] + [f'    const {kinds[name]}_t {name} "DIAMANT_{module.stem}_{name}"' for name in names]
-    target = module.with_suffix(".pxd")
-    text = "\n".join(lines) + "\n"
-    if not target.exists() or target.read_text() != text:
-        target.write_text(text)
+    write_if_changed(module.with_suffix(".pxd"), "\n".join(lines) + "\n")
 
 
 def kernels() -> list[Extension]:
-    """Return the extension modules; none where they are not wanted."""
+    """Return the extension module; none where it is not wanted. `Build` gives it its source."""
     if VARIANT == "none":
         return []
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise refuse(f"{sys.version.split(' (')[0]} has no stable ABI, a CPython with its global lock has.")
+    return [
+        Extension(
+            MODULE,
+            [],
+            define_macros=ABI3,
+            py_limited_api=True,
+            include_dirs=[str(HEADERS), str(KERNELS)],
+            depends=[str(path) for path in [*KERNELS.glob("*.h"), *KERNELS.glob("**/*.p*")]],
+            extra_compile_args=["-O1", *CHECKED] if VARIANT == "checked" else ["-O3", "-fvisibility=hidden", "-g0"],
+            extra_link_args=CHECKED if VARIANT == "checked" else ["-s"] if sys.platform == "linux" else [],
+        )
+    ]
+
+
+def translate(module: Extension) -> None:
+    """Write the kernels as C, and give the module that source."""
     from Cython.Build import cythonize
 
-    for module in (KERNELS / "constants").glob("[!_]*.py"):
-        write_constants(module)
+    for constants in (KERNELS / "constants").glob("[!_]*.py"):
+        write_constants(constants)
     HEADERS.mkdir(parents=True, exist_ok=True)
     for name in ("Python", "compile", "frameobject", "pythread", "structmember", "traceback"):
         shutil.copy(KERNELS / "stable_abi.h", HEADERS / f"{name}.h")
-    options = {
-        "define_macros": ABI3,
-        "py_limited_api": True,
-        "include_dirs": [str(HEADERS), str(KERNELS)],
-        "depends": [str(path) for path in [*KERNELS.glob("*.h"), *KERNELS.glob("**/*.pxd")]],
-        "extra_compile_args": ["-O1", *CHECKED] if VARIANT == "checked" else ["-O3", "-fvisibility=hidden", "-g0"],
-        "extra_link_args": CHECKED if VARIANT == "checked" else ["-s"] if sys.platform == "linux" else [],
-    }
-    modules = [
-        Extension(f"diamant.kernels.{path.stem}", [str(path)], **options) for path in sorted(KERNELS.glob("[!_]*.py"))
-    ]
-    return cythonize(
-        [*modules, Extension(SHARED, [], **options)],
-        build_dir="build/kernels",
-        shared_utility_qualified_name=SHARED,
+    names = sorted(path.stem for path in KERNELS.glob("[!_]*.py"))
+    source = Path("build", "kernels", "compiled.pyx")
+    source.parent.mkdir(parents=True, exist_ok=True)
+    write_if_changed(source, "".join(f'include "{name}.py"\n' for name in names) + f"KERNELS = {tuple(names)}\n")
+    module.sources = [str(source)]
+    [translated] = cythonize(
+        [module],
+        include_path=[".", str(KERNELS)],
         language_level=3,
         compiler_directives={
+            "binding": False,
             "boundscheck": VARIANT == "checked",
             "wraparound": False,
             "cdivision": True,
@@ -109,6 +122,7 @@ def kernels() -> list[Extension]:
             "embedsignature": False,
         },
     )
+    module.sources = translated.sources
 
 
 def works(compiler: str) -> bool:
@@ -145,17 +159,15 @@ def zig() -> list[str]:
 
 
 class Build(build_ext):
-    """Compiles a kernel on each processor; all or none, for `diamant.kernels.ARE_COMPILED` knows nothing in between."""
-
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.parallel = self.parallel or os.cpu_count()
+    """Compiles the kernels."""
 
     def build_extensions(self) -> None:
         if needs_zig():
             self.compiler.set_executables(compiler_so=zig(), linker_so=[*zig(), "-shared"])
             # There may be no home directory.
             os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(Path("build/zig").absolute()))
+        for module in self.extensions:
+            translate(module)
         super().build_extensions()
 
     def run(self) -> None:

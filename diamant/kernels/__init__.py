@@ -1,5 +1,6 @@
 """Kernels: the innermost loops, in Cython's pure Python mode, compiled when Diamant is built.
 
+They are one extension module, `compiled`, in which each is found by its own name: `from diamant.kernels.record_walk import walk`.
 If Diamant was built without them (`ARE_COMPILED`), plain Python twins replace them. Features without a twin, and every import of
 a kernel, raise `KernelsMissing`.
 
@@ -15,8 +16,10 @@ import sys
 import zipimport
 from contextlib import suppress
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from math import prod
+from types import ModuleType
 from typing import Literal
 
 
@@ -46,7 +49,8 @@ _loader: object = getattr(__spec__, "loader", None)
 if isinstance(_loader, zipimport.zipimporter):
     __path__.insert(0, _unpack(_loader.archive))
 
-ARE_COMPILED = find_spec("diamant.kernels.shared") is not None
+_COMPILED = find_spec("diamant.kernels.compiled")
+ARE_COMPILED = _COMPILED is not None
 """True if the kernels can be imported."""
 
 
@@ -73,13 +77,30 @@ def require_kernels(what: str) -> None:
         raise KernelsMissing(what)
 
 
-class _MissingFinder:
-    """Follows Python's own finders, which look for a kernel in vain."""
+class _KernelFinder:
+    """Finds a kernel in `compiled`, which has them all. Python's own finders come first, and find nothing here."""
 
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name.rpartition(".")[0] == __name__:
+    @classmethod
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        package, _, kernel = name.rpartition(".")
+        if package != __name__:
+            return None
+        if _COMPILED is None:
             raise KernelsMissing
+        if kernel == "compiled":
+            return _COMPILED
+        is_there = kernel in import_module(_COMPILED.name).KERNELS
+        # Not a subclass of importlib.abc.Loader, which takes a millisecond to import.
+        return ModuleSpec(name, cls(), origin=_COMPILED.origin) if is_there else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leave that to Python."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give a kernel's module the functions of all."""
+        compiled = import_module("diamant.kernels.compiled")
+        module.__file__ = compiled.__file__
+        vars(module).update((name, found) for name, found in vars(compiled).items() if not name.startswith("_"))
 
 
 _SIZES = {"B": 1, "i": 4, "I": 4, "q": 8, "Q": 8}
@@ -117,8 +138,7 @@ def _pages(size: int) -> mmap.mmap:
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
-if not ARE_COMPILED:
-    import_module("diamant.kernels.constants")
-    # The sources of kernels are not importable modules: Python would try to run them.
-    __path__.clear()
-    sys.meta_path.append(_MissingFinder)
+import_module("diamant.kernels.constants")
+# The sources of kernels are not importable modules: Python would try to run them.
+__path__.clear()
+sys.meta_path.append(_KernelFinder())

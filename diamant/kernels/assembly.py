@@ -36,7 +36,9 @@ from cython.cimports.diamant.kernels.processor import crc32c_of, prepare_crc32c,
 from cython.cimports.diamant.kernels.records import (
     Integer,
     from_zigzag,
+    input_bytes,
     read_integer,
+    start_of,
     to_zigzag,
     varint_size,
     wrapping_difference,
@@ -46,22 +48,12 @@ from cython.cimports.diamant.kernels.records import (
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint64_t
 from cython.cimports.libc.string import memcpy
 
-input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 output_bytes = cython.typedef(cython.pointer(uint8_t))
 
 _MAX_GROWTH_BYTES = cython.declare(int64_t, 10)
 """Maximum growth in bytes of a record whose timestamp delta is rewritten."""
 
 prepare_crc32c()
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def start_of(data: cython.const[uint8_t][::1]) -> input_bytes:
-    """Return the address of the first byte; NULL if there is none."""
-    return cython.address(data[0]) if data.shape[0] > 0 else cython.cast(input_bytes, cython.NULL)
 
 
 @cython.cfunc

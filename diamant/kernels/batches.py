@@ -32,20 +32,10 @@ from cython.cimports.diamant.kernels.processor import (
     load_big64,
     prepare_crc32c,
 )
-from cython.cimports.libc.stdint import INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t
-
-input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
+from cython.cimports.diamant.kernels.records import input_bytes, read_int32
+from cython.cimports.libc.stdint import INT64_MAX, INT64_MIN, int8_t, int16_t, int64_t, uint8_t
 
 prepare_crc32c()
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def read_int32(at: input_bytes) -> int64_t:
-    """Read a big-endian integer of 4 bytes."""
-    return cython.cast(int32_t, load_big32(at))
 
 
 def read_headers(

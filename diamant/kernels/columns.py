@@ -12,7 +12,6 @@ from cython.cimports.diamant.kernels.constants.columns import (
     MIN_OFFSET,
     MIN_TIMESTAMP,
     OFFSET,
-    ROW,
     TIMESTAMP,
     VALUE_SIZE,
     WALKED,
@@ -22,6 +21,7 @@ from cython.cimports.diamant.kernels.constants.columns import (
     WANT_VALUES,
 )
 from cython.cimports.diamant.kernels.constants.columns import MAX_TIMESTAMP as MAX_WANTED_TIMESTAMP
+from cython.cimports.diamant.kernels.constants.columns import ROW as ROW_OF_RECORD
 from cython.cimports.diamant.kernels.constants.fields import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -37,13 +37,11 @@ from cython.cimports.diamant.kernels.constants.fields import (
     RECORD_COUNT,
     STEP,
 )
-from cython.cimports.diamant.kernels.records import Integer, from_zigzag, read_integer, wrapping_sum
+from cython.cimports.diamant.kernels.records import Integer, from_zigzag, input_bytes, read_integer, wrapping_sum
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
 from cython.cimports.libc.string import memcpy, memset
 
-input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
-
-integers = cython.typedef(cython.pointer(int64_t))
+output_integers = cython.typedef(cython.pointer(int64_t))
 ends32 = cython.typedef(cython.pointer(int32_t))
 
 # A column of bytes, if wanted.
@@ -62,7 +60,7 @@ Columns = cython.struct(
 )
 
 # The wanted records and fields.
-Wanted = cython.struct(
+WantedRecords = cython.struct(
     min_offset=int64_t,
     max_offset=int64_t,
     min_timestamp=int64_t,
@@ -183,7 +181,7 @@ def copy_fields(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def is_wanted(wanted: cython.pointer(Wanted), offset: int64_t, timestamp: int64_t) -> cython.bint:
+def is_wanted(wanted: cython.pointer(WantedRecords), offset: int64_t, timestamp: int64_t) -> cython.bint:
     """True if a record is within the bounds, and in `only` if given; calls must have ascending offsets."""
     if not (
         wanted.min_offset <= offset <= wanted.max_offset and wanted.min_timestamp <= timestamp <= wanted.max_timestamp
@@ -203,7 +201,7 @@ def walk_row(
     payload: input_bytes,
     rows: int64_t[:, ::1],
     row: int64_t,
-    wanted: cython.pointer(Wanted),
+    wanted: cython.pointer(WantedRecords),
     columns: cython.pointer(Columns),
     fixed: int64_t[:, ::1],
 ) -> cython.bint:
@@ -248,7 +246,7 @@ def walk_row(
                 fixed[VALUE_SIZE, index] = size
             fixed[OFFSET, index] = offset
             fixed[TIMESTAMP, index] = timestamp
-            fixed[ROW, index] = row
+            fixed[ROW_OF_RECORD, index] = row
             index += 1
         position = record_end
         left -= 1
@@ -289,8 +287,8 @@ def walk_records(
     these rows; `ends` has one more entry, the first is 0. A row with a fault leaves nothing in the columns. `data` and
     `unpacked` are not empty.
     """
-    wanted = cython.declare(Wanted)
-    memset(cython.address(wanted), 0, cython.sizeof(Wanted))
+    wanted = cython.declare(WantedRecords)
+    memset(cython.address(wanted), 0, cython.sizeof(WantedRecords))
     wanted.min_offset = bounds[MIN_OFFSET]
     wanted.max_offset = bounds[MAX_OFFSET]
     wanted.min_timestamp = bounds[MIN_TIMESTAMP]

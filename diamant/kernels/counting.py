@@ -17,8 +17,8 @@ from cython.cimports.diamant.kernels.constants.counts import (
     RECORDS,
     SOURCE_SHIFT,
     TOMBSTONE,
-    UNDECIDED,
 )
+from cython.cimports.diamant.kernels.constants.counts import UNDECIDED as UNDECIDED_RECORDS
 from cython.cimports.diamant.kernels.constants.fields import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -35,13 +35,11 @@ from cython.cimports.diamant.kernels.constants.fields import (
     STEP,
 )
 from cython.cimports.diamant.kernels.processor import hash128, prefetch, siphash128
-from cython.cimports.diamant.kernels.records import Record, from_zigzag, read_record, wrapping_sum
+from cython.cimports.diamant.kernels.records import Record, from_zigzag, input_bytes, read_record, wrapping_sum
 from cython.cimports.diamant.kernels.table import slot_of
 from cython.cimports.libc.stdint import int64_t, uint8_t, uint64_t
 
-input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
-
-_PREFETCH_DISTANCE = cython.declare(cython.int, 8)
+_ENTRIES_AHEAD = cython.declare(cython.int, 8)
 
 
 @cython.cfunc
@@ -104,7 +102,7 @@ def count_row(
     if outcome == 1:
         sums[ABORTED] += record_count - below
     elif outcome == 2:
-        sums[UNDECIDED] += record_count - below
+        sums[UNDECIDED_RECORDS] += record_count - below
     return count
 
 
@@ -204,7 +202,7 @@ def put_entries(
     earlier: uint64_t
     with cython.nogil:
         while index < end and size < max_size:
-            while ahead < end and ahead <= index + _PREFETCH_DISTANCE:
+            while ahead < end and ahead <= index + _ENTRIES_AHEAD:
                 prefetch(cython.address(table[slot_of(entries[ahead, 0], slots), 0]))
                 ahead += 1
             first = entries[index, 0]

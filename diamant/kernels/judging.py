@@ -77,6 +77,7 @@ from cython.cimports.diamant.kernels.processor import hash128, prefetch, siphash
 from cython.cimports.diamant.kernels.records import (
     Record,
     from_zigzag,
+    input_bytes,
     read_record,
     to_zigzag,
     varint_size,
@@ -86,8 +87,6 @@ from cython.cimports.diamant.kernels.records import (
 from cython.cimports.diamant.kernels.table import find, slot_of
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint64_t
 from cython.cimports.libc.string import memset
-
-input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
 KeyTable = cython.struct(words=cython.pointer(cython.const[uint64_t]), slots=int64_t, k0=uint64_t, k1=uint64_t)
 """The table of keys, without slots if it is not used, and the key of its hash function."""

@@ -16,7 +16,7 @@ from cython.cimports.diamant.kernels.processor import load_little32, store_littl
 from cython.cimports.libc.stdint import int64_t, uint8_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memcpy, memset
 
-words64 = cython.typedef(cython.pointer(uint64_t))
+output_words = cython.typedef(cython.pointer(uint64_t))
 
 _FINGERPRINT_BITS = cython.declare(cython.int, 32)
 # A word of 64 bits is sorted by six digits.
@@ -97,8 +97,8 @@ def sort_words(words: uint64_t[::1], other: uint64_t[::1]) -> int64_t:
     """Sort up to 2^32 words, with equal room in `other`; move distinct words to the front and return their number."""
     # For all passes, by digit: the number of words, then the position of the next one.
     places = cython.declare(uint32_t[12288])
-    source: words64 = cython.NULL
-    target: words64 = cython.NULL
+    source: output_words = cython.NULL
+    target: output_words = cython.NULL
     size: int64_t = words.shape[0]
     index: int64_t
     digit: cython.int

@@ -40,26 +40,22 @@ from cython.cimports.diamant.kernels.processor import (
     hash_key,
     key_hasher,
     prefetch,
+    siphash128,
 )
-from cython.cimports.diamant.kernels.processor import siphash128 as hash_of
-from cython.cimports.diamant.kernels.records import Record, from_zigzag, read_record, wrapping_sum
+from cython.cimports.diamant.kernels.records import (
+    Record,
+    from_zigzag,
+    input_bytes,
+    read_record,
+    start_of,
+    wrapping_sum,
+)
 from cython.cimports.diamant.kernels.table import find, slot_of
 from cython.cimports.libc.stdint import int64_t, uint8_t, uint64_t
 
-input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 tuple_words = cython.typedef(cython.pointer(uint64_t))
 
-_PREFETCH_DISTANCE = cython.declare(cython.int, 16)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def start_of(data: cython.const[uint8_t][::1]) -> input_bytes:
-    """Return the address of the first byte; NULL if there is none."""
-    if data.shape[0] == 0:
-        return cython.cast(input_bytes, cython.NULL)
-    return cython.address(data[0])
+_TUPLES_AHEAD = cython.declare(cython.int, 16)
 
 
 @cython.cfunc
@@ -197,7 +193,7 @@ def put_tuples(
     second: uint64_t
     with cython.nogil:
         while index < end and size < max_size:
-            while ahead < end and ahead <= index + _PREFETCH_DISTANCE:
+            while ahead < end and ahead <= index + _TUPLES_AHEAD:
                 # An entry may span two cache lines.
                 slot = slot_of(tuples[ahead, 0], slots)
                 prefetch(cython.address(table[slot, 0]))
@@ -224,13 +220,13 @@ def find_key(
     table: cython.const[uint64_t][:, ::1], k0: uint64_t, k1: uint64_t, key: cython.const[uint8_t][::1]
 ) -> int64_t:
     """Return the offset of a key, or MISSING."""
-    hashed: hash128 = hash_of(k0, k1, start_of(key), key.shape[0])
+    hashed: hash128 = siphash128(k0, k1, start_of(key), key.shape[0])
     return find(cython.address(table[0, 0]), table.shape[0], hashed.first, hashed.second)
 
 
-def siphash128(k0: uint64_t, k1: uint64_t, data: cython.const[uint8_t][::1]) -> tuple[uint64_t, uint64_t]:
+def siphash(k0: uint64_t, k1: uint64_t, data: cython.const[uint8_t][::1]) -> tuple[uint64_t, uint64_t]:
     """Return the two halves of the hash of `data` under the key (k0, k1)."""
-    hashed: hash128 = hash_of(k0, k1, start_of(data), data.shape[0])
+    hashed: hash128 = siphash128(k0, k1, start_of(data), data.shape[0])
     return hashed.first, hashed.second
 
 

@@ -16,12 +16,10 @@ from cython.cimports.diamant.kernels.constants.fields import (
 )
 from cython.cimports.diamant.kernels.constants.picking import TOMBSTONES, WATCHED, WITH_KEY, WITH_TEXT
 from cython.cimports.diamant.kernels.processor import contains, hash128, siphash128
-from cython.cimports.diamant.kernels.records import Record, read_record
+from cython.cimports.diamant.kernels.records import Record, input_bytes, read_record
 from cython.cimports.diamant.kernels.table import find, slot_of
 from cython.cimports.libc.stdint import int64_t, uint8_t, uint64_t
 from cython.cimports.libc.string import memcmp
-
-input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
 
 @cython.cfunc

@@ -1,11 +1,11 @@
 """The walk over a segment's headers to the next batch with a producer."""
 
 import cython
+from cython.cimports.diamant.kernels.constants.fields import HEADER_BYTES
 from cython.cimports.diamant.kernels.processor import load_big32, load_big64
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
 from cython.cimports.posix.unistd import pread
 
-HEADER_BYTES = cython.declare(cython.int, 61)
 WINDOW_BYTES = cython.declare(cython.int, 4096)
 
 

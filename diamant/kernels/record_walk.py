@@ -1,8 +1,8 @@
 """The walk over the records of a produced batch: the compiled twin of `protocol.batches.validation.walk_records`."""
 
 import cython
+from cython.cimports.diamant.kernels.constants.walk import BAD_HEADER as BAD_RECORD_HEADER
 from cython.cimports.diamant.kernels.constants.walk import (
-    BAD_HEADER,
     BAD_HEADER_COUNT,
     BAD_LENGTH,
     BAD_OFFSET_DELTA,
@@ -10,13 +10,11 @@ from cython.cimports.diamant.kernels.constants.walk import (
     CUT_OFF,
     LEFTOVER_BYTES,
     LENGTH_MISMATCH,
-    NO_FAULT,
     TIMESTAMP_OVERFLOW,
 )
-from cython.cimports.diamant.kernels.records import Integer, from_zigzag, read_integer
+from cython.cimports.diamant.kernels.constants.walk import NO_FAULT as NO_RECORD_FAULT
+from cython.cimports.diamant.kernels.records import Integer, from_zigzag, input_bytes, read_integer
 from cython.cimports.libc.stdint import INT64_MAX, int64_t, uint8_t
-
-input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
 _MANY_RECORDS = cython.declare(cython.int, 1000)
 """The GIL is released from this number of records on: for fewer, reacquiring it may cost more than the walk."""
@@ -50,7 +48,7 @@ def skip_headers(data: input_bytes, position: int64_t, record_end: int64_t, end:
         if found.position < 0:
             return fault_of_integer(position, end, 5), position
         if found.raw & 1 or found.raw >> 1 > record_end - found.position:
-            return BAD_HEADER, position
+            return BAD_RECORD_HEADER, position
         position = found.position + (found.raw >> 1)
         found = read_integer(data, position, end, 5)
         if found.position < 0:
@@ -58,10 +56,10 @@ def skip_headers(data: input_bytes, position: int64_t, record_end: int64_t, end:
         position = found.position
         if not found.raw & 1:
             if found.raw >> 1 > record_end - position:
-                return BAD_HEADER, position
+                return BAD_RECORD_HEADER, position
             position += found.raw >> 1
         count -= 1
-    return NO_FAULT, position
+    return NO_RECORD_FAULT, position
 
 
 @cython.cfunc
@@ -78,7 +76,7 @@ def walk_bytes(
     offset_of_max: int64_t = -1
     min_timestamp: int64_t = INT64_MAX
     has_null_key: cython.bint = False
-    fault: cython.int = NO_FAULT
+    fault: cython.int = NO_RECORD_FAULT
     found: Integer
     record_end: int64_t
     timestamp: int64_t
@@ -141,13 +139,13 @@ def walk_bytes(
             position += 1
         else:
             fault, position = skip_headers(data, position, record_end, end)
-            if fault != NO_FAULT:
+            if fault != NO_RECORD_FAULT:
                 break
         if position != record_end:
             fault = LENGTH_MISMATCH
             break
         index += 1
-    if fault == NO_FAULT:
+    if fault == NO_RECORD_FAULT:
         if position != end:
             fault = LEFTOVER_BYTES
             start = position

@@ -5,7 +5,11 @@ A record is *odd* if encoding its fields again would change its bytes: it has in
 that is not -1. Kafka encodes records again, so odd batches are left to the plain engine.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from diamant.kernels.processor cimport load_big32
+
+ctypedef const uint8_t* input_bytes
 
 
 cdef struct Integer:
@@ -25,6 +29,16 @@ cdef struct Record:
     bint has_value
     int64_t value_size     # -1 without a value
     int64_t end
+
+
+cdef inline input_bytes start_of(const uint8_t[::1] data) noexcept nogil:
+    """Return the address of the first byte; NULL if there is none."""
+    return &data[0] if data.shape[0] > 0 else NULL
+
+
+cdef inline int64_t read_int32(const uint8_t* at) noexcept nogil:
+    """Read a big-endian integer of 4 bytes."""
+    return <int32_t>load_big32(at)
 
 
 cdef inline Integer read_long_integer(const uint8_t* data, int64_t position, int64_t end, int max_size) noexcept nogil:

@@ -32,26 +32,25 @@ from cython.cimports.diamant.kernels.constants.finding import (
 )
 from cython.cimports.diamant.kernels.constants.search import CLEAN, LOOK_AGAIN, MULTIPLIER, SEARCH
 from cython.cimports.diamant.kernels.processor import crc32c_of, load_big32, load_little64, prepare_crc32c
-from cython.cimports.diamant.kernels.records import Record, read_record
-from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from cython.cimports.diamant.kernels.records import Record, input_bytes, read_int32, read_record
+from cython.cimports.libc.stdint import int64_t, uint8_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memcmp, memset
 
-input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
-integers = cython.typedef(cython.pointer(cython.const[int64_t]))
-words64 = cython.typedef(cython.pointer(cython.const[uint64_t]))
+input_integers = cython.typedef(cython.pointer(cython.const[int64_t]))
+input_words = cython.typedef(cython.pointer(cython.const[uint64_t]))
 
 # The concatenated keys, delimited by `bounds`; and `Needles.windows`.
-Wanted = cython.struct(
+Needles = cython.struct(
     keys=input_bytes,
-    bounds=integers,
+    bounds=input_integers,
     key_count=int64_t,
     filter=input_bytes,
     shift=cython.int,
-    words=words64,
+    words=input_words,
     word_count=int64_t,
-    offsets=integers,
-    sizes=integers,
-    hashes=words64,
+    offsets=input_integers,
+    sizes=input_integers,
+    hashes=input_words,
 )
 
 prepare_crc32c()
@@ -61,7 +60,7 @@ prepare_crc32c()
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def hash_of(data: input_bytes, size: int64_t) -> uint64_t:
+def quick_hash(data: input_bytes, size: int64_t) -> uint64_t:
     """Compute `needles.quick_hash`."""
     value: uint64_t = cython.cast(uint64_t, size)
     word: uint64_t
@@ -84,7 +83,7 @@ def hash_of(data: input_bytes, size: int64_t) -> uint64_t:
 @cython.nogil
 @cython.exceptval(check=False)
 def is_needle(
-    wanted: cython.pointer(Wanted), word: uint64_t, data: input_bytes, place: int64_t, end: int64_t
+    wanted: cython.pointer(Needles), word: uint64_t, data: input_bytes, place: int64_t, end: int64_t
 ) -> cython.bint:
     """True if the `end` bytes contain a needle that has `word` at `place` of the bytes."""
     low: int64_t = 0
@@ -102,7 +101,7 @@ def is_needle(
         if (
             begin >= 0
             and wanted.sizes[low] <= end - begin
-            and hash_of(data + begin, wanted.sizes[low]) == wanted.hashes[low]
+            and quick_hash(data + begin, wanted.sizes[low]) == wanted.hashes[low]
         ):
             return True
         low += 1
@@ -113,7 +112,7 @@ def is_needle(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def has_needle(wanted: cython.pointer(Wanted), data: input_bytes, end: int64_t) -> cython.bint:
+def has_needle(wanted: cython.pointer(Needles), data: input_bytes, end: int64_t) -> cython.bint:
     """True if the `end` bytes contain a needle."""
     place: int64_t = 0
     index: int64_t
@@ -141,7 +140,7 @@ def has_needle(wanted: cython.pointer(Wanted), data: input_bytes, end: int64_t) 
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def has_no_key(wanted: cython.pointer(Wanted), data: input_bytes, end: int64_t, count: int64_t) -> cython.bint:
+def has_no_key(wanted: cython.pointer(Needles), data: input_bytes, end: int64_t, count: int64_t) -> cython.bint:
     """True if `count` records fill the `end` bytes exactly, and none has a wanted key."""
     position: int64_t = 0
     which: int64_t
@@ -239,8 +238,8 @@ def search_rows(
     `table` to `hashes` come from `Needles.windows`. Compressed batches are in `unpacked`. Batches, records and bytes of the clean
     rows are added to `amounts`, int64[8, 3], by codec. `data` to `table` are not empty.
     """
-    wanted = cython.declare(Wanted)
-    memset(cython.address(wanted), 0, cython.sizeof(Wanted))
+    wanted = cython.declare(Needles)
+    memset(cython.address(wanted), 0, cython.sizeof(Needles))
     wanted.keys = cython.address(keys[0])
     wanted.bounds = cython.address(bounds[0])
     wanted.key_count = bounds.shape[0] - 1
@@ -292,15 +291,6 @@ def search_rows(
 
 
 Found = cython.struct(size=int64_t, is_framed=cython.bint)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def read_int32(at: input_bytes) -> int64_t:
-    """Read a big-endian integer of 4 bytes."""
-    return cython.cast(int32_t, load_big32(at))
 
 
 @cython.cfunc

@@ -17,15 +17,13 @@ from cython.cimports.diamant.kernels.constants.sizes import (
     BYTES,
     KEY_END,
     KEY_START,
-    RECORDS,
 )
+from cython.cimports.diamant.kernels.constants.sizes import RECORDS as RECORDS_OF_KEY
 from cython.cimports.diamant.kernels.processor import hash128, siphash128
-from cython.cimports.diamant.kernels.records import Record, from_zigzag, read_record, wrapping_sum
+from cython.cimports.diamant.kernels.records import Record, from_zigzag, input_bytes, read_record, wrapping_sum
 from cython.cimports.diamant.kernels.table import slot_of
 from cython.cimports.libc.stdint import int64_t, uint8_t, uint64_t
 from cython.cimports.libc.string import memcpy
-
-input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
 
 @cython.cfunc
@@ -100,7 +98,7 @@ def sum_sizes(
                     continue
                 group = group_of(table, siphash128(k0, k1, payload + record.key_start, record.key_size), count)
                 if group == count:
-                    groups[group, RECORDS] = 0
+                    groups[group, RECORDS_OF_KEY] = 0
                     groups[group, BYTES] = 0
                     groups[group, KEY_START] = used
                     if record.key_size > 0:
@@ -108,7 +106,7 @@ def sum_sizes(
                     used += record.key_size
                     groups[group, KEY_END] = used
                     count += 1
-                groups[group, RECORDS] += 1
+                groups[group, RECORDS_OF_KEY] += 1
                 groups[group, BYTES] += record.key_size + (record.value_size if record.has_value else 0)
             row += 1
     return fault, row, count, used

@@ -13,6 +13,7 @@ from cython.cimports.diamant.kernels.constants.fields import (
     ATTRIBUTES,
     BASE_OFFSET,
     CONTROL,
+    LAST_OFFSET,
     LOG_APPEND_TIME,
     MAGIC,
     NOTE,
@@ -21,19 +22,18 @@ from cython.cimports.diamant.kernels.constants.fields import (
     SIZE,
     TRANSACTIONAL,
 )
-from cython.cimports.diamant.kernels.constants.fields import LAST_OFFSET as LAST_OF_ROW
 from cython.cimports.diamant.kernels.constants.stretches import (
     BATCHES,
     BATCHES_BEFORE,
     END,
     FIRST_OFFSET,
-    LAST_OFFSET,
     RANGE_END,
     RANGE_START,
     RECORD_BYTES,
-    RECORDS,
     START,
 )
+from cython.cimports.diamant.kernels.constants.stretches import LAST_OFFSET as LAST_OF_STRETCH
+from cython.cimports.diamant.kernels.constants.stretches import RECORDS as RECORDS_OF_STRETCH
 from cython.cimports.libc.stdint import int64_t, uint32_t
 
 
@@ -77,13 +77,13 @@ def note_stretches(
                 is_open = True
                 stretches[found, START] = position + rows[POSITION, row]
                 stretches[found, FIRST_OFFSET] = rows[BASE_OFFSET, row]
-                stretches[found, LAST_OFFSET] = rows[LAST_OF_ROW, row]
-                stretches[found, BATCHES] = stretches[found, RECORDS] = stretches[found, RECORD_BYTES] = 0
+                stretches[found, LAST_OF_STRETCH] = rows[LAST_OFFSET, row]
+                stretches[found, BATCHES] = stretches[found, RECORDS_OF_STRETCH] = stretches[found, RECORD_BYTES] = 0
             stretches[found, END] = position + rows[POSITION, row] + rows[SIZE, row]
             stretches[found, FIRST_OFFSET] = min(stretches[found, FIRST_OFFSET], rows[BASE_OFFSET, row])
-            stretches[found, LAST_OFFSET] = max(stretches[found, LAST_OFFSET], rows[LAST_OF_ROW, row])
+            stretches[found, LAST_OF_STRETCH] = max(stretches[found, LAST_OF_STRETCH], rows[LAST_OFFSET, row])
             stretches[found, BATCHES] += 1
-            stretches[found, RECORDS] += rows[RECORD_COUNT, row]
+            stretches[found, RECORDS_OF_STRETCH] += rows[RECORD_COUNT, row]
             stretches[found, RECORD_BYTES] += rows[NOTE, row] - 1
             if stretches[found, END] - stretches[found, START] >= stretch_bytes:
                 found += 1
@@ -130,9 +130,9 @@ def ranges_to_read(
         ranges[0, RANGE_START] = position
         for index in range(stretches.shape[0]):
             if (
-                stretches[index, LAST_OFFSET] > map_end_offset
-                or has_any(latest, stretches[index, FIRST_OFFSET], stretches[index, LAST_OFFSET])
-                or has_any(retained, stretches[index, FIRST_OFFSET], stretches[index, LAST_OFFSET])
+                stretches[index, LAST_OF_STRETCH] > map_end_offset
+                or has_any(latest, stretches[index, FIRST_OFFSET], stretches[index, LAST_OF_STRETCH])
+                or has_any(retained, stretches[index, FIRST_OFFSET], stretches[index, LAST_OF_STRETCH])
             ):
                 continue
             if stretches[index, START] > ranges[found, RANGE_START]:
@@ -141,8 +141,8 @@ def ranges_to_read(
                 ranges[found, BATCHES_BEFORE] = 0
             ranges[found, RANGE_START] = stretches[index, END]
             ranges[found, BATCHES_BEFORE] += stretches[index, BATCHES]
-            counts[MESSAGES_READ] += stretches[index, RECORDS]
-            counts[REMOVED + FATE_SUPERSEDED] += stretches[index, RECORDS]
+            counts[MESSAGES_READ] += stretches[index, RECORDS_OF_STRETCH]
+            counts[REMOVED + FATE_SUPERSEDED] += stretches[index, RECORDS_OF_STRETCH]
             counts[REMOVED_BYTES + FATE_SUPERSEDED] += stretches[index, RECORD_BYTES]
         ranges[found, RANGE_END] = stretches[stretches.shape[0] - 1, END]
     return found + 1

@@ -26,7 +26,7 @@ HASH_KEY = bytes(range(16))
 def hash_of(key: bytes, hash_key: bytes = HASH_KEY) -> bytes:
     """Return the kernel's hash."""
     k0, k1 = (int.from_bytes(hash_key[start : start + 8], "little") for start in (0, 8))
-    return b"".join(half.to_bytes(8, "little") for half in offset_map.siphash128(k0, k1, key))
+    return b"".join(half.to_bytes(8, "little") for half in offset_map.siphash(k0, k1, key))
 
 
 # From SipHash's reference implementation (vectors.h, 128 bits), for the key 00..0f and the message 00..n-1.
@@ -183,6 +183,6 @@ def test_keys_with_equal_slots_are_told_apart() -> None:
 def test_the_greatest_offset_is_found() -> None:
     """An entry of the table is the offset + 1: one bit more than a signed number has."""
     table = np.zeros((4, 3), np.uint64)
-    tuples = np.array([[*offset_map.siphash128(1, 2, b"k"), 2**63 - 1]], np.uint64)
+    tuples = np.array([[*offset_map.siphash(1, 2, b"k"), 2**63 - 1]], np.uint64)
     assert put_tuples(table, 0, 3, tuples, 0, 1) == (1, 1)
     assert offset_map.find_key(table, 1, 2, b"k") == 2**63 - 1

@@ -235,10 +235,10 @@ def cannot_hold(env: Env, path: str, base_offset: int, size: int, keys: Iterable
         return False
     if key_filter is None:
         return False
-    from diamant.kernels.offset_map import siphash128
+    from diamant.kernels.offset_map import siphash
 
     halves = int.from_bytes(hash_key[:8], "little"), int.from_bytes(hash_key[8:16], "little")
-    return not key_filter.may_have_any(array("Q", [siphash128(*halves, key)[0] for key in keys]))
+    return not key_filter.may_have_any(array("Q", [siphash(*halves, key)[0] for key in keys]))
 
 
 def is_worth_filters(plan: CleanPlan) -> bool:

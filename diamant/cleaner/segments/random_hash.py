@@ -24,9 +24,9 @@ class RandomHash:
     def of(self, key: bytes) -> bytes:
         """Return the hash of a record's key."""
         if self._is_compiled:
-            from diamant.kernels.offset_map import siphash128
+            from diamant.kernels.offset_map import siphash
 
-            return _HALVES.pack(*siphash128(*self.words, key))
+            return _HALVES.pack(*siphash(*self.words, key))
         hasher = self._hasher.copy()
         hasher.update(key)
         return hasher.digest()

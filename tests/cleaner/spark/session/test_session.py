@@ -106,7 +106,7 @@ def test_kernels_that_cannot_be_unpacked_leave_nothing(tmp_path: Path) -> None:
     """As on a full disk: the worker fails, and the next one finds no partial files."""
     path = write_code_archive(tmp_path)
     with zipfile.ZipFile(path) as archive:
-        kernel = archive.getinfo(next(name for name in archive.namelist() if name.endswith("/shared.abi3.so")))
+        kernel = archive.getinfo(next(name for name in archive.namelist() if name.endswith("/compiled.abi3.so")))
     content = bytearray(path.read_bytes())
     middle = kernel.header_offset + kernel.compress_size // 2
     content[middle : middle + 100] = bytes(100)
