@@ -11,6 +11,13 @@ DEMO_STAMP := $(VENV)/.demo-installed
 DEV_STAMP := $(VENV)/.dev-installed
 # Not quiet: each package is named as it comes, with its size.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install
+# An older pip, like that in the wheel that comes with Python, takes twice the time to choose among the files of an index.
+NEW_PIP := pip==26.3
+PIP_WHEEL = import ensurepip, glob, sysconfig; \
+	print(*glob.glob((sysconfig.get_config_var("WHEEL_PKG_DIR") or ensurepip.__path__[0] + "/_bundled") + "/pip-*.whl"))
+# $(call telling,WORDS,COMMAND): runs a command, and says every four seconds that it is still running.
+telling = { while sleep 4 >/dev/null && kill -0 $$$$; do echo "  still $(1)"; done 2>/dev/null & }; \
+	told=$$!; $(2); code=$$?; kill $$told; exit $$code
 # $(call check_python,PROGRAM,TARGETS): fails unless the program is new enough, and says what to type.
 check_python = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	{ echo "Diamant needs CPython 3.11 or newer; $(1) is $$($(1) --version 2>&1 | sed 's/^Python //'). make $(2) PYTHON=python3.11" >&2; exit 1; }
@@ -155,18 +162,22 @@ clean: ## remove what was made; data stays
 $(VENV)/bin/python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON): not found. make $(GOALS) PYTHON=python3.11" >&2; exit 1; }
 	@$(call check_python,$(PYTHON),$(GOALS))
-	$(PYTHON) -m venv $(VENV)
+	@wheel="$$($(PYTHON) -c '$(PIP_WHEEL)' 2>/dev/null)"; \
+	if [ -f "$$wheel" ]; then $(PYTHON) -m venv --without-pip $(VENV) && \
+		$(call telling,installing pip,$(BIN)/python "$$wheel/pip" --disable-pip-version-check install --no-compile $(NEW_PIP)); \
+	else $(PYTHON) -m venv $(VENV); fi
 
+# Byte code is left to the first start, which makes it of what it imports alone.
 $(RUN_STAMP): requirements.txt pyproject.toml setup.py $(wildcard diamant/kernels/*.p* diamant/kernels/*.h diamant/kernels/constants/*.py) | $(VENV)/bin/python
 	@$(call check_python,$(BIN)/python,clean $(GOALS))
-	@echo "installing what the broker needs into $(VENV), a minute or two the first time"
-	$(PIP) -r requirements.txt
-	$(PIP) --no-deps --config-settings editable_mode=compat --editable .
+	@echo "installing what the broker needs into $(VENV), and compiling the kernels: half a minute the first time"
+	@$(call telling,installing or compiling,PIP_NO_COMPILE=1 $(PIP) \
+		-r requirements.txt --config-settings editable_mode=compat --editable .)
 	@touch $@
 
 $(DEMO_STAMP): requirements-demo.txt $(RUN_STAMP)
 	@echo "installing two Kafka clients for the demonstration"
-	$(PIP) -r requirements-demo.txt
+	@$(call telling,installing,$(PIP) -r requirements-demo.txt)
 	@touch $@
 
 # What is not used is not compiled: that would cost as much as all else.
@@ -190,5 +201,5 @@ $(SITE_STAMP): requirements-docs.txt | $(VENV)/bin/python
 
 $(DEV_STAMP): requirements-dev.txt requirements-spark.txt $(RUN_STAMP)
 	@echo "installing what tests and checks need, Spark among it: 1.4 GB on the disk, some minutes the first time"
-	$(PIP) -r requirements-dev.txt
+	@$(call telling,installing,$(PIP) -r requirements-dev.txt)
 	@touch $@

@@ -51,6 +51,21 @@ def test_a_python_that_will_not_do_is_told(tmp_path: Path, target: str, python: 
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_an_installation_is_never_silent(tmp_path: Path) -> None:
+    """Whatever takes its time, pip or a compiler, on however busy a machine: a line comes with each turn of a clock."""
+    turns = tmp_path / "turns"
+    write_program(tmp_path / "bin/sleep", f"echo >> {turns}; exec /bin/sleep 0.05")
+    # Installs until the clock has turned thrice.
+    waits = f"touch {turns}; until [ $(wc -l < {turns}) -ge 3 ]; do /bin/sleep 0.02; done"
+    write_program(tmp_path / "venv/bin/python", f'[ "$2" = pip ] || exit 0\n{waits}')
+    done = subprocess.run(
+        ["make", "-C", str(ROOT), f"{tmp_path}/venv/.run-installed", f"VENV={tmp_path}/venv"],
+        capture_output=True, text=True, check=True, timeout=30,
+        env={**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.stdout.count("  still installing or compiling\n") >= 2
+
+
 @pytest.mark.parametrize(("given", "typed"), [("a b  c", r"a\ b\ \ c"), ("~/data", "~/data")])
 def test_a_directory_with_spaces_is_one_argument(tmp_path: Path, given: str, typed: str) -> None:
     """And the home directory is the shell's to find, as some hand it over as it was typed."""
