@@ -100,6 +100,8 @@ class Transaction(NamedTuple):
     """The previous epoch, if its owner raised it itself. Not stored, as in Kafka."""
     client_version: int = 0
     """The `transaction.version` of the client's last request: 2, or 0, which as in Kafka includes TV1."""
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
+    """Stored by others with `next_producer_id`; kept as long as that."""
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
@@ -332,6 +334,7 @@ def _ending(txn: Transaction, is_commit: bool, now_ms: int) -> Transaction:
         last_update_ms=now_ms,
         previous_producer_id=txn.producer_id,
         next_producer_id=NO_PRODUCER_ID,
+        next_producer_epoch=NO_PRODUCER_EPOCH,
     )
 
 
@@ -343,6 +346,7 @@ def completed(txn: Transaction, now_ms: int) -> Transaction:
         last_update_ms=now_ms,
         previous_producer_id=txn.producer_id,
         next_producer_id=NO_PRODUCER_ID,
+        next_producer_epoch=NO_PRODUCER_EPOCH,
     )
     if txn.next_producer_id == NO_PRODUCER_ID:
         return done
@@ -367,6 +371,7 @@ def to_value(txn: Transaction) -> TransactionValue:
         txn.previous_producer_id,
         txn.next_producer_id,
         txn.client_version,
+        txn.next_producer_epoch,
     )
 
 
@@ -390,6 +395,7 @@ def from_value(transactional_id: str, value: TransactionValue) -> Transaction | 
         value.previous_producer_id,
         value.next_producer_id,
         client_version=value.client_version,
+        next_producer_epoch=value.next_producer_epoch,
     )
 
 

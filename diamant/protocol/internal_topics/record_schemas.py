@@ -5,7 +5,7 @@ and versions of the fields are Kafka's. The broker itself uses `group_records` a
 
     decode(GROUP_RECORDS, key, value)      ("GROUP_METADATA", {"key": {"type": "2", "data": {...}}, "value": None})
 
-Source: the schemas and CoordinatorRecordJsonConverters of Kafka 4.3's group, transaction and share coordinators.
+Source: the schemas and CoordinatorRecordJsonConverters of Kafka 4.4's group, transaction and share coordinators.
 """
 
 # No postponed annotations here: the wire types are read from the annotations as they stand.
@@ -301,6 +301,8 @@ GROUP_RECORDS: Mapping[int, RecordSchema] = {
             metadataHash=Int64,
             validatedTopologyEpoch=_tagged(0, Int32),
             lastAssignmentConfigs=_tagged(1, _array(_PAIRS, is_nullable=True)),
+            storedDescriptionTopologyEpoch=_tagged(2, Int32),
+            failedDescriptionTopologyEpoch=_tagged(3, Int32),
         ),
     ),
     19: RecordSchema(

@@ -19,6 +19,7 @@ from diamant.protocol.primitives import INT16
 
 KEY_VERSION = 0
 NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
 
 
 class TransactionKey(NamedTuple):
@@ -38,6 +39,7 @@ class TransactionValue(NamedTuple):
     """The stored state of one transactional id. Times and the timeout are ms, -1 means none.
 
     `partitions` is None (null) in state Empty, as in Kafka. `client_version`: `transaction.version` of the client.
+    `next_producer_epoch` belongs to `next_producer_id`; no release of Kafka up to 4.4 writes or reads it.
     """
 
     producer_id: Int64
@@ -50,6 +52,7 @@ class TransactionValue(NamedTuple):
     previous_producer_id: Annotated[Int64, Since(1), Tag(0)] = NO_PRODUCER_ID
     next_producer_id: Annotated[Int64, Since(1), Tag(1)] = NO_PRODUCER_ID
     client_version: Annotated[Int16, Since(1), Tag(2)] = 0
+    next_producer_epoch: Annotated[Int16, Since(1), Tag(3)] = NO_PRODUCER_EPOCH
 
 
 _KEY = layout(TransactionKey, KEY_VERSION, False)

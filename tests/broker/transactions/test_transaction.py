@@ -272,7 +272,8 @@ def test_labels() -> None:
 @pytest.mark.parametrize("state", sorted(VALID_PREVIOUS), ids=lambda state: state.label)
 def test_records(state: TransactionState) -> None:
     """The stored value is restored, except for the last epoch, which Kafka does not store either."""
-    txn = in_state(state)._replace(previous_producer_id=9, next_producer_id=12, client_version=2, last_producer_epoch=2)
+    next_one = {"next_producer_id": 12, "next_producer_epoch": 3}
+    txn = in_state(state)._replace(previous_producer_id=9, client_version=2, last_producer_epoch=2, **next_one)
     assert from_value("id", to_value(txn)) == txn._replace(last_producer_epoch=-1)
     assert (to_value(txn).partitions is None) == (state is EMPTY)
 

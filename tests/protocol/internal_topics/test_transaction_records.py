@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import pytest
 
 from diamant.protocol.errors import ProtocolError
@@ -13,6 +15,7 @@ from diamant.protocol.internal_topics.transaction_records import (
     parse_key,
     parse_value,
 )
+from tests.protocol.internal_topics.test_record_schemas import from_kafka
 
 FROM_KAFKA = {
     # Empty: InitProducerId of a new id
@@ -51,10 +54,17 @@ def test_values_of_kafka(data: str) -> None:
     ],
 )
 def test_both_versions_keep_everything(version: int, partitions: tuple[TransactionPartitions, ...] | None) -> None:
-    """A value survives encoding; version 0 has no previous and next producer id and no client version."""
-    value = TransactionValue(1 << 40, 32_767, 900_000, 2, partitions, 5, 6, 7, 8, 2)
-    expected = value if version else value._replace(previous_producer_id=-1, next_producer_id=-1, client_version=0)
-    assert parse_value(encode_value(value, version)) == expected
+    """A value survives encoding; version 0 has no tagged fields."""
+    value = TransactionValue(1 << 40, 32_767, 900_000, 2, partitions, 5, 6, 7, 8, 2, 9)
+    older = {"previous_producer_id": -1, "next_producer_id": -1, "client_version": 0, "next_producer_epoch": -1}
+    assert parse_value(encode_value(value, version)) == (value if version else value._replace(**older))
+
+
+def test_values_with_every_field_of_kafka_survive() -> None:
+    """Those that Kafka's own classes wrote, byte for byte, also the field that no coordinator uses yet."""
+    values = [value for _, value in takewhile(lambda record: record[1], from_kafka("__transaction_state")) if value]
+    assert [encode_value(parse_value(value), value[1]) for value in values] == values
+    assert {parse_value(value).next_producer_epoch for value in values} == {-1, 27}
 
 
 def test_keys() -> None:
