@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -95,6 +96,8 @@ def test_pages_show_what_their_commands_print(page: str, tmp_path: Path) -> None
     """Each command of a page, in order, prints what stands below it, but for times, ids and the like."""
     steps = console_pages.steps(ROOT / page)
     assert steps
+    if shutil.which("curl") is None and any("curl " in step.command for step in steps):
+        pytest.skip("no curl on this machine")
     with console_pages.shell(page, tmp_path) as shell:
         for step in steps:
             printed = shell.wait_until_shown(step)

@@ -14,6 +14,7 @@ from diamant.cleaner.rules.engine_limits import EngineLimits
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
+from diamant.cleaner.spark.clean.staged_outputs import StagedFileWrong
 from diamant.cleaner.spark.clean.task_limits import TaskLimits
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import iter_headers
@@ -539,6 +540,19 @@ def test_batches_out_of_order_are_refused(engine: Engine, first: int, delta: int
         assert (found["error"], found["position"]) == (CorruptLog, at)
 
 
+def test_a_batch_that_reaches_beyond_its_segment(engine: Engine) -> None:
+    """It is cleaned as by Kafka. Spark's parts end where segments end, so it refuses what such a job wrote."""
+    history = SegmentHistory()
+    history.batch([(b"a", b"1")] * 3)
+    history.offset = 1
+    history.roll()
+    if is_spark(engine):
+        with pytest.raises(StagedFileWrong, match="offsets 0 to 2, expected them above -1 and below 1"):
+            outcome(engine, *history.stored())
+    else:
+        assert check(engine, *history.stored())["end_offset"] == 3
+
+
 @pytest.mark.parametrize("name", ["inline", "compiled", pytest.param("Spark", marks=pytest.mark.slow)])
 @settings(max_examples=examples(300), deadline=None)
 @given(st.data(), st.sampled_from(MODES), st.sampled_from([2, 5, 100]))
@@ -563,7 +577,8 @@ def test_mutated_batches_are_cleaned_alike(name: str, data: st.DataObject, mode:
             codec=data.draw(st.sampled_from([0, 0, 1, 3])),
         )
         history.append(batch)
-        history.offset = max(base, 0) + 10
+        # Spark refuses batches that reach beyond their segment; those below have up to 22 offsets.
+        history.offset = max(base, 0) + (22 if name == "Spark" else 10)
         if number % 3 == 2:
             history.roll()
     first_dirty = data.draw(st.sampled_from([0, 10, 25]))
