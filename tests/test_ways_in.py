@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
 EXPRESSION = re.compile(r"\$\{\{ (.+?) \}\}")
+MINOR = __version__.rpartition(".")[0]
 LOOPBACK = {"listen": "127.0.0.1:0", "http": "127.0.0.1:0"}
 
 
@@ -68,7 +69,7 @@ class Runner:
         own = {"PATH": os.pathsep.join(path), "HOME": str(self.place), "RUNNER_TEMP": str(self.place)}
         return own | {name: str(file) for name, file in self.files.items()} | exported
 
-    def run(self, step: dict[str, Any], context: dict[str, str], **variables: str) -> Done:
+    def run(self, step: dict[str, Any], context: dict[str, str], place: Path = ROOT, **variables: str) -> Done:
         """Run one step with `bash`; an expression that is not in `context` is a KeyError."""
         given = {
             name: EXPRESSION.sub(lambda found: context[found[1]], value) for name, value in step.get("env", {}).items()
@@ -76,8 +77,8 @@ class Runner:
         assert not EXPRESSION.search(step["run"]), "what users give is passed by the environment"
         done = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-            cwd=ROOT, env=self.variables() | given | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, check=False, timeout=250,
+            cwd=place, env=self.variables() | given | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, check=False, timeout=6000,
         )  # fmt: skip
         return Done(done.returncode, done.stdout)
 
@@ -225,6 +226,71 @@ def test_workflows_have_no_more_rights_than_they_say() -> None:
         assert used
         for action, version in used:
             assert action == "./" or re.fullmatch(r"[\w/-]+@[0-9a-f]{40} v\d+\.\d+\.\d+", f"{action} {version}")
+
+
+def test_the_guide_knows_the_actions_inputs_and_outputs() -> None:
+    """Its tables name all, and its example no other."""
+    guide = (ROOT / "docs/how-to/ci.md").read_text()
+    listed = re.findall(r"^\| ((?:`[\w-]+`(?:, )?)+) \|", guide, re.MULTILINE)
+    assert {name for names in listed for name in re.findall(r"[\w-]+", names)} == {
+        *ACTION["inputs"],
+        *ACTION["outputs"],
+    }
+    (example, *_) = re.findall(r"^```yaml\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
+    steps = yaml.safe_load(example)["jobs"]["tests"]["steps"]
+    uses = [step.get("with", {}) for step in steps if "diamant@" in step.get("uses", "")]
+    assert [{*given} for given in uses] == [{"config"}, {"mode"}]
+    assert f"diamant@v{MINOR}." in example
+
+
+@pytest.mark.slow
+def test_a_devcontainer_starts_its_broker(runner: Runner) -> None:
+    """By the command of the guide, here on a free port. The command ends, the broker does not."""
+    runner.link_diamant()
+    guide = (ROOT / "docs/how-to/ci.md").read_text()
+    (described,) = re.findall(r"^```json\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
+    command = str(json.loads(described)["postStartCommand"]).replace("/var/tmp/diamant", f"{runner.place}/data")
+    free = "diamant start --listen 127.0.0.1:0 --set diamant.http.listen=127.0.0.1:0"
+    command = command.replace("diamant start", f"{free} --ready-file {runner.started}").replace("sleep 1", "true")
+    assert runner.run({"run": command}, {}).code == 0
+    asyncio.run(wait_until(runner.started.exists))
+    assert is_running(runner.broker)
+
+
+@pytest.mark.long
+def test_the_class_for_testcontainers_compiles(tmp_path: Path) -> None:
+    """With its test, which is skipped where there is no Docker."""
+    if shutil.which("mvn") is None:
+        pytest.skip("needs Maven")
+    project = shutil.copytree(ROOT / "examples" / "testcontainers", tmp_path / "project")
+    done = subprocess.run(
+        ["mvn", "-q", "-B", "test-compile"], cwd=project, capture_output=True, text=True, check=False, timeout=600
+    )
+    if done.returncode and "COMPILATION ERROR" not in done.stdout:
+        pytest.skip(f"its libraries cannot be had: {done.stdout.partition(chr(10))[0]}")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.long
+def test_the_files_of_a_release_are_built_listed_and_summed_up(tmp_path: Path) -> None:
+    """By the workflow's commands, in a clone. The list has the version, and all packages that requirements.txt pins."""
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", ROOT, clone], check=True, timeout=60)
+    job = WORKFLOWS["release"]["jobs"]["files"]["steps"]
+    by_name = {step["name"]: step for step in job if "run" in step}
+    for name in ("Build and check wheels and the source distribution", "List what is in an installation", "Sum up"):
+        done = Runner(tmp_path).run(by_name[name], {}, clone, MAKEFLAGS="")
+        assert done.code == 0, done.output
+    bill = json.loads((clone / f"dist/diamant_broker-{__version__}.cdx.json").read_text())
+    assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", __version__)
+    pinned = re.findall(r"^([\w.-]+)==", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    listed = {re.sub(r"[-_.]+", "-", part["name"]).lower() for part in bill["components"]}
+    assert listed == {*pinned}
+    summed = (clone / "dist/SHA256SUMS").read_text().splitlines()
+    assert {line.split("  ")[1] for line in summed} == {path.name for path in (clone / "dist").iterdir()} - {
+        "SHA256SUMS"
+    }
+    assert sum(line.endswith(".whl") for line in summed) == 4
 
 
 @pytest.mark.long
