@@ -46,9 +46,9 @@ SMALL = ("offsets_topic_num_partitions", "transaction_state_log_num_partitions")
 
 
 def _small(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return settings in which internal topics have one partition if nothing is said of them, as testcontainers' Kafka has them.
+    """Default internal topics to one partition, as testcontainers does, unless the caller sets the count.
 
-    Fifty that are empty make the first group, and each fork and reset, several times slower.
+    Kafka's 50 empty partitions make the first group, every fork and every reset several times slower.
     """
     said = {name.replace(".", "_") for name in (*settings, *(settings.get("properties") or ()))}
     return {**{name: 1 for name in SMALL if name not in said}, **settings}

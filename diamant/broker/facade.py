@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class AnyBroker(Protocol):
-    """A broker, as far as its operations look at it. Its parts raise RuntimeError before the start."""
+    """The part of a broker that operations need. Raises RuntimeError before the start."""
 
     @property
     def running(self) -> RunningBroker: ...

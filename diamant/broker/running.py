@@ -242,7 +242,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kep
             protocol = listener.security_protocol
             secured = None if tls is None else tls.by_name.get(listener.name)
             services.server.listen(sock, listener.name, told_of.host, told_of.port, protocol, secured)
-        # In the same turn of the loop: a client that the Kafka port answers finds HTTP there.
+        # Open HTTP in the same turn of the loop, so that a client that reaches Kafka can also reach HTTP.
         node.started_s = time.monotonic()
         http_tls = None if tls is None else tls.http
         http = open_http(services, node.config.http_listener, ENDPOINTS, bind=kept.bound, tls=http_tls)

@@ -34,7 +34,7 @@ async def copy_directory(node: Node, target: str) -> Lock:
         while any(log.is_exchanging for log in node.directory.logs.values()):  # noqa: ASYNC110
             await asyncio.sleep(0)  # a swap renames files over several turns
         if node.is_stopping:
-            raise NotPossible("the broker stops, or is being reset: there is no state to copy")
+            raise NotPossible("the broker is stopping or being reset, so its state cannot be copied")
         copy.take(node.directory, node.metadata.content(), node.metadata.broker_epoch)
         if copy.has_unlinked:
             logger.info("%s: hard links from %s are not possible: the data is copied", target, node.directory.path)

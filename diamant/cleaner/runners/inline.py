@@ -42,7 +42,7 @@ class InlineRunner:
 
         def check() -> None:
             if stop.is_set() or self._is_closed.is_set():
-                raise CleaningAborted(f"{plan.topic}-{plan.partition}: the round was told to stop")
+                raise CleaningAborted(f"{plan.topic}-{plan.partition}: the round was stopped")
             check_done()
 
         async def swap(output: OutputSegment) -> None:

@@ -100,7 +100,7 @@ class Worker:
 
         def check_done() -> None:
             if self._is_over.is_set() or self._cancelled >= number:
-                raise CleaningAborted("the round was told to stop")
+                raise CleaningAborted("the round was stopped")
 
         def throttle(count: int) -> None:
             nonlocal counted, next_progress_s

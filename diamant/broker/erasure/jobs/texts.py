@@ -20,7 +20,7 @@ def check_reason(reason: str, reference: str = "") -> None:
     if not reason.strip():
         raise BadArgument("reason is missing: the certificate records it, for example 'GDPR Art. 17'")
     if max(len(reason), len(reference)) > MAX_TEXT:
-        raise BadArgument(f"reason and reference may have {MAX_TEXT} characters each")
+        raise BadArgument(f"reason and reference are limited to {MAX_TEXT} characters each")
     if any(unicodedata.category(letter) in _NOT_TEXT for letter in reason + reference):
         raise BadArgument(
             "reason and reference must be one line each, with no line ends and no control characters: they are shown on "

@@ -63,7 +63,7 @@ def _known(kind: type[_Number], number: int) -> _Number:
     except ValueError:
         value = kind(0)
     if not value:
-        raise CloseConnection(f"a request about ACLs with {kind.__name__} {number}, which does not exist")
+        raise CloseConnection(f"unknown {kind.__name__} {number} in an ACL request")
     return value
 
 

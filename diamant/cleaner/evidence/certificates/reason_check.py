@@ -1,4 +1,4 @@
-r"""Refuses a text for a certificate that names what is to be removed: it would stay there, in clear, and a scan would find it.
+r"""Rejects a reason or reference that contains the erased key or value in a common encoding: the certificate would keep it.
 
 A key, or a text that a redaction compares with, is recognised at any length, in upper and lower case: a long one anywhere in the
 text, a short one as a whole word, as 42 in "ticket 4711, customer 42" but not in "ticket 4211". Invisible letters are ignored,

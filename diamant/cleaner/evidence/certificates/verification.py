@@ -103,7 +103,7 @@ NO_LONGER_SO = "broken"
 NOTHING_CERTIFIED = "not-certified"
 """The certificate itself says that nothing, or not everything, is certified."""
 NOT_CONFIRMED = "not-confirmed"
-"""For at least one claim it cannot be told whether it holds."""
+"""At least one claim could not be decided."""
 
 ScanAgain = Callable[[Subject], ScanReport]
 """Scans everything for a subject; blocks. StorageError if nothing can be proven."""

@@ -130,7 +130,7 @@ def _by_slice(context: SparkContext, rows: Any, *, has_blocks: bool) -> Any:
     count = min(SLICES, context.defaultParallelism)
     if has_blocks:
         return rows.repartitionAndSortWithinPartitions(count, slice_of)
-    # They are so few that a shuffle would only have costs.
+    # Too few rows to justify a shuffle.
     of_tasks: list[list[Row]] = [[] for _ in range(count)]
     for row in sorted(rows.collect(), key=itemgetter(0)):
         of_tasks[slice_of(row[0]) % count].append(row)
@@ -167,7 +167,7 @@ def _parts(
     groups: list[list[ReadTask]] = [[] for _ in range(count)]
     start = 0
     for task in tasks:
-        # By its middle.
+        # Assign a task to the part that contains its middle byte.
         groups[min(count - 1, (2 * start + task.size) * count // max(1, 2 * total))].append(task)
         start += task.size
     filled = [group for group in groups if group]
