@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from diamant.broker.groups.membership.description import owners
 from diamant.broker.groups.store.offsets import committed_offset_of
 from diamant.broker.topics.topics import Topics
 
@@ -53,6 +54,8 @@ class GroupFigures:
     offset_count: int = 0
     lags: tuple[Lag, ...] = ()
     lags_left_out: int = 0
+    uncommitted: tuple[tuple[str, int], ...] = ()
+    """Groups with partitions that a member owns without a committed offset, and their number; `MAX_LAGS` groups at most."""
 
     def classic(self, state: str | None = None) -> int:
         """Return the number of classic groups, of all or in one of Kafka's states."""
@@ -76,6 +79,7 @@ async def take_groups(
         return None
     counts: Counter[tuple[str, str]] = Counter()
     lags: list[Lag] = []  # a heap, smallest first
+    uncommitted: list[tuple[str, int]] = []
     offset_count = seen = shown = 0
     for group in list(groups.groups.values()):
         counts[group.group_type, group.state] += 1
@@ -86,11 +90,17 @@ async def take_groups(
                 heapq.heappush(lags, lag)
             else:
                 heapq.heappushpop(lags, lag)
-        seen += 1 + group.offsets.count
+        owned = owners(group, topics.image)
+        count = sum(partition not in group.offsets.committed.get(topic, ()) for topic, partition in owned)
+        if count and len(uncommitted) < max_lags:
+            uncommitted.append((group.group_id, count))
+        seen += 1 + group.offsets.count + len(owned)
         if seen >= OFFSETS_PER_TURN:
             seen = 0
             await asyncio.sleep(0)
-    return GroupFigures(tuple(sorted(counts.items())), offset_count, tuple(sorted(lags)), shown - len(lags))
+    return GroupFigures(
+        tuple(sorted(counts.items())), offset_count, tuple(sorted(lags)), shown - len(lags), tuple(uncommitted)
+    )
 
 
 def _lags(group: Group, topics: Topics) -> list[Lag]:

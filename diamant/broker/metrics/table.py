@@ -550,6 +550,14 @@ _ROWS = (
         "partitions",
         _each(lambda f: f.of_groups, lambda g: g.lags_left_out),
     ),
+    Metric(
+        "diamant_consumergroup_uncommitted_partitions",
+        GAUGE,
+        "Partitions that members of the group own without a committed offset, so that their lag is unknown; if there are any.",
+        "partitions",
+        lambda f: () if f.groups is None else (((name,), count) for name, count in f.groups.uncommitted),
+        labels=("consumergroup",),
+    ),
     # Transactions
     Metric(
         "diamant_transactional_ids",

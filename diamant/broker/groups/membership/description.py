@@ -1,12 +1,17 @@
-"""The fields of a consumer group in ConsumerGroupDescribe."""
+"""The fields of a consumer group in ConsumerGroupDescribe, and the owners of the partitions of any group."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from diamant.broker.coordinators.java_order import strings_in_timeline_order
 from diamant.broker.groups.consumer.group import ConsumerGroup
 from diamant.broker.groups.consumer.member import ConsumerGroupMember
+from diamant.broker.groups.store.group import Group
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, parse_assignment
+from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.kraft.image import MetadataImage
 
 
@@ -23,6 +28,23 @@ def described(group: ConsumerGroup, image: MetadataImage, default_assignor: str)
             for member_id in strings_in_timeline_order(group.members)
         ],
     }
+
+
+def owners(group: Group, image: MetadataImage) -> dict[TopicPartition, str]:
+    """Return the member that owns each partition, as `kafka-consumer-groups` shows them; none for other protocols."""
+    found: dict[TopicPartition, str] = {}
+    if group.consumer is not None:
+        for member_id, member in group.consumer.members.items():
+            for owned in (member.assigned, member.pending_revocation):
+                for topic_id, partitions in owned.items():
+                    if (topic := image.topics_by_id.get(topic_id)) is not None:
+                        found.update(((topic.name, index), member_id) for index in partitions)
+    elif group.classic is not None and group.classic.protocol_type == PROTOCOL_TYPE:
+        for classic in group.classic.members.values():
+            with suppress(ProtocolError):  # clients may send anything; one that has just joined has no assignment
+                for name, indexes in parse_assignment(classic.assignment).partitions.items():
+                    found.update(((name, index), classic.member_id) for index in indexes)
+    return found
 
 
 def _describe_member(image: MetadataImage, group: ConsumerGroup, member: ConsumerGroupMember) -> dict[str, Any]:

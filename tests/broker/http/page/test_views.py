@@ -295,9 +295,29 @@ async def test_the_offsets_of_a_group_are_reset(broker: Broker) -> None:
         await asyncio.to_thread(consumer.close)
 
 
-def joined(bootstrap_servers: str) -> Consumer:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_partitions_without_a_commit_are_shown_as_kafkas_tools_show_them(broker: Broker, protocol: str) -> None:
+    """An owned partition has an owner and no lag; the lag of the others does not pass for that of the group."""
+    await asyncio.to_thread(commit, broker.bootstrap_servers)
+    consumer = await asyncio.to_thread(joined, broker.bootstrap_servers, **{"group.protocol": protocol})
+    listed, text = (await get(broker, "/groups")).text, (await get(broker, "/groups/readers%2F1")).text
+    assert "lag 57, and 1 partition without a committed offset." in text
+    rows = re.findall(r"<tr><td><a [^>]*>users-\d.*?</tr>", text)
+    assert [re.sub("<[^>]+>", " ", row).split()[:4] for row in rows] == [
+        ["users-0", "3", "60", "57"],
+        ["users-1", "–", "0", "–"],
+    ]
+    assert all("rdkafka-" in row or protocol == "consumer" for row in rows)
+    assert "and 1 partition without a commit" in listed
+    metrics = (await get(broker, "/metrics")).text
+    assert 'diamant_consumergroup_uncommitted_partitions{consumergroup="readers/1"} 1.0' in metrics
+    await asyncio.to_thread(consumer.close)
+    assert "uncommitted_partitions{" not in (await get(broker, "/metrics")).text
+
+
+def joined(bootstrap_servers: str, **settings: str) -> Consumer:
     """Return a member of the group."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "readers/1"})
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "readers/1"} | settings)
     consumer.subscribe(["users"])
     while not consumer.assignment():
         consumer.poll(1)

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from diamant.broker.client.errors import NotFound, no_group
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+from diamant.broker.groups.membership.description import owners
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.offsets import committed_offset_of
 from diamant.broker.http.page.making.live import live_view, stream
@@ -18,7 +19,6 @@ from diamant.broker.http.serving.route import Call
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, parse_assignment
-from diamant.storage.log.log import Log
 
 MAX_ROWS = 200
 MAX_PLACES = 1_000
@@ -32,9 +32,12 @@ class GroupRow(NamedTuple):
     state: str
     members: int
     topics: tuple[str, ...]
-    """Topics with committed offsets."""
+    """Topics with committed offsets or owned partitions."""
     places: int
+    """Partitions with a committed offset."""
     lag: int
+    uncommitted: int
+    """Owned partitions without a committed offset, whose lag is unknown."""
 
 
 class MemberRow(NamedTuple):
@@ -48,18 +51,20 @@ class MemberRow(NamedTuple):
 
 
 class PlaceRow(NamedTuple):
-    """A partition for which a group has committed an offset."""
+    """A partition for which a group has committed an offset, or that a member owns."""
 
     topic: str
     partition: int
-    committed: int
+    committed: int | None
     end: int | None
     """The end of the partition; None if it does not exist."""
+    member: str | None
+    """The member that owns it."""
 
     @property
     def lag(self) -> int | None:
-        """The number of offsets between the committed one and the end."""
-        return None if self.end is None else max(0, self.end - self.committed)
+        """The number of offsets between the committed one and the end; None as in `kafka-consumer-groups`, if one is missing."""
+        return None if self.end is None or self.committed is None else max(0, self.end - self.committed)
 
 
 class TransactionRow(NamedTuple):
@@ -89,20 +94,20 @@ def _coordinator(call: Call) -> GroupCoordinator | None:
 
 
 def _places(call: Call, group: Group) -> list[PlaceRow]:
-    logs: dict[str, dict[int, Log]] = {
-        name: topic.logs for name in group.offsets.committed if (topic := call.services.node.topics.by_name.get(name))
-    }
-    return sorted(
-        PlaceRow(
-            topic,
-            partition,
-            committed_offset_of(stored[0]),
-            None if (log := logs.get(topic, {}).get(partition)) is None else log.high_watermark,
-        )
+    topics = call.services.node.topics
+    owned = owners(group, topics.image)
+    committed = {
+        (topic, partition): committed_offset_of(stored[0])
         for topic, found in group.offsets.committed.items()
-        if call.may_know(topic)
         for partition, stored in found.items()
-    )
+    }
+    rows = []
+    for place in sorted({*committed, *owned}):
+        known = topics.by_name.get(place[0])
+        log = None if known is None else known.logs.get(place[1])
+        end = None if log is None else log.high_watermark
+        rows.append(PlaceRow(*place, committed.get(place), end, owned.get(place)))
+    return [row for row in rows if call.may_know(row.topic)]
 
 
 def _members(call: Call, groups: GroupCoordinator, group: Group) -> list[MemberRow]:
@@ -157,8 +162,9 @@ def _row(call: Call, group: Group) -> GroupRow:
         group.state,
         members,
         tuple(dict.fromkeys(one.topic for one in places)),
-        len(places),
+        sum(one.committed is not None for one in places),
         sum(one.lag or 0 for one in places),
+        sum(one.committed is None for one in places),
     )
 
 
