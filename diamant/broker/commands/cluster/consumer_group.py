@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import click
 
 from diamant.broker.client.errors import no_partition
-from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal
+from diamant.broker.client.kafka_client import LATEST, KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_group import DescribedGroup, KafkaGroup, MemberOfGroup, Place, list_groups
 from diamant.broker.commands.cluster.answering import Answer, answering
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
@@ -100,10 +100,7 @@ def reset(client: KafkaClient, answer: Answer, name: str, topics: Sequence[str],
     after: dict[Place, int] = {}
     for wanted in topics:
         topic, numbers = _partitions(client, wanted)
-        if where.startswith("+"):
-            found = _moved(client, topic, numbers, where, before)
-        else:
-            found = place_offsets(client, topic, numbers, where, committed=False)
+        found = place_offsets(client, topic, numbers, where, committed=False, before=before)
         after.update({(topic, number): offset for number, offset in found.items()})
     if not dry_run:
         group.commit(after)
@@ -144,18 +141,6 @@ def _partitions(client: KafkaClient, wanted: str) -> tuple[str, list[int]]:
     if int(number) not in numbers:
         raise ValueError(no_partition(topic, int(number), len(numbers)))
     return topic, [int(number)]
-
-
-def _moved(
-    client: KafkaClient, topic: str, numbers: list[int], where: str, before: Mapping[Place, int]
-) -> Mapping[int, int]:
-    if not (where[1:].isascii() and where[1:].isdigit()):
-        raise ValueError(f"--to {where}: expected a number after +")
-    for number in numbers:
-        if (topic, number) not in before:
-            raise ValueError(f"--to {where}: nothing is committed for {topic}-{number}, so +N has no starting point")
-    starts, ends = client.offsets(topic, numbers, EARLIEST), client.offsets(topic, numbers, LATEST)
-    return {one: min(max(before[topic, one] + int(where), starts[one]), ends[one]) for one in numbers}
 
 
 def _ends(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:

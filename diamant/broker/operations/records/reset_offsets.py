@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.client.duration import parse_time_ms
+from diamant.broker.client.duration import offset_at, parse_time_ms
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, no_group
 from diamant.broker.groups.store.offsets import committed_offset_of
 from diamant.protocol.errors import CorruptBatch, KafkaError
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.groups.store.group import Group
     from diamant.storage.log.log import Log
-
-START = ("start", "beginning", "earliest")
-END = ("end", "latest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,8 @@ async def reset_offsets(
             if where.startswith("@"):
                 after = await _at(log, parse_time_ms(where[1:]))
             else:
-                after = _offset_of(where, log.log_start_offset, log.high_watermark, before)
+                name, ends = f"{log.topic}-{log.partition}", (log.log_start_offset, log.high_watermark)
+                after = offset_at(where, *ends, committed=before, name=name)
         except ValueError as error:
             raise BadArgument(f"to: {error}") from None
         found.append((log.partition, before, after))
@@ -95,22 +93,3 @@ async def _at(log: Log, time_ms: int) -> int:
     except (CorruptBatch, StorageError) as error:
         raise NotPossible(f"{log.topic}-{log.partition} cannot be searched for a time: {error}") from None
     return log.high_watermark
-
-
-def _offset_of(where: str, start: int, end: int, committed: int | None) -> int:
-    """Return the offset of a place; one out of range becomes the nearer bound. ValueError for other text."""
-    if where in START:
-        return start
-    if where in END:
-        return end
-    try:
-        offset = int(where)
-    except ValueError:
-        raise ValueError(f"{where}: expected start, end, an offset, -N, +N or @TIME") from None
-    if where.startswith("+"):
-        if committed is None:
-            raise ValueError(f"{where}: nothing is committed there, so +N has no starting point")
-        offset += committed
-    elif where.startswith("-"):
-        offset += end
-    return min(max(offset, start), end)

@@ -177,7 +177,7 @@ def test_where_a_group_is_reset_to(broker: BlockingBroker, group: str, where: st
         ("users:7", "start", "no partition 7"),
         ("users:", "start", "TOPIC:PARTITION"),
         ("users", "soon", "expected start"),
-        ("users", "+x", "a number after +"),
+        ("users", "+x", "expected start, end, an offset, -N, +N or @TIME"),
         ("users", "+1", "nothing is committed"),
     ],
 )
