@@ -264,14 +264,15 @@ async def test_a_flusher_that_is_cancelled_vouches_for_nothing(env: MemoryEnv) -
     first, second = two_logs(env)
     flusher = Flusher(asyncio.get_running_loop())
     running, waiting = (asyncio.create_task(flusher.flushed([log])) for log in (first, second))
-    await wait_until(lambda: list(flusher._due) == [second])
-    assert flusher._task is not None
-    flusher._task.cancel()
-    async with asyncio.timeout(60):
-        await running
-        assert first.write_failure is not None
-        assert not waiting.done()
-        flusher.request(second)
-        await waiting
+    with held_disk([first], env) as disk:
+        await wait_until(disk.begun[first].is_set)
+        assert flusher._task is not None
+        flusher._task.cancel()
+        async with asyncio.timeout(60):
+            await running
+            assert first.write_failure is not None
+            assert not waiting.done()
+            flusher.request(second)
+            await waiting
     assert second.write_failure is None
     assert second.recovery_point == second.log_end_offset
