@@ -131,7 +131,7 @@ def run(client: str, bootstrap: Callable[[], str], place: Path, **variables: str
         [*command, bootstrap()],
         capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=place, env=os.environ | variables,
     )  # fmt: skip
-    results = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if line.split(maxsplit=1)[0] in STEPS)
+    results = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if line.partition(" ")[0] in STEPS)
     expected = {step: "unsupported" if step in unsupported else "ok" for step in STEPS}
     assert {step: result.split(":")[0] for step, result in results.items()} == expected, done.stderr
     assert done.returncode == 0, done.stderr
