@@ -16,6 +16,7 @@ from diamant.broker.cli import main
 from diamant.broker.client import admin as admin_module
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, CA_VARIABLE, USER_VARIABLE
 from tests.broker.one_answer import one_answer
+from tests.ports import ReservedPort
 
 
 @pytest.mark.parametrize(
@@ -103,6 +104,17 @@ def test_commands_work_behind_sasl_and_tls(secured: Secured, is_by_variables: bo
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["topics"]
     assert CliRunner().invoke(main, ["topic", "list", *options], env=variables).output == "orders\n"
+
+
+def test_a_health_check_needs_no_login(secured: Secured) -> None:
+    """`status --ready` prints nothing while the broker answers. It fails in one line where nothing answers, or by TLS alone."""
+    ready = ["status", "--ready", "--timeout", "5s"]
+    result = CliRunner().invoke(main, [*ready, "-b", secured.bootstrap, "--ca", secured.ca])
+    assert (result.exit_code, result.output) == (0, ""), result.output
+    with ReservedPort() as port:
+        for options, said in ((["-b", port.address], "Connection refused"), (["-b", secured.bootstrap], "TLS")):
+            result = CliRunner().invoke(main, [*ready, *options])
+            assert (result.exit_code, result.output.count("\n"), said in result.stderr) == (1, 1, True), result.output
 
 
 @pytest.mark.parametrize("command", [["status"], ["topic", "list"]], ids=" ".join)

@@ -29,13 +29,22 @@ _NAME_WIDTH = 30
 
 @click.command()
 @click.option("--all", "is_all", is_flag=True, help=f"Print all compacted partitions, not only the first {MAX_ROWS}.")
+@click.option(
+    "--ready",
+    "is_only_ready",
+    is_flag=True,
+    help="Only check that the broker answers, without a login, and print nothing: for health checks of containers.",
+)
 @asking
-def status(is_all: bool, asked: Asked) -> None:
+def status(is_all: bool, is_only_ready: bool, asked: Asked) -> None:
     """Print a broker's identity, its clock, and the cleaner's progress in each compacted partition.
 
     Exit codes: 0 all is well; 1 failed; 2 usage; 3 the broker is stopping, a partition is offline, or the cleaner skips a
     partition or a damaged segment.
     """
+    if is_only_ready:
+        asked.check_ready()
+        return
     found = asked.admin.status(timeout_s=asked.timeout_s)
     jobs = [one for one in asked.admin.call("GET", "/v1/jobs")["jobs"] if one["state"] == "running"]
     asked.show({**found, "jobs": jobs}, lambda console: _print(console, found, jobs, None if is_all else MAX_ROWS))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.client.admin import Admin, AdminError
-from diamant.broker.client.bootstrap import CA_VARIABLE, USER_VARIABLE, default_bootstrap
+from diamant.broker.client.admin import CONNECT_TIMEOUT_S, Admin, AdminError
+from diamant.broker.client.bootstrap import CA_VARIABLE, SYSTEM_CA, USER_VARIABLE, default_bootstrap
 from diamant.broker.commands.terminal.progress_text import progress_text
 
 if TYPE_CHECKING:
@@ -49,6 +49,20 @@ class Asked:
         self._user = user
         self._ca = ca
         self._status: Status | None = None
+
+    def check_ready(self) -> None:
+        """Connect, and ask for the broker's API versions, which needs no login. AdminError if it does not answer in time."""
+        from diamant.broker.client.client_config import trusting
+        from diamant.broker.client.kafka_client import KafkaClient
+        from diamant.broker.client.kafka_connection import ConnectionFailed
+
+        tls = None if self._ca is None else trusting(None if self._ca == SYSTEM_CA else self._ca)
+        timeout_s = min(CONNECT_TIMEOUT_S, self.timeout_s)
+        try:
+            with KafkaClient(self.bootstrap, timeout_s=timeout_s, tls=tls) as client:
+                client.any_broker()
+        except (ConnectionFailed, ValueError) as error:
+            raise AdminError(str(error)) from None
 
     def command(self, *words: str) -> str:
         """Return another command for the same broker, ready to paste into a shell."""
