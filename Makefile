@@ -50,10 +50,10 @@ LOWEST_TESTS := $(addprefix tests/broker/,handlers/data/test_produce_fetch.py ht
 	erasure/keys/test_erasing.py erasure/certificates/test_verifying.py) \
 	tests/kernels/test_record_walk.py
 
-.PHONY: run test quick matrix sanitize lowest check format bench demo demo-spark docs site screenshots vendor dist sbom clean help java browser
+.PHONY: run test quick matrix sanitize lowest check format bench demo demo-spark docs site screenshots vendor dist sbom image-check clean help java browser
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: $(RUN_STAMP) ## start a broker (LISTEN=127.0.0.1:9092 DATA=data)
 	$(BIN)/diamant start --listen $(LISTEN) --data $(subst $(SPACE),\ ,$(DATA))
@@ -154,6 +154,11 @@ sbom: $(DIST_STAMP) ## list what is in an installation, as dist/*.cdx.json (Cycl
 	sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > build/sbom/pyproject.toml
 	$(DIST)/bin/cyclonedx-py environment --pyproject build/sbom/pyproject.toml --output-reproducible \
 		--output-file dist/diamant_broker-$(VERSION).cdx.json build/sbom/bin/python
+
+# In a network and with mounts of its own, which end with it.
+image-check: $(DEV_STAMP) ## build the images of docker/ with buildah and run them (as root, on Debian; a quarter of an hour)
+	$(BIN)/python -m release.images build/images
+	unshare --mount --net $(BIN)/python -m release.image_check build/images
 
 clean: ## remove what was made; data stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

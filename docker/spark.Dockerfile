@@ -1,26 +1,48 @@
 # Broker, driver and executors in one image, so that they have the same Python, packages and code: Spark refuses executors with
 # others. What a container does is said by its command; compose.yaml has them all. From the top of the repository:
 #   docker compose -f docker/compose.yaml up --build
-FROM python:3.11-slim-bookworm
+# The first stage, and what it says of the base, are those of Dockerfile.
+ARG PYTHON=python:3.11-slim-bookworm
 
+FROM --platform=$BUILDPLATFORM ${PYTHON} AS build
+WORKDIR /src
+COPY pyproject.toml setup.py MANIFEST.in README.md LICENSE ./
+COPY diamant diamant
+ARG TARGETARCH
+ARG COMMIT
+RUN case $TARGETARCH in amd64) machine=x86_64 ;; arm64) machine=aarch64 ;; *) exit 1 ;; esac \
+    && if [ -n "$COMMIT" ]; then echo "$COMMIT" > diamant/commit.txt; fi \
+    && DIAMANT_TARGET=$machine-linux-gnu.2.17 pip wheel --no-cache-dir --no-deps --wheel-dir /wheels \
+        --config-settings=--build-option=--plat-name=manylinux_2_17_$machine .
+
+FROM ${PYTHON}
 # Spark 4 needs Java 17 or newer.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
-    && rm -rf /var/lib/apt/lists/*
-
-WORKDIR /opt/diamant
-COPY requirements.txt requirements-spark.txt ./
-RUN pip install --no-cache-dir -r requirements.txt -r requirements-spark.txt
-COPY pyproject.toml setup.py README.md LICENSE ./
-COPY diamant diamant
-RUN pip install --no-cache-dir '.[spark]' \
-    && useradd --system --uid 10001 --home-dir /home/diamant --shell /usr/sbin/nologin diamant \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    --mount=type=bind,source=requirements.txt,target=/requirements.txt \
+    --mount=type=bind,source=requirements-spark.txt,target=/requirements-spark.txt \
+    python -B -m pip install --no-cache-dir -r /requirements.txt -r /requirements-spark.txt \
+    && python -B -m pip install --no-cache-dir --no-deps /wheels/*.whl \
+    && find /usr/local/lib/python3.11 -name tests -type d -prune -exec rm -rf {} + \
+    && useradd --uid 10001 --no-create-home --home-dir /home/diamant --shell /usr/sbin/nologin diamant \
     && install -d -o diamant -g diamant /data /keys /staging /home/diamant
 
 # Executors have their logs and their copies of the code in the home directory. /keys is no
 # VOLUME on purpose: see Dockerfile.
 ENV HOME=/home/diamant
-USER diamant
+WORKDIR /home/diamant
+# A number, from which Kubernetes sees that it is not root.
+USER 10001:10001
 VOLUME ["/data", "/staging"]
 EXPOSE 9092 7077
 STOPSIGNAL SIGTERM
+
+ARG VERSION
+ARG COMMIT
+LABEL org.opencontainers.image.title="Diamant with Spark" \
+    org.opencontainers.image.description="A Kafka-compatible broker that forgets on time, on demand and provably, and Apache Spark" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version="$VERSION" \
+    org.opencontainers.image.revision="$COMMIT"

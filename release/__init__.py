@@ -1,1 +1,1 @@
-"""The release: wheels with kernels for each machine, and the source distribution (`make dist`)."""
+"""The release: wheels with kernels for each machine, the source distribution (`make dist`), and images (`make image-check`)."""

@@ -23,7 +23,7 @@ ONE_IN = 8
 
 LONGEST = (
     "test_wheel.py", "test_cluster.py", "test_spark_runner.py", "test_spark_demonstration.py", "test_spark_docker_steps.py",
-    "test_bench.py", "test_docker_steps.py",
+    "test_bench.py",
 )  # fmt: skip
 """Modules that take a processor for half a minute, the longest first."""
 

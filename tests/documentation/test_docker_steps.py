@@ -1,7 +1,6 @@
-"""The steps of docker/Dockerfile without a container engine: in a fresh virtual environment, as the image's own user.
+"""docker/Dockerfile: what it declares, and its commands, without a container engine. `make image-check` has one.
 
-The steps are read from the file, so a step that `docker_image` does not know fails. The port is a free one on 127.0.0.1. Without
-a package index the test is skipped.
+The port is a free one on 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -10,18 +9,12 @@ import os
 import re
 import signal
 import subprocess
-from pathlib import Path
+import sys
 
 import pytest
 
-from tests.documentation.docker_image import (
-    ROOT,
-    Image,
-    Step,
-    check_copied_files_are_committed,
-    empty_image,
-    read_steps,
-)
+from release.images import NEEDED, missing
+from tests.documentation.docker_image import ROOT, Image, Step, check_sources, image_of, last_stage, read_stages
 from tests.ports import ReservedPort
 
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
@@ -36,36 +29,57 @@ TIMEOUT_S = 300
 
 def test_what_the_image_declares() -> None:
     """User, volume, port, stop signal and health check are there, and are those that the broker is started with."""
-    steps = dict(read_steps(DOCKERFILE))
-    assert steps["USER"] == "diamant"
+    steps = last_stage(DOCKERFILE)
+    assert steps["USER"] == "10001:10001"
     assert (steps["VOLUME"], steps["EXPOSE"], steps["STOPSIGNAL"]) == (DATA, IMAGE_PORT, "SIGTERM")
     entry = Step("ENTRYPOINT", steps["ENTRYPOINT"]).words()
     assert entry == ["diamant", "start", "--data", DATA, "--listen", f"0.0.0.0:{IMAGE_PORT}", "--set", KEY_SETTING]
-    assert IMAGE_PORT in steps["HEALTHCHECK"]
     assert IMAGE_PORT in steps["CMD"]
+    for label in ("title", "description", "licenses", "version", "revision"):
+        assert f"org.opencontainers.image.{label}=" in steps["LABEL"]
 
 
-def test_every_file_that_is_copied_is_committed() -> None:
-    """A clone of the repository has all that the build copies."""
-    check_copied_files_are_committed(DOCKERFILE)
+def test_both_images_install_the_same_wheel_and_no_compiler() -> None:
+    """The first stage is the same in both, and compiles for the image's machine; the second takes what it left."""
+    wheel, image = read_stages(DOCKERFILE)
+    other_wheel, other_image = read_stages(DOCKERFILE.with_name("spark.Dockerfile"))
+    assert wheel == other_wheel
+    for steps in (image, other_image):
+        assert steps[0] == Step("FROM", "${PYTHON}")
+        assert "pip install --no-cache-dir --no-deps /wheels/*.whl" in dict(steps)["RUN"]
+        assert not re.search(r"\b(gcc|build-essential|ziglang)\b", str(steps))
+        assert ("binutils" in str(steps)) == ("apt-get purge -y --auto-remove binutils" in str(steps))
+
+
+def test_all_sources_are_committed() -> None:
+    """A clone of the repository has all that the build takes from it."""
+    check_sources(DOCKERFILE)
 
 
 def test_the_key_of_certificates_is_in_a_volume() -> None:
     """Of those that are documented, by a name; the image declares none there, as one without a name would be lost."""
-    steps = dict(read_steps(DOCKERFILE))
-    assert KEYS not in steps["VOLUME"]
+    assert KEYS not in last_stage(DOCKERFILE)["VOLUME"]
     assert f"-v diamant-data:{DATA} -v diamant-keys:{KEYS} diamant" in (DOCKERFILE.parent / "README.md").read_text()
 
 
 @pytest.mark.slow
-def test_the_image_works(build_tools: Path) -> None:
-    """Built step by step, the broker starts with the image's command as the image's user, is healthy while it runs and not
+def test_the_commands_of_the_image_work() -> None:
+    """The broker starts with the image's command as a user without rights, is healthy while it runs and not
     before or after, takes and gives a record at its advertised address, has its signing key outside of its data, and stops
     cleanly. It starts again on its data.
     """
-    with empty_image(build_tools) as image, ReservedPort() as port:
-        image.build(DOCKERFILE)
+    with image_of(DOCKERFILE) as image, ReservedPort() as port:
         check_broker(image, str(port.number))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(missing() != [] or os.geteuid() != 0, reason=f"needs root, and {' and '.join(NEEDED)}")
+def test_the_images_are_built_and_work() -> None:
+    """Buildah builds both; each starts in its own root, does the main job, is fast enough, and has a Spark cluster."""
+    place = ROOT / "build" / "images"
+    subprocess.run([sys.executable, "-m", "release.images", place], cwd=ROOT, check=True)
+    in_own_network = ["unshare", "--mount", "--net", sys.executable, "-m", "release.image_check", place]
+    subprocess.run(in_own_network, cwd=ROOT, check=True)
 
 
 def check_broker(image: Image, port: str) -> None:
@@ -77,8 +91,9 @@ def check_broker(image: Image, port: str) -> None:
         return [image.in_place(word).replace(IMAGE_PORT, port).replace("0.0.0.0", "127.0.0.1") for word in words]
 
     def is_healthy() -> bool:
-        words = in_place(Step("CMD", image.metadata["HEALTHCHECK"].partition(" CMD ")[2]).words())
-        return image.start(words, stderr=subprocess.DEVNULL).wait(TIMEOUT_S) == 0
+        words = Step("CMD", image.metadata["HEALTHCHECK"].partition(" CMD ")[2]).words()
+        asked = image.start([*words, "-b", f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL)
+        return asked.wait(TIMEOUT_S) == 0
 
     assert not is_healthy()
     command = in_place(Step("", image.metadata["ENTRYPOINT"]).words() + Step("", image.metadata["CMD"]).words())

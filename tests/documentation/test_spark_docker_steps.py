@@ -1,8 +1,8 @@
-"""docker/spark.Dockerfile and docker/compose.yaml without a container engine.
+"""docker/spark.Dockerfile and docker/compose.yaml without a container engine. `make image-check` has one.
 
-The image's steps are repeated in a fresh virtual environment, with links to packages that are here already, and the commands
-of the services are run as processes of it: a master, one worker and the broker. What differs from containers: names of services
-become 127.0.0.1, ports are free ones, both volumes are directories that all of them see, and Java is this machine's.
+The commands of the services are run as processes of this environment: a master, one worker and the broker. What differs from
+containers: names of services become 127.0.0.1, ports are free ones, volumes are directories that all of them see, and Java is
+this machine's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import yaml
 from diamant.cleaner.spark.environment.java import INSTALL_COMMAND
 from tests.cleaner.spark.cluster import JAVA_OPTIONS
 from tests.cleaner.spark.conftest import java_home
-from tests.documentation.docker_image import ROOT, Image, check_copied_files_are_committed, empty_image, read_steps
+from tests.documentation.docker_image import ROOT, Image, check_sources, image_of, last_stage
 from tests.ports import ReservedPort
 
 DOCKERFILE = ROOT / "docker" / "spark.Dockerfile"
@@ -46,13 +46,18 @@ def options(command: list[str]) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
+def test_the_image_has_the_java_that_is_recommended() -> None:
+    """What apt-get installs is what a message about a missing Java names."""
+    assert f"{INSTALL_COMMAND.split()[-1]} " in DOCKERFILE.read_text()
+
+
 def test_the_services_fit_each_other() -> None:
     """All run the image, which the broker's alone builds, and has started before the others; the broker's cleaner has the
     master, and a staging place that it shares with the workers; these see the data directory under the broker's path and cannot
     write to it, and remove what ended applications have left; what is published is for this machine only.
     """
     found = services()
-    steps = dict(read_steps(DOCKERFILE))
+    steps = last_stage(DOCKERFILE)
     assert set(found) == {"broker", "spark-master", "spark-worker"}
     build = found["broker"]["build"]
     assert (COMPOSE.parent / build["context"] / build["dockerfile"]).resolve() == DOCKERFILE
@@ -82,9 +87,9 @@ def test_the_services_fit_each_other() -> None:
     assert set(steps["EXPOSE"].split()) == {"9092", "7077"}
 
 
-def test_every_file_that_is_copied_is_committed() -> None:
-    """A clone of the repository has all that the build copies."""
-    check_copied_files_are_committed(DOCKERFILE)
+def test_all_sources_are_committed() -> None:
+    """A clone of the repository has all that the build takes from it."""
+    check_sources(DOCKERFILE)
 
 
 class Services:
@@ -132,7 +137,10 @@ class Services:
         """Run a service's health check."""
         kind, *words = services()[name]["healthcheck"]["test"]
         assert kind == "CMD"
-        return self._image.start(self.words(words), stderr=subprocess.DEVNULL).wait(TIMEOUT_S) == 0
+        asked = self._image.start(
+            self.words(words), {"DIAMANT_BOOTSTRAP_SERVERS": self.bootstrap}, stderr=subprocess.DEVNULL
+        )
+        return asked.wait(TIMEOUT_S) == 0
 
     def wait_until(self, name: str, condition: Callable[[], bool]) -> None:
         """Look again and again until `condition` holds of a service, which must not end before."""
@@ -151,17 +159,14 @@ class Services:
 
 
 @pytest.mark.slow
-def test_the_services_work(build_tools: Path) -> None:
-    """Built step by step and started with compose's commands, the broker has a topic compacted by the cluster on demand: the
-    report names Spark, each key's last value is there and nothing else, and nothing is left at the staging place.
+def test_the_services_work() -> None:
+    """Started with compose's commands, the broker has a topic compacted by the cluster on demand: the report names Spark, each
+    key's last value is there and nothing else, and nothing is left at the staging place.
     """
     java = java_home(os.environ)
-    with empty_image(build_tools) as image:
-        image.build(DOCKERFILE)
-        assert INSTALL_COMMAND.endswith(" ".join(image.debian_packages))
-        with ExitStack() as stack:
-            ports = {port: stack.enter_context(ReservedPort()) for port in ("9092", "7077", "8080", "8081")}
-            check_services(Services(image, java, ports), image.places)
+    with image_of(DOCKERFILE) as image, ExitStack() as stack:
+        ports = {port: stack.enter_context(ReservedPort()) for port in ("9092", "7077", "8080", "8081")}
+        check_services(Services(image, java, ports), image.places)
 
 
 def check_services(run: Services, places: Mapping[str, Path]) -> None:
