@@ -7,6 +7,7 @@ alike; here the partition is not served.
 
 from __future__ import annotations
 
+import errno
 import random
 from contextlib import suppress
 
@@ -16,6 +17,7 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.injected_faults import Operation
 from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.log.log import Log
 from diamant.storage.recovery.segment_recovery import MisplacedBatch, SyncedDamage
@@ -223,6 +225,36 @@ def test_a_division_that_stops_at_any_point_loses_nothing(case: str, is_clean: b
             assert len(read_offsets(log)) == sum(map(len, segments.values()))
 
 
+@pytest.mark.parametrize("is_clean", [True, False], ids=["orderly", "crash"])
+@pytest.mark.parametrize("case", ["more than once", "at the start and later", "in two segments", "indexed"])
+def test_a_division_on_a_full_disk_loses_nothing(case: str, is_clean: bool) -> None:
+    """Strategy: the disk is full after some bytes of the start. The partition is not opened, or has all of its batches.
+
+    Invariant: all batches are there, then and in the next start, which has room; no part of a division is left before it.
+    """
+    segments = OVERFLOWING[case]
+    outcomes: set[str] = set()
+    room, step = 0, max(1, len(joined(segments)) // 12)
+    while "opened" not in outcomes:
+        env = MemoryEnv(SettableClock(START_MS))
+        env.make_dirs("/data")
+        write(env, PATH, segments)
+        total, free = env.disk_usage("/")
+        env.capacity_bytes = total - free + room
+        try:
+            load_one(env, is_clean=is_clean).close(is_clean=False)
+            outcomes.add("opened")
+        except OSError as error:
+            outcomes.add(errno.errorcode[error.errno or 0])
+        assert b"".join(logs(env).values()) == joined(segments)
+        env.capacity_bytes = None
+        log = load_one(env, is_clean=is_clean)
+        check_divided(env, segments)
+        assert len(read_offsets(log)) == sum(map(len, segments.values()))
+        room += step
+    assert outcomes == {"opened", "ENOSPC"}
+
+
 def test_a_broker_serves_the_other_partitions() -> None:
     """The refused partition is listed with its file, and stays as it is over several starts; after a repair it is served."""
     env, expected = filled(a=source(1), b=source(2))
@@ -239,6 +271,28 @@ def test_a_broker_serves_the_other_partitions() -> None:
         assert env.read_bytes(path) == whole + at(1, 2)
     file.truncate(len(whole))
     assert start(env, expected).logs["a", 0].log_end_offset == COUNT
+
+
+@pytest.mark.parametrize("operation", ["create", "append", "sync", "rename"])
+def test_a_broker_on_a_full_disk_serves_the_others_and_divides_later(operation: Operation) -> None:
+    """The partition whose segment cannot be divided is listed with the reason; the next start divides it."""
+    env, expected = filled(a=source(1), b=source(2))
+    whole = env.read_bytes(path := names.log_file("/data/a-0", 0))
+    file = env.open(path)
+    file.append(beyond := at(BEYOND + 10))
+    file.sync()
+    fault = env.fail(operation, "/data/a-0/*.cleaned", errno.ENOSPC)
+    directory = start(env, expected)
+    [failure] = directory.failures
+    assert (failure.topic, getattr(failure.error, "errno", None), fault.hits > 0) == ("a", errno.ENOSPC, True)
+    assert directory.logs["b", 0].log_end_offset == COUNT
+    directory.close(is_clean=True)
+    assert [name for name in env.list_dir("/data/a-0") if name.endswith((".cleaned", ".swap"))] == []
+    assert env.read_bytes(path) == whole + beyond
+    fault.clear()
+    directory = start(env, expected)
+    assert directory.failures == []
+    assert read_offsets(directory.logs["a", 0])[-1] == BEYOND + 10
 
 
 @pytest.mark.parametrize("kind", STARTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.client.errors import VerbError
 from diamant.broker.topics.deletion import delete_topics
-from tests.broker.erasure.brokers import broker_at, data_of, move_to
+from tests.broker.erasure.brokers import broker_at, data_of, env_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, RETRY_MS, START_MS
 from tests.broker.erasure.erasing import erase, intents_of, wait_idle
 from tests.broker.erasure.records import Producer, create, fill, write
@@ -307,3 +309,29 @@ async def test_a_removed_value_that_is_itself_the_text_looked_for_is_in_the_way(
     asked = await broker.redact("mails", where='value == "\\"anna.schmidt@example.com\\""', reason="GDPR Art. 17")
     assert asked.removed == 1
     assert files_that_refuse(asked) == {"dump.csv"}
+
+
+@FIRST
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_on_a_full_disk_a_request_goes_on_until_its_remains_are_kept(
+    tmp_path: Path, first: Ask, is_restarted: bool
+) -> None:
+    """A cancellation that cannot write them fails, and the request still counts; later ones look for what it has removed."""
+    async with broker_at(tmp_path) as broker:
+        copy = await with_copy(broker)
+        asked = await first(broker)
+        assert files_that_refuse(asked) == {copy.name}
+        env_of(broker).fail("rename", "*.remains.tmp", errno.ENOSPC)
+        for _ in range(2):
+            with pytest.raises(VerbError, match="could not be cancelled, it continues"):
+                await broker.cancel(asked.id, reason="enough")
+        assert len(intents_of(broker)) == 1
+        assert list(data_of(broker).glob("*.remains*")) == []
+        if not is_restarted:
+            env_of(broker).faults = ()
+            assert files_that_refuse(await ask_erase(broker)) == {copy.name}
+            assert (await broker.cancel(asked.id, reason="enough")).state == "not-certified"
+            assert len(list(data_of(broker).glob("*.remains"))) == 1
+            assert files_that_refuse(await ask_erase(broker)) == {copy.name}
+    async with broker_at(tmp_path) as broker:
+        assert files_that_refuse(await ask_erase(broker)) == {copy.name}
