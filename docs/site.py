@@ -12,7 +12,16 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-OUTSIDE = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "bench/README.md", "docker/README.md")
+OUTSIDE = (
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "bench/README.md",
+    "docker/README.md",
+    "examples/programs/README.md",
+    "examples/tests/README.md",
+)
 """Pages of the repository that the site has, too, below `repository/`."""
 LINK = re.compile(r"(?<![!\\])\[([^]\n]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 

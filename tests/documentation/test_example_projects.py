@@ -1,9 +1,10 @@
-"""The projects of examples/tests, as their README runs them: in each language whose tools and client are on this machine."""
+"""The projects of examples/, as their READMEs run them: in each language whose tools and libraries can be had here."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,16 +14,12 @@ import pytest
 
 from tests.cleaner.spark.cluster import JAVA_OPTIONS
 
-PROJECTS = Path(__file__).resolve().parents[2] / "examples" / "tests"
-COMMANDS = {
-    "pytest": [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-    "go": ["go", "test", "./..."],
-    "node": ["npm", "test"],
-    "junit": ["mvn", "-q", "test"],
-}
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TESTS = re.findall(r"^\| \[(\w+)\]\(\1\) \|.*\| `([^`]+)` \|$", (EXAMPLES / "tests/README.md").read_text(), re.M)
+PROGRAMS = re.findall(r"^\| \[(\w+)\]\(\1\) \|.*\| `([^`]+)` \|$", (EXAMPLES / "programs/README.md").read_text(), re.M)
 FETCHES = {
     "go": ["go", "mod", "download"],
-    "node": [
+    "npm": [
         "npm",
         "install",
         "--prefer-offline",
@@ -31,56 +28,92 @@ FETCHES = {
         "--fetch-retries=0",
         "--fetch-timeout=20000",
     ],
-    "junit": ["mvn", "-q", "test-compile"],
+    "mvn": ["mvn", "-q", "test-compile"],
+    "pytest": [sys.executable, "-m", "pip", "install", "--quiet", "--retries=0", "--target", "libraries"],
 }
 """What brings libraries that are not on the machine yet, from the usual registries."""
 FETCH_TIMEOUT_S = 150
-TOO_OLD = re.compile(r"GOTOOLCHAIN=local|release version 17 not supported")
+LONG_TIMEOUT_S = 1500
+TOO_OLD = re.compile(r"GOTOOLCHAIN=local|release version 17 not supported|engine Unsupported")
 """What the tools say when they are older than a project wants."""
 
 
-def fetch(name: str, project: Path, environment: dict[str, str]) -> None:
-    """Bring what a project needs; skip the test where no registry answers, or the tools are too old."""
+def fetch(tool: str, project: Path, environment: dict[str, str], timeout_s: int) -> None:
+    """Bring what a project needs; skip the test where no registry answers, or the tools are too old.
+
+    Of a project in Python: the libraries that have a version in its requirements; the others are those of the suite.
+    """
+    command = FETCHES[tool]
+    if tool == "pytest":
+        libraries = re.findall(r"^.+==.+$", (project / "requirements.txt").read_text(), re.M)
+        if not libraries:
+            return
+        command = [*command, *libraries]
     try:
         fetched = subprocess.run(
-            FETCHES[name], cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            check=False, timeout=FETCH_TIMEOUT_S,
+            command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            check=False, timeout=timeout_s,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        pytest.skip(f"{name}: the registry of its libraries does not answer")
+        pytest.skip(f"{project.name}: the registry of its libraries does not answer")
     assert "COMPILATION ERROR" not in fetched.stdout, fetched.stdout
     if fetched.returncode:
         reason = TOO_OLD.search(fetched.stdout) or re.search(r".*\S", fetched.stdout)
-        pytest.skip(f"{name}: its libraries cannot be had: {reason[0] if reason else fetched.returncode}")
+        pytest.skip(f"{project.name}: its libraries cannot be had: {reason[0] if reason else fetched.returncode}")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_project_passes(name: str, tmp_path: Path) -> None:
-    """With a broker of its own, by `diamant exec` where no fixture starts it."""
-    command = COMMANDS[name]
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"no {command[0]} on this machine")
-    project = tmp_path / name
-    shutil.copytree(PROJECTS / name, project)
+def run(project: Path, line: str, scratch: Path, timeouts_s: tuple[int, int]) -> None:
+    """Do what a README says, in a copy of the project: bring its libraries, then run its test."""
+    words = shlex.split(line.rpartition("&&")[2])
+    through = words.index("--") + 1 if "--" in words else 0
+    tool = words[through]
+    if shutil.which(tool) is None and tool != "pytest":
+        pytest.skip(f"no {tool} on this machine")
+    copy = scratch / project.name
+    shutil.copytree(project, copy)
     environment = os.environ | {
         "GOFLAGS": "-mod=readonly",
         "GOTOOLCHAIN": "local",
         "JDK_JAVA_OPTIONS": JAVA_OPTIONS,
-        "PYTHONPATH": str(PROJECTS.parents[1]),
+        "PYTHONPATH": os.pathsep.join([str(EXAMPLES.parent), str(copy / "libraries")]),
     }
-    if name in FETCHES:
-        fetch(name, project, environment)
-    run = [] if name == "pytest" else [sys.executable, "-m", "diamant.broker.cli", "exec", "--"]
+    fetch(tool, copy, environment, timeouts_s[0])
+    command = [sys.executable, "-m", "diamant.broker.cli", *words[1:through]] if through else [sys.executable, "-m"]
+    quiet = {"mvn": ["-q"], "pytest": ["-q", "-p", "no:cacheprovider"]}.get(tool, [])
     found = subprocess.run(
-        [*run, *command], cwd=project, env=environment | {"GOPROXY": "off"},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=140,
+        [*command, tool, *quiet, *words[through + 1 :]], cwd=copy, env=environment | {"GOPROXY": "off"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=timeouts_s[1],
     )  # fmt: skip
     assert found.returncode == 0, found.stdout
 
 
-def test_every_project_is_in_the_list() -> None:
-    """The README names each folder, with the command that is run here."""
-    readme = (PROJECTS / "README.md").read_text()
-    folders = {path.name for path in PROJECTS.iterdir() if path.is_dir()}
-    assert folders == {*COMMANDS} == {*re.findall(r"\[(\w+)\]\(\1\)", readme)}
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "line"), TESTS, ids=[name for name, _ in TESTS])
+def test_a_project_passes(name: str, line: str, tmp_path: Path) -> None:
+    """With a broker of its own, by `diamant exec` where no fixture starts it."""
+    run(EXAMPLES / "tests" / name, line, tmp_path, (FETCH_TIMEOUT_S, 140))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "line"), PROGRAMS, ids=[name for name, _ in PROGRAMS])
+def test_a_program_passes(name: str, line: str, tmp_path: Path) -> None:
+    """The frameworks of examples/programs, with a broker of their own."""
+    run(EXAMPLES / "programs" / name, line, tmp_path, (LONG_TIMEOUT_S, LONG_TIMEOUT_S))
+
+
+@pytest.mark.parametrize(("folder", "projects"), [("tests", TESTS), ("programs", PROGRAMS)])
+def test_every_project_is_in_the_list(folder: str, projects: list[tuple[str, str]]) -> None:
+    """The README beside the projects names each folder with the command that is run here; a README of its own repeats it."""
+    assert {path.name for path in (EXAMPLES / folder).iterdir() if path.is_dir()} == {name for name, _ in projects}
+    for name, line in projects:
+        own = EXAMPLES / folder / name / "README.md"
+        assert not own.exists() or f"\n    {line}\n" in own.read_text()
+
+
+def test_a_program_tells_its_version() -> None:
+    """Its libraries are pinned in its own files, and no file names the host of a registry."""
+    files = [path for path in (EXAMPLES / "programs").rglob("*") if path.is_file()]
+    assert [path.name for path in files if re.search(r"registry\.|repo1?\.maven|proxy\.golang", path.read_text())] == []
+    assert [
+        path.name for path in files if path.name == "package.json" and re.search(r'": "[\^~*]', path.read_text())
+    ] == []
