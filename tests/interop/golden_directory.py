@@ -1,10 +1,10 @@
 """A small data directory with something of everything, written by any version of Diamant, and what clients see of it.
 
-    python -m tests.interop.golden_directory DIAMANT OUT.tar.xz [--kill] [--snapshot] [--set NAME=VALUE ...]
+    python -m tests.interop.golden_directory DIAMANT OUT.tar.xz [--kill] [--kind KIND] [--set NAME=VALUE ...]
 
 DIAMANT is the command of the version that writes. The archive has `data`, its snapshots, `keys` (they sign certificates), and
-`seen.json`, what `look` saw before the broker was stopped, or killed. Its clock is manual, and stands. A directory has a
-snapshot or erasures, because nothing can be erased while there are snapshots.
+`seen.json`, what `look` saw before the broker was stopped, or killed. Its clock is manual, and stands. KIND is
+what is in progress: `erasure`, `redaction`, or `snapshot`, while which nothing can be erased.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ CONFIGS = {
 }
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 GROUPS = ("by-hand", "in-transactions", "modern", "modern-left", "readers", "static")
+REDACTIONS = {"mails": 'value.customer == "7"', "orders": 'key == "never-ended-orders-1"'}
 PASSWORD = b"secret"
 AFTER_SNAPSHOT = "written after the snapshot"
 DONE_S = 60
@@ -242,24 +243,35 @@ def erase(broker: Running, key: str, topic: str, wait_ms: int = DONE_S * 1000) -
     broker.call("POST", f"/v1/erase?wait_ms={wait_ms}", {"key": key, "topics": [topic], "reason": "a request"})
 
 
-def write_erasures(broker: Running) -> list[Consumer | Producer]:
-    """Erasures: one that is over, one that waits for its tombstone, one that a transaction holds up; and a redaction."""
+def redact(broker: Running, topic: str, wait_ms: int) -> None:
+    """Begin a redaction."""
+    fields = {"topic": topic, "where": REDACTIONS[topic], "reason": "a request"}
+    broker.call("POST", f"/v1/redact?wait_ms={wait_ms}", fields)
+
+
+def write_erasures(broker: Running, *, is_redacting: bool) -> list[Consumer | Producer]:
+    """An erasure and a redaction that are over, an erasure that waits for its tombstone, and what a transaction holds up.
+
+    That is an erasure or a redaction, as one waits for the other.
+    """
     erase(broker, "customer-42", "users")
     broker.call("POST", "/v1/clock/advance?wait_ms=60000", {"by": "2d"})
     deadline_s = time.monotonic() + DONE_S
     while "key-gone" not in json.dumps(broker.call("GET", "/v1/certificates")):
         assert time.monotonic() < deadline_s
-    redaction = {"topic": "mails", "where": 'value.customer == "7"', "reason": "a request"}
-    broker.call("POST", "/v1/redact?wait_ms=60000", redaction)
+    redact(broker, "mails", wait_ms=60_000)
     send(broker, "users", customers("once more", [7]))
     erase(broker, "customer-7", "users")
     send(broker, "payments", [Row(f"customer-{number}", f"paid {number}") for number in range(12)])
-    open_for_ever = transact(broker, "never-ended", "payments", "open")
-    erase(broker, "customer-9", "payments", wait_ms=1000)
-    return [open_for_ever]
+    never_ended = [transact(broker, f"never-ended-{topic}", topic, "open") for topic in ("payments", "orders")]
+    if is_redacting:
+        redact(broker, "orders", wait_ms=1000)
+    else:
+        erase(broker, "customer-9", "payments", wait_ms=1000)
+    return never_ended
 
 
-def write(broker: Running, *, is_snapshot: bool) -> list[Consumer | Producer]:
+def write(broker: Running, kind: str) -> list[Consumer | Producer]:
     """Something of everything. Returns the clients that have to live as long as the broker."""
     admin = AdminClient(broker.servers)
     write_topics(broker, admin)
@@ -269,12 +281,13 @@ def write(broker: Running, *, is_snapshot: bool) -> list[Consumer | Producer]:
     compact(broker, "orders")
     alive = write_groups(broker)
     write_settings(broker, admin)
-    if not is_snapshot:
-        alive += write_erasures(broker)
+    if kind == "snapshot":
+        alive.append(transact(broker, "never-ended", "orders", "open"))
+    else:
+        alive += write_erasures(broker, is_redacting=kind == "redaction")
     send(broker, "users", customers("at the end", range(5)))
-    alive.append(transact(broker, "never-ended-either", "orders", "open"))
     send(broker, "orders", [Row("plain", "after")])
-    if is_snapshot:
+    if kind == "snapshot":
         broker.call("POST", "/v1/snapshots", {})
         send(broker, "mails", [Row(None, AFTER_SNAPSHOT)])
     broker.call("POST", "/v1/clock/freeze", {})
@@ -393,7 +406,7 @@ def main() -> None:
     parser.add_argument("command")
     parser.add_argument("archive", type=Path)
     parser.add_argument("--kill", action="store_true")
-    parser.add_argument("--snapshot", action="store_true")
+    parser.add_argument("--kind", choices=("erasure", "redaction", "snapshot"), default="erasure")
     parser.add_argument("--set", action="append", default=[])
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
@@ -401,7 +414,7 @@ def main() -> None:
         (place / "keys").mkdir(mode=0o700)
         process, broker = start(given.command, place, given.set)
         try:
-            alive = write(broker, is_snapshot=given.snapshot)
+            alive = write(broker, given.kind)
             (place / "seen.json").write_text(json.dumps(look(broker), indent=0))
         finally:
             process.send_signal(signal.SIGKILL if given.kill else signal.SIGTERM)
