@@ -133,7 +133,8 @@ def classic(bootstrap: str) -> None:
     verified = tool("kafka-verifiable-consumer", "--bootstrap-server", bootstrap, "--topic", topic, *options)
     assert '"name":"offsets_committed"' in verified
     counted = tool(
-        "kafka-consumer-perf-test", "--bootstrap-server", bootstrap, "--topic", topic, "--num-records", "100"
+        "kafka-consumer-perf-test",
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--num-records", "100", "--timeout", SILENCE_MS),
     )
     assert re.search(r", 100, ", counted), counted
 
