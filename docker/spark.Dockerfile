@@ -16,12 +16,13 @@ RUN case $TARGETARCH in amd64) machine=x86_64 ;; arm64) machine=aarch64 ;; *) ex
         --config-settings=--build-option=--plat-name=manylinux_2_17_$machine .
 
 FROM ${PYTHON}
-# Spark 4 needs Java 17 or newer.
-RUN apt-get update \
+# Spark 4 needs Java 17 or newer, whose package needs a directory that slim images may lack.
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
-RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    --mount=type=bind,source=requirements.txt,target=/requirements.txt \
+COPY --from=build /wheels /wheels
+RUN --mount=type=bind,source=requirements.txt,target=/requirements.txt \
     --mount=type=bind,source=requirements-spark.txt,target=/requirements-spark.txt \
     python -B -m pip install --no-cache-dir -r /requirements.txt -r /requirements-spark.txt \
     && python -B -m pip install --no-cache-dir --no-deps /wheels/*.whl \

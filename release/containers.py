@@ -60,6 +60,7 @@ class Container:
             for device in DEVICES:
                 (self.root / "dev" / device).touch()
                 mount(self.root / "dev" / device, "--bind", Path("/dev", device))
+            (self.root / "dev/fd").symlink_to("/proc/self/fd")
             (self.root / "dev/shm").mkdir()
             (self.root / "dev/shm").chmod(0o1777)
             (self.root / "etc/hosts").write_text(f"127.0.0.1 {HOSTS} {platform.node()}\n")

@@ -37,7 +37,7 @@ TURNS = 3
 RECORDS, KEYS, VALUE_BYTES, BATCH = 1_000_000, 100_000, 180, 1_000
 """A log of 200 MB."""
 OUTSIDE = Path(sys.executable).with_name("diamant")
-HEALTH = ("diamant", "status", "--ready", "--timeout", "2s")
+HEALTH = ("diamant", "status", "--ready", "--timeout", "5s")
 READS_KERNELS = "from diamant.kernels import ARE_COMPILED; print(ARE_COMPILED)"
 
 

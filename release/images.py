@@ -21,6 +21,7 @@ from release.build import ROOT, git
 BASE = "localhost/python:3.11-slim-bookworm"
 IMAGES = {"diamant": "docker/Dockerfile", "diamant-spark": "docker/spark.Dockerfile"}
 """Each image and its Dockerfile."""
+AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 NEEDED = ("buildah", "mmdebstrap", "unshare")
 PACKAGES = ("python3", "python3-pip", "ca-certificates", "netbase", "tzdata")
 WITHOUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
@@ -75,7 +76,7 @@ class Store:
         options = [f"--build-arg={key}={value}" for key, value in arguments.items()]
         self.run(
             "build", "--isolation", "chroot", "--network", "host", "--format", "docker", "--layers", "--pull-never",
-            "--volume", "/etc/ssl/certs:/etc/ssl/certs:ro", *options, "-f", dockerfile, "-t", f"localhost/{name}", ".",
+            "--volume", f"{AUTHORITIES}:{AUTHORITIES}:ro", *options, "-f", dockerfile, "-t", f"localhost/{name}", ".",
             stdout=None,
         )  # fmt: skip
 

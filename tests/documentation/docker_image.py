@@ -67,7 +67,8 @@ def check_sources(dockerfile: Path) -> None:
         pytest.skip("not a clone of the repository")
     let_through = (ROOT / ".dockerignore").read_text().splitlines()
     steps = [step for stage in read_stages(dockerfile) for step in stage]
-    sources = [source for step in steps if step.instruction == "COPY" for source in shlex.split(step.arguments)[:-1]]
+    copies = [shlex.split(step.arguments) for step in steps if step.instruction == "COPY"]
+    sources = [source for copy in copies if copy[0] != "--from=build" for source in copy[:-1]]
     sources += re.findall(r"--mount=type=bind,source=(\S+),target", " ".join(step.arguments for step in steps))
     assert "diamant" in sources
     assert "requirements.txt" in sources
