@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from diamant.broker.client.client_config import ClientConfig as ClientConfig
     from diamant.broker.client.client_config import ClientRefused as ClientRefused
     from diamant.broker.config.broker_config import BrokerConfig as BrokerConfig
-    from diamant.broker.config.config_key import ConfigError as ConfigError
     from diamant.container import DiamantContainer as DiamantContainer
     from diamant.protocol.errors import KafkaError as KafkaError
+    from diamant.storage.config_key import ConfigError as ConfigError
     from diamant.version import __version__ as __version__
 
 __all__ = [
@@ -63,7 +63,7 @@ _HOMES = {
     "CannotStart": "diamant.broker.cannot_start",
     "ClientConfig": "diamant.broker.client.client_config",
     "ClientRefused": "diamant.broker.client.client_config",
-    "ConfigError": "diamant.broker.config.config_key",
+    "ConfigError": "diamant.storage.config_key",
     "DiamantContainer": "diamant.container",
     "KafkaError": "diamant.protocol.errors",
     "__version__": "diamant.version",

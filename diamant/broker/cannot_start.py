@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from diamant.broker.config.config_key import ConfigError
+from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import InUse, StorageError
 
 

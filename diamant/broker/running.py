@@ -19,7 +19,6 @@ from diamant.broker.cannot_start import CannotStart, as_cannot_start
 from diamant.broker.client.errors import NotPossible, VerbError
 from diamant.broker.config.authorization_table import ACLS, acls_of
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, Addresses
 from diamant.broker.config.sasl_table import USERS, parse_users
 from diamant.broker.config.security_table import unprotected_ports
@@ -35,6 +34,7 @@ from diamant.broker.operations.calls.blocking import in_own_thread
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.kernels import ARE_COMPILED, WITHOUT_KERNELS
 from diamant.storage import names
+from diamant.storage.config_key import ConfigError
 from diamant.storage.directory.directory_restore import restore_directory
 from diamant.storage.directory.log_directory import LogDirectory
 from diamant.storage.env.clock import ManualClock, SystemClock

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from diamant.broker.client.acl import Acl
 from diamant.broker.client.acl_text import parse_acls, parse_all
-from diamant.broker.config.config_key import ConfigError, ConfigKey, ConfigType, InvalidValue, Validator, Value
+from diamant.storage.config_key import ConfigError, ConfigKey, ConfigType, InvalidValue, Validator, Value
 
 AUTHORIZER, SUPER_USERS = "authorizer.class.name", "super.users"
 ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"

@@ -24,15 +24,6 @@ from diamant.broker.config.broker_table import (
     SPARK_CONF_PREFIX,
     ip_overrides_of,
 )
-from diamant.broker.config.config_key import (
-    HIDDEN,
-    LONG_MAX,
-    ConfigError,
-    ConfigSource,
-    ConfigSynonym,
-    Value,
-    format_value,
-)
 from diamant.broker.config.kafka_table import KAFKA_ONLY
 from diamant.broker.config.listeners import (
     META_ADDRESSES,
@@ -50,6 +41,15 @@ from diamant.broker.config.security_table import check_security, names_of_settin
 from diamant.broker.config.ssl_table import HTTP_STORES, TLS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.config_key import (
+    HIDDEN,
+    LONG_MAX,
+    ConfigError,
+    ConfigSource,
+    ConfigSynonym,
+    Value,
+    format_value,
+)
 from diamant.storage.input_file import read_input
 from diamant.storage.properties import parse_properties
 

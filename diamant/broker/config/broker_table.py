@@ -14,7 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from diamant.broker.config.authorization_table import AUTHORIZATION_CONFIGS
-from diamant.broker.config.config_key import (
+from diamant.broker.config.coordinator_table import COORDINATOR_CONFIGS
+from diamant.broker.config.sasl_table import SASL_CONFIGS
+from diamant.broker.config.ssl_table import SSL_CONFIGS
+from diamant.broker.config.topic_table import TOPIC_CONFIGS
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.storage.config_key import (
     DOUBLE_MAX,
     INT_MAX,
     LONG_MAX,
@@ -27,11 +32,6 @@ from diamant.broker.config.config_key import (
     at_least,
     list_of,
 )
-from diamant.broker.config.coordinator_table import COORDINATOR_CONFIGS
-from diamant.broker.config.sasl_table import SASL_CONFIGS
-from diamant.broker.config.ssl_table import SSL_CONFIGS
-from diamant.broker.config.topic_table import TOPIC_CONFIGS
-from diamant.cleaner.rules.modes import KAFKA, PROMPT
 
 _BOOLEAN, _STRING, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 _DOUBLE, _LIST = ConfigType.DOUBLE, ConfigType.LIST

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from diamant.broker.config.config_key import (
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.config_key import (
     ConfigError,
     ConfigKey,
     ConfigSource,
@@ -19,7 +20,6 @@ from diamant.broker.config.config_key import (
     DescribedConfig,
     format_value,
 )
-from diamant.protocol.errors import ErrorCode, KafkaError
 
 MIN_INTERVAL_MS = 100
 MAX_INTERVAL_MS = 3_600_000

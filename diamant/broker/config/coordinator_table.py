@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diamant.broker.config.config_key import INT_MAX, ConfigKey, ConfigType, any_of, at_least, between, list_of
+from diamant.storage.config_key import INT_MAX, ConfigKey, ConfigType, any_of, at_least, between, list_of
 
 _BOOLEAN, _STRING, _INT, _SHORT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.SHORT
 _LIST = ConfigType.LIST

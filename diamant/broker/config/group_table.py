@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from diamant.broker.config.config_key import (
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.config_key import (
     ConfigError,
     ConfigKey,
     ConfigSource,
@@ -21,7 +22,6 @@ from diamant.broker.config.config_key import (
     DescribedConfig,
     at_least,
 )
-from diamant.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from diamant.broker.config.broker_config import BrokerConfig

@@ -10,7 +10,7 @@ Source: Kafka 4.3.1's response to DescribeConfigs.
 
 from __future__ import annotations
 
-from diamant.broker.config.config_key import ConfigKey, ConfigType, at_least, parse_value
+from diamant.storage.config_key import ConfigKey, ConfigType, at_least, parse_value
 
 _ROWS = """
 add.partitions.to.txn.retry.backoff.max.ms INT =100

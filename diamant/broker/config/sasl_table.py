@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from diamant.broker.config.config_key import ConfigError, ConfigKey, ConfigType, Validator, Value, at_least
+from diamant.storage.config_key import ConfigError, ConfigKey, ConfigType, Validator, Value, at_least
 
 _STRING, _INT, _LONG, _LIST = ConfigType.STRING, ConfigType.INT, ConfigType.LONG, ConfigType.LIST
 _PASSWORD, _CLASS = ConfigType.PASSWORD, ConfigType.CLASS

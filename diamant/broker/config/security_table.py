@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import PLAINTEXT, SASL_PROTOCOLS, TLS_PROTOCOLS, Listener
 from diamant.broker.config.ssl_table import SSL_CONFIGS
 from diamant.protocol.kraft.records import BROKER_RESOURCE
+from diamant.storage.config_key import ConfigError
 from diamant.storage.kraft.image import MetadataImage
 
 _KAFKA_DEFAULTS = """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from diamant.broker.config.config_key import ConfigKey, ConfigType, any_of, list_of
+from diamant.storage.config_key import ConfigKey, ConfigType, any_of, list_of
 
 _BOOLEAN, _STRING, _LIST, _PASSWORD = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.LIST, ConfigType.PASSWORD
 

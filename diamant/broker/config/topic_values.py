@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.config.config_key import (
+from diamant.cleaner.rules.modes import KAFKA
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.config_key import (
     ConfigError,
     ConfigKey,
     ConfigSource,
@@ -15,38 +18,11 @@ from diamant.broker.config.config_key import (
     Value,
     format_value,
 )
-from diamant.cleaner.rules.modes import KAFKA
-from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.segments.log_config import LogConfig
 
 if TYPE_CHECKING:
     from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
-
-# Fields of LogConfig whose name is not the configuration's name with underscores.
-_FIELD_NAMES = {
-    "diamant.tombstone.hold": "tombstone_hold",
-    "diamant.tombstone.hold.max.ms": "tombstone_hold_max_ms",
-    "message.timestamp.type": "timestamp_type",
-    "message.timestamp.before.max.ms": "timestamp_before_max_ms",
-    "message.timestamp.after.max.ms": "timestamp_after_max_ms",
-}
-
-
-# Configurations that the log does not need: those of replicas, tiers and elections, and one merged into segment_bytes.
-_NOT_FOR_THE_LOG = frozenset(
-    {
-        "follower.replication.throttled.replicas",
-        "internal.segment.bytes",
-        "leader.replication.throttled.replicas",
-        "local.retention.bytes",
-        "local.retention.ms",
-        "remote.log.copy.disable",
-        "remote.log.delete.on.disable",
-        "remote.storage.enable",
-        "unclean.leader.election.enable",
-    }
-)
 
 
 def validate_topic_configs(overrides: Mapping[str, str | None], broker: BrokerConfig) -> None:
@@ -97,15 +73,15 @@ def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     An override that does not parse is ignored: it was valid for the broker that wrote it, and its log directory must
     open here.
     """
-    fields: dict[str, Any] = {}
-    for key in TOPIC_CONFIGS.values():
-        if key.name not in _NOT_FOR_THE_LOG:
-            fields[_FIELD_NAMES.get(key.name, key.name.replace(".", "_"))] = _effective(key, overrides, broker)
-    fields["cleanup_policy"] = frozenset(fields["cleanup_policy"])
+    values: dict[str, Any] = {
+        field.name: _effective(TOPIC_CONFIGS[field.name.replace("_", ".")], overrides, broker)
+        for field in fields(LogConfig)
+    }
+    values["cleanup_policy"] = frozenset(values["cleanup_policy"])
     internal_bytes = _effective(TOPIC_CONFIGS["internal.segment.bytes"], overrides, broker)
     if internal_bytes is not None:
-        fields["segment_bytes"] = internal_bytes
-    config = LogConfig(**fields)
+        values["segment_bytes"] = internal_bytes
+    config = LogConfig(**values)
     return config if broker.diamant_cleaner_mode == KAFKA else config.with_clamped_jitter()
 
 

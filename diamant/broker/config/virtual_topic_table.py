@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from diamant.broker.config.config_key import ConfigSource, ConfigType, DescribedConfig
 from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.config_key import ConfigSource, ConfigType, DescribedConfig
 
 COMPACT = "diamant.compact"
 NOW = "now"

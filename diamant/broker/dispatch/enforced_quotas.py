@@ -12,11 +12,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.config_key import INT_MAX
 from diamant.broker.network.server import Server
 from diamant.broker.network.server_limits import limits_of_listeners
 from diamant.broker.node.lazy import Lazy
 from diamant.broker.node.node import Node
+from diamant.storage.config_key import INT_MAX
 
 if TYPE_CHECKING:
     from diamant.broker.security.quotas.connection_quotas import NewConnectionLimits

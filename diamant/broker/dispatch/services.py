@@ -224,7 +224,7 @@ class Services:
         await (await self.transactions.loaded()).store.topic.ensure()
 
     def _hold(self, log: Log) -> TombstoneHold | None:
-        if log.config.tombstone_hold == "none":
+        if log.config.diamant_tombstone_hold == "none":
             return None
         return self.holds().hold(log)
 

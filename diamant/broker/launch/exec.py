@@ -20,7 +20,6 @@ from diamant.broker.commands.terminal.failures import EXIT_FAILED, fail
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.remote import duration
 from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.launch.any_compaction import ANY_COMPACTION, RunLimits, run_any_compaction
 from diamant.broker.launch.child import SIGNALLED, CannotRun, run_child
 from diamant.broker.launch.exec_options import (
@@ -38,6 +37,7 @@ from diamant.broker.launch.kept_log import KeptLog
 from diamant.broker.launch.seeds import SeedLine, SeedType, read_seed
 from diamant.broker.launch.settings import ArgumentError, make_config, one_line, raise_file_limit
 from diamant.protocol.errors import KafkaError
+from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
 
 

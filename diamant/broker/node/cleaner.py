@@ -17,10 +17,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.config_key import DOUBLE_MAX
 from diamant.broker.node.superseded_checks import SupersededChecks
 from diamant.kernels import ARE_COMPILED
 from diamant.storage import names
+from diamant.storage.config_key import DOUBLE_MAX
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig

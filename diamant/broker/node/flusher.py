@@ -13,8 +13,8 @@ from collections.abc import Collection, Coroutine, Iterable
 from typing import Any, NamedTuple
 
 from diamant.broker.network.api import Answer, CloseConnection
+from diamant.storage.config_key import LONG_MAX
 from diamant.storage.log.log import Log
-from diamant.storage.segments.log_config import LONG_MAX
 
 logger = logging.getLogger(__name__)
 

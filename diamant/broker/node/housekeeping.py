@@ -15,8 +15,8 @@ from diamant.broker.node.future_holds import FutureWarnings, future_holds
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.service.repeated_errors import RepeatedErrors
+from diamant.storage.config_key import LONG_MAX
 from diamant.storage.log.segment_removal import delete_oldest
-from diamant.storage.segments.log_config import LONG_MAX
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node

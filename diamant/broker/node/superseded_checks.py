@@ -98,7 +98,7 @@ class SupersededChecks:
             ],
             first_dirty_offset=first_dirty,
             log_start_offset=log.log_start_offset,
-            timestamp_ahead_ms=log.config.timestamp_after_max_ms,
+            timestamp_ahead_ms=log.config.message_timestamp_after_max_ms,
             hash_key=service.view(log).hash_key,
             max_bytes=self._max_bytes,
             max_keys=self._max_keys,

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterable
 
 from diamant.broker.config.broker_table import BROKER_CONFIGS
-from diamant.broker.config.config_key import DOUBLE_MAX, INT_MAX, LONG_MAX, ConfigKey, format_value
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
+from diamant.storage.config_key import DOUBLE_MAX, INT_MAX, LONG_MAX, ConfigKey, format_value
 
 _INTRODUCTION = """\
 # Configuration

@@ -18,11 +18,12 @@ from diamant.broker.topics.topic import Topic, TopicListener
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.config_key import LONG_MAX
 from diamant.storage.directory.log_directory import LogDirectory, PartitionSource
 from diamant.storage.kraft.image import MetadataImage, TopicImage
 from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.log.log import Log
-from diamant.storage.segments.log_config import LONG_MAX, LogConfig
+from diamant.storage.segments.log_config import LogConfig
 
 
 class Topics:

@@ -34,7 +34,7 @@ from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.rules.tombstone_hold import TombstoneHold
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.protocol.batches.header import CURRENT_MAGIC
-from diamant.storage.segments.log_config import LONG_MAX
+from diamant.storage.config_key import LONG_MAX
 from diamant.words import moment
 
 MAX_BYTES = 1 << 50

@@ -26,7 +26,7 @@ from diamant.cleaner.rules.eligibility import (
 )
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.service.partition_view import CleanerView
-from diamant.storage.segments.log_config import LONG_MAX
+from diamant.storage.config_key import LONG_MAX
 
 MAX_MOMENTS = 256
 """Limit of the moments considered: the first ones, and the last."""

@@ -70,11 +70,11 @@ from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.runners.best_engine import best_engine
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
+from diamant.storage.config_key import LONG_MAX
 from diamant.storage.env.overlay import OverlayEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
-from diamant.storage.segments.log_config import LONG_MAX
 from diamant.storage.segments.segment import scan_headers
 
 MAX_PLAIN_BYTES = 16 * 1024 * 1024

@@ -45,8 +45,9 @@ from typing import Protocol, TypeVar
 from diamant.cleaner.rules.eligibility import BY_TIMESTAMP, Ages, CleanableRange, LogView, SegmentView
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.storage import names
+from diamant.storage.config_key import LONG_MAX
 from diamant.storage.env.env import Env
-from diamant.storage.segments.log_config import LONG_MAX, LogConfig
+from diamant.storage.segments.log_config import LogConfig
 
 
 class AgingSegment(SegmentView, Protocol):

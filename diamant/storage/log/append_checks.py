@@ -124,8 +124,8 @@ class BatchCheck(NamedTuple):
         checks = RecordChecks(
             config.is_compacted,
             self.now_ms,
-            config.timestamp_before_max_ms,
-            config.timestamp_after_max_ms,
+            config.message_timestamp_before_max_ms,
+            config.message_timestamp_after_max_ms,
             config.is_log_append_time,
         )
         max_bytes = LIGHT_DECOMPRESSED_BYTES if is_light else MAX_DECOMPRESSED_BYTES

@@ -18,9 +18,10 @@ from contextlib import suppress
 
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import format_checkpoint, read_entries
+from diamant.storage.config_key import LONG_MAX
 from diamant.storage.env.env import Env, latest_write_ms
 from diamant.storage.errors import CorruptLog
-from diamant.storage.segments.log_config import LONG_MAX, LogConfig
+from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment
 
 MIN_DIFFERENCE_MS = 1000

@@ -1,14 +1,14 @@
-"""The settings of one log, with Kafka's defaults.
+"""The settings of one log: each field is the row of a topic configuration, with Kafka's default, limits and documentation.
 
-The broker resolves them (a topic's setting overrides the broker's default); storage sees no property names.
-Kafka calls this ``org.apache.kafka.storage.internals.log.LogConfig``.
+The broker resolves them (a topic's setting overrides the broker's default); its `topic_table.py` has the configurations of topics
+that no log needs. Kafka: ``org.apache.kafka.storage.internals.log.LogConfig`` and ``ServerTopicConfigSynonyms``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-LONG_MAX = (1 << 63) - 1
+from diamant.storage.config_key import LONG_MAX, ConfigType, any_of, at_least, between, between_or, list_of, setting
 
 CLEANUP_DELETE = "delete"
 CLEANUP_COMPACT = "compact"
@@ -20,43 +20,207 @@ PRODUCER_COMPRESSION = "producer"
 """compression.type: keep the producer's codec."""
 
 
+_INT, _LONG, _DOUBLE = ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE
+_STRING, _LIST, _BOOLEAN = ConfigType.STRING, ConfigType.LIST, ConfigType.BOOLEAN
 _CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Settings of one topic. Sizes in bytes, times in milliseconds; a retention of -1 means no limit.
+    """Settings of one topic. Sizes in bytes, times in milliseconds.
 
     ``cleanup_policy`` may be empty: then nothing is deleted or compacted (KIP-1075).
     """
 
-    segment_bytes: int = 1 << 30
-    segment_ms: int = 7 * 24 * 3600 * 1000
-    segment_jitter_ms: int = 0
-    segment_index_bytes: int = 10 << 20
-    index_interval_bytes: int = 4096
-    max_message_bytes: int = (1 << 20) + 12
-    retention_ms: int = 7 * 24 * 3600 * 1000
-    retention_bytes: int = -1
-    cleanup_policy: frozenset[str] = frozenset({CLEANUP_DELETE})
-    compression_type: str = PRODUCER_COMPRESSION
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
-    compression_zstd_level: int = 3
-    timestamp_type: str = CREATE_TIME
-    timestamp_before_max_ms: int = LONG_MAX
-    timestamp_after_max_ms: int = 3600 * 1000
-    flush_messages: int = LONG_MAX
-    flush_ms: int = LONG_MAX
-    file_delete_delay_ms: int = 60_000
-    delete_retention_ms: int = 24 * 3600 * 1000
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = LONG_MAX
-    min_cleanable_dirty_ratio: float = 0.5
-    preallocate: bool = False
-    min_insync_replicas: int = 1
-    tombstone_hold: str = "none"
-    tombstone_hold_max_ms: int = 7 * 24 * 3600 * 1000
+    cleanup_policy: frozenset[str] = setting(
+        _LIST,
+        frozenset({CLEANUP_DELETE}),
+        "What happens to old records. `delete` removes whole segments by age and size, `compact` keeps the last value "
+        "of every key, `compact,delete` does both; an empty list keeps everything.",
+        list_of("compact", "delete"),
+        ("log.cleanup.policy",),
+    )
+    compression_gzip_level: int = setting(
+        _INT,
+        -1,
+        "Level for batches that the broker compresses with gzip; -1: the library's default.",
+        between_or(1, 9, -1),
+        ("compression.gzip.level",),
+    )
+    compression_lz4_level: int = setting(
+        _INT, 9, "Level for batches that the broker compresses with lz4.", between(1, 17), ("compression.lz4.level",)
+    )
+    compression_type: str = setting(
+        _STRING,
+        PRODUCER_COMPRESSION,
+        "Codec of the stored batches. `producer` stores what the producer sent; with any other value the broker "
+        "recompresses batches that arrive in another codec.",
+        any_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        ("compression.type",),
+    )
+    compression_zstd_level: int = setting(
+        _INT,
+        3,
+        "Level for batches that the broker compresses with zstd; negative levels are faster and larger.",
+        between(-131072, 22),
+        ("compression.zstd.level",),
+    )
+    delete_retention_ms: int = setting(
+        _LONG,
+        86_400_000,
+        "How long a compacted topic keeps a tombstone after the pass that first cleaned past it. A consumer that "
+        "reads from the beginning within this time sees every deletion.",
+        at_least(0),
+        ("log.cleaner.delete.retention.ms",),
+    )
+    diamant_tombstone_hold: str = setting(
+        _STRING,
+        "none",
+        "`groups`: a tombstone is kept past its delete horizon until every group with a committed offset in its partition has "
+        "passed it. `none`: it is removed after its delete horizon, as in Kafka.",
+        any_of("none", "groups"),
+        is_internal=True,
+    )
+    diamant_tombstone_hold_max_ms: int = setting(
+        _LONG,
+        604_800_000,
+        "With `diamant.tombstone.hold=groups`: the longest time that a tombstone is kept after its delete horizon, "
+        "even if a group is behind.",
+        at_least(0),
+        is_internal=True,
+    )
+    file_delete_delay_ms: int = setting(
+        _LONG,
+        60_000,
+        "How long the files of a removed segment are kept, renamed to `.deleted`, before they are unlinked.",
+        at_least(0),
+        ("log.segment.delete.delay.ms",),
+    )
+    flush_messages: int = setting(
+        _LONG,
+        LONG_MAX,
+        "Number of records after which the log is flushed to disk. The default leaves it to the operating system, as in Kafka.",
+        at_least(1),
+        ("log.flush.interval.messages",),
+    )
+    flush_ms: int = setting(
+        _LONG,
+        LONG_MAX,
+        "Time after which the log is flushed to disk. The default leaves it to the operating system.",
+        at_least(0),
+        ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    )
+    index_interval_bytes: int = setting(
+        _INT,
+        4096,
+        "Distance in the log between two entries of the offset index. A smaller distance speeds up look-ups and takes more "
+        "memory.",
+        at_least(0),
+        ("log.index.interval.bytes",),
+    )
+    max_compaction_lag_ms: int = setting(
+        _LONG,
+        LONG_MAX,
+        "Longest time that a record of a compacted topic may wait for the cleaner, regardless of the dirty ratio.",
+        at_least(1),
+        ("log.cleaner.max.compaction.lag.ms",),
+    )
+    max_message_bytes: int = setting(
+        _INT,
+        1_048_588,
+        "Largest record batch that the topic accepts, in its stored, compressed form.",
+        at_least(0),
+        ("message.max.bytes",),
+    )
+    message_timestamp_after_max_ms: int = setting(
+        _LONG,
+        3_600_000,
+        "How far a record's timestamp may lie ahead of the broker's clock. Not applied with `LogAppendTime`.",
+        at_least(0),
+        ("log.message.timestamp.after.max.ms",),
+    )
+    message_timestamp_before_max_ms: int = setting(
+        _LONG,
+        LONG_MAX,
+        "How far a record's timestamp may lie behind the broker's clock. Not applied with `LogAppendTime`.",
+        at_least(0),
+        ("log.message.timestamp.before.max.ms",),
+    )
+    message_timestamp_type: str = setting(
+        _STRING,
+        CREATE_TIME,
+        "Whose clock stamps records: the producer's (`CreateTime`) or the broker's (`LogAppendTime`).",
+        any_of("CreateTime", "LogAppendTime"),
+        ("log.message.timestamp.type",),
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        _DOUBLE,
+        0.5,
+        "Share of a log that must be uncleaned before it is cleaned. A lower value cleans more often and wastes less "
+        "space.",
+        between(0, 1),
+        ("log.cleaner.min.cleanable.ratio",),
+    )
+    min_compaction_lag_ms: int = setting(
+        _LONG,
+        0,
+        "The shortest time that a record stays uncompacted after it was written.",
+        at_least(0),
+        ("log.cleaner.min.compaction.lag.ms",),
+    )
+    min_insync_replicas: int = setting(
+        _INT,
+        1,
+        "Replicas that must hold a record before a produce with acks=all is acknowledged. A single node has one, which counts as "
+        "`diamant.replication.factor.max`: with a higher value, such a produce is refused with NOT_ENOUGH_REPLICAS.",
+        at_least(1),
+        ("min.insync.replicas",),
+    )
+    preallocate: bool = setting(
+        _BOOLEAN, False, "Reserve a segment's whole size on disk when it is created.", synonyms=("log.preallocate",)
+    )
+    retention_bytes: int = setting(
+        _LONG,
+        -1,
+        "Size to which the `delete` policy cuts each partition, oldest segments first; -1: no limit.",
+        synonyms=("log.retention.bytes",),
+    )
+    retention_ms: int = setting(
+        _LONG,
+        604_800_000,
+        "Age at which the `delete` policy removes a segment, by its newest timestamp; -1: no limit.",
+        at_least(-1),
+        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    )
+    segment_bytes: int = setting(
+        _INT,
+        1 << 30,
+        "Size at which a segment is closed and the next one created. Retention and cleaning work on closed segments "
+        "only.",
+        at_least(1 << 20),
+        ("log.segment.bytes",),
+    )
+    segment_index_bytes: int = setting(
+        _INT,
+        10 << 20,
+        "Largest size of a segment's offset index and time index; a full index closes the segment.",
+        at_least(4),
+        ("log.index.size.max.bytes",),
+    )
+    segment_jitter_ms: int = setting(
+        _LONG,
+        0,
+        "Maximum random reduction of `segment.ms`, so that not all segments close at once.",
+        at_least(0),
+        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    )
+    segment_ms: int = setting(
+        _LONG,
+        604_800_000,
+        "Age at which a segment is closed even if it is not full.",
+        at_least(1),
+        ("log.roll.ms", "log.roll.hours"),
+    )
 
     @property
     def is_compacted(self) -> bool:
@@ -71,7 +235,7 @@ class LogConfig:
     @property
     def is_log_append_time(self) -> bool:
         """True if the broker's clock, not the producer's, stamps the records."""
-        return self.timestamp_type == LOG_APPEND_TIME
+        return self.message_timestamp_type == LOG_APPEND_TIME
 
     @property
     def max_segment_ms(self) -> int:

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.launch.settings import make_config
 from diamant.broker.launch.start import _http_line, _watch
+from diamant.storage.config_key import ConfigError
 
 
 def test_a_bad_configuration_is_one_line() -> None:

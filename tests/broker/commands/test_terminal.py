@@ -15,8 +15,8 @@ from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.strip import MAX_STRIPS, DrawnPartition, DrawnSegment, draw
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
+from diamant.storage.config_key import ConfigError
 
 
 def drawn(partitions: list[DrawnPartition], *, width: int = 60) -> list[str]:

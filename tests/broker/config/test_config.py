@@ -10,12 +10,12 @@ import pytest
 
 from diamant.broker.config.broker_config import BrokerConfig, validate_dynamic_config
 from diamant.broker.config.broker_table import BROKER_CONFIGS
-from diamant.broker.config.config_key import ConfigError, ConfigSource, format_value
 from diamant.broker.config.listeners import Listener
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.topic_values import log_config
 from diamant.broker.handlers.configs.described_broker import describe_broker
 from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.config_key import ConfigError, ConfigSource, format_value
 from tests.broker.configurations import REAL
 
 # Each with its reason in the documentation of the configuration.

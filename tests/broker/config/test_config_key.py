@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.broker.config.config_key import (
+from diamant.storage.config_key import (
     ConfigError,
     ConfigKey,
     ConfigType,

@@ -15,11 +15,11 @@ from diamant.broker.cli import main
 from diamant.broker.client.acl_text import parse_acls, parse_all
 from diamant.broker.config.authorization_table import STANDARD_AUTHORIZER, acls_of, super_users_of
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import Listener
 from diamant.broker.config.security_table import unprotected_ports
 from diamant.broker.handlers.configs.described_broker import describe_broker
 from diamant.protocol.kraft.records import AccessControlEntryRecord
+from diamant.storage.config_key import ConfigError
 from tests.broker.security.altering import alter
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.config_key import ConfigSource, format_value
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.topic_values import (
     append_to_list,
@@ -20,6 +18,7 @@ from diamant.broker.config.topic_values import (
     validate_topic_configs,
 )
 from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.config_key import ConfigError, ConfigKey, ConfigSource, format_value, settings_of
 from diamant.storage.segments.log_config import LogConfig
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -120,41 +119,25 @@ def test_the_logs_defaults_are_kafkas() -> None:
     assert log_config({}, BrokerConfig()) == LogConfig()
 
 
-def test_every_field_of_a_log_config_has_a_topic_config() -> None:
-    """A topic configuration sets each field."""
-    changed = {
-        "segment.bytes": "1048577",
-        "segment.ms": "1",
-        "segment.jitter.ms": "1",
-        "segment.index.bytes": "5",
-        "index.interval.bytes": "1",
-        "max.message.bytes": "1",
-        "retention.ms": "1",
-        "retention.bytes": "1",
-        "cleanup.policy": "compact",
-        "compression.type": "zstd",
-        "compression.gzip.level": "1",
-        "compression.lz4.level": "1",
-        "compression.zstd.level": "1",
-        "message.timestamp.type": "LogAppendTime",
-        "message.timestamp.before.max.ms": "1",
-        "message.timestamp.after.max.ms": "1",
-        "flush.messages": "1",
-        "flush.ms": "1",
-        "file.delete.delay.ms": "1",
-        "delete.retention.ms": "1",
-        "min.compaction.lag.ms": "1",
-        "max.compaction.lag.ms": "2",
-        "min.cleanable.dirty.ratio": "0.1",
-        "diamant.tombstone.hold": "groups",
-        "diamant.tombstone.hold.max.ms": "1",
-        "preallocate": "true",
-        "min.insync.replicas": "2",
-    }
-    config, default = log_config(changed, BrokerConfig()), LogConfig()
-    assert [
-        field.name for field in fields(LogConfig) if getattr(config, field.name) == getattr(default, field.name)
-    ] == []
+def test_a_topic_sets_every_field_of_its_log() -> None:
+    """A topic's own value, other than the default, reaches the log."""
+    changed = {key.name: other_value(key) for key in settings_of(LogConfig)}
+    config = log_config(changed, BrokerConfig(diamant_cleaner_mode="kafka"))
+    shown = {key.name: getattr(config, key.name.replace(".", "_")) for key in settings_of(LogConfig)}
+    expected = {name: TOPIC_CONFIGS[name].parse(text) for name, text in changed.items()}
+    assert shown == {**expected, "cleanup.policy": frozenset({"compact"})}
+
+
+def other_value(key: ConfigKey) -> str:
+    """An allowed value that is not the default."""
+    words = key.allowed.removeprefix("list of ").split(", ")
+    for text in ("false", "true", "1", "2", "4194304", "0.25", *words):
+        try:
+            if key.parse(text) not in (key.default, ["delete"]):
+                return text
+        except ConfigError:
+            continue
+    raise AssertionError(f"{key.name} allows only {key.allowed}")
 
 
 def test_internal_segment_bytes_wins_and_is_shown_once_set() -> None:

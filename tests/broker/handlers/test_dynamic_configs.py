@@ -10,8 +10,8 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKER_CONFIGS
-from diamant.broker.config.config_key import ConfigError, ConfigType
 from diamant.protocol.errors import ErrorCode
+from diamant.storage.config_key import ConfigError, ConfigType
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.request_fields import DELETE, SET, alteration
 from tests.broker.running import running

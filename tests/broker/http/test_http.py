@@ -18,13 +18,13 @@ from diamant.broker.cannot_start import CannotStart
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import DEFAULT_HTTP_LISTEN
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import Listener
 from diamant.broker.http.serving.connections import TimedServer
 from diamant.broker.http.serving.routes import PROBES
 from diamant.broker.launch.settings import make_config
 from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.node.cleaner import NodeCleaner
+from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
 from tests.broker.http_asking import TIMEOUT_S, Answer, connect, limit_http
 from tests.broker.wire import WireClient

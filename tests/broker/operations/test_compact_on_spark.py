@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from diamant import Broker, BrokerConfig
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.commands.log import clean as log_clean
-from diamant.broker.config.config_key import ConfigType
 from diamant.broker.handlers.configs.described_broker import describe_broker
 from diamant.broker.operations.running.status import broker_status
 from diamant.cleaner.offline.clean import Engine, inline_engine
@@ -23,6 +22,7 @@ from diamant.cleaner.spark.environment.settings import SparkSettings
 from diamant.cleaner.spark.runner import runner, staging_sweep
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
+from diamant.storage.config_key import ConfigType
 from tests.cleaner.runners.rounds import make_log
 from tests.cleaner.spark.clean.test_staging import age
 from tests.cleaner.spark.fake_driver import MISCHIEF

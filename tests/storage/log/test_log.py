@@ -141,7 +141,7 @@ def test_wrong_max_timestamp_in_the_header_is_corrected(env: RealEnv, tmp_path: 
 
 def test_log_append_time(env: RealEnv, tmp_path: Path, clock: SettableClock) -> None:
     """With message.timestamp.type=LogAppendTime every record reads as stored at the broker's time."""
-    log = make_log(env, tmp_path, timestamp_type="LogAppendTime")
+    log = make_log(env, tmp_path, message_timestamp_type="LogAppendTime")
     clock.advance_ms(1234)
     result = log.append_as_leader(batch(b"a", timestamp=5))
     assert result.log_append_time_ms == START_MS + 1234
@@ -152,7 +152,7 @@ def test_log_append_time(env: RealEnv, tmp_path: Path, clock: SettableClock) -> 
 @pytest.mark.parametrize("offset_ms", [-1001, 1001])
 def test_timestamps_out_of_bounds_are_refused(env: RealEnv, tmp_path: Path, offset_ms: int) -> None:
     """message.timestamp.before.max.ms and after.max.ms give INVALID_TIMESTAMP."""
-    log = make_log(env, tmp_path, timestamp_before_max_ms=1000, timestamp_after_max_ms=1000)
+    log = make_log(env, tmp_path, message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=1000)
     assert error_of(log, batch(b"a", timestamp=START_MS + offset_ms)).code == ErrorCode.INVALID_TIMESTAMP
 
 

@@ -34,7 +34,6 @@ from diamant.broker.commands.settings.topic_settings import (
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.failures import EXIT_FAILED, fail, note, tell
 from diamant.broker.commands.terminal.files import one_line_errors
-from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.offline.clean import (
     ENGINES,
     Engine,
@@ -48,6 +47,7 @@ from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.segments.tolerant_reader import check_is_log_directory, is_partition_directory
 from diamant.kernels import ARE_COMPILED, require_kernels
 from diamant.storage import names
+from diamant.storage.config_key import ConfigError
 from diamant.storage.env.clock import SettableClock, SystemClock
 from diamant.storage.env.env import RealEnv, parent
 from diamant.storage.errors import StorageError

@@ -22,12 +22,12 @@ from diamant.broker.commands.terminal.failures import fail, note
 from diamant.broker.commands.terminal.files import counted, one_line_errors, progress_bar, show_problem
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_FAILED
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.offline.explain import explain_partition
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.service.partition_view import CleanerView
+from diamant.storage.config_key import ConfigError
 from diamant.storage.env.clock import SystemClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError

@@ -32,7 +32,6 @@ from diamant.broker.commands.terminal.files import (
     time_text,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.forecast.forecast import (
     CLEAN,
@@ -50,6 +49,7 @@ from diamant.cleaner.forecast.forecast import (
 )
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
+from diamant.storage.config_key import ConfigError
 from diamant.storage.env.clock import SystemClock
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.errors import StorageError

@@ -19,13 +19,13 @@ from diamant.broker.commands.terminal.failures import report, tell
 from diamant.broker.commands.terminal.files import counted
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKER_CONFIGS
-from diamant.broker.config.config_key import DOUBLE_MAX, ConfigError, parse_value
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.topic_values import log_config
 from diamant.cleaner.offline.clean import OfflineReport
 from diamant.cleaner.offline.spark_clean import PartitionOutcome, total_removed
 from diamant.cleaner.rules.plan import KAFKA_MAP_ENTRY_BYTES
 from diamant.cleaner.rules.planning import CleanerSettings, kafka_map_entries
+from diamant.storage.config_key import DOUBLE_MAX, ConfigError, parse_value
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.segments.log_config import LogConfig

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, Problem
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
+from diamant.storage.config_key import ConfigError
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.format import metadata_directory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from diamant.broker.config.config_key import ConfigError, InvalidValue
+from diamant.storage.config_key import ConfigError, InvalidValue
 
 _MS = {"ms": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _BYTES = {

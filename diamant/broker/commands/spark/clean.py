@@ -19,10 +19,10 @@ from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.spark.running import running
 from diamant.broker.commands.terminal.failures import fail, tell
 from diamant.broker.commands.terminal.files import counted, one_line_errors, size_text
-from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.offline.spark_clean import PartitionSettings
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.storage.checkpoints.checkpoints import read_clean_shutdown
+from diamant.storage.config_key import ConfigError
 from diamant.storage.env.clock import SettableClock, SystemClock
 from diamant.storage.env.env import RealEnv
 

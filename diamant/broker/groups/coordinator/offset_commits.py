@@ -15,7 +15,7 @@ from diamant.broker.groups.store.store import GroupStore
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.offset_records import encode_offset_records
 from diamant.protocol.messages.offset_columns import TopicOffsets
-from diamant.storage.segments.log_config import LONG_MAX
+from diamant.storage.config_key import LONG_MAX
 
 if TYPE_CHECKING:
     from diamant.broker.groups.classic.group import ClassicGroup

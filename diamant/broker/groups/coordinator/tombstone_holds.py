@@ -42,7 +42,7 @@ class GroupHolds:
 
         Until all groups are loaded, every tombstone is held: one of the groups may be behind.
         """
-        max_ms = log.config.tombstone_hold_max_ms
+        max_ms = log.config.diamant_tombstone_hold_max_ms
         if GROUP_OFFSETS_TOPIC not in self._topics.by_name:
             return None
         if self._groups().loading.not_loaded():

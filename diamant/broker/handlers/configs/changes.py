@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from diamant.broker.config.broker_config import validate_dynamic_config
-from diamant.broker.config.config_key import ConfigError, ConfigSource, ConfigType, DescribedConfig
 from diamant.broker.config.listeners import META_ADDRESSES
 from diamant.broker.config.topic_values import describe_topic_configs, validate_topic_configs
 from diamant.broker.handlers.configs import clock_by_config
@@ -37,6 +36,7 @@ from diamant.protocol.kraft.records import (
     TOPIC_RESOURCE,
     ConfigRecord,
 )
+from diamant.storage.config_key import ConfigError, ConfigSource, ConfigType, DescribedConfig
 from diamant.storage.kraft.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from diamant.storage.kraft.metadata_text import check_text
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.client.duration import parse_duration_ms
 from diamant.broker.client.errors import TimedOut, VerbError
-from diamant.broker.config.config_key import ConfigSource, ConfigType, DescribedConfig
 from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.config_key import ConfigSource, ConfigType, DescribedConfig
 from diamant.storage.env.clock import Clock, SettableClock
 
 if TYPE_CHECKING:

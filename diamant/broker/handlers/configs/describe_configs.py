@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.config.config_key import DescribedConfig
 from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.handlers.configs.changes import describe_configs
 from diamant.broker.handlers.configs.config_access import TO_READ, check_resource_access
@@ -21,6 +20,7 @@ from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.protocol.wire.schemas import encode_response_fields
+from diamant.storage.config_key import DescribedConfig
 
 if TYPE_CHECKING:
     from kio.schema.describe_configs.v4.request import DescribeConfigsRequest

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKER_CONFIGS
-from diamant.broker.config.config_key import ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig
 from diamant.broker.config.kafka_table import KAFKA_ONLY
 from diamant.broker.config.security_table import setting_of_listener
+from diamant.storage.config_key import ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig
 
 ADVERTISED = "advertised.listeners"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from diamant.broker.config.broker_config import BrokerConfig, check_addresses, check_cleaner_memory
 from diamant.broker.config.broker_table import ip_overrides_of
-from diamant.broker.config.config_key import ConfigError
+from diamant.storage.config_key import ConfigError
 
 _CLEANER = ("log.cleaner.threads", "log.cleaner.dedupe.buffer.size")
 _INTERVAL = "group.consumer.assignment.interval.ms"

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.config.broker_table import BROKER_CONFIGS
-from diamant.broker.config.config_key import ConfigType, format_value
 from diamant.broker.config.topic_values import append_to_list, subtract_from_list
 from diamant.broker.config.virtual_topic_table import COMPACT, NOW, READ_ONLY
 from diamant.broker.handlers.configs import clock_by_config
@@ -28,6 +27,7 @@ from diamant.broker.security.authorization.access import check
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
 from diamant.protocol.wire.schemas import encode_response_fields
+from diamant.storage.config_key import ConfigType, format_value
 
 if TYPE_CHECKING:
     from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 
-from diamant.broker.config.config_key import ConfigSource, ConfigType, DescribedConfig
 from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.config_key import ConfigSource, ConfigType, DescribedConfig
 
 ROOT = "root"
 PACKAGE = "diamant"

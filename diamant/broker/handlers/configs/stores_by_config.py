@@ -15,13 +15,13 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import SASL_PROTOCOLS
 from diamant.broker.config.security_table import setting_of_listener
 from diamant.broker.config.ssl_table import HTTP_STORES
 from diamant.broker.handlers.configs.dynamic_names import PER_LISTENER_CONFIGS, is_for_next_start, is_store_of_http
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_RESOURCE
+from diamant.storage.config_key import ConfigError
 
 if TYPE_CHECKING:
     from diamant.broker.config.broker_config import BrokerConfig

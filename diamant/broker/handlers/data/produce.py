@@ -34,9 +34,9 @@ from diamant.protocol.messages.produce import (
     encode_produce_response,
 )
 from diamant.protocol.wire import apis
+from diamant.storage.config_key import LONG_MAX
 from diamant.storage.log.append_checks import CheckedBatch, HeavyBatch
 from diamant.storage.log.log import Log
-from diamant.storage.segments.log_config import LONG_MAX
 
 if TYPE_CHECKING:
     from diamant.broker.config.broker_config import BrokerConfig

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, NoReturn
 
-from diamant.broker.config.config_key import ConfigError
+from diamant.storage.config_key import ConfigError
 
 FLAGS = ("required", "requisite", "sufficient", "optional")
 

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import SASL_PROTOCOLS
 from diamant.broker.config.sasl_table import USERS, parse_users
 from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
@@ -29,6 +28,7 @@ from diamant.broker.security.sasl.plain import PlainExchange
 from diamant.broker.security.sasl.scram import ScramExchange
 from diamant.broker.security.sasl.scram_keys import MIN_ITERATIONS, SCRAM_MECHANISMS, FindCredential, FindIterations
 from diamant.broker.security.sasl.session import Mechanism, SaslSession
+from diamant.storage.config_key import ConfigError
 
 if TYPE_CHECKING:
     from diamant.broker.security.sasl.oauthbearer import TokenValidator

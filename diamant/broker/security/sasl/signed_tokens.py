@@ -20,9 +20,9 @@ from urllib.parse import unquote, urlsplit
 
 import jwt
 
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.security.sasl.claims import check_times, user_of
 from diamant.broker.security.sasl.oauthbearer import AcceptedToken, TokenRefused
+from diamant.storage.config_key import ConfigError
 from diamant.storage.input_file import read_input
 
 logger = logging.getLogger(__name__)

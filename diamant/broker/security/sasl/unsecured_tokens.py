@@ -12,9 +12,9 @@ import binascii
 import json
 from collections.abc import Callable, Mapping
 
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.security.sasl.claims import check_times, time_ms, user_of
 from diamant.broker.security.sasl.oauthbearer import AcceptedToken, TokenRefused
+from diamant.storage.config_key import ConfigError
 
 _OPTION = "unsecuredValidator"
 

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from diamant.broker.config.config_key import ConfigError
+from diamant.storage.config_key import ConfigError
 
 
 class OpenSslCiphers(NamedTuple):

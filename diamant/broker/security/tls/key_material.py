@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.security.tls.settings import StoreSettings
+from diamant.storage.config_key import ConfigError
 from diamant.storage.input_file import read_input
 
 MAX_STORE_BYTES = 4 * 1024 * 1024

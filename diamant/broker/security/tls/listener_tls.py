@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Protocol
 
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
 from diamant.broker.security.identity.mapping_rules import MappingRules, NoRuleApplies
 from diamant.broker.security.identity.principal import ANONYMOUS, USER, Principal
@@ -19,6 +18,7 @@ from diamant.broker.security.tls.handshakes import Handshakes
 from diamant.broker.security.tls.key_material import key_material
 from diamant.broker.security.tls.same_broker import check_same_broker, names_of_broker
 from diamant.broker.security.tls.settings import TlsSettings
+from diamant.storage.config_key import ConfigError
 
 logger = logging.getLogger(__name__)
 

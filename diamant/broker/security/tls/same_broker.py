@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.security.identity.distinguished_name import text_of
+from diamant.storage.config_key import ConfigError
 
 
 class BrokerNames(NamedTuple):

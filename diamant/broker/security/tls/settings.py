@@ -11,9 +11,9 @@ from typing import TypeAlias, cast
 
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKER_CONFIGS
-from diamant.broker.config.config_key import Value
 from diamant.broker.config.listeners import SASL_SSL, Listener
 from diamant.broker.config.ssl_table import HTTP_PREFIX
+from diamant.storage.config_key import Value
 
 Lookup: TypeAlias = Callable[[str], tuple[str, Value]]
 """Maps a setting's name (`ssl.client.auth`) to the full name of the configuration that sets it, and its value."""

@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 
 from diamant.broker.cli import main
 from diamant.broker.commands.settings.clean_settings import BROKER_SETTINGS, parse_settings
-from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.storage import names
+from diamant.storage.config_key import ConfigError
 from diamant.storage.env.env import RealEnv
 from tests.broker.commands.log.metadata import write_metadata
 from tests.cleaner.cleaner_log import CleanerLog

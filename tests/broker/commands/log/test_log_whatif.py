@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 
 from diamant.broker.cli import main
 from diamant.broker.commands.log.whatif import WAITING, after_text, combine
-from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.forecast import forecast
 from diamant.protocol.batches.header import Record
+from diamant.storage.config_key import ConfigError
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.broker.commands.log.metadata import write_metadata

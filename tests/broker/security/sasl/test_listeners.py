@@ -11,11 +11,11 @@ from confluent_kafka import KafkaException
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.security.sasl.listeners import SaslListeners
 from diamant.broker.security.sasl.mechanism import AuthenticationFailed
 from diamant.broker.security.sasl.session import SaslState
 from diamant.protocol.errors import ErrorCode
+from diamant.storage.config_key import ConfigError
 from tests.broker.security.altering import APPEND, SET, alter
 from tests.broker.security.sasl.sasl_wire import HANDLER, NAME, PLAIN_MODULE, UNSECURED
 

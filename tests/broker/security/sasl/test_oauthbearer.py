@@ -13,11 +13,11 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.security.sasl.mechanism import AuthenticationFailed, Identity
 from diamant.broker.security.sasl.oauthbearer import AcceptedToken, OAuthBearerExchange, TokenRefused
 from diamant.broker.security.sasl.signed_tokens import Expectations, SignedTokens
 from diamant.broker.security.sasl.unsecured_tokens import UnsecuredTokens
+from diamant.storage.config_key import ConfigError
 from tests.broker.security.sasl.sasl_wire import bearer, unsigned_token
 
 NOW_MS = 1_700_000_000_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.security.sasl.jaas import LoginModule, parse_jaas
 from diamant.broker.security.sasl.mechanism import AuthenticationFailed, Identity
 from diamant.broker.security.sasl.plain import PlainExchange
+from diamant.storage.config_key import ConfigError
 
 WRONG = "Authentication failed: Invalid username or password"
 

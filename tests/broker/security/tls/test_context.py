@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import load_pem_x509_certificate
 
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import Listener
 from diamant.broker.security.tls.cipher_names import openssl_ciphers
 from diamant.broker.security.tls.context import server_context
 from diamant.broker.security.tls.key_material import key_material
 from diamant.broker.security.tls.settings import TlsSettings
+from diamant.storage.config_key import ConfigError
 from tests.broker.security.tls.certificates import authority, broker_properties, of_broker
 
 SECRET = BestAvailableEncryption(b"secret")

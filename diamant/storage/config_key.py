@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 Value = bool | int | float | str | list[str] | None
 """The parsed value of a configuration. None: not set, and no default."""
+
+T = TypeVar("T")
+_ROW = "row"
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
@@ -149,6 +152,28 @@ class ConfigKey:
                 value = list(dict.fromkeys(value))
             self.validator.check(self.name, value)
         return value
+
+
+def setting(
+    type: ConfigType,
+    default: T,
+    documentation: str,
+    validator: Validator | None = None,
+    synonyms: tuple[str, ...] = (),
+    *,
+    is_dynamic: bool = False,
+    is_internal: bool = False,
+) -> T:
+    """Declare a field whose name, with dots for underscores, is that of a configuration. `settings_of` finds its row."""
+    value = cast(Value, sorted(default) if isinstance(default, frozenset) else default)
+    row = ConfigKey("", type, value, documentation, validator, synonyms, is_dynamic, is_internal)
+    declared: T = field(default=default, metadata={_ROW: row})
+    return declared
+
+
+def settings_of(declaring: type) -> list[ConfigKey]:
+    """Return the rows of a dataclass with settings, in their order."""
+    return [replace(one.metadata[_ROW], name=one.name.replace("_", ".")) for one in fields(declaring)]
 
 
 # Java's syntax of numbers and blanks. Python's own parser would accept 1_000 and reject 0.5f.
