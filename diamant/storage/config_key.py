@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple, TypeVar, cast
 
@@ -172,8 +172,13 @@ def setting(
 
 
 def settings_of(declaring: type) -> list[ConfigKey]:
-    """Return the rows of a dataclass with settings, in their order."""
-    return [replace(one.metadata[_ROW], name=one.name.replace("_", ".")) for one in fields(declaring)]
+    """Return the rows of a class with settings, in their order. It may be a dataclass."""
+    declared = getattr(declaring, "__dataclass_fields__", None) or vars(declaring)
+    return [
+        replace(one.metadata[_ROW], name=name.replace("_", "."))
+        for name, one in declared.items()
+        if isinstance(one, Field)
+    ]
 
 
 # Java's syntax of numbers and blanks. Python's own parser would accept 1_000 and reject 0.5f.

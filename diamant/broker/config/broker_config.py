@@ -22,8 +22,12 @@ from diamant.broker.config.broker_table import (
     DEFAULT_LISTENER,
     OUR_PREFIX,
     SPARK_CONF_PREFIX,
+    LogSettings,
+    NetworkSettings,
+    OwnSettings,
     ip_overrides_of,
 )
+from diamant.broker.config.coordinator_table import CoordinatorSettings
 from diamant.broker.config.kafka_table import KAFKA_ONLY
 from diamant.broker.config.listeners import (
     META_ADDRESSES,
@@ -59,7 +63,7 @@ MAX_PROPERTIES_BYTES = 1024 * 1024
 """The largest server.properties file."""
 
 
-class BrokerConfig:
+class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSettings):
     """The configuration of a broker. Immutable; raises ConfigError for invalid values.
 
     ``listen``: ``host:port`` or ``NAME://host:port``, one or several; port 0 takes a free port. ``data_dir``: the data
@@ -71,93 +75,17 @@ class BrokerConfig:
         BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=4, properties={"log.segment.bytes":
         "1048576"})
 
-    Every row of `BROKER_CONFIGS` can be read as `config["log.segment.bytes"]`; those that the broker uses are also
-    attributes.
+    Every row of `BROKER_CONFIGS` can be read as `config["log.segment.bytes"]`; the settings of the base classes are
+    attributes, too, each with its type.
     """
 
-    node_id: int
-    broker_rack: str | None
-    socket_request_max_bytes: int
-    queued_max_request_bytes: int
-    max_connections: int
-    connections_max_idle_ms: int
-    socket_listen_backlog_size: int
-    socket_send_buffer_bytes: int
-    socket_receive_buffer_bytes: int
-    fetch_max_bytes: int
-    max_request_partition_size_limit: int
-    auto_create_topics_enable: bool
-    delete_topic_enable: bool
-    num_partitions: int
-    default_replication_factor: int
     message_max_bytes: int
-    log_flush_scheduler_interval_ms: int
-    log_flush_offset_checkpoint_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
-    log_retention_check_interval_ms: int
-    log_initial_task_delay_ms: int
-    num_recovery_threads_per_data_dir: int
-    producer_id_expiration_ms: int
-    producer_id_expiration_check_interval_ms: int
-    log_cleaner_enable: bool
-    log_cleaner_threads: int
-    log_cleaner_backoff_ms: int
-    log_cleaner_dedupe_buffer_size: int
-    log_cleaner_io_buffer_size: int
-    log_cleaner_io_buffer_load_factor: float
-    log_cleaner_io_max_bytes_per_second: float
-    metadata_log_max_record_bytes_between_snapshots: int
-    metadata_log_max_snapshot_interval_ms: int
-    diamant_produce_validation: str
-    diamant_cleaner_mode: str
-    diamant_cleaner_spark_driver_max_idle_ms: int
-    diamant_cleaner_spark_executor_timeout_ms: int
-    diamant_cleaner_spark_master: str
-    diamant_cleaner_spark_min_bytes: int
-    diamant_cleaner_spark_staging: str
-    diamant_erasure_deadline_ms: int
-    diamant_http_token_file: str | None
-    diamant_certificate_key_file: str | None
-    diamant_compact_wait_max_ms: int
-    diamant_describe: bool
-    group_min_session_timeout_ms: int
-    group_max_session_timeout_ms: int
-    group_initial_rebalance_delay_ms: int
-    group_max_size: int
-    group_coordinator_rebalance_protocols: list[str]
-    group_consumer_session_timeout_ms: int
-    group_consumer_min_session_timeout_ms: int
-    group_consumer_max_session_timeout_ms: int
-    group_consumer_heartbeat_interval_ms: int
-    group_consumer_min_heartbeat_interval_ms: int
-    group_consumer_max_heartbeat_interval_ms: int
-    group_consumer_assignment_interval_ms: int
-    group_consumer_min_assignment_interval_ms: int
-    group_consumer_max_assignment_interval_ms: int
-    group_consumer_max_size: int
-    group_consumer_assignors: list[str]
-    group_consumer_migration_policy: str
-    group_consumer_regex_refresh_interval_ms: int
-    offset_metadata_max_bytes: int
-    offsets_retention_minutes: int
-    offsets_retention_check_interval_ms: int
-    offsets_topic_num_partitions: int
-    offsets_topic_segment_bytes: int
-    offsets_topic_compression_codec: int
-    offsets_load_buffer_size: int
-    transactional_id_expiration_ms: int
-    transaction_max_timeout_ms: int
-    transaction_state_log_num_partitions: int
-    transaction_state_log_segment_bytes: int
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
-    transaction_remove_expired_transaction_cleanup_interval_ms: int
-    transaction_partition_verification_enable: bool
-    max_incremental_fetch_session_cache_slots: int
+    """From the row of `max.message.bytes` in the table of topics."""
 
     # Attributes derived from several rows.
     data_dir: str
-    listeners: list[Listener]
-    advertised_listeners: list[Listener]
+    listeners: list[Listener]  # type: ignore[assignment]
+    advertised_listeners: list[Listener]  # type: ignore[assignment]
     """In the order of `listeners`. Port 0 stands for the actual port of the listener."""
     http_listener: Listener | None
     """The listener of the HTTP port; None if it is off."""
@@ -310,7 +238,6 @@ class BrokerConfig:
         _check_request_memory(values)
         listeners, advertised = _listeners(values, is_map_set="listener.security.protocol.map" in known)
         resolved: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
-        resolved = {name: resolved[name] for name in self.__annotations__ if name in resolved}
         resolved.update(
             data_dir=_data_dir(values),
             listeners=listeners,

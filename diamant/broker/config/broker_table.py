@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from diamant.broker.config.authorization_table import AUTHORIZATION_CONFIGS
-from diamant.broker.config.coordinator_table import COORDINATOR_CONFIGS
+from diamant.broker.config.coordinator_table import CoordinatorSettings
 from diamant.broker.config.sasl_table import SASL_CONFIGS
 from diamant.broker.config.ssl_table import SSL_CONFIGS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
@@ -31,6 +31,8 @@ from diamant.storage.config_key import (
     any_of,
     at_least,
     list_of,
+    setting,
+    settings_of,
 )
 
 _BOOLEAN, _STRING, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
@@ -86,483 +88,392 @@ def _check_no_class(name: str, value: Value) -> None:
 
 _RETENTION = Validator("at least 1; -1: no limit", _check_retention)
 
-_KEYS = (
+
+class NetworkSettings:
+    """Identity, addresses, connections, quotas and topics."""
+
     # Identity and addresses
-    ConfigKey("node.id", _INT, 1, "Number of this broker. Kafka has no default.", at_least(0)),
-    ConfigKey("broker.id", _INT, None, "Older name of `node.id`; if both are set they must agree.", at_least(0)),
-    ConfigKey("broker.rack", _STRING, None, "Rack reported to clients."),
-    ConfigKey(
-        "process.roles",
+    node_id: int = setting(_INT, 1, "Number of this broker. Kafka has no default.", at_least(0))
+    broker_id: int | None = setting(
+        _INT, None, "Older name of `node.id`; if both are set they must agree.", at_least(0)
+    )
+    broker_rack: str | None = setting(_STRING, None, "Rack reported to clients.")
+    process_roles: list[str] = setting(
         _LIST,
         ["broker", "controller"],
         "Roles of this process: broker, controller or both. A Diamant node is both; `broker` must be among them.",
         list_of("broker", "controller"),
-    ),
-    ConfigKey(
-        "listeners",
+    )
+    listeners: list[str] = setting(
         _LIST,
         [DEFAULT_LISTENER],
         "Addresses to listen on, as `NAME://host:port`; an empty host is every interface, port 0 a free port. Kafka's "
         "default is every interface, Diamant's is this machine only. "
         "Listeners named in `controller.listener.names` are not opened.",
-    ),
-    ConfigKey(
-        "advertised.listeners",
+    )
+    advertised_listeners: list[str] | None = setting(
         _LIST,
         None,
         "Addresses that clients connect to, per listener name. Default: `listeners`; for a listener on every interface, the "
         "address that the client has connected to. Needed behind NAT or in a container.",
-    ),
-    ConfigKey(
-        "listener.security.protocol.map",
+    )
+    listener_security_protocol_map: str = setting(
         _STRING,
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
         "Security protocol of each listener name; unused entries are allowed.",
-    ),
-    ConfigKey(
-        "controller.listener.names",
+    )
+    controller_listener_names: list[str] = setting(
         _LIST,
         [],
         "Listeners of a Kafka controller. Diamant does not open them, since a single node does not need them.",
-    ),
-    ConfigKey(
-        "log.dir",
+    )
+    log_dir: list[str] = setting(
         _LIST,
         ["data"],
         "Data directory, if `log.dirs` is not set. Kafka's default is in the temporary directory, where data may be "
         "deleted.",
-    ),
-    ConfigKey("log.dirs", _LIST, None, "Data directory. Exactly one; several are refused."),
+    )
+    log_dirs: list[str] | None = setting(_LIST, None, "Data directory. Exactly one; several are refused.")
     # Requests and connections
-    ConfigKey(
-        "socket.request.max.bytes",
-        _INT,
-        104_857_600,
-        "Largest request; a connection that announces a larger one is closed.",
-        at_least(1),
-    ),
-    ConfigKey(
-        "queued.max.request.bytes",
+    socket_request_max_bytes: int = setting(
+        _INT, 104_857_600, "Largest request; a connection that announces a larger one is closed.", at_least(1)
+    )
+    queued_max_request_bytes: int = setting(
         _LONG,
         -1,
         "Memory for the requests of all connections together; when it is exceeded, by one request at most, connections are not "
         "read. -1: no limit, so each connection may hold a request of `socket.request.max.bytes`.",
-    ),
-    ConfigKey(
-        "max.connections",
+    )
+    max_connections: int = setting(
         _INT,
         INT_MAX,
         "Most open connections; further ones wait. For one listener: `listener.name.NAME.max.connections`.",
         at_least(0),
         is_dynamic=True,
-    ),
-    ConfigKey(
-        "max.connections.per.ip",
+    )
+    max_connections_per_ip: int = setting(
         _INT,
         INT_MAX,
         "Most open connections from one address; further ones are closed. 0: only those of the overrides.",
         at_least(0),
         is_dynamic=True,
-    ),
-    ConfigKey(
-        "max.connections.per.ip.overrides",
+    )
+    max_connections_per_ip_overrides: str = setting(
         _STRING,
         "",
         "`max.connections.per.ip` of single hosts, by name or address: `10.0.0.7:100,build:20`.",
         Validator("HOST:NUMBER, separated by commas", _check_ip_overrides),
         is_dynamic=True,
-    ),
-    ConfigKey(
-        "max.connection.creation.rate",
+    )
+    max_connection_creation_rate: int = setting(
         _INT,
         INT_MAX,
         "Most connections accepted per second; further ones wait. For one listener: "
         "`listener.name.NAME.max.connection.creation.rate`. For single addresses: the quota `connection_creation_rate`.",
         at_least(1),
         is_dynamic=True,
-    ),
+    )
     # Quotas
-    ConfigKey(
-        "quota.window.num",
+    quota_window_num: int = setting(
         _INT,
         11,
         "Number of windows over which a client's rate is measured. The largest burst is the quota times all windows but one.",
         at_least(1),
-    ),
-    ConfigKey(
-        "quota.window.size.seconds",
+    )
+    quota_window_size_seconds: int = setting(
         _INT,
         1,
         "Length of a window. Also the longest throttle time of `request_percentage`, and the longest delay of a new connection.",
         at_least(1),
-    ),
-    ConfigKey(
-        "controller.quota.window.num",
+    )
+    controller_quota_window_num: int = setting(
         _INT,
         11,
         "Number of windows of `controller_mutation_rate`. The largest burst is the quota times all windows.",
         at_least(1),
-    ),
-    ConfigKey("controller.quota.window.size.seconds", _INT, 1, "Length of a window.", at_least(1)),
-    ConfigKey(
-        "client.quota.callback.class",
-        ConfigType.CLASS,
-        None,
-        "Must be empty: Diamant runs no Java classes.",
-        Validator("empty", _check_no_class),
-    ),
-    ConfigKey("connections.max.idle.ms", _LONG, 600_000, "Idle time after which a connection is closed; -1: never."),
-    ConfigKey(
-        "socket.send.buffer.bytes",
-        _INT,
-        102_400,
-        "Send buffer of each connection (SO_SNDBUF); -1: the system's default.",
-        at_least(-1),
-    ),
-    ConfigKey(
-        "socket.receive.buffer.bytes",
-        _INT,
-        102_400,
-        "Receive buffer of each connection (SO_RCVBUF); -1: the system's default.",
-        at_least(-1),
-    ),
-    ConfigKey(
-        "socket.listen.backlog.size",
+    )
+    controller_quota_window_size_seconds: int = setting(_INT, 1, "Length of a window.", at_least(1))
+    client_quota_callback_class: str | None = setting(
+        ConfigType.CLASS, None, "Must be empty: Diamant runs no Java classes.", Validator("empty", _check_no_class)
+    )
+    connections_max_idle_ms: int = setting(_LONG, 600_000, "Idle time after which a connection is closed; -1: never.")
+    socket_send_buffer_bytes: int = setting(
+        _INT, 102_400, "Send buffer of each connection (SO_SNDBUF); -1: the system's default.", at_least(-1)
+    )
+    socket_receive_buffer_bytes: int = setting(
+        _INT, 102_400, "Receive buffer of each connection (SO_RCVBUF); -1: the system's default.", at_least(-1)
+    )
+    socket_listen_backlog_size: int = setting(
         _INT,
         50,
         "Connections that may wait to be accepted. Raised to at least 1024, or a burst of connections would wait for seconds.",
         at_least(1),
-    ),
-    ConfigKey(
-        "fetch.max.bytes",
-        _INT,
-        57_671_680,
-        "Largest response to a fetch, regardless of the client's limit.",
-        at_least(1024),
-    ),
-    ConfigKey(
-        "max.request.partition.size.limit",
-        _INT,
-        2000,
-        "Most partitions in one response to DescribeTopicPartitions.",
-        at_least(1),
-    ),
+    )
+    fetch_max_bytes: int = setting(
+        _INT, 57_671_680, "Largest response to a fetch, regardless of the client's limit.", at_least(1024)
+    )
+    max_request_partition_size_limit: int = setting(
+        _INT, 2000, "Most partitions in one response to DescribeTopicPartitions.", at_least(1)
+    )
     # Topics
-    ConfigKey(
-        "auto.create.topics.enable",
-        _BOOLEAN,
-        True,
-        "Create a missing topic when a client requests its metadata and allows creation.",
-    ),
-    ConfigKey("delete.topic.enable", _BOOLEAN, True, "Whether topics may be deleted."),
-    ConfigKey("num.partitions", _INT, 1, "Default number of partitions of a new topic.", at_least(1)),
-    ConfigKey(
-        "default.replication.factor",
-        _INT,
-        1,
-        "Default number of replicas of a new topic. Above 1, see `diamant.replication.factor.max`.",
-    ),
+    auto_create_topics_enable: bool = setting(
+        _BOOLEAN, True, "Create a missing topic when a client requests its metadata and allows creation."
+    )
+    delete_topic_enable: bool = setting(_BOOLEAN, True, "Whether topics may be deleted.")
+    num_partitions: int = setting(_INT, 1, "Default number of partitions of a new topic.", at_least(1))
+    default_replication_factor: int = setting(
+        _INT, 1, "Default number of replicas of a new topic. Above 1, see `diamant.replication.factor.max`."
+    )
+
+
+class LogSettings:
+    """Logs, producers and the cleaner."""
+
     # Logs
-    ConfigKey(
-        "log.retention.minutes",
+    log_retention_minutes: int | None = setting(
         _INT,
         None,
         "Age in minutes at which the `delete` policy removes a segment, if `log.retention.ms` is not set.",
         _RETENTION,
-    ),
-    ConfigKey(
-        "log.retention.hours",
+    )
+    log_retention_hours: int = setting(
         _INT,
         168,
         "Age in hours at which the `delete` policy removes a segment, if neither `log.retention.ms` nor "
         "`log.retention.minutes` is set.",
         _RETENTION,
-    ),
-    ConfigKey(
-        "log.roll.hours",
+    )
+    log_roll_hours: int = setting(
         _INT,
         168,
         "Age in hours at which a segment is closed even if it is not full, if `log.roll.ms` is not set.",
         at_least(1),
-    ),
-    ConfigKey(
-        "log.roll.jitter.hours",
+    )
+    log_roll_jitter_hours: int = setting(
         _INT,
         0,
         "Maximum random reduction, in hours, of the age at which a segment is closed, if `log.roll.jitter.ms` is not set.",
         at_least(0),
-    ),
-    ConfigKey(
-        "log.flush.scheduler.interval.ms",
+    )
+    log_flush_scheduler_interval_ms: int = setting(
         _LONG,
         LONG_MAX,
         "Interval of the check for `flush.ms`, and the default of `flush.ms` if `log.flush.interval.ms` is not set.",
-    ),
-    ConfigKey(
-        "log.flush.offset.checkpoint.interval.ms",
+    )
+    log_flush_offset_checkpoint_interval_ms: int = setting(
         _INT,
         60_000,
         "Interval of writing the recovery points, from which a broker recovers its logs after a crash." + NO_EFFECT_YET,
         at_least(0),
-    ),
-    ConfigKey(
-        "log.flush.start.offset.checkpoint.interval.ms",
-        _INT,
-        60_000,
-        "Interval of writing the log start offsets." + NO_EFFECT_YET,
-        at_least(0),
-    ),
-    ConfigKey("log.retention.check.interval.ms", _LONG, 300_000, "Interval of the retention check.", at_least(1)),
-    ConfigKey(
-        "log.initial.task.delay.ms",
-        _LONG,
-        30_000,
-        "Delay of the first periodic task on logs after the start.",
-        at_least(0),
-        is_internal=True,
-    ),
-    ConfigKey(
-        "num.recovery.threads.per.data.dir",
-        _INT,
-        2,
-        "Threads that open logs at the start.",
-        at_least(1),
-        is_dynamic=True,
-    ),
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = setting(
+        _INT, 60_000, "Interval of writing the log start offsets." + NO_EFFECT_YET, at_least(0)
+    )
+    log_retention_check_interval_ms: int = setting(_LONG, 300_000, "Interval of the retention check.", at_least(1))
+    log_initial_task_delay_ms: int = setting(
+        _LONG, 30_000, "Delay of the first periodic task on logs after the start.", at_least(0), is_internal=True
+    )
+    num_recovery_threads_per_data_dir: int = setting(
+        _INT, 2, "Threads that open logs at the start.", at_least(1), is_dynamic=True
+    )
     # Producers
-    ConfigKey(
-        "producer.id.expiration.ms",
+    producer_id_expiration_ms: int = setting(
         _INT,
         86_400_000,
         "Time after which the state of an inactive producer is dropped; later retries are not recognised as duplicates.",
         at_least(1),
         is_dynamic=True,
-    ),
-    ConfigKey(
-        "producer.id.expiration.check.interval.ms",
-        _INT,
-        600_000,
-        "Interval of the check for expired producers.",
-        at_least(1),
-        is_internal=True,
-    ),
+    )
+    producer_id_expiration_check_interval_ms: int = setting(
+        _INT, 600_000, "Interval of the check for expired producers.", at_least(1), is_internal=True
+    )
     # Cleaner
-    ConfigKey(
-        "log.cleaner.enable",
+    log_cleaner_enable: bool = setting(
         _BOOLEAN,
         True,
         "Whether compacted topics are cleaned when they are due. If false, they are cleaned only on request; with "
         "`diamant.cleaner.mode=kafka`, retention does not delete from them either.",
-    ),
-    ConfigKey(
-        "log.cleaner.threads",
+    )
+    log_cleaner_threads: int = setting(
         _INT,
         1,
         "Partitions cleaned in parallel. A large partition that is cleaned alone may use as many processors. A dynamic change "
         "may at most halve or double the number.",
         at_least(1),
         is_dynamic=True,
-    ),
-    ConfigKey(
-        "log.cleaner.backoff.ms",
-        _LONG,
-        15_000,
-        "Pause of the cleaner when no partition is due.",
-        at_least(0),
-        is_dynamic=True,
-    ),
-    ConfigKey(
-        "log.cleaner.dedupe.buffer.size",
+    )
+    log_cleaner_backoff_ms: int = setting(
+        _LONG, 15_000, "Pause of the cleaner when no partition is due.", at_least(0), is_dynamic=True
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
         _LONG,
         134_217_728,
         "Memory for the keys of all cleaner threads together; more than 1 MiB for each. When it is full, the cleaner uses the "
         "disk; with `diamant.cleaner.mode=kafka`, it cleans the rest later.",
         is_dynamic=True,
-    ),
-    ConfigKey(
-        "log.cleaner.io.buffer.size",
+    )
+    log_cleaner_io_buffer_size: int = setting(
         _INT,
         524_288,
         "Memory for reading and writing of all cleaner threads together. Larger batches are still read.",
         at_least(0),
         is_dynamic=True,
-    ),
-    ConfigKey(
-        "log.cleaner.io.buffer.load.factor",
+    )
+    log_cleaner_io_buffer_load_factor: float = setting(
         _DOUBLE,
         0.9,
         "Share of the memory for keys that may be filled with `diamant.cleaner.mode=kafka`.",
         is_dynamic=True,
-    ),
-    ConfigKey(
-        "log.cleaner.io.max.bytes.per.second",
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
         _DOUBLE,
         DOUBLE_MAX,
         "Most bytes that the cleaner reads and writes per second, divided equally among `log.cleaner.threads`.",
         is_dynamic=True,
-    ),
+    )
+
+
+class OwnSettings:
+    """Diamant's own, and the metadata log."""
+
     # Diamant's own
-    ConfigKey(
-        CREATE_ANSWER,
+    diamant_auto_create_topics_answer: str = setting(
         _STRING,
         KAFKA,
         "Answer to the request that creates a topic: to Metadata (`auto.create.topics.enable`) and FindCoordinator. `kafka`: an "
         "error at once, as from Kafka, and the client retries. `ready`: no error, as soon as the topic can be used.",
         any_of(KAFKA, READY),
-    ),
-    ConfigKey(
-        FACTOR_MAX,
+    )
+    diamant_replication_factor_max: int = setting(
         _INT,
         1,
         "Largest replication factor of a topic that is accepted, as in a cluster of so many brokers. The topic has one replica, "
         "which is in sync, and counts as enough for `min.insync.replicas` up to this number.",
         at_least(1),
-    ),
-    ConfigKey(
-        "diamant.cleaner.mode",
+    )
+    diamant_cleaner_mode: str = setting(
         _STRING,
         PROMPT,
         "`kafka`: cleans and deletes exactly when and as Kafka does. `prompt`: keeps Kafka's guarantees but removes records "
         "sooner: `max.compaction.lag.ms` also holds without traffic, and failed rounds are retried.",
         any_of(PROMPT, KAFKA),
-    ),
-    ConfigKey(
-        "diamant.cleaner.spark.driver.max.idle.ms",
+    )
+    diamant_cleaner_spark_driver_max_idle_ms: int = setting(
         _LONG,
         0,
         "How long the Spark driver of a successful round is kept, with its session and its resources of the cluster, so that the "
         "next round need not start Spark. 0: it ends with the round.",
         at_least(0),
-    ),
-    ConfigKey(
-        "diamant.cleaner.spark.executor.timeout.ms",
+    )
+    diamant_cleaner_spark_executor_timeout_ms: int = setting(
         _LONG,
         120_000,
         "How long a Spark job waits for executors, at its start and after losing all of them. Then it is aborted and the "
         "partition is cleaned locally.",
         at_least(1000),
-    ),
-    ConfigKey(
-        "diamant.cleaner.spark.master",
+    )
+    diamant_cleaner_spark_master: str = setting(
         _STRING,
         "local[*]",
         "Master of the Apache Spark that cleans partitions too large for this machine, in the form of `spark.master`. Each "
         "`diamant.cleaner.spark.conf.NAME` is passed on to Spark as NAME. See docs/how-to/spark-clean.md.",
-    ),
-    ConfigKey(
-        "diamant.cleaner.spark.min.bytes",
+    )
+    diamant_cleaner_spark_min_bytes: int = setting(
         _LONG,
         68_719_476_736,
         "Size from which a partition is cleaned on Spark, if PySpark is installed and Spark is estimated to be faster; -1: only "
         "on request.",
         at_least(-1),
-    ),
-    ConfigKey(
-        "diamant.cleaner.spark.staging",
+    )
+    diamant_cleaner_spark_staging: str = setting(
         ConfigType.PASSWORD,
         "",
         "Where executors store cleaned segments until they are verified and swapped in: a directory shared with the broker "
         "(`file:`), or an object store (`s3:`), to which the original segments are copied as well. Empty: beside the segments. A "
         "URI may hold credentials, so it is not shown.",
-    ),
-    ConfigKey(
-        "diamant.erasure.deadline.ms",
+    )
+    diamant_erasure_deadline_ms: int = setting(
         _LONG,
         2_592_000_000,
         "Longest time that a superseded value or a tombstone may exist. Once a topic of users exceeds it, `/healthz?erasure` "
         "fails and `diamant_erasure_deadline_days_left` is negative. The deadline does not remove records sooner.",
         at_least(1),
-    ),
-    ConfigKey(
-        "diamant.produce.validation",
+    )
+    diamant_produce_validation: str = setting(
         _STRING,
         "full",
         "`full` checks each produced record, as Kafka does. `header` checks only CRC and header, on topics that are neither "
         "compacted nor LogAppendTime: this is faster, but malformed records reach consumers.",
         any_of("full", "header"),
-    ),
-    ConfigKey(
-        "diamant.http.listen",
+    )
+    diamant_http_listen: str | None = setting(
         _STRING,
         None,
         "Address of the HTTP port (`/metrics`, `/health`), as `host:port`; an empty host is every interface, port 0 a "
         f"free port, an empty text turns HTTP off. `diamant start` sets `{DEFAULT_HTTP_LISTEN}` by default; in "
         "a program or a test HTTP is off. If the address is in use, the broker runs without HTTP.",
-    ),
-    ConfigKey(
-        "diamant.http.token.file",
+    )
+    diamant_http_token_file: str | None = setting(
         _STRING,
         None,
         "File with the bearer token of HTTP requests that change data, or with `name:token` lines, each for the principal "
         "`User:name`. Without the file, such requests need no token on loopback and are refused on other addresses. Should have "
         "mode 0600; read at the start.",
-    ),
-    ConfigKey(
-        "diamant.audit.file",
+    )
+    diamant_audit_file: str | None = setting(
         _STRING,
         None,
         "Audit log file. Each request that changes anything but records and committed offsets, and each HTTP request that "
         "returns records, adds a line: client, address, action, outcome; never a key or value. Rotated at 10 MiB to one older "
         "file, `.1`. The logger `diamant.audit` gets the same lines, those of reads at DEBUG. Best kept outside the data "
         "directory.",
-    ),
-    ConfigKey(
-        "diamant.certificate.key.ephemeral",
+    )
+    diamant_certificate_key_ephemeral: bool = setting(
         _BOOLEAN,
         False,
         "Whether the key of certificates may be created where it can be lost while the data remains: in a container's own "
         "layer (outside its volumes), or in memory. Without the secret, digests cannot be compared and an "
         "unfinished erasure cannot continue.",
-    ),
-    ConfigKey(
-        "diamant.certificate.key.file",
+    )
+    diamant_certificate_key_file: str | None = setting(
         _STRING,
         None,
         "File with the Ed25519 key that signs certificates of erasure, in PEM. A file with `.secret` appended to the name holds "
         "the secret of their digests. The first erasure creates both, with mode 0600; they may not be in the data directory. "
         "Default: `~/.config/diamant/certificate.key`.",
-    ),
-    ConfigKey(
-        "diamant.clock",
+    )
+    diamant_clock: str = setting(
         _STRING,
         SYSTEM_CLOCK,
         "Clock of all stored data. `manual`: a clock that follows the system's until it is moved or frozen (`diamant clock`), "
         "for tests and demonstrations. Its position is kept in the data directory.",
         any_of(SYSTEM_CLOCK, MANUAL_CLOCK),
-    ),
-    ConfigKey(
-        "diamant.compact.wait.max.ms",
+    )
+    diamant_compact_wait_max_ms: int = setting(
         _INT,
         20_000,
         "How long IncrementalAlterConfigs with `diamant.compact=now` waits for the compaction before it returns "
         "REQUEST_TIMED_OUT. The compaction continues, and a repeated request joins it. Should be less than clients' timeouts.",
         at_least(0),
         is_dynamic=True,
-    ),
-    ConfigKey(
-        "diamant.describe",
+    )
+    diamant_describe: bool = setting(
         _BOOLEAN,
         True,
         "Whether DescribeConfigs shows the cleaner's state of compacted topics, as read-only configurations `diamant.*`.",
         is_dynamic=True,
-    ),
+    )
     # Metadata
-    ConfigKey("metadata.log.dir", _STRING, None, "Directory of the metadata log; must be the data directory."),
-    ConfigKey(
-        "metadata.log.max.record.bytes.between.snapshots",
-        _LONG,
-        20_971_520,
-        "Bytes of metadata records after which a snapshot is written.",
-        at_least(1),
-    ),
-    ConfigKey(
-        "metadata.log.max.snapshot.interval.ms",
+    metadata_log_dir: str | None = setting(_STRING, None, "Directory of the metadata log; must be the data directory.")
+    metadata_log_max_record_bytes_between_snapshots: int = setting(
+        _LONG, 20_971_520, "Bytes of metadata records after which a snapshot is written.", at_least(1)
+    )
+    metadata_log_max_snapshot_interval_ms: int = setting(
         _LONG,
         3_600_000,
         "Time after which a snapshot is written if there are new metadata records; 0: no limit.",
         at_least(0),
-    ),
-)
+    )
 
 
 # If these are not set, the default comes from hours or from a scheduler's interval, not from the topic's table.
@@ -592,15 +503,17 @@ def _topic_defaults(explained: Iterable[str]) -> list[ConfigKey]:
     return keys
 
 
+_OWN = [*settings_of(NetworkSettings), *settings_of(LogSettings), *settings_of(OwnSettings)]
+
 BROKER_CONFIGS: Mapping[str, ConfigKey] = {
     key.name: key
     for key in (
-        *_KEYS,
+        *_OWN,
         *AUTHORIZATION_CONFIGS,
         *SASL_CONFIGS,
         *SSL_CONFIGS,
-        *COORDINATOR_CONFIGS,
-        *_topic_defaults([key.name for key in _KEYS]),
+        *settings_of(CoordinatorSettings),
+        *_topic_defaults([key.name for key in _OWN]),
     )
 }
 """The table, by name: first the broker's own configurations, then the defaults of topics."""

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PER_IP, PER_IP_OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
 CREATION_RATE = "max.connection.creation.rate"
 
 
@@ -71,13 +70,13 @@ class EnforcedQuotas:
 
         config = self._node.config
         rates = rates_by_host(self._node.metadata.image.quotas)
-        overrides = ip_overrides_of(str(config[PER_IP_OVERRIDES]))
+        overrides = ip_overrides_of(config.max_connections_per_ip_overrides)
         addresses = await self._addresses({*filter(None, rates), *overrides})
         return NewConnectionLimits(
-            per_second=cast(int, config[CREATION_RATE]),
+            per_second=config.max_connection_creation_rate,
             per_second_of_any=rates.get(None, NO_LIMIT),
             per_second_of={a: limit for host, limit in rates.items() if host for a in addresses[host]},
-            at_once_of_any=cast(int, config[PER_IP]),
+            at_once_of_any=config.max_connections_per_ip,
             at_once_of={a: limit for host, limit in overrides.items() for a in addresses[host]},
             per_second_of_listener=limits_of_listeners(config, CREATION_RATE),
         )
@@ -115,5 +114,6 @@ def _windows(config: BrokerConfig, prefix: str = "") -> RateWindows:
 
 
 def _limits_connections(config: BrokerConfig) -> bool:
-    of_broker = any(config[name] != INT_MAX for name in (PER_IP, CREATION_RATE)) or bool(config[PER_IP_OVERRIDES])
+    limits = (config.max_connections_per_ip, config.max_connection_creation_rate)
+    of_broker = any(limit != INT_MAX for limit in limits) or bool(config.max_connections_per_ip_overrides)
     return of_broker or bool(limits_of_listeners(config, CREATION_RATE))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from diamant.broker.dispatch.dispatcher import Dispatcher, Handler
 from diamant.broker.dispatch.enforced_quotas import EnforcedQuotas
@@ -205,7 +205,7 @@ class Services:
     def _audit(self) -> AuditLog:
         from diamant.broker.security.audit.audit_log import AuditLog
 
-        return AuditLog(cast("str | None", self.node.config["diamant.audit.file"]))
+        return AuditLog(self.node.config.diamant_audit_file)
 
     def _faults(self, shapes: Mapping[int, ErrorShape]) -> Faults:
         from diamant.broker.faults.faults import Faults

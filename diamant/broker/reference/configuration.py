@@ -17,7 +17,7 @@ _INTRODUCTION = """\
 
 Every configuration of topics and broker, with its default and limits.
 
-<!-- Written by `make docs` from diamant/broker/config/broker_table.py and topic_table.py: change those. -->
+<!-- Written by `make docs` from the tables in diamant/broker/config and from LogConfig: change those. -->
 
 - [How to set one](#how-to-set-one)
 - [What is refused](#what-is-refused)

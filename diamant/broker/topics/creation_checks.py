@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 from uuid import UUID
 
 from diamant.broker.config.broker_config import BrokerConfig
@@ -65,7 +65,7 @@ def check_replicas(replicas: Sequence[int], config: BrokerConfig) -> None:
     """Check that a partition can have these replicas (ReplicationControlManager.validateManualPartitionAssignment);
     raises KafkaError. Brokers that do not exist are accepted up to `diamant.replication.factor.max`.
     """
-    most, count = cast(int, config[FACTOR_MAX]), len(replicas)
+    most, count = config.diamant_replication_factor_max, len(replicas)
     reason = ""
     if not replicas:
         reason = "an empty replica list."
@@ -111,7 +111,7 @@ def _check_replication_factor(replication_factor: int, config: BrokerConfig) -> 
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
-    if replication_factor > cast(int, config[FACTOR_MAX]):
+    if replication_factor > config.diamant_replication_factor_max:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "

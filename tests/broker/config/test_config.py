@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -52,10 +53,10 @@ def test_the_table_agrees_with_kafka() -> None:
 def test_every_attribute_is_a_row() -> None:
     """Every declared attribute of BrokerConfig exists, with the declared type."""
     config = BrokerConfig()
-    for name, annotation in BrokerConfig.__annotations__.items():
+    for name, annotation in get_type_hints(BrokerConfig).items():
         value = getattr(config, name)
-        if annotation in ("int", "bool", "float"):
-            assert type(value).__name__ == annotation, name
+        if annotation in (int, bool, float, str):
+            assert type(value) is annotation, name
 
 
 def test_defaults_are_safe_and_local() -> None:

@@ -48,7 +48,7 @@ class SigningKeys:
     def _path(self) -> str:
         """Return the path of the key. StorageError if that place is forbidden, or if the key is missing but was in use before."""
         directory = self._node.config.data_dir
-        path = str(self._node.config["diamant.certificate.key.file"] or default_path())
+        path = self._node.config.diamant_certificate_key_file or default_path()
         check_outside(path, directory)
         if has_traces(self._node.env, directory):
             check_there(path)
@@ -60,7 +60,7 @@ class SigningKeys:
 
     def _load(self) -> SigningKey:
         path = self._path()
-        if not self._node.config["diamant.certificate.key.ephemeral"]:
+        if not self._node.config.diamant_certificate_key_ephemeral:
             check_lasting(path, self._node.config.data_dir, self._mounts())
         return SigningKey.load(path)
 

@@ -17,10 +17,9 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from diamant.broker.config.broker_table import FACTOR_MAX
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, CloseConnection, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
@@ -285,7 +284,7 @@ def _check_allowed(log: Log, context: RequestContext, acks: int, config: BrokerC
     if log.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is internal: clients may not write to it")
     if acks == -1 and log.config.min_insync_replicas > 1:
-        if log.config.min_insync_replicas <= cast(int, config[FACTOR_MAX]):
+        if log.config.min_insync_replicas <= config.diamant_replication_factor_max:
             return
         raise KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
