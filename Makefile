@@ -38,6 +38,9 @@ VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' diamant/version.py)
 DIST := $(VENV)/dist
 DIST_STAMP := $(DIST)/.installed
 
+# What makes the single file: an environment of its own, with Diamant as it is when it is installed.
+SINGLE := $(VENV)/single
+
 # A copy whose kernels check their bounds, and what is tried there.
 CHECKED := build/checked
 CHECKED_TESTS := tests/kernels tests/cleaner/engines tests/cleaner/evidence -k "not Spark and not worker_process and not without_kernels"
@@ -50,7 +53,7 @@ LOWEST_TESTS := $(addprefix tests/broker/,handlers/data/test_produce_fetch.py ht
 	erasure/keys/test_erasing.py erasure/certificates/test_verifying.py) \
 	tests/kernels/test_record_walk.py
 
-.PHONY: run test quick matrix sanitize lowest check format bench demo demo-spark docs site screenshots vendor dist sbom image-check clean help java browser
+.PHONY: run test quick matrix sanitize lowest check format bench demo demo-spark docs site screenshots vendor dist single sbom image-check clean help java browser
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -146,6 +149,18 @@ dist: $(DIST_STAMP) ## wheels for each machine and the source distribution in di
 ifneq ($(CHECK),no)
 	$(DIST)/bin/python -m release.check dist
 endif
+
+# Modules are imported by name, so all of them are taken. Symbols for debuggers are not.
+single: $(VENV)/bin/python requirements-single.txt ## one file with Python in it: dist/diamant, for machines like this one and newer
+	@echo "installing what makes a single file into $(SINGLE)"
+	$(BIN)/python -m venv --clear --without-pip $(SINGLE)
+	@$(call telling,installing or compiling,$(BIN)/python -m pip --python $(SINGLE)/bin/python --disable-pip-version-check \
+		install --quiet --no-compile -r requirements.txt -r requirements-single.txt .)
+	@$(call telling,packing,cd release && $(abspath $(SINGLE))/bin/pyinstaller --log-level ERROR --noconfirm --onefile --strip \
+		--name diamant --recursive-copy-metadata diamant-broker --collect-all diamant --collect-submodules kio.schema \
+		--hidden-import diamant.kernels.compiled --exclude-module pygments --exclude-module zstandard._cffi \
+		--specpath ../build/single --workpath ../build/single --distpath ../dist single.py)
+	@echo "dist/diamant"
 
 # As the suite and the images have it: the versions of requirements.txt.
 sbom: $(DIST_STAMP) ## list what is in an installation, as dist/*.cdx.json (CycloneDX)

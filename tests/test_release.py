@@ -1,7 +1,8 @@
-"""The output of `make dist`: the same bytes twice, and tags that the modules keep."""
+"""The output of `make dist`: the same bytes twice, and tags that the modules keep. And that of `make single`."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from tests.building import pip
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -114,3 +117,22 @@ def test_kernels_and_engines_pass_their_tests_where_the_wheels_are_installed(rel
     done = release.run("check", dist)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_single_file_needs_no_python(release: Release, tmp_path: Path) -> None:
+    """It has kernels, and is the Python of its own workers: a round runs in one."""
+    subprocess.run(["make", "single", f"PYTHON={sys.executable}"], cwd=release.clone, check=True, timeout=900)
+    bare = {"PATH": str(tmp_path), "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    command = [release.clone / "dist" / "diamant"]
+    told = subprocess.run([*command, "--version", "--json"], env=bare, check=True, capture_output=True, timeout=60)
+    assert json.loads(told.stdout)["kernels"] is True
+    log = tmp_path / "users-0"
+    log.mkdir()
+    batch = build_batch([Record(0, 1, b"k", b"v")])
+    for offset in range(3):
+        (log / f"{offset:020}.log").write_bytes(offset.to_bytes(8) + bytes(batch)[8:])
+    cleaned = subprocess.run(
+        [*command, "log", "clean", log, "--force", "--engine", "process"],
+        env=bare, check=False, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (cleaned.returncode, "superseded" in cleaned.stdout) == (0, True), cleaned.stdout + cleaned.stderr
