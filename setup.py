@@ -89,7 +89,7 @@ def kernels() -> list[Extension]:
             py_limited_api=True,
             include_dirs=[str(HEADERS), str(KERNELS)],
             depends=[str(path) for path in [*KERNELS.glob("*.h"), *KERNELS.glob("**/*.p*")]],
-            extra_compile_args=["-O1", *CHECKED] if VARIANT == "checked" else ["-O3", "-fvisibility=hidden", "-g0"],
+            extra_compile_args=["-O1", *CHECKED] if VARIANT == "checked" else ["-O2", "-fvisibility=hidden", "-g0"],
             extra_link_args=CHECKED if VARIANT == "checked" else ["-s"] if sys.platform == "linux" else [],
         )
     ]
