@@ -199,6 +199,7 @@ def test_a_missing_group_has_one_wording(name: str, broker: BlockingBroker) -> N
     ("words", "code"),
     [
         (("compact", "t"), "not-possible"),
+        (("compact", "t", "--no-wait"), "bad-argument"),
         (("topic", "create", "__cluster_metadata"), "bad-argument"),
         (("topic", "create", "a/b"), "bad-argument"),
         (("topic", "create", "new", "-r", "3"), "bad-argument"),

@@ -10,7 +10,7 @@ import click
 
 from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.files import counted, time_text
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking, fail
 from diamant.broker.commands.terminal.strip import MAX_STRIPS, DrawnPartition, draw, of_fields, segments_of
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
@@ -71,6 +71,8 @@ def compact(
     Exit codes: 0 the topic is clean (or its tombstones are gone); 1 failed, or --timeout passed (the broker continues); 2 usage,
     or no such topic; 3 records are held back, or a horizon has not passed yet.
     """
+    if return_at_horizon and until == "clean":
+        fail("--no-wait is for --until tombstones-gone, which is not given", "bad-argument")
     before = segments_of(asked, topic, partition)
     report = asked.admin.compact(
         topic,

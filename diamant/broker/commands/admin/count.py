@@ -68,7 +68,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
 def _print_segments(console: Console, found: Mapping[str, Any]) -> None:
     draw(console, of_fields(found))
     rows = [
-        [str(one["partition"]), str(segment["base_offset"]), size_text(segment["bytes"]), *_counts(segment["counts"])]
+        [str(one["partition"]), str(segment["base_offset"]), size_text(segment["bytes"]), *_counts(segment)]
         for one in found["partitions"]
         for segment in one["segments"]
     ]
@@ -76,8 +76,12 @@ def _print_segments(console: Console, found: Mapping[str, Any]) -> None:
     print_table([*map(TableColumn, heads)], rows, console=console)
 
 
-def _counts(counts: Mapping[str, int] | None) -> list[str]:
-    return ["?" if counts is None else f"{counts[kind]:,}" for kind in _SEGMENT_KINDS]
+def _counts(segment: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a segment: `?` if it was not counted. An empty one need not be."""
+    counts = segment["counts"]
+    if counts is None:
+        return ["?" if segment["bytes"] else "0"] * len(_SEGMENT_KINDS)
+    return [f"{counts[kind]:,}" for kind in _SEGMENT_KINDS]
 
 
 def _text(bounds: Mapping[str, int]) -> str:

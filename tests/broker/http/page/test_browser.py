@@ -390,6 +390,35 @@ def test_what_matters_is_reached_on_a_telephone(reader_page: Page) -> None:
     reader_page.set_viewport_size({"width": 1200, "height": 900})
 
 
+SIDEWAYS = """() => {
+    for (const one of document.querySelectorAll("details")) one.open = true;
+    const regions = [document.documentElement, ...document.querySelectorAll(".scroll")];
+    return regions.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel || "the page");
+}"""
+
+
+def test_nothing_scrolls_sideways(page: Page, broker: BlockingBroker) -> None:
+    """On a telephone and on a desk no view, and no table in it, is wider than its place, however long a topic's name is."""
+    name = "long-" * 49
+    broker.create_topic(name, 1, compact=True)
+    broker.produce(name, "v" * 500, key="k" * 300)
+    broker.compact("users")
+    broker.clock.advance("30s")
+    broker.call(broker.services.history().sample())
+    long = [f"/topics/{name}{rest}" for rest in ("", "/records", "/0", "/settings")]
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        for view in (*VIEWS, *long, "/history?topic=users", "/topics/users/0?offset=93"):
+            page.goto(view)
+            expect(page.get_by_role("heading", level=1)).to_be_visible()
+            assert page.evaluate(SIDEWAYS) == [], (width, view)
+        page.goto("/forget")
+        page.get_by_label("Key", exact=True).fill("k3")
+        page.get_by_role("button", name="Look").first.click()
+        page.locator("form.confirm").wait_for()
+        assert page.evaluate(SIDEWAYS) == [], width
+
+
 def test_partitions_alike_are_one_strip_and_one_row(reader_page: Page) -> None:
     """Twelve of them; each is one click away."""
     reader_page.goto("/topics/alike")
