@@ -24,7 +24,7 @@ from tests.kernels.samples import record
     st.none() | st.sampled_from([0, 2**41]),
     st.none() | st.sampled_from([-1, 77]),
 )
-def test_what_stays_is_written_as_the_plain_builder_writes_it(
+def test_kept_records_are_written_as_by_the_plain_builder(
     records: list[Record], data: st.DataObject, horizon_ms: int | None, log_append_time_ms: int | None
 ) -> None:
     """The output equals the plain builder's for any subset of records, delete horizon and timestamp type."""

@@ -60,6 +60,6 @@ def test_declared_batches_are_counted_as_the_plain_count_does(
         assert counted(data, str(path), RealEnv()) == counted(data, "/file", memory)
 
 
-def test_what_cannot_be_read_is_an_error() -> None:
+def test_a_read_error_returns_its_errno() -> None:
     """A read error returns its errno."""
     assert count_headers(-1, 100, MAX_BATCH_BYTES, np.zeros((16, 3), np.int64))[1] > 0

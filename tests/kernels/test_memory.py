@@ -12,7 +12,7 @@ from diamant.kernels import numbers
 @pytest.mark.parametrize(
     ("kind", "shape"), [("B", (0,)), ("B", (300_000,)), ("i", (7,)), ("q", (24, 3)), ("Q", (2, 40_000, 3))]
 )
-def test_it_is_zeros_of_the_kind_and_shape(kind: str, shape: tuple[int, ...]) -> None:
+def test_memory_is_zeros_of_the_given_kind_and_shape(kind: str, shape: tuple[int, ...]) -> None:
     """The memory is writable, zeroed, and of the given kind and shape."""
     found = numbers(kind, *shape)
     assert (found.format, found.shape, found.readonly) == (kind, shape, False)

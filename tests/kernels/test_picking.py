@@ -46,7 +46,7 @@ def is_wanted(one: Record, content: bytes, wanted: bytes, mode: int) -> bool:
     keys,
     st.sampled_from([WITH_KEY, WITH_TEXT, TOMBSTONES]),
 )
-def test_those_are_picked_that_a_look_at_each_finds(records: list[Record], key: bytes | None, mode: int) -> None:
+def test_picked_records_are_those_found_one_by_one(records: list[Record], key: bytes | None, mode: int) -> None:
     """Records are picked by key, by bytes in them, or as tombstones; for the last two also later records of their keys."""
     wanted = key or (b"" if mode == WITH_KEY else b"a")
     records = [one._replace(offset=index, sequence=-1) for index, one in enumerate(records)]

@@ -27,7 +27,7 @@ batches = st.lists(st.just({}) | st.just({}) | st.just({}) | odd, min_size=1, ma
 
 @settings(max_examples=examples(200), deadline=None)
 @given(batches, st.integers(1, 450), st.sets(st.integers(0, 310)), st.sets(st.integers(0, 310)), st.integers(0, 310))
-def test_what_is_not_read_is_plain_and_has_no_offset_that_stays(
+def test_batches_outside_the_ranges_are_plain_and_superseded(
     odd: list[dict[int, int]], stretch_bytes: int, latest: set[int], retained: set[int], map_end_offset: int
 ) -> None:
     """Batch n is at 7 + 100 n with offsets 10 n to 10 n + 9; each batch is either in a range or counted as superseded."""

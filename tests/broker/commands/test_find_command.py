@@ -50,7 +50,7 @@ def test_what_is_refused(broker: BlockingBroker) -> None:
     assert (code, found) == (2, [])
 
 
-def test_what_cannot_be_read_is_an_error(broker: BlockingBroker) -> None:
+def test_unreadable_parts_are_an_error_after_the_matches(broker: BlockingBroker) -> None:
     """Unreadable parts are an error at the end, after the matches elsewhere."""
     segment = Path(broker.node.topics.by_name["users"].logs[0].segments[0].path)
     data = bytearray(segment.read_bytes())

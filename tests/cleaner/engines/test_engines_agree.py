@@ -312,7 +312,7 @@ def test_a_single_odd_integer_is_written_anew(engine: Engine, place: str) -> Non
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("map_memory_bytes", [1, 1 << 20])
 @pytest.mark.parametrize("first_dirty", [0, 200])
-def test_what_is_superseded_as_a_whole_is_not_read_again(mode: str, map_memory_bytes: int, first_dirty: int) -> None:
+def test_a_batch_superseded_as_a_whole_is_not_read_again(mode: str, map_memory_bytes: int, first_dirty: int) -> None:
     """It is not throttled either. The statistics are the same, even with a spilled map and other batches in between."""
     history = SegmentHistory()
     for number in range(200):

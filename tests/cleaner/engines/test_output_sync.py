@@ -70,7 +70,7 @@ def test_the_next_outputs_are_written_while_earlier_ones_are_synced() -> None:
 
 
 @pytest.mark.parametrize("threads", [0, 2])
-def test_what_is_to_be_done_with_a_written_output_waits_for_no_sync(threads: int) -> None:
+def test_work_on_a_written_output_waits_for_no_sync(threads: int) -> None:
     """`on_written` is called while the disk is busy, and before the output is handed over."""
     env = SlowEnv()
     done: list[tuple[str, int]] = []

@@ -65,7 +65,7 @@ def read(data: bytes | bytearray, room: int = ROOM) -> PlainRun:
     st.integers(-2, 2),
     st.sampled_from(["no crc", *range(5)]),
 )
-def test_what_is_taken_for_plain_is_what_its_decoder_finds(
+def test_columns_of_a_plain_batch_are_those_of_its_decoder(
     steps: list[Record], has_append_time: bool, at: int, change: bytes, more: int, packing: Any
 ) -> None:
     """Strategy: a batch with changed bytes or another count before compression. Invariant: its columns equal the decoder's
@@ -102,7 +102,7 @@ def test_what_is_taken_for_plain_is_what_its_decoder_finds(
 
 
 @given(records.filter(lambda found: len(found) > 1), st.data(), st.integers(0, 4), st.booleans(), st.booleans())
-def test_what_stays_has_the_bytes_of_the_plain_engine(
+def test_a_rewritten_batch_has_the_bytes_of_the_plain_engine(
     steps: list[Record], data: st.DataObject, codec: int, is_transactional: bool, has_append_time: bool
 ) -> None:
     """Strategy: any records, some removed. Invariant: batch, max timestamp and removed bytes equal the plain engine's."""
@@ -133,7 +133,7 @@ def test_what_stays_has_the_bytes_of_the_plain_engine(
     assert removed_bytes == sum(encoded_size(one, header) for one in gone)
 
 
-def test_what_clients_send_is_plain() -> None:
+def test_batches_of_clients_are_plain() -> None:
     """Idempotent or not, short or long, compressed, in a transaction, with tombstones."""
     history = SegmentHistory()
     plain: list[list[tuple[bytes | None, bytes | None]]] = [
@@ -175,7 +175,7 @@ def special_batches() -> SegmentHistory:
     return special
 
 
-def test_what_is_special_is_not_plain() -> None:
+def test_a_special_batch_is_not_plain() -> None:
     """A special batch ends a run, and does not begin one."""
     data = bytes(special_batches().segments[0].data)
     at = 0

@@ -136,7 +136,7 @@ def test_nobody_reading_committed_data_sees_another_value(history: list[Any], se
 
 @quickly
 @given(histories)
-def test_what_stays_is_not_changed(history: list[Any]) -> None:
+def test_kept_records_are_not_changed(history: list[Any]) -> None:
     """Offsets, timestamps, keys, values and headers of each record, the order of batches, and horizons once set."""
     log = play(history)
     records = all_records(log)

@@ -445,7 +445,7 @@ def test_the_files_stay_as_they_are(mode: str) -> None:
     assert read_offset_checkpoint(env, CLEANER) == {("t", 0): 2}
 
 
-def test_what_scenarios_have_in_common_is_done_once() -> None:
+def test_work_that_scenarios_share_is_done_once() -> None:
     """Rounds with equal plans, and counts of their results, are shared; forecasts are the same as one by one."""
     env = written(random_history(2))
     now_ms = env.clock.now_ms()

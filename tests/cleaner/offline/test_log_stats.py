@@ -179,7 +179,7 @@ def test_segments_of_different_moments_are_a_problem() -> None:
     ]
 
 
-def test_what_a_start_has_set_aside_is_told_and_not_counted() -> None:
+def test_files_that_a_start_set_aside_are_listed_and_not_counted() -> None:
     """Files that a start set aside are listed, but are no problem: the start has reported them."""
     env = MemoryEnv()
     env.make_dirs("/data/t-0")

@@ -19,7 +19,7 @@ from tests.cleaner.runners.rounds import CONFIG
 from tests.waiting import PATIENCE_S
 
 
-def test_what_has_ended_is_known_when_a_larger_partition_is_interrupted() -> None:
+def test_finished_partitions_are_known_when_a_larger_one_is_interrupted() -> None:
     """Outcomes are yielded in the order given; each is reported when it is known, while earlier ones are in progress."""
     env = MemoryEnv()
     for partition in range(2):

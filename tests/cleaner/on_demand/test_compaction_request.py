@@ -284,7 +284,7 @@ async def test_a_call_follows_the_round_under_way_if_there_is_more(logs: Several
     assert [offset for offset, _ in logs.values(log)] == [2]
 
 
-async def test_whoever_stops_waiting_leaves_the_round_alone(logs: SeveralLogs, held: HeldRunner) -> None:
+async def test_a_cancelled_call_leaves_the_round_alone(logs: SeveralLogs, held: HeldRunner) -> None:
     """A cancelled call ends at once; its round continues, and serves the next call."""
     log = logs.filthy("t", 20)
     made, call = await begun(logs, held, log)

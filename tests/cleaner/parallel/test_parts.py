@@ -168,7 +168,7 @@ def test_groups_of_which_most_stays_come_first() -> None:
     assert costliest_first([], 8) == []
 
 
-def test_what_stays_is_counted_by_group(history: SegmentHistory, tmp_path: Path) -> None:
+def test_kept_records_are_counted_by_group(history: SegmentHistory, tmp_path: Path) -> None:
     """Exactly once the kept offsets are known; before, it is an upper bound."""
     plan = plan_of(history, tmp_path)
     work = work_of(plan, [])
@@ -185,7 +185,7 @@ def test_what_stays_is_counted_by_group(history: SegmentHistory, tmp_path: Path)
 
 @pytest.mark.parametrize("processes", [3, 9])
 @pytest.mark.parametrize("first_dirty", [0, 37, 180])
-def test_what_children_cannot_do_this_process_does(
+def test_this_process_does_the_work_of_failed_children(
     history: SegmentHistory, tmp_path: Path, first_dirty: int, processes: int
 ) -> None:
     """Whatever the reason of their failure."""

@@ -168,7 +168,7 @@ def test_other_segments_are_read(kind: str) -> None:
 
 @quickly
 @given(st.one_of(plain_histories, plain_histories, sparse_histories), st.sampled_from(["key-1", "key-2", "key-3"]))
-def test_whatever_is_made_is_what_reading_gives(history: list[Any], key: str) -> None:
+def test_derived_facts_equal_those_of_reading(history: list[Any], key: str) -> None:
     """On any history derived facts equal those of reading."""
     log = play(history, mode=PROMPT, segment_bytes=400)
     log.roll()

@@ -201,7 +201,7 @@ def test_a_round_for_horizons_leaves_the_dirty_range_alone() -> None:
     assert horizon_round_end(log.log, 1) == 0
 
 
-def test_what_a_round_could_not_remove_makes_no_other_round_due() -> None:
+def test_a_remaining_horizon_makes_no_further_round_due() -> None:
     """A horizon that remains after its round does not start round after round."""
     watched = Watched(CleanerLog("a= b | roll", delete_retention_ms=100))
     log = watched.log

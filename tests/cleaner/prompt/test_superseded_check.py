@@ -54,7 +54,7 @@ def test_the_filter_of_a_clean_segment_spares_reading_it(tmp_path: Path) -> None
     assert look(env, plan).oldest_ms == TIMESTAMP + 1 - AHEAD_MS
 
 
-def test_what_is_told_is_never_too_young(tmp_path: Path) -> None:
+def test_a_reported_time_is_early_enough(tmp_path: Path) -> None:
     """The reported time is early enough: timestamps may be ahead of appends, except those set by the broker."""
     clean = make_log(["a=1"])
     dirty = make_log(["a=2"], base_offset=1, timestamp=TIMESTAMP)

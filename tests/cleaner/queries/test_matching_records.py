@@ -6,7 +6,7 @@ from diamant.cleaner.queries.matching_records import Wanted
 from diamant.protocol.batches.header import Header, Record
 
 
-def test_what_is_looked_for() -> None:
+def test_a_key_matches_as_a_whole_and_a_text_anywhere() -> None:
     """A key must match as a whole; a text may be anywhere in key, value, or the name and value of a header."""
     record = Record(3, 0, b"key-1", b"value", (Header("name", b"of header"), Header("empty", None)))
     assert Wanted.key(b"key-1").is_wanted(record)

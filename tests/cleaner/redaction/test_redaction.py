@@ -219,7 +219,7 @@ ONE = ("data", [(b"a", b"", ())], -1, 0)
     policy=st.sampled_from(["delete", "compact"]),
     where=st.sampled_from(sorted(WHERES)),
 )
-def test_what_matches_goes_and_nothing_else_changes(history_steps: list[Any], policy: str, where: str) -> None:
+def test_matching_records_go_and_nothing_else_changes(history_steps: list[Any], policy: str, where: str) -> None:
     """Offsets, batches, producers, transactions and indexes stay, also after recovery; a second redaction changes nothing.
 
     On compacted topics older values go with a matched one, tombstones and newer ones stay; an aborted record that matches takes
@@ -348,7 +348,7 @@ def test_more_than_can_be_remembered_is_refused(twenty: CleanerLog) -> None:
     assert locate(twenty.log, "value exists", offset_bytes=located.nbytes).matched == 20
 
 
-def test_what_stays_is_counted_where_it_can_be_read() -> None:
+def test_kept_records_are_counted_in_readable_segments() -> None:
     """The number of records in an unreadable segment is unknown, so they do not count."""
     for policy in ("delete", "compact"):
         log = CleanerLog(cleanup_policy=frozenset({policy}))

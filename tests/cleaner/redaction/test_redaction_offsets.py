@@ -61,7 +61,7 @@ def test_their_memory_is_bounded_and_told() -> None:
     assert sparse.nbytes == 4 + 2 * BLOCK_OVERHEAD_BYTES
 
 
-def test_what_is_added_is_taken_up_by_the_way() -> None:
+def test_unmerged_offsets_are_bounded() -> None:
     """However many offsets are added before a `seal`, the number of unmerged ones is bounded."""
     found = Offsets(0, max_added=1_000)
     for one in range(0, 100_000, 2):

@@ -135,7 +135,7 @@ def test_however_json_writes_it(where: str, value: bytes, expected: int) -> None
     assert judge(where, record(value)) == expected
 
 
-def test_what_cannot_be_decided() -> None:
+def test_bytes_that_are_not_json_are_undecided_only_with_the_texts() -> None:
     """Bytes that are not JSON do not match, unless they contain all texts of the comparison."""
     where = f'value.email == "{EMAIL}"'
     assert judge(where, record(b"email: " + EMAIL.encode())) == UNDECIDED
@@ -180,7 +180,7 @@ def test_what_cannot_be_decided() -> None:
     ],
     ids=str,
 )
-def test_what_escapes_and_encodings_hide(value: bytes, expected: int) -> None:
+def test_a_text_is_absent_only_if_no_escape_or_encoding_could_hide_it(value: bytes, expected: int) -> None:
     """A text counts as absent only if no encoding or escape in invalid JSON could hide it."""
     assert judge('value.name == "Müller"', record(value)) == expected
 

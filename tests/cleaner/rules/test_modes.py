@@ -58,7 +58,7 @@ def test_a_deleted_value_leaves_a_quiet_log(mode: str) -> None:
 
 
 @in_both_modes
-def test_what_is_overdue_comes_first(mode: str) -> None:
+def test_an_overdue_log_comes_first(mode: str) -> None:
     """A: ratio 0.9. B: 0.23 and overdue. C: 0.6. D: 0.45 and longer overdue. Kafka goes by the ratio alone."""
 
     def log(dirty: int, delay_ms: int = 0) -> CleanableRange:

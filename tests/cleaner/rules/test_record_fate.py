@@ -106,7 +106,7 @@ def test_a_producers_last_batch_is_told_by_its_last_offset() -> None:
         (False, False, True, record_fate.RETAIN_EMPTY),
     ],
 )
-def test_what_is_needed_for_recovery_leaves_a_header(
+def test_a_batch_needed_for_recovery_leaves_a_header(
     drops_all: bool, last_of_producer: bool, last_of_round: bool, verdict: int
 ) -> None:
     """A producer's last batch and the last one of a round never go as a whole (KAFKA-17076)."""

@@ -29,7 +29,7 @@ PAYLOADS = SmallPayloads()
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [1, 20, 1000, 5000, 30_000])
-def test_what_clients_write_is_taken(codec: int, size: int) -> None:
+def test_payloads_of_clients_are_taken(codec: int, size: int) -> None:
     """Compressible or not, with and without a declared size."""
     for plain in (bytes(size), zlib.compress(bytes(range(256)) * 200)[:size], b"a customer's name " * size):
         data = plain[:size]
@@ -38,7 +38,7 @@ def test_what_clients_write_is_taken(codec: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_is_packed_in_a_row_is_packed_as_alone(codec: int) -> None:
+def test_payloads_packed_in_a_row_are_packed_as_alone(codec: int) -> None:
     """Independent of the payloads packed before, short or long, text or noise."""
     noise = zlib.compress(bytes(range(256)) * 500)
     for size in (1, 30, 500, 20, 70_000, 500, 3_000_000, 10, 0, 400):
@@ -54,7 +54,9 @@ def test_what_is_packed_in_a_row_is_packed_as_alone(codec: int) -> None:
     st.binary(max_size=3),
     st.sampled_from([b"", b"\0", b"more"]),
 )
-def test_whatever_it_says_is_so(codec: int, plain: bytes, at: int, change: bytes, tail: bytes) -> None:
+def test_a_changed_frame_gives_the_general_decompressors_bytes_or_none(
+    codec: int, plain: bytes, at: int, change: bytes, tail: bytes
+) -> None:
     """Strategy: a frame with changed or appended bytes. Invariant: the general decompressor's bytes, or None."""
     frame = bytearray(compress_like_kafka(codec, plain * 3))
     at %= len(frame)

@@ -90,7 +90,7 @@ async def test_a_round_that_is_cancelled_in_a_swap_ends_it(log: CleanerLog, bloc
 
 
 @pytest.mark.parametrize(("index_interval_bytes", "is_scanned_in_loop"), [(100, True), (2**31 - 1, False)])
-async def test_what_lies_behind_a_coarse_index_is_not_scanned_in_the_loop(
+async def test_a_segment_with_a_coarse_index_is_not_scanned_in_the_loop(
     index_interval_bytes: int, is_scanned_in_loop: bool, blocking: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new segment is opened in the loop if its index leaves little to scan, otherwise in a thread."""

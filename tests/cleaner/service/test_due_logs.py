@@ -69,7 +69,7 @@ async def test_a_replaced_checkpoint_is_kept_even_if_the_log_is_not_picked(other
     assert states.checkpoint(TP) == 15
 
 
-async def test_what_is_overdue_comes_first_in_mode_prompt_only() -> None:
+async def test_an_overdue_log_comes_first_in_mode_prompt_only() -> None:
     """Kafka sorts by ratio alone, so an overdue log may wait forever."""
     logs = SeveralLogs()
     overdue = logs.filthy("overdue", 25, max_compaction_lag_ms=60_000)

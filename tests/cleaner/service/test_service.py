@@ -241,7 +241,7 @@ async def test_the_lag_is_the_age_of_the_oldest_record_that_no_round_has_been_ov
 
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
-async def test_what_must_be_cleaned_is_shown(logs: SeveralLogs, mode: str) -> None:
+async def test_the_ratio_of_overdue_bytes_is_shown(logs: SeveralLogs, mode: str) -> None:
     """KIP-354's ratio: bytes past the longest lag divided by clean and cleanable bytes. Logs that are held back are counted."""
     log = logs.add("t", max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
     logs.add("held", "t7: a=1 | roll", max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)

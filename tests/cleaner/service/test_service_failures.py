@@ -286,7 +286,7 @@ async def test_a_round_that_has_no_room_is_not_begun_anew_at_once(logs: SeveralL
     await wait_until(lambda: logs.cleaned == ["t"])
 
 
-async def test_who_stands_in_for_other_machines_needs_room(logs: SeveralLogs, held: HeldRunner) -> None:
+async def test_a_fallback_for_other_machines_needs_room(logs: SeveralLogs, held: HeldRunner) -> None:
     """A round meant for other machines begins on this one only if the disk has enough free space."""
     logs.filthy("t", 20)
 

@@ -157,7 +157,7 @@ def test_the_header_checksum_of_magic_0_is_ignored_on_request() -> None:
 
 
 @pytest.mark.parametrize(("codec", "packed", "data"), READABLE.values(), ids=list(READABLE))
-def test_what_others_write_is_read(codec: int, packed: bytes, data: bytes) -> None:
+def test_payloads_of_other_writers_are_read(codec: int, packed: bytes, data: bytes) -> None:
     """Members and streams in a row are one payload, as in Java; the bound holds for them, too."""
     assert decompress(codec, packed) == data
     with pytest.raises(DecompressionBomb):
@@ -200,7 +200,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("codec", "packed", "reason"), BAD.values(), ids=list(BAD))
-def test_what_kafka_refuses_is_corrupt(codec: int, packed: bytes, reason: str) -> None:
+def test_a_payload_that_kafka_refuses_is_corrupt(codec: int, packed: bytes, reason: str) -> None:
     """Sizes are not believed: more than the bytes can hold is refused before memory is allocated, whatever the bound."""
     with pytest.raises(CorruptBatch) as caught:
         decompress(codec, packed, max_bytes=1 << 60)

@@ -77,7 +77,7 @@ def test_offsets_are_those_of_single_records(group_id: str, topics: list[TopicOf
         assert [len(values) for values in encoded.values] == [len(topic.partitions) for topic in topics]
 
 
-def test_what_is_known_depends_on_everything_in_it() -> None:
+def test_cached_records_depend_on_all_their_fields() -> None:
     """Cached records differ by group, topic, place in the batch and topic id."""
     plain = TopicOffsets("t", None, (0, 1), (5, 6), (-1, -1), None)
     other = plain._replace(name="u")

@@ -62,7 +62,7 @@ def test_kafka_writes_what_we_write() -> None:
     assert {key for key, _ in KINDS} - types == {ConsumerGroupPartitionMetadataKey}
 
 
-def test_what_kafka_wrote_means_what_was_asked() -> None:
+def test_commits_that_kafka_wrote_are_read_with_all_fields() -> None:
     """Commits of real clients are read with their offsets, metadata, retention and topic."""
     commits = {}
     for record in _golden_records():

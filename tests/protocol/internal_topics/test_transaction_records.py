@@ -94,7 +94,7 @@ def test_unknown_tags_are_skipped() -> None:
         bytes.fromhex("0001") + bytes(15) + b"\xff\xff\xff\xff\x0f",
     ],
 )
-def test_what_is_no_value(data: bytes) -> None:
+def test_an_invalid_value_is_refused(data: bytes) -> None:
     """Truncated values and lengths beyond the data are refused."""
     with pytest.raises(ProtocolError):
         parse_value(data)
@@ -103,7 +103,7 @@ def test_what_is_no_value(data: bytes) -> None:
 @pytest.mark.parametrize(
     "key", [b"", b"\x00", b"\x00\x00", b"\x00\x00\xff\xff", b"\x00\x00\x00\x05abc", b"\x00\x00\x00\x01ab"]
 )
-def test_what_is_no_key(key: bytes) -> None:
+def test_an_invalid_key_is_refused(key: bytes) -> None:
     """A key must consist of exactly a version and one string."""
     with pytest.raises(ProtocolError):
         parse_key(key)

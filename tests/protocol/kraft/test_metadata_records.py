@@ -248,7 +248,7 @@ def test_unknown_tags_are_skipped() -> None:
         ("02140000", "expected frame version 1"),
     ],
 )
-def test_what_is_no_record_is_malformed(value: str, complaint: str) -> None:
+def test_bytes_that_are_no_record_are_malformed(value: str, complaint: str) -> None:
     """A repeated tag, an array larger than the record, a long integer, and any frame version but 1 are refused."""
     with pytest.raises(MalformedRecord, match=complaint):
         decode_record(bytes.fromhex(value))
@@ -308,7 +308,7 @@ def test_a_value_out_of_range_is_refused() -> None:
 
 
 @given(st.sampled_from([*RECORD_TYPES.values()]).flatmap(lambda kind: st.tuples(values_of(kind[0]), st.just(kind[1]))))
-def test_what_is_written_is_read_back(record: tuple[MetadataRecord, int]) -> None:
+def test_any_record_is_read_back_as_it_was_written(record: tuple[MetadataRecord, int]) -> None:
     """Any record survives encoding in the newest version of its type."""
     assert decode_record(encode_record(record[0], version=record[1])) == record[0]
 

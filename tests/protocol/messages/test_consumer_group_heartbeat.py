@@ -23,7 +23,7 @@ UNCHANGED: dict[str, object] = {
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_what_is_as_before_is_read_by_hand(version: int) -> None:
+def test_a_heartbeat_without_changes_is_read_by_hand(version: int) -> None:
     """A request with only ids and epoch, all other fields unchanged, is decoded by hand."""
     body = memoryview(encode_request_fields(KEY, version, UNCHANGED))
     assert decode_unchanged(version, body) == ConsumerGroupHeartbeat("group", "member", 7) == decode(version, body)
@@ -41,6 +41,6 @@ def test_what_is_as_before_is_read_by_hand(version: int) -> None:
         ("topic_partitions", []),
     ],
 )
-def test_what_says_more_is_left_to_the_schema(field: str, value: object) -> None:
+def test_a_heartbeat_with_changes_is_left_to_the_schema(field: str, value: object) -> None:
     """A request with any changed field is not decoded by hand."""
     assert decode_unchanged(1, memoryview(encode_request_fields(KEY, 1, UNCHANGED | {field: value}))) is None

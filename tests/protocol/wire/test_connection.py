@@ -234,7 +234,7 @@ def test_a_response_beyond_2_gib_is_refused() -> None:
         (b"GET / HTTP/1.1", "It looks like an HTTP request; HTTP has a separate port"),
     ],
 )
-def test_what_speaks_another_protocol_is_named(start: bytes, said: str) -> None:
+def test_another_protocol_is_named(start: bytes, said: str) -> None:
     """For an impossible size the error suggests TLS or HTTP if it looks like their first bytes."""
     with pytest.raises(ProtocolError, match=said):
         ServerConnection(max_frame_bytes=100).receive(start)

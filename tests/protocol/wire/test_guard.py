@@ -55,7 +55,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize(("api_key", "version", "body"), UNFIT.values(), ids=list(UNFIT))
-def test_what_does_not_fit_the_schema_is_refused(api_key: int, version: int, body: bytes) -> None:
+def test_a_body_that_does_not_fit_the_schema_is_refused(api_key: int, version: int, body: bytes) -> None:
     """Counts and lengths beyond the body, forbidden nulls and early ends never reach kio."""
     with pytest.raises(ProtocolError, match=rf"v{version}: "):
         compile_guard(request_class(api_key, version))(body)

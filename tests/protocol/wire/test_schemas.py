@@ -130,7 +130,7 @@ def test_unknown_fields_are_found() -> None:
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(0, 2), (1, 3), (INIT_PRODUCER_ID, 6), (4, 0), (999, 0), (52, 0)])
-def test_what_is_not_served_is_refused(api_key: int, version: int) -> None:
+def test_an_api_that_is_not_served_is_refused(api_key: int, version: int) -> None:
     """Unknown APIs, versions out of range and APIs between brokers have no schema here, even if kio has one."""
     with pytest.raises(ProtocolError, match="is not served"):
         decode_request(api_key, version, b"")

@@ -300,7 +300,7 @@ def test_the_directory_of_a_log_that_does_not_open(memory: MemoryEnv, is_gone: b
     assert [(log.log_start_offset, read_all(log)) for log in directory.logs.values()] == 2 * [(0, [b"new"])]
 
 
-def test_what_cannot_be_removed_does_not_keep_the_rest(memory: MemoryEnv) -> None:
+def test_a_file_that_cannot_be_removed_does_not_keep_the_others(memory: MemoryEnv) -> None:
     """All other files of deleted logs are removed; the result names the one that failed, which can be retried."""
     directory = start(memory, {})
     for partition in range(4):

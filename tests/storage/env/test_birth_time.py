@@ -40,7 +40,7 @@ def test_a_file_that_is_not_there_has_no_birth(env: Env) -> None:
         env.birth_ms("/nowhere/at/all")
 
 
-def test_where_nobody_knows_there_is_none(tmp_path: Path) -> None:
+def test_there_is_no_birth_time_where_the_system_knows_none(tmp_path: Path) -> None:
     """The birth time is None on a system without the call, or a file system without birth times."""
     assert birth_ms("/proc/self/stat") is None
     path = tmp_path / "file"

@@ -37,7 +37,7 @@ def test_the_whole_file_is_asked_for(tmp_path: Path) -> None:
     file.close()
 
 
-def test_where_it_cannot_be_had_nothing_happens() -> None:
+def test_write_back_does_nothing_where_it_is_not_possible() -> None:
     """Files without a descriptor, systems without the call, and closed descriptors are no errors."""
     begin_write_back(MemoryEnv().create_new("/file").fileno())
     begin_write_back(1, lambda: None)

@@ -255,7 +255,7 @@ def test_the_life_of_a_registration() -> None:
         (BeginTransactionRecord(), "changes no metadata by itself"),
     ],
 )
-def test_what_would_stop_a_real_controller_is_refused(record: MetadataRecord, complaint: str) -> None:
+def test_a_record_that_would_stop_a_real_controller_is_refused(record: MetadataRecord, complaint: str) -> None:
     """A record that contradicts the image is refused with the reason, and changes nothing."""
     image = image_of(*FULL)
     before = copy.deepcopy(image)

@@ -173,7 +173,7 @@ def test_partitions_in_no_or_another_directory_are_ours(memory: MemoryEnv) -> No
     ]
 
 
-def test_who_ran_last_on_a_directory(env: RealEnv, tmp_path: Path) -> None:
+def test_the_last_registration_tells_which_broker_ran_last(env: RealEnv, tmp_path: Path) -> None:
     """The last registration tells, on a directory that both have run on, too; and after a snapshot of the metadata."""
     path = golden_directory(tmp_path)
     assert not was_last_broker(env, str(tmp_path))

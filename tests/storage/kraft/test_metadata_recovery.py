@@ -49,7 +49,7 @@ def run_until_power_off(env: MemoryEnv, log_to_close: list[MetadataLog]) -> list
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])
-def test_what_was_acknowledged_survives_a_crash_anywhere(seed: int | None) -> None:
+def test_acknowledged_topics_survive_a_crash_anywhere(seed: int | None) -> None:
     """Wherever the machine stops, formatting and snapshots included, the next start finds every synced topic.
 
     With a seed some of what was not synced has reached the disk as well. Epochs rise with every start.

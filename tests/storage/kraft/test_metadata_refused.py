@@ -91,7 +91,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize(("make", "complaint"), UNFIT.values(), ids=list(UNFIT))
-def test_what_we_cannot_carry_on_alone_is_refused(
+def test_a_metadata_log_of_a_larger_cluster_is_refused(
     memory: MemoryEnv, make: Callable[[MemoryEnv], None], complaint: str
 ) -> None:
     """A log of a larger cluster or of a newer Kafka is refused with the reason, before anything is written."""

@@ -55,7 +55,7 @@ def test_a_torn_tail_does_not_come_back(memory: MemoryEnv) -> None:
     assert memory.file_size(log.segments[0].path) == size
 
 
-def test_what_is_appended_during_a_flush_is_not_durable(memory: MemoryEnv) -> None:
+def test_records_appended_during_a_flush_are_not_durable(memory: MemoryEnv) -> None:
     """The recovery point stays at the end that the flush began with: a start examines what was written since."""
     log = start(memory)
     append(log, 3)

@@ -57,7 +57,7 @@ def test_they_lie_there_as_those_of_clients(memory: MemoryEnv) -> None:
     assert files(memory, internal) == files(memory, from_clients)
 
 
-def test_those_with_a_producer_count_in_its_state() -> None:
+def test_internal_appends_with_a_producer_count_in_its_state() -> None:
     """They may begin a transaction and repeat sequence 0, which a client's may not."""
     log = make_log(MemoryEnv())
     for _ in range(2):

@@ -157,7 +157,7 @@ def test_sources_that_retention_removed_are_left_out(log: Log) -> None:
     assert read_all(log, start) == text([*(offset for offset in range(start, end) if is_even(offset)), *range(end, 40)])
 
 
-def test_what_retention_deleted_does_not_come_back(log: Log) -> None:
+def test_a_segment_that_retention_deleted_does_not_come_back(log: Log) -> None:
     """If retention removed all sources, the new segment's files are removed and the log does not change."""
     replacement = prepared(log, 2)
     delete_oldest(log, 3)

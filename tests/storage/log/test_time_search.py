@@ -94,7 +94,7 @@ def test_the_search_goes_on_over_several_segments(log: Log) -> None:
     assert offset_for_timestamp(log, at(1)[0]) is None
 
 
-def test_what_lies_below_the_log_start_does_not_end_the_search(env: RealEnv, tmp_path: Path) -> None:
+def test_a_match_below_the_log_start_does_not_end_the_search(env: RealEnv, tmp_path: Path) -> None:
     """A segment whose matching record was deleted does not hide a later match."""
     timestamps = [START_MS] * BATCHES
     timestamps[1] = timestamps[30] = START_MS + 1000

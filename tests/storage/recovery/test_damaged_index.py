@@ -109,7 +109,7 @@ def test_any_bytes(log: Log, seed: int) -> None:
     check_reads(load(log)[0])
 
 
-def test_it_is_told_once_for_each_segment(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_index_is_logged_once_for_each_segment(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     """One warning per segment names the file, the entry and the remedy."""
     log = change(log, 1, 4, position=777)
     with caplog.at_level(logging.WARNING):

@@ -88,7 +88,7 @@ def test_a_log_that_ends_below_its_recovery_point(log: Log, damage: str, recover
     assert read_all(load(log, loaded.log_end_offset)[0])[-1] == b"new"
 
 
-def test_what_is_kept_is_never_overwritten(log: Log) -> None:
+def test_a_file_of_cut_off_bytes_is_never_overwritten(log: Log) -> None:
     """A log that is torn twice at the same offset has two files of cut-off bytes."""
     for piece in (b"first", b"second"):
         with Path(log.active.path).open("ab") as file:
@@ -182,7 +182,7 @@ def test_a_log_that_lost_its_end_and_then_the_power() -> None:
     assert directory.logs["t", 0].log_end_offset == COUNT
 
 
-def test_what_a_start_has_found_on_a_full_disk() -> None:
+def test_a_broker_starts_on_a_full_disk() -> None:
     """The recovery points cannot be written at once; the broker starts nevertheless, so that data can be deleted."""
     env, expected = filled(t=source(1))
     env.remove(f"/data/{names.RECOVERY_POINT_CHECKPOINT}", missing_ok=True)

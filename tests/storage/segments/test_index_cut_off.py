@@ -58,7 +58,9 @@ def test_a_search_in_place_finds_what_one_in_memory_does(offsets: OffsetIndex, t
 
 
 @pytest.mark.parametrize("left", [0, 3, 4096, 20_000])
-def test_what_was_cut_off_leads_to_the_beginning(offsets: OffsetIndex, times: TimeIndex, left: int) -> None:
+def test_a_lookup_of_a_lost_entry_leads_to_the_segments_start(
+    offsets: OffsetIndex, times: TimeIndex, left: int
+) -> None:
     """A lookup of a lost entry returns the segment's start or an existing entry; a scan from there finds the target."""
     last = BASE + 10 * ENTRIES
     assert offsets.lookup(last) == (last, 100 * ENTRIES)

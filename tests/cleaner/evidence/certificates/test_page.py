@@ -210,7 +210,7 @@ SINCE = {"written_since": [{"topic": "users", "partition": 0, "offset": 20}]}
         ({"found": [], "done": []}, "Nothing. All partitions of these topics were searched."),
     ],
 )
-def test_what_has_to_be_known_is_said(changes: dict[str, Any], said: str) -> None:
+def test_a_warning_is_shown_only_with_a_reason(changes: dict[str, Any], said: str) -> None:
     """Warnings appear on the page only if the certificate gives reason for them."""
     assert said in text_of(**changes)
     assert said not in text_of()
@@ -292,7 +292,7 @@ def test_the_page_needs_nothing_else() -> None:
     assert "prefers-color-scheme:dark" in page
 
 
-def test_what_the_page_does_not_know_is_shown_as_it_is() -> None:
+def test_fields_of_a_newer_certificate_are_shown_as_they_are() -> None:
     """Fields, kinds and states of a newer certificate are shown as they are, without an error."""
     coverage = {**certificate()["coverage"], "spill_places": ["/var/spill"], "bytes_at_rest": 7_000}
     text = text_of(
@@ -363,7 +363,7 @@ def test_a_redaction_speaks_of_records() -> None:
     assert "key was" not in words
 
 
-def test_what_was_done_is_not_said_of_what_failed() -> None:
+def test_a_failed_step_is_described_as_failed() -> None:
     """Failed steps are described as failed: files were to be replaced, a deletion mark could not be written."""
     assert "were replaced by new ones" in text_of()
     assert "were replaced by new ones" not in text_of(state="not-certified")

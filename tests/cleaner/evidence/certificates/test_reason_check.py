@@ -76,7 +76,7 @@ def test_a_key_is_recognised(key: bytes, text: str) -> None:
         (b"\x00\x01", "ticket 4711"),
     ],
 )
-def test_what_only_has_its_letters_is_taken(key: bytes, text: str) -> None:
+def test_case_numbers_are_accepted_whatever_the_key(key: bytes, text: str) -> None:
     """Case numbers are accepted, whatever the key."""
     assert not names_sought(text, [key])
 

@@ -67,7 +67,7 @@ def amounts_in(path: Path) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
-def test_what_is_read_is_what_headers_declare_in_random_segments(tmp_path: Path, is_compiled: bool) -> None:
+def test_records_read_add_up_to_the_headers_in_random_segments(tmp_path: Path, is_compiled: bool) -> None:
     """For any codecs, sizes, formats and stages, batches, records and bytes agree and add up to the file."""
     rng = random.Random(4)
     for index in range(20):
@@ -100,7 +100,7 @@ def test_headers_at_the_edge_of_a_window_are_read_whole(tmp_path: Path) -> None:
     assert found == {"none": [len(parts), len(parts), sum(map(len, parts))]}
 
 
-def test_what_is_no_batch_counts_as_bytes(tmp_path: Path) -> None:
+def test_the_rest_behind_the_last_whole_batch_counts_as_bytes(tmp_path: Path) -> None:
     """From the first position without a whole batch, the rest counts as bytes."""
     whole, torn = batch(2), batch(9)[:-1]
     assert amounts_in(put(tmp_path, LOG, whole, torn)) == {"none": [1, 2, len(whole)], "bytes": [0, 0, len(torn)]}
@@ -295,7 +295,7 @@ def test_an_output_of_the_cleaner_is_no_later_segment(tmp_path: Path, name: str)
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot", ".log.deleted"])
-def test_what_was_there_from_the_beginning_is_read_whatever_its_name_says(tmp_path: Path, suffix: str) -> None:
+def test_files_present_at_the_beginning_are_read_whatever_their_names(tmp_path: Path, suffix: str) -> None:
     """Files from the beginning of the scan are read even if their names are those of later segments."""
     put(tmp_path, LOG, batch(1))
     put(tmp_path, f"users-0/00000000000000000005{suffix}", b"x" * 12)

@@ -94,9 +94,7 @@ def test_a_value_does_not_hide_behind_the_first_frame_of_a_batch(
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize("codec", [GZIP, LZ4])
-def test_what_consumers_do_not_read_behind_compressed_data_lets_nothing_be_claimed(
-    tmp_path: Path, codec: int, is_compiled: bool
-) -> None:
+def test_bytes_behind_compressed_records_prevent_a_claim(tmp_path: Path, codec: int, is_compiled: bool) -> None:
     """Bytes behind the compressed records may hold anything, so nothing is claimed; the records are searched as well."""
     shown, hidden = (bytes(build_batch([record(key, PERSON)], codec=codec)) for key in (b"customer-42", b"other"))
     put(tmp_path, LOG, with_payload(shown, shown[61:] + bytes(8) + hidden[61:]))
@@ -107,7 +105,7 @@ def test_what_consumers_do_not_read_behind_compressed_data_lets_nothing_be_claim
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize("name", [name for name, frame in FRAMES.items() if frame.answer is OK])
-def test_what_a_codec_skips_lets_nothing_be_claimed(tmp_path: Path, name: str, is_compiled: bool) -> None:
+def test_bytes_that_a_codec_skips_prevent_a_claim(tmp_path: Path, name: str, is_compiled: bool) -> None:
     """Fields of headers, frames and bytes that are no records may hold whole batches; what is read whole is clean."""
     frame = FRAMES[name]
     put(tmp_path, LOG, with_payload(BATCH, frame.data, attributes=frame.codec))
@@ -229,7 +227,7 @@ def test_the_same_bytes_under_another_key_are_named(tmp_path: Path) -> None:
     ],
     ids=["cut", "bit", "zeros", "magic"],
 )
-def test_what_cannot_be_read_is_never_clean(tmp_path: Path, spoil: Any, is_compiled: bool) -> None:
+def test_an_unreadable_batch_is_never_clean(tmp_path: Path, spoil: Any, is_compiled: bool) -> None:
     """A torn, changed or unknown batch is never clean: its contents are unknown."""
     batch = bytes(build_batch([record(b"customer-%d" % number, b"v" * 30, number) for number in range(9)], codec=1))
     put(tmp_path, LOG, spoil(batch))
@@ -304,7 +302,7 @@ def test_a_file_that_gets_a_later_name_while_the_scan_runs_is_read(tmp_path: Pat
     assert f"users-0/00000000000000000008.log{stage}" in {row.file for row in report.rows if row.beyond_end == 0}
 
 
-def test_what_is_behind_the_recorded_end_and_not_of_the_log_is_read(tmp_path: Path) -> None:
+def test_bytes_appended_by_another_program_are_read(tmp_path: Path) -> None:
     """Bytes that another program appended to the active segment are read."""
     first = bytes(build_batch([record(b"a", b"b")]))
     put(tmp_path, LOG, first, build_batch([record(b"customer-42", PERSON, 1)], codec=1))
@@ -377,7 +375,7 @@ def test_a_value_in_a_header_of_the_keys_own_tombstone_is_one(tmp_path: Path) ->
     assert (state(report), [one.what for one in report.in_the_way]) == (INCONCLUSIVE, [SAME_KEY, SAME_BYTES])
 
 
-def test_what_a_record_of_the_key_says_more_is_under_no_other_key(tmp_path: Path) -> None:
+def test_other_values_of_a_record_are_reported_with_it(tmp_path: Path) -> None:
     """A value that is part of the key, or in a header beside another value, is reported with its own record."""
     looked_for = subject(b"person:Anna Schmidt, Bern", b"Anna Schmidt, Bern", PERSON)
     put(tmp_path, LOG, build_batch([record(b"person:Anna Schmidt, Bern", None)]))
@@ -463,7 +461,7 @@ def test_a_stray_value_that_equals_its_key_is_no_tombstone(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("limits", [ListLimits(20, 10_000), ListLimits(1000, 20)], ids=["listed", "deciding"])
-def test_what_is_kept_is_bounded_and_hides_nothing(tmp_path: Path, limits: ListLimits) -> None:
+def test_findings_are_bounded_and_the_rest_is_counted(tmp_path: Path, limits: ListLimits) -> None:
     """Findings are limited over all files; the lowest of each file and sort is kept, and the rest is counted."""
     for file in range(30):
         base = file * 100
@@ -715,7 +713,7 @@ def test_nothing_hides_behind_the_records_of_a_batch(tmp_path: Path, codec: int,
         assert state(scan(tmp_path, is_compiled=is_compiled)) in (INCONCLUSIVE, VALUES_PRESENT)
 
 
-def test_what_groups_and_producers_leave_is_looked_through(tmp_path: Path) -> None:
+def test_group_metadata_and_producer_snapshots_are_searched(tmp_path: Path) -> None:
     """A value in the metadata of a committed offset is listed; one in a producer snapshot of the topic prevents claims."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     commit = (

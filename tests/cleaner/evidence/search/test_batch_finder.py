@@ -121,7 +121,7 @@ def test_batches_are_found_across_the_borders_of_windows(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_what_is_left_of_a_compressed_batch_is_a_problem(tmp_path: Path, codec: int) -> None:
+def test_a_truncated_compressed_batch_is_a_problem(tmp_path: Path, codec: int) -> None:
     """A truncated or damaged compressed batch is a problem; the bytes of an uncompressed one are searched anyway."""
     data = batch(codec)
     for cut in (1, len(data) // 3):
@@ -136,7 +136,7 @@ def test_what_is_left_of_a_compressed_batch_is_a_problem(tmp_path: Path, codec: 
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_what_is_left_of_raw_snappy_is_a_problem(tmp_path: Path, magic: int) -> None:
+def test_truncated_raw_snappy_is_a_problem(tmp_path: Path, magic: int) -> None:
     """Raw snappy has no frame; it is recognised by a record at its beginning, or by the lengths of an old message."""
     inner = snappy.compress_raw(b"".join(bytes(make_message(magic, 0, b"k", PERSON)) for _ in range(3)))
     data = raw_snappy() if magic == 2 else bytes(make_message(magic, 0, None, bytes(inner), attributes=2))

@@ -41,7 +41,7 @@ def test_the_lowest_that_decides_is_kept_wherever_it_is() -> None:
     assert (offsets(late), late.unlisted) == ([3], {VALUE: 2})
 
 
-def test_what_does_not_decide_is_counted_only() -> None:
+def test_findings_without_consequence_are_only_counted() -> None:
     """For instance, the same key in another topic is only counted."""
     one = FoundList(LIMITS.listed)
     for offset in range(5):

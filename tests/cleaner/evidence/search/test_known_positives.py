@@ -81,7 +81,7 @@ def test_everything_that_was_written_is_found_and_nothing_of_it_stays(
 
 
 @pytest.mark.parametrize("what", [b"", b"a", b"b", b"k", b"x" * 12, "value exists", "key exists", "value.id exists"])
-def test_whatever_is_looked_for_is_no_obstacle(tmp_path: Path, what: bytes | str) -> None:
+def test_known_positives_are_never_findings(tmp_path: Path, what: bytes | str) -> None:
     """Known positives are never findings, even for a subject that matches everything."""
     looked_for = subject(what) if isinstance(what, bytes) else Redacted(parse_where(what), "users", Needles(b"s" * 32))
     for is_compiled in (False, True):
@@ -230,7 +230,7 @@ class NotAll(RealEnv):
         return super().create_new(path)
 
 
-def test_where_nothing_can_be_written_nothing_is_certain(tmp_path: Path) -> None:
+def test_nothing_is_claimed_on_a_full_disk(tmp_path: Path) -> None:
     """On a full disk nothing is claimed, and the reason says so."""
     report = scanned(tmp_path, subject(), env=NotAll(tmp_path, 0, OSError(28, "No space left on device")))
     assert (state(report, subject()), report.planted, report.seen) == (INCONCLUSIVE, 0, 0)
@@ -302,7 +302,7 @@ def test_a_scan_that_is_blind_at_the_staging_place_says_so(
     assert list((tmp_path / "staging").iterdir()) == []
 
 
-def test_where_the_staging_place_cannot_be_written_nothing_is_certain(tmp_path: Path) -> None:
+def test_nothing_is_claimed_if_the_staging_place_cannot_be_written(tmp_path: Path) -> None:
     """The reason names it, and what was written before is removed."""
     place = staging_at(tmp_path / "staging")
     env = NotAll(tmp_path / "staging", 2, OSError(30, "Read-only file system"))
@@ -313,7 +313,7 @@ def test_where_the_staging_place_cannot_be_written_nothing_is_certain(tmp_path: 
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["orders-0", "users-0"]
 
 
-def test_what_a_killed_scan_leaves_at_the_staging_place_goes_as_what_a_job_leaves(tmp_path: Path) -> None:
+def test_a_later_start_removes_what_a_killed_scan_left_at_the_staging_place(tmp_path: Path) -> None:
     """A later start of the broker removes them once they are an hour old; until then they do not matter."""
     root = tmp_path / "staging"
     made = make_known_positives(b"s" * 32, staging_at(root).path_for)

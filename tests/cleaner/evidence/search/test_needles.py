@@ -56,7 +56,7 @@ def test_short_strings_are_not_searched_for() -> None:
     assert needles.find(b"{}" * 100) == []
 
 
-def test_what_any_file_of_a_log_directory_has_is_not_searched_for() -> None:
+def test_bytes_that_every_log_directory_has_are_not_searched_for() -> None:
     """Zeros, -1 and small numbers of 8 bytes are refused, since headers and indexes consist of them; repeated letters are not."""
     numbers = [0, 1, 300, -1, 70_000]
     for data in [

@@ -95,7 +95,7 @@ def test_one_partition_that_cannot_be_cleaned_is_told(spark: SparkSession, direc
     assert {path for path in before if "users-0" in path and after.get(path) != before[path]} == set()
 
 
-def test_what_cannot_be_told_from_the_directory_has_to_be_said(directory: Path) -> None:
+def test_without_a_metadata_log_the_compacted_topics_must_be_named(directory: Path) -> None:
     """Without a metadata log the user must name the compacted topics. A directory in use by a broker is refused."""
     lock = RealEnv().lock(f"{directory}/{names.LOCK}")
     result = run("spark", "clean", directory, code=1)

@@ -90,7 +90,7 @@ def test_an_executor_with_other_files_is_refused(spark: SparkSession, directory:
         run_trials(spark, [trial], now_ms=NOW_MS, until_ms=None, key_bytes=1)
 
 
-def test_what_cannot_be_read_is_a_problem_of_its_partition(
+def test_an_unreadable_file_is_a_problem_of_its_partition(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a faulty disk, its task reports the problem, and the other tasks their results."""
@@ -108,7 +108,7 @@ def test_what_cannot_be_read_is_a_problem_of_its_partition(
     assert found == TrialOutcome(partition, (), (problem,))
 
 
-def test_it_has_the_options_of_the_local_command() -> None:
+def test_spark_whatif_has_the_options_of_the_local_command() -> None:
     """And those of a session of Spark."""
     local, found = (
         {option for one in command.params for option in one.opts} for command in (local_whatif, spark_whatif)

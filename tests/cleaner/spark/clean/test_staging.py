@@ -60,7 +60,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "staging"
 
 
-def test_what_a_killed_run_has_left_goes_with_the_next_start(
+def test_the_next_start_removes_leftovers_of_a_killed_run(
     log: Log, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For every partition, even deleted ones; but not the places of this run, or of another log directory."""
@@ -142,7 +142,7 @@ def test_a_note_stays_as_long_as_the_disk_is_not_mounted(
     assert not caplog.messages
 
 
-def test_what_another_may_be_working_in_stays(log: Log, place: Path) -> None:
+def test_a_place_written_within_the_hour_stays(log: Log, place: Path) -> None:
     """A copy of a log directory has the same owner, so neither a start nor a round removes places written within the hour."""
     theirs = new_place(log.env, plan_of(log), place.as_uri(), run="00000000")
     theirs.child("00000000-1").child("0.log.cleaned").write_bytes(b"values")
@@ -160,7 +160,7 @@ def test_what_another_may_be_working_in_stays(log: Log, place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_cannot_be_removed_stops_nobody(
+def test_a_place_that_cannot_be_removed_stops_no_round(
     log: Log, place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The other places are removed, the round continues, and there is one warning."""
@@ -257,7 +257,7 @@ def test_outputs_make_no_directory_but_their_own(log: Log, place: Path) -> None:
     assert not (place / "gone").exists()
 
 
-def test_what_a_job_says_must_fit_the_plan(log: Log, place: Path) -> None:
+def test_the_report_of_a_job_must_fit_the_plan(log: Log, place: Path) -> None:
     """Every segment to rewrite is in one output, in order, with the reported number of records, up to the plan's end."""
     plan = plan_of(log)
     manifest = CleanJob(OneProcess(), plan, source=Location(log.path), target=Location(f"{place}/job")).run()

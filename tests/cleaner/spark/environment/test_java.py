@@ -47,7 +47,7 @@ def test_java_home_comes_before_the_path_and_that_before_the_usual_place(tmp_pat
     assert find(tmp_path / "jvm") == Java(str(homes["17"]), 17)
 
 
-def test_what_is_too_old_is_passed_over(tmp_path: Path) -> None:
+def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
     """Even if JAVA_HOME names it, as long as there is another."""
     old, new = install(tmp_path / "old", "1.8.0_412"), install(tmp_path / "jvm" / "java-17", "17.0.1")
     assert find(tmp_path / "jvm", JAVA_HOME=str(old)) == Java(str(new), 17)

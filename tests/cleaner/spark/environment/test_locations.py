@@ -46,7 +46,7 @@ def test_a_secret_with_a_slash_is_asked_for_in_another_way() -> None:
 
 
 @pytest.mark.parametrize("text", ["hdfs://host/logs", "http://user:secret@host/x", "s3://", "file://host/data"])
-def test_what_is_not_supported_is_refused(text: str) -> None:
+def test_an_unsupported_location_is_refused(text: str) -> None:
     """With what is expected, and without a password."""
     with pytest.raises(SparkError, match="expected") as raised:
         Location.parse(text)

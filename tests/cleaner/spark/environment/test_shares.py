@@ -34,7 +34,7 @@ def test_logs_are_shared_evenly_if_no_core_has_a_third_more_than_its_share(
 @pytest.mark.parametrize(
     ("sizes", "cores", "size"), [([], 2, 0), ([7], 2, 0), ([100, 5, 5, 5], 2, 5), ([1, 2, 4, 8], 1, 8)]
 )
-def test_what_is_too_large_for_a_core_is_for_all_of_them(sizes: list[int], cores: int, size: int) -> None:
+def test_a_partition_too_large_for_a_core_is_divided_among_all(sizes: list[int], cores: int, size: int) -> None:
     """The others are distributed whole."""
     assert largest_share(sizes, cores) == size
 

@@ -120,7 +120,7 @@ def test_golden_passes_have_kafka_s_bytes(cluster: Cluster, options: list[str], 
 
 
 @pytest.mark.long
-async def test_what_an_executor_that_hangs_was_at_is_done_again(cluster: Cluster, tmp_path: Path) -> None:
+async def test_the_work_of_a_hanging_executor_is_repeated(cluster: Cluster, tmp_path: Path) -> None:
     """Spark drops it after a silence, with its shuffle files. When it continues later, it leaves nothing behind."""
     log = make_log(tmp_path)
     staging = tmp_path / "staging"

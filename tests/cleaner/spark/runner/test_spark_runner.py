@@ -186,7 +186,7 @@ async def test_outputs_on_another_file_system_are_copied(log: Log, tmp_path: Pat
         ("read-only", "Read-only file system"),
     ],
 )
-async def test_what_is_not_as_the_job_says_is_not_swapped_in(
+async def test_an_output_that_differs_from_the_jobs_report_is_not_swapped_in(
     log: Log,
     runner: SparkRunner,
     mischief: str,
@@ -399,7 +399,7 @@ def home_of(scratch: DriverScratch) -> Path:
 
 
 @pytest.mark.usefixtures("temporary_files")
-def test_what_a_killed_broker_has_left_of_its_driver_goes_with_the_next_one(tmp_path: Path) -> None:
+def test_the_next_driver_removes_leftovers_of_a_killed_brokers_driver(tmp_path: Path) -> None:
     """Directories with a free lock are removed, wherever they are; those of running drivers stay."""
     conf = {"spark.local.dir": str(tmp_path / "local")}
     running, killed, following = DriverScratch(conf), DriverScratch(conf), DriverScratch({})
@@ -593,7 +593,7 @@ async def test_a_failed_swap_ends_the_round(log: Log, runner: SparkRunner) -> No
 
 
 @pytest.mark.slow
-async def test_what_a_killed_broker_has_left_goes_with_the_next_round_and_the_next_start(
+async def test_the_next_round_and_the_next_start_remove_leftovers_of_a_killed_broker(
     log: Log, runner: SparkRunner
 ) -> None:
     """Only places of earlier jobs at this partition are removed; opening the log removes all places beside it."""
@@ -638,7 +638,7 @@ def test_spark_is_chosen_for_what_is_large_and_sooner_done_there(log: Log) -> No
 
 
 @pytest.mark.slow
-async def test_who_stands_in_for_spark_is_known(log: Log) -> None:
+async def test_the_fallback_for_spark_is_known(log: Log) -> None:
     """A local runner with a plan that suits Spark is a fallback while Spark pauses; with other plans it is not."""
     turns = SparkTurns(LOCAL)
     settings = SparkSettings(master="spark://h:1", min_bytes=1 << 30)

@@ -152,7 +152,7 @@ def test_a_master_that_does_not_answer_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     "master", ["foo", "local[x]", "local[0]", "local[2", "spark", "mesos://here:5050", "", "yarn "]
 )
-def test_what_is_no_master_is_told_at_once(master: str) -> None:
+def test_an_invalid_master_is_refused_at_once(master: str) -> None:
     """Spark would show a trace of Java's."""
     with pytest.raises(SparkUnavailable, match=r"names no master of Spark: expected local\[N\]"):
         session._reach(master)
