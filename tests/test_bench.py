@@ -148,7 +148,7 @@ def test_a_run_can_be_taken_in_parts(tmp_path: Path) -> None:
     assert found == [("start", "spawn", "one"), ("raw", "new", None), ("latency", "p50", "one")]
 
 
-def test_what_got_worse_is_named(tmp_path: Path) -> None:
+def test_a_regression_is_named(tmp_path: Path) -> None:
     """In the table, in the JSON and by measurement; a figure of one side has no verdict."""
     from rich.console import Console
     from run import Row, Run, table_of, write

@@ -272,7 +272,7 @@ def test_requirements_are_exact() -> None:
         assert lines == sorted(lines, key=lambda line: line.split("==")[0])
 
 
-def test_what_the_project_needs_is_pinned() -> None:
+def test_each_dependency_is_pinned() -> None:
     """Each dependency of pyproject.toml has its exact version in requirements.txt."""
     needed = {re.split(r"[=<>~]", dependency)[0] for dependency in PYPROJECT["project"]["dependencies"]}
     assert needed <= {line.split("==")[0] for line in requirements("requirements.txt")}

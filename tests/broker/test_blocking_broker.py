@@ -87,7 +87,7 @@ def test_topics_and_records_by_hand() -> None:
         assert (last.timestamp, last.headers) == (7, (("a", b"b"),))
 
 
-def test_what_kafka_refuses_is_refused() -> None:
+def test_records_that_kafka_refuses_are_refused() -> None:
     """With Kafka's codes, and nothing is stored."""
     with Broker(auto_create_topics_enable=False) as broker:
         broker.create_topic("users", compact=True)
@@ -182,7 +182,7 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
         (CorruptLog("/d/meta.properties", 2, "expected a number"), "/d/meta.properties at 2: expected a number"),
     ],
 )
-def test_what_is_in_the_way_is_named(error: Exception, said: str) -> None:
+def test_an_error_at_the_start_names_the_file_or_address(error: Exception, said: str) -> None:
     """The file if the error names one, else the address; the error behind it is the cause."""
     with pytest.raises(CannotStart) as raised, as_cannot_start("here:1"):
         raise error
@@ -202,7 +202,7 @@ async def test_a_directory_in_use_is_named(tmp_path: Path) -> None:
             assert (raised.value.errno, type(raised.value.__cause__)) == (EBUSY, InUse)
 
 
-async def test_what_is_wrong_in_the_directory_is_the_same_error(tmp_path: Path) -> None:
+async def test_an_error_found_late_in_the_start_names_the_file(tmp_path: Path) -> None:
     """With the file, also where it is found late in the start."""
     async with Broker(listen="127.0.0.1:0", data_dir=tmp_path):
         pass

@@ -338,7 +338,7 @@ def test_the_plugin_gives_every_test_its_topic(diamant_topic: str, request: pyte
 
 
 @pytest.mark.parametrize("name", ["clock", "cluster_id", "faults", "loop", "node", "services"])
-def test_what_needs_a_running_broker_says_so(tmp_path: Path, name: str) -> None:
+def test_methods_before_the_start_say_that_it_is_missing(tmp_path: Path, name: str) -> None:
     """Before the start there is no loop, no directory and nothing that answers."""
     with pytest.raises(RuntimeError, match="is not running"):
         getattr(Broker(BrokerConfig(data_dir=tmp_path)), name)

@@ -123,7 +123,7 @@ def test_a_fork_can_be_stopped_too(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["data"]
 
 
-def test_what_a_stop_keeps_ends_with_the_broker() -> None:
+def test_kept_state_ends_with_the_broker() -> None:
     """At the end of `with`, whether it runs or not; and without `with` when nobody has the broker any more."""
     with Broker() as broker:
         broker.stop()

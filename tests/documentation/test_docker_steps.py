@@ -27,7 +27,7 @@ NOTHING_MATCHED = 4
 TIMEOUT_S = 300
 
 
-def test_what_the_image_declares() -> None:
+def test_declarations_of_the_image_are_those_of_the_start() -> None:
     """User, volume, port, stop signal and health check are there, and are those that the broker is started with."""
     steps = last_stage(DOCKERFILE)
     assert steps["USER"] == "10001:10001"

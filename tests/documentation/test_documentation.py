@@ -114,7 +114,7 @@ def test_every_page_with_commands_is_run() -> None:
     assert pages == set(console_pages.PAGES)
 
 
-def test_what_is_compared_of_a_page() -> None:
+def test_times_and_ids_of_a_page_may_differ() -> None:
     """Times, durations and ids may differ, other words and numbers not; three dots stand for any lines."""
     printed = "users at 2026-03-01T12:00:00.000Z\n3 records, 10 ms\nid 0123456789ab ───────\nend"
     assert console_pages.is_shown(printed, printed.splitlines())

@@ -52,7 +52,7 @@ def can_log_in(address: str, password: str) -> bool:
 
 
 @pytest.mark.slow
-def test_it_keeps_out_who_does_not_belong(tmp_path: Path) -> None:
+def test_the_secure_container_keeps_strangers_out(tmp_path: Path) -> None:
     """By Kafka's protocol a password is needed, over HTTP a token; both have the certificate of the file."""
     properties = settings(tmp_path)
     config = BrokerConfig(data_dir=tmp_path / "data", properties=properties, users={"admin": PASSWORD})

@@ -81,7 +81,7 @@ def test_without_java_it_does_not_begin(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_what_spark_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_of_spark_ends_the_demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that fails ends it with exit code 1 and its reason, and without files."""
     monkeypatch.setattr(
         "examples.find_customer_42.commands.diamant", lambda *_: ["/bin/sh", "-c", "echo no master >&2; exit 1"]

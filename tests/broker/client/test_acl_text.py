@@ -63,7 +63,7 @@ def test_several_operations_are_several_acls() -> None:
         ('User:alice READ topic "users', "No closing quotation; expected PRINCIPAL"),
     ],
 )
-def test_what_is_no_acl_is_refused_with_what_was_expected(text: str, message: str) -> None:
+def test_an_invalid_acl_is_refused_with_the_expected_form(text: str, message: str) -> None:
     """The message has the wrong word."""
     with pytest.raises(ValueError, match=message):
         parse_acls(text)

@@ -33,13 +33,13 @@ def admin(broker: BlockingBroker) -> Admin:
     return Admin(broker.bootstrap_servers, timeout_s=PATIENCE_S)
 
 
-def test_it_finds_the_http_address(broker: BlockingBroker, admin: Admin) -> None:
+def test_admin_finds_the_http_address(broker: BlockingBroker, admin: Admin) -> None:
     """The address comes from DescribeConfigs of the Kafka listener; the class is `diamant.Admin`."""
     assert diamant.Admin is Admin
     assert admin.http_url == broker.http_url
 
 
-def test_it_takes_the_first_broker_that_answers(broker: BlockingBroker) -> None:
+def test_admin_takes_the_first_broker_that_answers(broker: BlockingBroker) -> None:
     """`bootstrap` may be a list, as for Kafka's clients."""
     with ReservedPort() as closed:
         assert Admin(f"{closed.address}, {broker.bootstrap_servers}").http_url == broker.http_url
@@ -73,7 +73,7 @@ def test_a_broker_without_http_is_said_to_have_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost", "localhost:", "localhost:x", "localhost:70000", ""])
-def test_what_is_no_address(address: str) -> None:
+def test_an_invalid_address_is_refused(address: str) -> None:
     """An invalid address is refused before any connection."""
     with pytest.raises(AdminError, match="expected host:port"):
         Admin(address).status()

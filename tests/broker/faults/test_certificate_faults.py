@@ -32,7 +32,7 @@ def test_a_client_that_looks_refuses_it(broker: BlockingBroker, kind: str, reaso
     client.check()
 
 
-def test_what_does_not_go_with_it_is_refused(broker: BlockingBroker) -> None:
+def test_a_certificate_fault_excludes_fields_of_requests(broker: BlockingBroker) -> None:
     """A certificate fault excludes fields of requests, and has two kinds."""
     with pytest.raises(FaultError, match="certificate: expected one of expired, wrong-host, got 'late'"):
         broker.faults.add(certificate="late")
@@ -40,7 +40,7 @@ def test_what_does_not_go_with_it_is_refused(broker: BlockingBroker) -> None:
         broker.faults.add(certificate="expired", topic="t")
 
 
-def test_it_needs_the_brokers_own_ca(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_certificate_fault_needs_the_brokers_own_ca(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Without TLS it is refused."""
     with Broker(data_dir=tmp_path_factory.mktemp("data"), diamant_http_listen="") as plain:
         with pytest.raises(FaultError, match=r"BrokerConfig\(tls=True\)"):

@@ -335,7 +335,7 @@ async def test_the_first_fault_that_fires_has_the_request(wire: WireClient, brok
 # -- time and connections ----------------------------------------------------------------------------------------------
 
 
-async def test_what_is_held_is_answered_when_it_is_let_go(wire: WireClient, broker: BlockingBroker) -> None:
+async def test_held_requests_are_answered_in_order_after_the_release(wire: WireClient, broker: BlockingBroker) -> None:
     """`release` answers in the connection's order; other connections continue, and nothing was handled before."""
     await wire.create("t")
     fault = broker.faults.add("Produce", hold=True)
@@ -384,7 +384,7 @@ async def test_a_short_delay_ends_by_itself(wire: WireClient, broker: BlockingBr
     assert asyncio.get_running_loop().time() - began >= 0.03
 
 
-async def test_what_is_delayed_goes_with_its_connection(wire: WireClient, broker: BlockingBroker) -> None:
+async def test_a_delayed_request_ends_with_its_connection(wire: WireClient, broker: BlockingBroker) -> None:
     """A delayed request is not handled if its client has disconnected."""
     await wire.create("t")
     fault = broker.faults.add("Produce", hold=True)
@@ -670,7 +670,7 @@ def test_no_fault_of_another_test_is_left(diamant_faults: Any) -> None:
         ({"dlay_ms": 5}, "dlay_ms: unknown field; expected one of after, after_applying, api"),
     ],
 )
-def test_what_cannot_be_is_refused(values: dict[str, Any], message: str) -> None:
+def test_an_impossible_fault_is_refused(values: dict[str, Any], message: str) -> None:
     """The error has the field, its valid values, and the value given."""
     with pytest.raises(FaultError) as raised:
         FaultSpec.make(**values)

@@ -66,7 +66,7 @@ async def test_a_test_can_wait_for_a_fault_to_fire(broker: Broker, wire: WireCli
     assert (await waiting).json["count"] == 1
 
 
-async def test_what_is_held_is_released(broker: Broker, wire: WireClient) -> None:
+async def test_held_requests_are_released(broker: Broker, wire: WireClient) -> None:
     """POST to `release` answers held requests; the fault stays."""
     await ask(broker, "POST", "/v1/faults", {"api": 0, "hold": True})
     await wire.create("t")

@@ -79,7 +79,7 @@ def test_a_tombstone_that_is_there_is_no_ghost(broker: BlockingBroker) -> None:
     assert ghosts(broker) == []
 
 
-def test_what_ends_a_ghost(broker: BlockingBroker) -> None:
+def test_a_ghost_ends_with_a_new_record_or_a_rewind(broker: BlockingBroker) -> None:
     """A new record of the key, a group reset to an earlier offset, or a recreated topic ends it. Reading on does not."""
     commit(broker, "slow", 3)
     delete(broker, "a", "b", "c")

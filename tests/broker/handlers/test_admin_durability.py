@@ -131,7 +131,7 @@ async def test_an_entity_is_the_same_in_any_order(broker: Broker, wire: WireClie
     assert broker.node.metadata.image.quotas == {}
 
 
-async def test_what_is_no_number_is_no_quota(broker: Broker, wire: WireClient) -> None:
+async def test_a_quota_that_is_no_number_is_refused(broker: Broker, wire: WireClient) -> None:
     """Kafka accepts NaN, and then compares with it; here it is refused."""
     user = {"entity_type": "user", "entity_name": "u"}
     assert await set_quota(wire, [user], float("nan")) is ErrorCode.INVALID_REQUEST

@@ -138,7 +138,7 @@ LISTENERS = [
 
 
 @pytest.mark.parametrize("key", [*(key.name for key in BROKER_CONFIGS.values() if key.is_dynamic), *LISTENERS])
-async def test_what_is_accepted_lets_the_next_start_serve_clients(key: str) -> None:
+async def test_accepted_settings_let_the_next_start_serve_clients(key: str) -> None:
     """Whatever extreme value was accepted, the broker starts with it, and a client can create a topic and delete the value."""
     type_ = BROKER_CONFIGS[key.removeprefix("listener.name.plaintext.")].type
     env = MemoryEnv()

@@ -46,7 +46,7 @@ async def test_distinct_keys_miss_no_deadline(tmp_path: Path, mode: str) -> None
 @pytest.mark.parametrize(
     "words", [["a=1", "a=2"], ["a=1", "b="], ["only-a-tombstone="]], ids=["value", "tombstone", "alone"]
 )
-async def test_what_should_be_gone_is_late(tmp_path: Path, words: list[str]) -> None:
+async def test_a_superseded_value_past_its_deadline_is_late(tmp_path: Path, words: list[str]) -> None:
     """This holds for a superseded value and for a tombstone in the uncleaned part."""
     async with stage(tmp_path, broker=BROKER, **LAZY) as at:
         await at.put(*words)
@@ -83,7 +83,7 @@ async def test_aborted_records_are_late(tmp_path: Path) -> None:
         assert await health(at) == (200, "ok")
 
 
-async def test_what_cannot_be_told_is_named_and_is_not_late(tmp_path: Path) -> None:
+async def test_an_unchecked_partition_is_named_and_is_not_late(tmp_path: Path) -> None:
     """With too many keys or bytes to check: status 200 with its own status text, the partitions, and a metric."""
     async with stage(tmp_path, broker=BROKER, **LAZY) as at:
         await at.put("a=1", "a=2", "b=1")

@@ -169,7 +169,7 @@ async def test_every_metric_of_the_table_is_shown_and_no_other(wire: WireClient,
     assert seen == {name for name in METRICS if not name.startswith(OF_COORDINATORS)}
 
 
-async def test_what_the_cleaner_says(broker: Broker) -> None:
+async def test_gauges_of_the_cleaner_are_shown_unchanged(broker: Broker) -> None:
     """Gauges are shown unchanged. Each partition has all reasons, with times in seconds."""
     found = await scrape(with_cleaner(broker))
     directory = broker.config.data_dir
@@ -281,7 +281,9 @@ async def test_a_log_that_cannot_be_written_counts_as_offline(wire: WireClient, 
 
 
 @pytest.mark.parametrize("fetch_version", [12, 13])
-async def test_what_goes_in_and_out(wire: WireClient, broker: Broker, fetch_version: int) -> None:
+async def test_messages_and_bytes_are_counted_by_topic_and_in_total(
+    wire: WireClient, broker: Broker, fetch_version: int
+) -> None:
     """Messages and bytes are counted per topic and in total, for requests by name and by topic id."""
     created = await wire.create("t", 2)
     await wire.create("other")

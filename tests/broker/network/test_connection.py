@@ -216,7 +216,7 @@ def held_bytes(server: Server) -> list[int]:
 
 
 @pytest.mark.parametrize("limit_bytes", [-1, 1_100_000, 1_800_000])
-async def test_what_large_requests_of_many_connections_take(limit_bytes: int) -> None:
+async def test_memory_for_large_requests_is_one_request_per_connection(limit_bytes: int) -> None:
     """Without a limit each connection has its one request in memory, and no more than that; with `queued.max.request.bytes` all
     together have that limit, one request more, and 256 KiB for each that waits. In the end all are answered.
     """

@@ -64,7 +64,7 @@ async def test_an_error_closes_its_connection_only(caplog: pytest.LogCaptureFixt
     assert caplog.text.count("connection closed") == 2
 
 
-async def test_it_is_cancelled_with_its_connection() -> None:
+async def test_a_pending_answer_is_cancelled_with_its_connection() -> None:
     """It is cancelled once, unless it was given."""
     handler = Handler()
     async with serving(handler) as (server, address):
@@ -81,7 +81,7 @@ async def test_it_is_cancelled_with_its_connection() -> None:
 
 
 @pytest.mark.parametrize("error", [None, ValueError("bad")])
-async def test_it_can_be_awaited(error: ValueError | None) -> None:
+async def test_a_pending_answer_can_be_awaited(error: ValueError | None) -> None:
     """The coroutine gets the body or the error. Cancelling it cancels the response."""
     handler = Handler()
     answers = [PendingAnswer(handler._cancel) for _ in range(3)]

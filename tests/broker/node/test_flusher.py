@@ -166,7 +166,7 @@ async def grown(txn: TxnProducer) -> str:
         ("AddPartitionsToTxn", grown, "__transaction_state"),
     ],
 )
-async def test_what_is_asked_again_while_the_first_request_is_synced(
+async def test_a_request_repeated_during_the_sync_waits_for_it(
     api: str,
     ask: Callable[[TxnProducer], Coroutine[Any, Any, str]],
     slow: str,
@@ -204,7 +204,7 @@ async def test_an_end_of_a_transaction_that_could_not_be_synced(
                 await one.end(commit=True)
 
 
-async def test_what_timers_have_appended_holds_up_no_request(broker: Broker, wire: WireClient, env: MemoryEnv) -> None:
+async def test_appends_of_timers_hold_up_no_request(broker: Broker, wire: WireClient, env: MemoryEnv) -> None:
     """No answer depends on it: the next request is answered at once, and its connection stays if the flush fails."""
     await wire.create("t", 1, flush_messages="1")
     await broker.node.flusher.settled()
@@ -220,7 +220,7 @@ async def test_what_timers_have_appended_holds_up_no_request(broker: Broker, wir
     assert not (await wire.call(METADATA, 12, {"topics": []})).topics
 
 
-async def test_who_waits_for_a_flush_under_way_waits_for_no_other(env: MemoryEnv) -> None:
+async def test_a_waiter_for_a_flush_in_progress_waits_for_no_other(env: MemoryEnv) -> None:
     """A flush that covers the whole log suffices; later appends need another one."""
     log, _ = two_logs(env, flush_messages=1)
     flusher = Flusher(asyncio.get_running_loop())
@@ -244,7 +244,7 @@ async def test_who_waits_for_a_flush_under_way_waits_for_no_other(env: MemoryEnv
     assert flusher.pending(log) is None
 
 
-async def test_who_gives_up_waiting_takes_no_flush_away(env: MemoryEnv) -> None:
+async def test_a_cancelled_waiter_ends_no_flush(env: MemoryEnv) -> None:
     """A cancelled waiter ends neither others' flushes nor the flusher."""
     first, second = two_logs(env, flush_messages=1)
     flusher = Flusher(asyncio.get_running_loop())

@@ -82,7 +82,7 @@ async def test_one_partition_fails_the_others_go_on() -> None:
         assert await read_all(client, "t") == [b"a", b"b", b"c"]
 
 
-async def test_what_cannot_be_cut_off_closes_the_partition_to_writes() -> None:
+async def test_a_failed_truncation_closes_the_partition_to_writes() -> None:
     """If the truncation of a partial batch fails, too, the partition is read-only until the broker's next start, which
     truncates it.
     """

@@ -92,7 +92,7 @@ async def test_an_index_is_mended_once_a_read_has_met_it(log: Log, monkeypatch: 
     assert [file.read_bytes() for file in files] == before
 
 
-async def test_what_happens_meanwhile(log: Log) -> None:
+async def test_a_log_works_while_its_indexes_are_rebuilt(log: Log) -> None:
     """Reads, appends and a roll continue; a segment removed before its rebuild is skipped, the next one is not."""
     begun, opened = threading.Event(), threading.Event()
 

@@ -123,7 +123,7 @@ async def test_every_job_looks_whatever_its_interval(scheduler: Scheduler) -> No
     assert scheduler.jobs[0].due_ms() == 1_000_000 + 3_600_000
 
 
-async def test_what_a_job_makes_due_is_waited_for(scheduler: Scheduler) -> None:
+async def test_a_job_made_due_by_another_is_waited_for(scheduler: Scheduler) -> None:
     """Including a job that ran earlier in the same pass."""
     left = [3]
     runs: list[int] = []

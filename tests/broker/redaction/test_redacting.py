@@ -262,7 +262,7 @@ async def test_undecided_records_go_or_stay_as_is_asked(broker: Broker) -> None:
 # -- transactions ----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_above_the_last_stable_offset_is_not_called_gone(broker: Broker) -> None:
+async def test_records_above_the_last_stable_offset_are_not_certified(broker: Broker) -> None:
     """It is removed automatically once the transaction has ended, and then certified."""
     await create(broker)
     write(broker, ORDER, OTHER)
@@ -343,7 +343,7 @@ async def test_a_redaction_that_was_interrupted_goes_on_at_the_next_start(
 
 
 @pytest.mark.parametrize("when", ["before it is located", "when its segment is closed"])
-async def test_what_goes_once_a_partition_takes_writes_again_is_counted_once(
+async def test_records_removed_after_a_failed_write_are_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """After a failed write and an early end, the next run's certificate counts all removed records."""
@@ -502,7 +502,7 @@ async def test_a_certificate_is_verified_against_the_broker_and_its_files(broker
     assert {one["verdict"] for one in (await verified(broker, certificate)).claims} == {"broken"}
 
 
-async def test_what_may_be_of_the_topic_is_not_passed_over(broker: Broker) -> None:
+async def test_bytes_that_may_be_of_the_topic_are_searched(broker: Broker) -> None:
     """Bytes in files that are no segments, in any directory or in the topic's own."""
     await create(broker)
     write(broker, OTHER, ORDER)
@@ -521,7 +521,7 @@ async def test_what_may_be_of_the_topic_is_not_passed_over(broker: Broker) -> No
     assert (await redact(broker)).state == "nothing-matched"
 
 
-async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path) -> None:
+async def test_a_half_written_intent_is_removed(tmp_path: Path) -> None:
     """As for erasures: nothing had changed by then."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "diamant-redaction-abc.intent.tmp").write_bytes(b"x")

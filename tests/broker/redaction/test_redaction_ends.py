@@ -64,7 +64,7 @@ async def wait_over(broker: Broker) -> None:
 # -- everything matches --------------------------------------------------------------------------------------------------------
 
 
-async def test_what_shows_later_that_everything_matches_ends_then(broker: Broker) -> None:
+async def test_a_redaction_that_turns_out_to_match_everything_ends(broker: Broker) -> None:
     """The open transaction hid the last records; once it ends, everything matches, which was not confirmed."""
     await make(broker)
     producer = Producer(broker, "orders", 0, 5)
@@ -293,7 +293,7 @@ def limit(broker: Broker, limits: redact_result.RedactLimits) -> None:
     services.redactions.made = Redactions(broker.node, services.evidence(), services.cleaning, lock, limits)
 
 
-async def test_what_is_remembered_is_bounded_for_all_partitions_together(broker: Broker) -> None:
+async def test_remembered_offsets_are_bounded_over_all_partitions(broker: Broker) -> None:
     """Each partition fits alone, but not both, so nothing is changed."""
     await make(broker, partitions=2)
     for partition in (0, 1):

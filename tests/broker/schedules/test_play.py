@@ -242,7 +242,7 @@ async def test_topics_that_are_not_compacted_are_left_alone() -> None:
     ),
 )  # fmt: skip
 @settings(max_examples=examples(60), deadline=None)
-async def test_whatever_goes_two_readings_give_the_table(
+async def test_two_readings_give_the_table_whatever_is_removed(
     schedule: Schedule, batches: list[list[tuple[str, str | None]]]
 ) -> None:
     """Each reading is of ascending offsets, comes to the end and has the latest value of each key. The one after the last

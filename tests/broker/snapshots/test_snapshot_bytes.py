@@ -35,7 +35,7 @@ async def retain(broker: Broker, log_start: int) -> None:
     await broker.node.scheduler.settled()
 
 
-def test_whatever_the_broker_does(tmp_path: Path) -> None:
+def test_no_work_of_the_broker_changes_a_snapshot(tmp_path: Path) -> None:
     """Appends, compaction, retention, index repair, resets and restarts do not change any file of it."""
     with Broker(config(tmp_path)) as broker:
         fill(broker)

@@ -61,7 +61,7 @@ async def test_factors_up_to_the_maximum_are_accepted_with_one_replica() -> None
         assert (await wire.call(METADATA, 12, {"topics": [{"name": "auto"}]})).topics[0].error_code == ErrorCode.NONE
 
 
-async def test_what_exceeds_the_maximum_is_refused_with_what_to_do() -> None:
+async def test_a_replication_factor_above_the_maximum_is_refused_with_the_remedy() -> None:
     """And so are assignments to a broker twice, to none, and to one with a negative id."""
     async with running(MemoryEnv(), diamant_replication_factor_max=3) as (_, wire):
         refused = await create(wire, "four", 4)

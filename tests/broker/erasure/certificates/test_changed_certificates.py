@@ -66,7 +66,7 @@ def no_segments(broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
         (no_segments, "not in the expected form"),
     ],
 )
-async def test_it_is_refused_and_the_list_says_why(
+async def test_a_changed_certificate_is_refused_and_the_list_says_why(
     broker: Broker, change: Callable[[Broker, dict[str, Any]], dict[str, Any]], words: str
 ) -> None:
     """A change is refused with its reason; the unchecked certificate is still available."""

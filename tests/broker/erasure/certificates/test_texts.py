@@ -144,9 +144,7 @@ async def test_nor_one_of_a_redaction_or_of_a_cancellation(broker: Broker) -> No
 
 @pytest.mark.usefixtures("is_unchecked")
 @pytest.mark.parametrize("change", ["edited", "strangers", "renamed"])
-async def test_what_is_not_signed_with_this_brokers_key_is_any_file(
-    broker: Broker, tmp_path: Path, change: str
-) -> None:
+async def test_a_certificate_of_another_key_is_treated_as_any_file(broker: Broker, tmp_path: Path, change: str) -> None:
     """An altered certificate, another broker's, or a renamed copy is treated like any other file."""
     await filled(broker)
     await erase(broker, MAIL.encode(), reference=TEXT)

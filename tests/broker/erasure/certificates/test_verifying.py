@@ -45,7 +45,7 @@ async def test_a_certificate_is_verified_against_the_broker(broker: Broker) -> N
     assert (other.is_valid, "another key" in other.signature) == (False, True)
 
 
-async def test_who_signs_by_himself_is_told_nothing_of_files(broker: Broker, tmp_path: Path) -> None:
+async def test_a_forged_certificate_cannot_probe_files(broker: Broker, tmp_path: Path) -> None:
     """A forged certificate cannot probe a file's bytes, nor whether a topic has a key."""
     await create_with_key(broker)
     genuine = (await erase(broker)).certificate
@@ -94,7 +94,7 @@ async def test_a_changed_certificate_is_refused(broker: Broker) -> None:
         await broker.services.certificates().verify({"type": "something"})
 
 
-async def test_what_is_not_there_is_not_confirmed(broker: Broker, tmp_path: Path) -> None:
+async def test_a_missing_partition_confirms_nothing(broker: Broker, tmp_path: Path) -> None:
     """An empty directory, or one without the partition, confirms nothing, without a secret or a scan, too."""
     await create(broker)
     await create(broker, "others")
@@ -177,7 +177,7 @@ async def test_the_outcome_is_a_word(broker: Broker) -> None:
         assert (found.outcome, found.is_valid, found.to_fields()["outcome"]) == (outcome, False, outcome)
 
 
-async def test_what_is_looked_for_goes_with_the_kind(broker: Broker) -> None:
+async def test_the_condition_must_suit_the_kind_of_certificate(broker: Broker) -> None:
     """A redaction's condition does not apply to the certificate of an erasure."""
     await create(broker)
     certificate = (await erase(broker)).certificate

@@ -98,7 +98,7 @@ async def test_one_that_waits_for_its_horizon_is_cancelled(broker: Broker) -> No
     assert KEY not in b"".join(path.read_bytes() for path in data_of(broker).glob("diamant-*"))
 
 
-async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker) -> None:
+async def test_a_caller_of_a_cancelled_erasure_gets_an_error_after_its_end(broker: Broker) -> None:
     """The waiting call gets an error that says so, after the last certificate is written; then other jobs run."""
     erasure_id, call = await held_call(broker)
     held = Held(broker.env, "write_atomically", "*.pending")
@@ -129,9 +129,7 @@ async def test_a_cancellation_that_fails_is_told_as_such(broker: Broker) -> None
 
 
 @pytest.mark.parametrize("where", [("remove", "*.log.deleted"), ("write_atomically", "*.not-certified.json")])
-async def test_what_an_attempt_does_to_files_is_over_before_it_is_cancelled(
-    broker: Broker, where: tuple[str, str]
-) -> None:
+async def test_no_thread_of_a_cancelled_attempt_touches_its_certificate(broker: Broker, where: tuple[str, str]) -> None:
     """No thread left by the attempt replaces the last certificate."""
     held = Held(broker.env, *where)
     await create_with_key(broker, 2)

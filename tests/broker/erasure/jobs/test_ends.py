@@ -174,7 +174,7 @@ async def next_pauses(broker: Broker, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("obstacle", ["the tombstone cannot go", "the certificate cannot be written"])
-async def test_what_cannot_be_done_is_tried_less_and_less_often(broker: Broker, obstacle: str) -> None:
+async def test_a_failing_erasure_is_retried_ever_later(broker: Broker, obstacle: str) -> None:
     """Each attempt compacts all affected partitions; the state saved by a failed one does not make it due at once."""
     await create_with_key(broker)
     log = broker.node.topics.log("users", 0)

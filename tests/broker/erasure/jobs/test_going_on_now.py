@@ -89,7 +89,7 @@ async def test_refused_it_ends_at_its_horizon(broker: Broker) -> None:
     assert (certificate["id"], certificate["overrides"]) == (erasure_id, [])
 
 
-async def test_what_was_confirmed_outlives_the_broker(tmp_path: Path) -> None:
+async def test_a_confirmation_outlives_the_broker(tmp_path: Path) -> None:
     """The confirmation is on disk before a tombstone is removed: after a stop, the next start continues without asking."""
     async with broker_at(tmp_path) as broker:
         commit(broker, (1, "billing"))
@@ -129,7 +129,7 @@ async def test_one_that_is_not_certified_yet_goes_on_as_far_as_it_can(
 
 
 @pytest.mark.usefixtures("_committed")
-async def test_what_is_not_under_way_is_told(broker: Broker) -> None:
+async def test_an_erasure_that_is_not_in_progress_is_an_error(broker: Broker) -> None:
     """Unknown, invalid, cancelled and unreadable erasures get their errors."""
     erasure_id = await waiting(broker)
     for unknown in ("0" * 32, "../x", ""):

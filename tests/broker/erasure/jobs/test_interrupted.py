@@ -188,7 +188,7 @@ async def test_a_last_scan_without_the_key_says_what_it_could_not_look_for(tmp_p
         assert (certificate["request"]["key_bytes"], traces(data_of(broker))) == (len(KEY), [])
 
 
-async def test_what_comes_back_before_the_last_scan_keeps_the_certificate_back(broker: Broker) -> None:
+async def test_a_value_that_comes_back_delays_the_certificate(broker: Broker) -> None:
     """A value that comes back is retried, so the intent holds the key again."""
     await create_with_key(broker)
     log = data_of(broker) / "users-0" / "00000000000000000000.log"

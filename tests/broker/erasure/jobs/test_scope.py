@@ -54,7 +54,7 @@ async def test_a_key_that_was_nowhere_and_is_written_while_it_is_looked_for_is_n
     assert (verified.outcome, verified.claims[0]["written_since"]) == ("nothing-matched", 1)
 
 
-async def test_what_is_written_between_the_search_and_the_tombstone_goes_too(broker: Broker) -> None:
+async def test_a_record_between_the_search_and_the_tombstone_is_erased_too(broker: Broker) -> None:
     """It is below the tombstone, which supersedes it; the claim ends after the tombstone."""
     await create_with_key(broker)
     before_tombstones(broker, lambda: write(broker, (KEY, PERSON)))
@@ -170,7 +170,7 @@ async def test_other_topics_are_certified_all_the_same(broker: Broker) -> None:
     assert values_left(broker) == [PERSON]
 
 
-async def test_what_waits_for_its_turn_is_about_the_topic_of_then(broker: Broker) -> None:
+async def test_a_waiting_erasure_applies_to_the_topic_of_its_request(broker: Broker) -> None:
     """The topic id is taken at the request, not at the start of the erasure: another topic gets no tombstone."""
     await create_with_key(broker)
     async with broker.services.erasures().queue.attempts.lock:

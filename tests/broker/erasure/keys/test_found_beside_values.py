@@ -98,7 +98,7 @@ async def test_a_copy_of_a_tombstone_with_headers_lets_nothing_be_certified(
     assert found.outcome == "not-certified"
 
 
-async def test_what_a_failed_write_has_left_is_searched(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_rest_of_a_failed_write_is_searched(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk filled up in the middle of a batch, and the partial batch could not be truncated."""
     await create(broker)
     write(broker, (b"somebody", b"else"))

@@ -70,9 +70,7 @@ async def test_a_value_that_a_filter_has_hidden_is_erased_by_the_next_attempt(
     assert values_left(broker) == [None, None]
 
 
-async def test_what_was_written_meanwhile_is_not_erased_by_the_next_attempt(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_later_write_is_not_erased_by_the_next_attempt(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later write of the key supersedes the value like a tombstone: the claim keeps its end."""
     await create_with_key(broker)
     hide(broker, monkeypatch, 0)

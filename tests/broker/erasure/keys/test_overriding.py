@@ -78,7 +78,7 @@ async def test_a_group_that_comes_before_the_next_attempt_is_not_passed_over_una
     assert certificate["overrides"] == []
 
 
-async def test_who_missed_a_tombstone_is_on_the_disk_before_it_goes(broker: Broker) -> None:
+async def test_groups_that_miss_a_tombstone_are_on_disk_before_it_goes(broker: Broker) -> None:
     """After a stop, the certificate still lists a group that has moved past the tombstone's offset since."""
     commit(broker, (1, "billing"))
     await create_with_key(broker)

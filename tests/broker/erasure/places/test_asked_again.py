@@ -126,7 +126,7 @@ async def test_one_after_many_that_were_cancelled_is_refused(broker: Broker, fir
 
 @ALL
 @FIRST
-async def test_it_is_certified_once_the_copy_is_gone(broker: Broker, first: Ask, ask: Ask) -> None:
+async def test_an_erasure_is_certified_once_the_copy_is_gone(broker: Broker, first: Ask, ask: Ask) -> None:
     """Nothing of an earlier request is kept once a scan has looked for all of it and found none."""
     copy = await with_copy(broker)
     await broker.cancel((await first(broker)).id, reason="asked in vain")
@@ -168,7 +168,7 @@ async def test_another_topic_is_redacted_all_the_same(broker: Broker) -> None:
     assert asked.state == "records-gone"
 
 
-async def test_what_a_certified_erasure_saw_in_another_topic_stops_that_topics(broker: Broker) -> None:
+async def test_a_copy_seen_elsewhere_prevents_the_other_topics_erasure(broker: Broker) -> None:
     """Its certificate lists the copy as seen elsewhere; an erasure from that other topic is not certified beside it."""
     await create(broker, "orders")
     await with_copy(broker, "orders-0/notes.txt")
@@ -191,7 +191,7 @@ async def test_a_deleted_topics_values_are_looked_for(broker: Broker) -> None:
     assert files_that_refuse(await erase(broker, topics=["orders"])) == {"dump.csv"}
 
 
-async def test_what_an_unreadable_intent_looks_for_is_unknown(broker: Broker) -> None:
+async def test_an_unreadable_intent_prevents_a_claim(broker: Broker) -> None:
     """Then nothing is certified, and the reason names the file."""
     await create(broker)
     write(broker, (KEY, VALUE))

@@ -92,7 +92,7 @@ async def test_a_key_that_is_there_in_any_case_can_be_erased(tmp_path: Path, key
         ("other-checkpoint", f"0\n1\n{TOPIC} 0 5\n"),
     ],
 )
-async def test_what_is_no_name_in_such_a_file_is_in_the_way(broker: Broker, file: str, text: str) -> None:
+async def test_a_file_of_another_form_prevents_a_claim(broker: Broker, file: str, text: str) -> None:
     """A file of another form, or with extra bytes, is treated as any file. The tombstone, which stays for now, is no reason."""
     await create(broker)
     write(broker, (KEY, TOPIC.encode()))
@@ -121,7 +121,7 @@ async def test_a_redacted_value_may_be_a_topics_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["000000000000", "leader-epoch-checkpoint", "partition.metadata", "diamant-erasure"])
-async def test_what_the_broker_calls_its_files_is_in_nobodys_way(tmp_path: Path, key: str) -> None:
+async def test_names_of_the_brokers_own_files_prevent_no_claim(tmp_path: Path, key: str) -> None:
     """A key may be part of such a file name."""
     async with broker_at(tmp_path) as broker:
         await create(broker)

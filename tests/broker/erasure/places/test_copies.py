@@ -80,7 +80,7 @@ async def test_a_directory_with_zeros_before_the_partitions_number_is_none_in_us
     assert [one["file"] for one in erasure.certificate["elsewhere"]] == [f"users-00/{path.name}"]
 
 
-async def test_what_is_not_covered_stands_in_the_certificate_as_in_the_documentation(broker: Broker) -> None:
+async def test_limits_of_a_certificate_are_worded_as_in_the_documentation(broker: Broker) -> None:
     """Word for word, sentence by sentence; each field of the certificate is documented."""
     await create_with_key(broker)
     page = (ROOT / "docs" / "explanation" / "erasure.md").read_text()
@@ -170,7 +170,7 @@ def set_aside(broker: Broker, topic: str, partition: int, content: bytes | bytea
     return directory
 
 
-async def test_what_the_broker_itself_sets_aside_is_told(tmp_path: Path) -> None:
+async def test_a_directory_that_the_broker_set_aside_is_listed(tmp_path: Path) -> None:
     """A directory of a topic recreated with fewer partitions, as a crash may leave it."""
     async with broker_at(tmp_path) as broker:
         await create(broker)
@@ -257,7 +257,7 @@ LONG = "u" * 249
 TWIN = LONG[:-1] + "x"
 
 
-async def test_what_waits_to_be_deleted_of_a_topic_with_a_long_name_goes_at_once(broker: Broker) -> None:
+async def test_doomed_directories_of_a_topic_with_a_long_name_go_at_once(broker: Broker) -> None:
     """Even if it may belong to a topic with the same beginning: that one awaits deletion as well."""
     await create(broker, LONG)
     write(broker, (KEY, PERSON), topic=LONG, codec=4)
@@ -287,7 +287,7 @@ async def test_a_directory_that_was_set_aside_with_a_shortened_name_may_be_of_an
     assert (await erase(broker, topics=[LONG])).state == "values-gone"
 
 
-def test_whose_a_directory_that_was_set_aside_may_be() -> None:
+def test_the_topic_of_a_directory_that_was_set_aside_is_found() -> None:
     """Its topic is found by the whole name, or by the beginning if the name is shortened."""
     for make in (names.delete_dir_name, names.stray_dir_name):
         assert names.may_be_set_aside_of(make(LONG, 3), LONG)

@@ -106,7 +106,7 @@ async def test_a_scan_that_does_not_see_certifies_nothing(
     assert not [path for path in data_of(broker).iterdir() if path.name.startswith(known_positives.TOPIC)]
 
 
-async def test_what_a_killed_scan_has_left_goes_at_the_next_start(tmp_path: Path) -> None:
+async def test_the_next_start_removes_leftovers_of_a_killed_scan(tmp_path: Path) -> None:
     """Like any directory that awaits deletion."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)

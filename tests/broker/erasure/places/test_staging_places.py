@@ -109,7 +109,7 @@ async def test_a_copied_segment_with_the_value_lets_nothing_be_certified(broker:
     ],
     ids=["record", "bytes"],
 )
-async def test_what_a_deleted_topic_has_left_there_is_in_the_way(broker: Broker, data: bytes, file: str) -> None:
+async def test_leftovers_of_a_deleted_topic_prevent_a_claim(broker: Broker, data: bytes, file: str) -> None:
     """Its owner is unknown, so no partition is certified."""
     await create_with_key(broker)
     path = put(broker, name_of(broker, "deleted-0"), data, file)

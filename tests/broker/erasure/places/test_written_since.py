@@ -26,7 +26,7 @@ from tests.broker.erasure.records import create, create_with_key, write, write_o
 
 
 @pytest.mark.parametrize("writes", [12, MAX_LISTED + 12])
-async def test_what_is_not_listed_is_counted(broker: Broker, writes: int) -> None:
+async def test_records_beyond_the_limits_are_counted(broker: Broker, writes: int) -> None:
     """Records beyond the limits of the scan and of the certificate."""
     await create(broker, segment_bytes=100_000)
     write(broker, (KEY, PERSON))
@@ -55,7 +55,7 @@ async def test_the_command_tells_some_and_counts_the_others(broker: Broker) -> N
     assert f"... and {writes - command.MAX_SHOWN} more times." in said.getvalue()
 
 
-async def test_what_is_left_is_no_later_write(broker: Broker) -> None:
+async def test_remaining_values_make_later_writes_uncertain(broker: Broker) -> None:
     """If a partition has values below the claim's end, the unlisted records may be earlier or later."""
     await create(broker, segment_bytes=100_000)
     write(broker, (KEY, PERSON))

@@ -185,7 +185,7 @@ def test_the_successor_of_a_static_member_that_has_not_synced(*, is_synced: bool
 # ---- answers ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_leader_and_the_others_hear() -> None:
+def test_only_the_leader_gets_the_members() -> None:
     """The leader gets all members with their metadata for the chosen protocol, the others get none."""
     machine = Machine()
     one = machine.give_id()
@@ -401,7 +401,7 @@ def refusal(group: ClassicGroup, member_id: str, instance_id: str | None, genera
     return ErrorCode.NONE
 
 
-def test_who_may_commit() -> None:
+def test_members_of_the_generation_and_clients_of_an_empty_group_may_commit() -> None:
     """Members of the generation, and any client without one while the group is empty."""
     machine = Machine()
     group = machine.group

@@ -286,7 +286,9 @@ async def test_no_classic_members(members: ClassicMembers) -> None:
     ],
     ids=["no consumers", "malformed subscription", "user data", "malformed assignment"],
 )
-async def test_what_cannot_be_upgraded(members: ClassicMembers, fields: dict[str, Any], assignment: bytes) -> None:
+async def test_a_group_that_cannot_be_upgraded_stays_classic(
+    members: ClassicMembers, fields: dict[str, Any], assignment: bytes
+) -> None:
     """A group without consumers, with unreadable metadata or with custom assignor data stays classic."""
     joined = await members.join_twice("g", **fields)
     if "protocol_type" not in fields:

@@ -176,7 +176,7 @@ async def test_an_answer_that_cannot_be_encoded(direct: Direct) -> None:
         await bad
 
 
-async def test_who_ends_a_phase_is_answered_after_the_others(direct: Direct) -> None:
+async def test_the_request_that_ends_a_phase_is_answered_after_the_others(direct: Direct) -> None:
     """The leader's request that ends a phase is answered in the same turn of the loop as the parked ones, and after them:
     answered earlier, its next request could arrive before theirs and end the generation.
     """

@@ -180,7 +180,7 @@ async def test_a_broker_killed_before_groups_were_told(monkeypatch: pytest.Monke
         assert await fetch(client, "g") == {("t", 1): 7}
 
 
-def test_which_offsets_are_pending() -> None:
+def test_pending_offsets_equal_a_search_of_all_transactions() -> None:
     """After any commits, ends and removals by any producers, `is_pending` equals a search of all of them."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

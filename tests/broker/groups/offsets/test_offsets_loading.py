@@ -192,7 +192,7 @@ async def test_groups_that_are_not_loaded_yet(make_broker: MakeBroker, groups_en
         assert set(await list_groups(client)) == {*groups.values(), empty}
 
 
-async def test_what_happens_while_a_partition_is_loaded(
+async def test_nothing_is_lost_while_a_partition_is_loaded(
     make_broker: MakeBroker, groups_env: MemoryEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Markers written before and after the read of its log ended, and deleted topics: nothing is lost, nothing is applied

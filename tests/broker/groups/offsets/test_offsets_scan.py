@@ -77,7 +77,7 @@ def test_scans_are_replays() -> None:
         }
 
 
-def test_what_kafka_wrote_is_loaded() -> None:
+def test_offsets_that_kafka_wrote_are_loaded() -> None:
     """The log of a real broker: deleted, transactional and expiring offsets, groups of both protocols."""
     loaded = load([consumer_offsets_log()])
     assert committed(loaded) == {
@@ -103,7 +103,7 @@ def test_messages_from_before_kafka_0_11_are_read() -> None:
     assert committed(load([plain, wrapper])) == {("g", "t", 0): 5, ("g", "t", 1): 7}
 
 
-def test_what_compaction_leaves_is_read() -> None:
+def test_a_compacted_offsets_log_is_read() -> None:
     """Empty batches, gaps, and offset deltas that do not begin at 0."""
     log = OffsetsLog().write(commit_record(1), commit_record(2, partition=1))
     (_, header), *_ = iter_headers(log.data)

@@ -112,7 +112,7 @@ async def test_a_commit_can_be_fetched(client: WireClient, version: int) -> None
 
 
 @pytest.mark.parametrize("version", range(SERVED[OFFSET_FETCH].min, SERVED[OFFSET_FETCH].max))
-async def test_what_was_never_committed_is_minus_one(client: WireClient, version: int) -> None:
+async def test_an_offset_that_was_never_committed_is_minus_one(client: WireClient, version: int) -> None:
     """For unknown groups, topics and partitions alike: no error, and empty metadata, which some clients require."""
     await commit(client, "g", {("t", 0): 10})
     for group_id in ("g", "unknown"):

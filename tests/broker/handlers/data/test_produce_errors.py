@@ -180,7 +180,7 @@ async def test_a_failure_with_acks_0_closes_the_connection(wire: WireClient, tmp
     await check_nothing_stored(wire, tmp_path)
 
 
-async def test_what_was_stored_before_a_failure_with_acks_0_stays(wire: WireClient) -> None:
+async def test_other_partitions_of_a_failed_request_with_acks_0_are_stored(wire: WireClient) -> None:
     """The request's partitions before and after the bad one are stored, then the connection is closed."""
     await wire.create("t", partitions=3)
     fields = produce_fields("t", 0, FLAWLESS, acks=0)

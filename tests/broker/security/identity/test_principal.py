@@ -105,7 +105,7 @@ def test_a_name_that_no_rule_fits_has_no_principal(rules: str) -> None:
 @pytest.mark.parametrize(
     "rules", ["DEFAULT,nonsense", "RULE:a/b", "RULE:a/b/X", "rule:a/b/", "DEFAULTS", "RULE:x/y/LU", "RULE:(/b/"]
 )
-def test_what_is_no_rule_is_refused(rules: str) -> None:
+def test_an_invalid_rule_is_refused(rules: str) -> None:
     """Kafka refuses the same texts."""
     with pytest.raises(ValueError, match="is no "):
         MappingRules(rules)

@@ -84,7 +84,7 @@ def test_a_short_time_counts_as_all_windows_but_one() -> None:
     assert rate.per_second(5.0) == 100
 
 
-def test_what_is_taken_back_was_never_there() -> None:
+def test_a_negative_value_undoes_a_recorded_one() -> None:
     """A negative value undoes one recorded in the same window."""
     rate = Rate(RateWindows())
     rate.record(100, 0.0)
