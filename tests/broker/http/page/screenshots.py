@@ -160,7 +160,7 @@ def compaction(browser: Browser, broker: BlockingBroker, page: Page, target: Pat
     page.locator(".reading").wait_for()
     frames.append(("Segments are read", strips(page)))
     page.locator(".outputs").wait_for()
-    for _ in range(40):  # until enough is written to be seen
+    for _ in range(200):  # until enough is written to be seen
         if page.evaluate("[...document.querySelectorAll('.outputs rect')].some((one) => one.width.baseVal.value > 20)"):
             break
         page.wait_for_timeout(100)
