@@ -395,7 +395,7 @@ async def test_the_history_has_the_last_rounds(broker: Broker) -> None:
     await broker.services.history().sample()
     for path in ("/history", "/history?topic=users"):
         text = (await get(broker, path)).text
-        assert re.search(r'href="/topics/users#p0">users-0</a>.*<td class="num">50</td>', text)
+        assert re.search(r'href="/topics/users#p0">users-0</a>.*<td class="num" data-label="superseded">50</td>', text)
 
 
 async def test_a_segment_in_quarantine_is_shown_as_such(broker: Broker) -> None:
@@ -409,7 +409,7 @@ async def test_a_segment_in_quarantine_is_shown_as_such(broker: Broker) -> None:
     text = unescape((await get(broker, "/topics/users")).text)
     assert re.search(r'<p class="trouble">In quarantine: [^<]*\d{20}\.log', text)
     assert len(re.findall(r'<g [^>]*class="quarantined">', text)) == 1
-    assert re.search("<td>(cleaned|dirty), in quarantine: it cannot be read</td>", text)
+    assert re.search("<td[^>]*>(cleaned|dirty), in quarantine: it cannot be read</td>", text)
     overview = unescape((await get(broker, "/")).text)
     assert re.search(r'href="/topics/users#p0">users-0</a> is not cleaned: [^<]*\d{20}\.log', overview)
 
