@@ -291,7 +291,7 @@ def test_the_commands_write_parquet(spark: SparkSession, directory: Path, tmp_pa
     """Into a new directory, which Spark can read; an existing one is not touched."""
     run("stats", str(directory), "--parquet", str(tmp_path / "stats"))
     assert spark.read.parquet(str(tmp_path / "stats")).count() == 4
-    result = run("stats", str(directory), "--parquet", str(tmp_path / "stats"), code=1)
+    result = run("stats", str(directory), "--parquet", str(tmp_path / "stats"), code=2)
     assert "already exists" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
