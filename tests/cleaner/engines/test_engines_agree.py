@@ -540,17 +540,23 @@ def test_batches_out_of_order_are_refused(engine: Engine, first: int, delta: int
         assert (found["error"], found["position"]) == (CorruptLog, at)
 
 
-def test_a_batch_that_reaches_beyond_its_segment(engine: Engine) -> None:
-    """It is cleaned as by Kafka. Spark's parts end where segments end, so it refuses what such a job wrote."""
+@pytest.mark.parametrize(("first", "next_offset"), [(3, 4), (2, 6)], ids=["beyond", "before"])
+def test_a_batch_outside_of_its_segment(engine: Engine, first: int, next_offset: int) -> None:
+    """It is cleaned as by Kafka. Spark puts parts together by the offsets of their segments, so a job of several refuses it."""
     history = SegmentHistory()
-    history.batch([(b"a", b"1")] * 3)
-    history.offset = 1
+    history.batch([(b"a", b"1")])
+    history.offset = 3
     history.roll()
-    if is_spark(engine):
-        with pytest.raises(StagedFileWrong, match="offsets 0 to 2, expected them above -1 and below 1"):
+    history.append(with_header(make_batch((b"a", b"2"), (b"b", b"2")), base_offset=first))
+    history.offset = next_offset
+    history.roll()
+    if engine is ENGINES["Spark"]:
+        assert outcome(engine, *history.stored())[0]["error"] is CorruptLog
+    elif engine is ENGINES["Spark, whole"] and first + 1 >= next_offset:
+        with pytest.raises(StagedFileWrong, match="expected them above"):
             outcome(engine, *history.stored())
     else:
-        assert check(engine, *history.stored())["end_offset"] == 3
+        assert check(engine, *history.stored())["stats"]["messages_written"] == 2
 
 
 @pytest.mark.parametrize("name", ["inline", "compiled", pytest.param("Spark", marks=pytest.mark.slow)])
@@ -558,11 +564,13 @@ def test_a_batch_that_reaches_beyond_its_segment(engine: Engine) -> None:
 @given(st.data(), st.sampled_from(MODES), st.sampled_from([2, 5, 100]))
 def test_mutated_batches_are_cleaned_alike(name: str, data: st.DataObject, mode: str, map_max_entries: int) -> None:
     """Strategy: deltas, last offsets, base offsets and times at random, under right checksums. Invariant: all engines write the
-    same bytes, or refuse the log.
+    same bytes, or refuse the log. Spark has none outside of their segment.
     """
     history = SegmentHistory()
     for number in range(data.draw(st.integers(1, 6))):
         base = history.offset + data.draw(st.sampled_from([0, 0, 0, 1, 3, -1]))
+        if name == "Spark":
+            base = max(base, history.segments[-1].base_offset)
         count = data.draw(st.integers(1, 4))
         steps = data.draw(st.lists(st.sampled_from([1, 1, 1, 0, 2, -1, -2, 7]), min_size=count, max_size=count))
         deltas = [sum(steps[1 : index + 1]) for index in range(count)]
@@ -570,15 +578,14 @@ def test_mutated_batches_are_cleaned_alike(name: str, data: st.DataObject, mode:
             Record(base + delta, NOW_MS - 9 + data.draw(st.integers(-3, 3)), data.draw(keys), data.draw(values))
             for delta in deltas
         ]
+        last_delta = data.draw(st.sampled_from([max(0, *deltas), count - 1, 9]))
         batch = build_batch(
-            records,
-            base_offset=base,
-            last_offset_delta=data.draw(st.sampled_from([max(0, *deltas), count - 1, 9])),
-            codec=data.draw(st.sampled_from([0, 0, 1, 3])),
+            records, base_offset=base, last_offset_delta=last_delta, codec=data.draw(st.sampled_from([0, 0, 1, 3]))
         )
         history.append(batch)
-        # Spark refuses batches that reach beyond their segment; those below have up to 22 offsets.
-        history.offset = max(base, 0) + (22 if name == "Spark" else 10)
+        history.offset = max(base, 0) + 10
+        if name == "Spark":
+            history.offset = max(history.offset, base + max(last_delta, *deltas) + 1)
         if number % 3 == 2:
             history.roll()
     first_dirty = data.draw(st.sampled_from([0, 10, 25]))

@@ -34,11 +34,12 @@ from diamant.kernels.batches import records_in
 from diamant.kernels.constants import fields
 from diamant.kernels.constants.tuples import ENTRY_BYTES, MAP, SKIP
 from diamant.storage import names
+from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from diamant.cleaner.rules.plan import CleanPlan
+    from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
     from diamant.cleaner.rules.result import Throttle
     from diamant.cleaner.segments.row_reader import Rows
     from diamant.cleaner.spark.clean.parts import Part
@@ -92,13 +93,29 @@ class PartWalk:
         self._throttle = throttle
 
     def chunks(self) -> Iterator[Rows]:
-        """Yield each chunk, with STEP set by `choose_rows`."""
+        """Yield each chunk, with STEP set by `choose_rows`.
+
+        Parts are put together by the offsets of their segments: CorruptLog also for a batch outside of them.
+        """
         plan, part = self._plan, self._part
-        path = names.log_file(plan.directory, plan.segments[part.segment].base_offset)
+        segment = plan.segments[part.segment]
+        path = names.log_file(plan.directory, segment.base_offset)
         for chunk in self.records.chunks(self._files.env, path, part.position, part.end):
             self._throttle(chunk.size)
+            _check_offsets(chunk, segment)
             choose_rows(self.records, chunk, self.recorder, follows_data=True)
             yield chunk
+
+
+def _check_offsets(chunk: Rows, segment: SegmentPlan) -> None:
+    first, last = chunk.rows[fields.BASE_OFFSET, 0], chunk.rows[fields.LAST_OFFSET, chunk.count - 1]
+    if not segment.base_offset <= first <= last < segment.next_base_offset:
+        whole = f"{segment.base_offset} to {segment.next_base_offset - 1}"
+        raise CorruptLog(
+            chunk.path,
+            chunk.position + chunk.rows[fields.POSITION, 0],
+            f"batches have offsets {first} to {last}, expected them within those of the segment, {whole}",
+        )
 
 
 class PartKeys:
