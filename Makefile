@@ -187,12 +187,12 @@ $(VENV)/bin/python:
 		$(call telling,installing pip,$(BIN)/python "$$wheel/pip" --disable-pip-version-check install --no-compile $(NEW_PIP)); \
 	else $(PYTHON) -m venv $(VENV); fi
 
-# Byte code is left to the first start, which makes it of what it imports alone.
+# Byte code is left to the first start, which makes it of what it imports alone. Unmuted, setuptools warns of its own compat mode.
 $(RUN_STAMP): requirements.txt pyproject.toml setup.py $(wildcard diamant/kernels/*.p* diamant/kernels/*.h diamant/kernels/constants/*.py) | $(VENV)/bin/python
 	@$(call check_python,$(BIN)/python,clean $(GOALS))
 	@echo "installing what the broker needs into $(VENV), and compiling the kernels: half a minute the first time"
-	@$(call telling,installing or compiling,PIP_NO_COMPILE=1 $(PIP) \
-		-r requirements.txt --config-settings editable_mode=compat --editable .)
+	@$(call telling,installing or compiling,PIP_NO_COMPILE=1 \
+		PYTHONWARNINGS=ignore $(PIP) -r requirements.txt --config-settings editable_mode=compat --editable .)
 	@touch $@
 
 $(DEMO_STAMP): requirements-demo.txt $(RUN_STAMP)

@@ -43,7 +43,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_one_page_names_the_versions_of_the_classifiers() -> None:
     """The oldest is the least that pip accepts; other pages say "or newer", or refer to that page."""
     page = " ".join((ROOT / "docs" / "reference" / "compatibility.md").read_text().split())
-    (named,) = re.findall(r"The suite passes on Linux with CPython ([^;]+);", page)
+    (named,) = re.findall(r"Diamant runs on Linux with CPython ([^;]+);", page)
     assert re.findall(r"3\.\d+(?![.\d])", named) == pythons.SUPPORTED
     assert PYPROJECT["project"]["requires-python"] == f">={pythons.SUPPORTED[0]}"
     assert [f"3.{minor}" for minor in range(11, 11 + len(pythons.SUPPORTED))] == pythons.SUPPORTED
