@@ -81,6 +81,8 @@ class CompiledMap:
         self._hasher = KeyHasher(plan.hash_key, work.limits.tuples, must_ascend=False)
         self.disordered: RecordsOutOfOrder | None = None
         """The first batch whose records do not ascend, as the error where that cannot be cleaned."""
+        self._added_offset = -1
+        """Offset of the last record that was added of the present chunk; -1 if none was."""
         self.begin_at(0)
 
     def begin_at(self, offset: int) -> None:
@@ -187,7 +189,7 @@ class CompiledMap:
         leaves_out = choose_rows(self._records, chunk, tracker, follows_data=self._has_aborted)
         # Kafka may consider a batch aborted here but not in the rewrite, which then looks up its keys.
         self.may_forget_keys &= not (leaves_out and plan.is_kafka)
-        part = None
+        part, self._added_offset = None, -1
         for start, end in self._records.ranges(chunk, 0, count, MAP):
             part = self._add_records(chunk, start, end)
             if part is not None:
@@ -196,6 +198,8 @@ class CompiledMap:
         self._work.stats.map_messages_read += records_in(rows, complete)
         if complete and (last := rows[fields.LAST_OFFSET, complete - 1]) >= plan.first_dirty_offset:
             self.end_offset = last
+        elif self._added_offset >= 0:  # a record in the dirty range, of a batch below it
+            self.end_offset = self._added_offset
         self.notes.take(chunk, complete, plan.first_dirty_offset)
         self.stretches.append(chunk, complete)
         if part is None:
@@ -211,6 +215,8 @@ class CompiledMap:
         for count in self._hasher.hash(self._records, chunk, start, end, least=self._work.plan.first_dirty_offset):
             taken = self.offsets.add(self._hasher.tuples, count)
             added += taken
+            if taken:
+                self._added_offset = self._hasher.tuples[taken - 1, 2]
             if self._hasher.disordered_row is not None:
                 self._note_disorder(chunk, self._hasher.disordered_row)
             if taken < count:
