@@ -58,7 +58,7 @@ class Broker:
     """A Kafka broker with its controller, on one log directory.
 
     All state belongs to the thread that runs the event loop: the caller's with `async with`, a thread of its own with `with`,
-    which gives a `BlockingBroker`. Its operations may be awaited in any event loop, and raise VerbError (`client/errors.py`).
+    which gives a `BlockingBroker`. Its operations may be awaited in any event loop, and raise VerbError (`broker/errors.py`).
     `env` replaces the operating system in tests.
     """
 

@@ -1,6 +1,6 @@
 """The operations of a broker for programs: functions that `Broker` has as methods.
 
-They may be awaited in any event loop, and raise VerbError (`client/errors.py`).
+They may be awaited in any event loop, and raise VerbError (`broker/errors.py`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.cannot_start import CannotStart, as_cannot_start
-from diamant.broker.client.errors import NotPossible, VerbError
 from diamant.broker.config.authorization_table import ACLS, acls_of
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, Addresses
@@ -24,6 +23,7 @@ from diamant.broker.config.sasl_table import USERS, parse_users
 from diamant.broker.config.security_table import unprotected_ports
 from diamant.broker.dispatch.services import Services
 from diamant.broker.dispatch.table import ERRORS, load
+from diamant.broker.errors import NotPossible, VerbError
 from diamant.broker.http.serving.server import HttpServer, open_http
 from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.kept import Kept

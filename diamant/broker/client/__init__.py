@@ -1,1 +1,1 @@
-"""`diamant.Admin`, a small Kafka client for commands, and the values that they share with the broker."""
+"""`diamant.Admin`, and a small Kafka client for commands."""

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
 from diamant.broker.client.bootstrap import DEFAULT_BOOTSTRAP, SYSTEM_CA
-from diamant.broker.client.duration import parse_duration_ms
-from diamant.broker.client.errors import BadArgument, code_of_kafka_error
-from diamant.broker.client.record_key import key_fields, parse_key
+from diamant.broker.errors import BadArgument, code_of_kafka_error
+from diamant.broker.record_json import key_fields, parse_key
+from diamant.duration import parse_duration_ms
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.primitives import encode_string, read_array_length, read_string
 from diamant.storage.input_file import read_input

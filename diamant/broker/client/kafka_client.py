@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from diamant.broker.client.errors import no_topic
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields, KafkaConnection
+from diamant.broker.errors import no_topic
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import LIST_OFFSETS, METADATA
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from diamant.broker.client.errors import no_group
 from diamant.broker.client.kafka_client import RETRIED, KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import Fields
+from diamant.broker.errors import no_group
 from diamant.protocol.errors import ErrorCode, ProtocolError
 from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, parse_assignment
 

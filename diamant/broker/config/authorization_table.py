@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from diamant.broker.client.acl import Acl
-from diamant.broker.client.acl_text import parse_acls, parse_all
+from diamant.broker.acl import Acl, parse_acls, parse_all
 from diamant.storage.config_key import ConfigError, ConfigKey, ConfigType, InvalidValue, Validator, Value
 
 AUTHORIZER, SUPER_USERS = "authorizer.class.name", "super.users"

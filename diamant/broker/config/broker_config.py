@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from diamant.broker.client.acl import Acl
+from diamant.broker.acl import Acl
 from diamant.broker.config.authorization_table import check_authorization, put_acls
 from diamant.broker.config.broker_table import (
     BROKER_CONFIGS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from diamant.broker.client.acl import WILDCARD, Operation, PatternType, Permission, ResourceType
+from diamant.broker.acl import WILDCARD, Operation, PatternType, Permission, ResourceType
 from diamant.protocol.kraft.records import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -71,7 +71,7 @@ def feature(element: Fields) -> Subjects:
 
 
 def acl(element: Fields) -> Subjects:
-    """Describe an ACL in the short form of `client/acl_text.py`. `any` stands for an open field of a filter."""
+    """Describe an ACL in the short form of `broker/acl.py`. `any` stands for an open field of a filter."""
     given = {name.removesuffix("_filter").removeprefix("resource_"): value for name, value in element.items()}
     words = (
         given["principal"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from diamant.broker.client.acl import CLUSTER_NAME
+from diamant.broker.acl import CLUSTER_NAME
 from diamant.broker.dispatch.api_row import Row
 from diamant.broker.dispatch.dispatcher import Handler
 from diamant.broker.network.api import Answer, ConnectionInfo, Decode, RequestContext

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from diamant.broker.client.errors import VerbError
+from diamant.broker.errors import VerbError
 from diamant.broker.ghosts.ledger import MAX_KEY_BYTES, Ghost, GhostLedger, GhostReport
 from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
 from diamant.broker.groups.store.offsets import committed_offset_of

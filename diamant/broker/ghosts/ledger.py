@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from diamant.broker.client.record_key import key_fields
+from diamant.broker.record_json import key_fields
 
 MAX_GHOSTS = 10_000
 MAX_KEY_BYTES = 1024

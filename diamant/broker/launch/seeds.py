@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from diamant.broker.client.errors import BadArgument
-from diamant.broker.client.record_line import RecordLine, parse_record_line
 from diamant.broker.commands.terminal.progress_text import LiveProgress
+from diamant.broker.errors import BadArgument
+from diamant.broker.record_json import RecordLine, parse_record_line
 from diamant.storage.input_file import read_input
 
 MAX_SEED_BYTES = 256 * 1024 * 1024

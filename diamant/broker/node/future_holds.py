@@ -10,8 +10,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diamant.broker.client.duration import time_text
 from diamant.cleaner.rules.retention import future_hold_ms
+from diamant.duration import time_text
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from diamant.broker.client.acl import type_word
+from diamant.broker.acl import type_word
 from diamant.broker.dispatch.api_row import Row, Whole
 from diamant.broker.dispatch.table import TABLE
 from diamant.broker.security.authorization.needs import Need

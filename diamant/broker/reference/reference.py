@@ -21,11 +21,11 @@ import click
 from diamant.broker.cli import COMMANDS
 from diamant.broker.cli import main as cli
 from diamant.broker.client.admin import Admin, AdminClock
-from diamant.broker.client.errors import KINDS
 from diamant.broker.commands.terminal.remote import asking
 from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.virtual_topic_table import ROWS
+from diamant.broker.errors import KINDS
 from diamant.broker.http.serving.openapi import WAIT_PARAM
 from diamant.broker.http.serving.route import Param, Route
 from diamant.broker.http.serving.routes import Routes

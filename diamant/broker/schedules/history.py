@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TypeAlias
 
-from diamant.broker.client.duration import duration_text
+from diamant.duration import duration_text
 
 VALUE, TOMBSTONE, MARKER = "value", "tombstone", "transaction marker"
 MAX_EVENTS = 10_000

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
-from diamant.broker.client.errors import no_partition, no_topic
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.topic_values import log_config
+from diamant.broker.errors import no_partition, no_topic
 from diamant.broker.topics.topic import Topic, TopicListener
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import TOPIC_RESOURCE

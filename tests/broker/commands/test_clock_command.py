@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
-from diamant.broker.client.duration import duration_text, parse_duration_ms
 from diamant.broker.commands.admin.clock import time
+from diamant.duration import duration_text, parse_duration_ms
 from diamant.storage.directory.log_directory import LoadFailure
 from tests.broker.commands.running import run
 from tests.broker.settling import run_when_settling

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from diamant.broker.acl import parse_acls, parse_all
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.client.acl_text import parse_acls, parse_all
 from diamant.broker.config.authorization_table import STANDARD_AUTHORIZER, acls_of, super_users_of
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Listener

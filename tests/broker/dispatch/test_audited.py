@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from diamant.broker.acl import Operation
 from diamant.broker.broker import Broker
-from diamant.broker.client.acl import Operation
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.dispatch.table import TABLE
 from diamant.broker.security.audit import audit_log

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from diamant.broker.acl import Acl, Operation, PatternType, Permission, ResourceType
 from diamant.broker.broker import Broker
-from diamant.broker.client.acl import Acl, Operation, PatternType, Permission, ResourceType
 from diamant.broker.dispatch.services import Services
 from diamant.broker.http.serving.route import row_name
 from diamant.broker.http.serving.routes import Routes

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import KINDS, no_group, no_partition, no_topic
+from diamant.broker.errors import KINDS, no_group, no_partition, no_topic
 from diamant.broker.reference.reference import routes
 from diamant.protocol.errors import KafkaError
 from tests.broker.http_asking import ask

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import NotFound, NotPossible, TooMany
+from diamant.broker.errors import NotFound, NotPossible, TooMany
 from diamant.broker.http.serving.jobs import DONE, FAILED, RUNNING, Jobs
 from diamant.broker.http.serving.limits import JobLimits
 from diamant.broker.operations.calls.progress import Progress

@@ -13,8 +13,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.client.errors import BadArgument, NotAllowed, TimedOut
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.errors import BadArgument, NotAllowed, TimedOut
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.running import clock as clock_verb
 from diamant.protocol.batches.header import Record

@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from diamant.broker.broker import BlockingBroker, Broker
-from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.virtual_topic_table import ROWS
+from diamant.broker.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions import compact as compaction
 from diamant.broker.operations.compactions import compact_by_config as compact_config

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from diamant import Broker, BrokerConfig
-from diamant.broker.client.errors import BadArgument
 from diamant.broker.commands.log import clean as log_clean
+from diamant.broker.errors import BadArgument
 from diamant.broker.handlers.configs.described_broker import describe_broker
 from diamant.broker.operations.running.status import broker_status
 from diamant.cleaner.offline.clean import Engine, inline_engine

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction
+from diamant.broker.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.evidence.certificates.certificate import UNTRUSTED, check_signature, parse_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page

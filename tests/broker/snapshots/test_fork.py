@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import VerbError
+from diamant.broker.errors import VerbError
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.erasure.brokers import config as certifying
 from tests.broker.erasure.brokers import data_of

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import NotPossible
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.errors import NotPossible
 from tests.broker.snapshots.copied import config
 from tests.broker.wire import WireClient
 

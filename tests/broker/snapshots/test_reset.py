@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.client.errors import NotFound, NotPossible, VerbError
+from diamant.broker.errors import NotFound, NotPossible, VerbError
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.http_asking import ask
 from tests.broker.snapshots.copied import LARGE, beside, config, fill, produce, values

@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import NotPossible
+from diamant.broker.errors import NotPossible
 from diamant.broker.groups.classic.group import GroupState
 from diamant.broker.operations.compactions.compact import BrokerStopping
 from diamant.protocol.errors import ErrorCode

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.client.duration import duration_text, parse_time_ms
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.lazy import LazyGroup
 from diamant.broker.commands.terminal.remote import Asked, asking, duration
+from diamant.duration import duration_text, parse_time_ms
 
 if TYPE_CHECKING:
     from rich.console import Console

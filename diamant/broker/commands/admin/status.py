@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.client.duration import duration_text
 from diamant.broker.commands.admin.clock import clock_text
 from diamant.broker.commands.terminal.files import counted, time_text
 from diamant.broker.commands.terminal.progress_text import progress_text, round_text
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.duration import duration_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diamant.broker.client.admin import AdminError, JsonObject, OnProgress
-from diamant.broker.client.errors import BadArgument
-from diamant.broker.client.record_key import key_fields
 from diamant.broker.commands.terminal.files import visible
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import (
@@ -27,7 +25,9 @@ from diamant.broker.commands.terminal.remote import (
     write_bundle,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.broker.errors import BadArgument
 from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.record_json import key_fields
 from diamant.storage.input_file import read_input
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`diamant acl`: manage the ACLs of any Kafka cluster with an authorizer, in the short form of `client/acl_text.py`."""
+"""`diamant acl`: manage the ACLs of any Kafka cluster with an authorizer, in the short form of `broker/acl.py`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from collections.abc import Collection, Iterable, Sequence
 
 import click
 
-from diamant.broker.client.acl import WILDCARD, Acl, Operation, PatternType, Permission, ResourceType, type_word
-from diamant.broker.client.acl_text import parse_all, parse_resource
+from diamant.broker.acl import (
+    WILDCARD,
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    parse_all,
+    parse_resource,
+    type_word,
+)
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import Fields
 from diamant.broker.commands.cluster.answering import Answer, answering

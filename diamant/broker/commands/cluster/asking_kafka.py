@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, CA_VARIABLE, SYSTEM_CA, USER_VARIABLE, default_bootstrap
-from diamant.broker.client.duration import parse_duration_ms
-from diamant.broker.client.errors import BadArgument, code_of_kafka_error
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import ConnectionFailed
 from diamant.broker.commands.terminal.failures import ADDRESS_HINT, fail
+from diamant.broker.errors import BadArgument, code_of_kafka_error
+from diamant.duration import parse_duration_ms
 from diamant.protocol.errors import CorruptBatch
 
 if TYPE_CHECKING:

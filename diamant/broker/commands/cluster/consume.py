@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 import click
 
 from diamant.broker.client.consuming import ReadRecord, TopicReader
-from diamant.broker.client.errors import no_partition
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
 from diamant.broker.client.kafka_group import KafkaGroup, Place
-from diamant.broker.client.record_line import format_record_line
 from diamant.broker.commands.cluster.asking_kafka import on_cluster
 from diamant.broker.commands.cluster.places import place_offsets
 from diamant.broker.commands.cluster.record_format import record_format
 from diamant.broker.commands.terminal.completion import group_names, topic_names
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.progress_text import LiveProgress
+from diamant.broker.errors import no_partition
+from diamant.broker.record_json import format_record_line
 
 
 @click.command()

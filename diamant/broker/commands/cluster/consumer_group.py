@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import click
 
-from diamant.broker.client.errors import no_partition
 from diamant.broker.client.kafka_client import LATEST, KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_group import DescribedGroup, KafkaGroup, MemberOfGroup, Place, list_groups
 from diamant.broker.commands.cluster.answering import Answer, answering
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
 from diamant.broker.commands.cluster.places import place_offsets
 from diamant.broker.commands.terminal.completion import group_names, topic_names
+from diamant.broker.errors import no_partition
 from diamant.protocol.errors import ErrorCode
 
 HEADINGS = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "HOST", "CLIENT")

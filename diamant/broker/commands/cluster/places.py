@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diamant.broker.client.duration import offset_at, parse_time_ms
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
+from diamant.duration import offset_at, parse_time_ms
 
 
 def place_offsets(

@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 import click
 
-from diamant.broker.client.record_key import key_fields
 from diamant.broker.commands.settings.clean_settings import parse_settings
 from diamant.broker.commands.settings.mode_option import chosen_mode, mode_option
 from diamant.broker.commands.settings.topic_settings import assumed_line, topic_configs_of, with_topic_configs
@@ -22,6 +21,7 @@ from diamant.broker.commands.terminal.failures import fail, note
 from diamant.broker.commands.terminal.files import counted, one_line_errors, progress_bar, show_problem
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_FAILED
+from diamant.broker.record_json import key_fields
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.offline.explain import explain_partition
 from diamant.cleaner.rules.modes import KAFKA

@@ -112,8 +112,8 @@ class Asked:
 def _login(user: str | None) -> Login | None:
     if not user:
         return None
-    from diamant.broker.client.errors import BadArgument
     from diamant.broker.client.login import read_login
+    from diamant.broker.errors import BadArgument
 
     try:
         return read_login(user)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.client.duration import duration_text
 from diamant.broker.commands.terminal.files import counted, time_text
+from diamant.duration import duration_text
 
 if TYPE_CHECKING:
     from rich.console import Console

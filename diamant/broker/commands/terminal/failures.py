@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
-from diamant.broker.client.errors import (
+from diamant.broker.errors import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_INTERRUPTED,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from diamant.broker.client.duration import duration_text
+from diamant.duration import duration_text
 
 FIRST_S, PAUSE_S = 1.0, 0.2
 _CLEAR = "\r\x1b[K"

@@ -34,7 +34,6 @@ from diamant.broker.client.bootstrap import (
     USER_VARIABLE,
     default_bootstrap,
 )
-from diamant.broker.client.duration import parse_duration_ms
 from diamant.broker.commands.terminal.asked import TOKEN_VARIABLE, Asked
 from diamant.broker.commands.terminal.failures import (
     ADDRESS_HINT,
@@ -48,6 +47,7 @@ from diamant.broker.commands.terminal.failures import (
 )
 from diamant.broker.commands.terminal.files import visible
 from diamant.broker.commands.terminal.interrupted import fail_in_time, fail_interrupted
+from diamant.duration import parse_duration_ms
 
 if TYPE_CHECKING:
     from rich.console import Console

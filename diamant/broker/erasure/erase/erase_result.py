@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from diamant.broker.client.errors import VerbError
+from diamant.broker.errors import VerbError
 
 
 class EraseFailed(VerbError):

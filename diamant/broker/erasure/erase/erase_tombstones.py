@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from diamant.broker.client.errors import BadArgument
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.erasure.erase.erase_values import EraseValues
 from diamant.broker.erasure.erase.erasing import Erasing
@@ -21,6 +20,7 @@ from diamant.broker.erasure.evidence.evidence import DIGEST_THREADS, Evidence
 from diamant.broker.erasure.evidence.scope import Claims, claims_of, present_of
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_table import JobTable
+from diamant.broker.errors import BadArgument
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.cleaner.erasure.intent import REMOVING, Erased, Intent
 from diamant.cleaner.erasure.locate import LocatedKey, locate_key

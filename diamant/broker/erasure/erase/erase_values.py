@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from diamant.broker.client.errors import VerbError
 from diamant.broker.erasure.erase.erasing import Erasing
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import claims_of
+from diamant.broker.errors import VerbError
 from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compact import PARTITIONS_PER_TURN, BrokerStopping

@@ -32,7 +32,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.erasure.erase.erase_attempt import EraseAttempt, EraseTools, begin
 from diamant.broker.erasure.erase.erase_certificates import EraseCertificates
 from diamant.broker.erasure.erase.erase_key import EraseKey
@@ -48,6 +47,7 @@ from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import ID_BYTES, JobTable
 from diamant.broker.erasure.jobs.requests import EraseRequest
+from diamant.broker.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compact import check_engine

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diamant.broker.client.errors import NotPossible
+from diamant.broker.errors import NotPossible
 from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.intent import Erased, Intent
 from diamant.cleaner.evidence.search.findings import MAX_LISTED

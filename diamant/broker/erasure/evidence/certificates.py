@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.client.errors import BadArgument, NotFound, NotGenuine, NotPossible
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.kept_certificate import KeptCertificate, last_certificate
+from diamant.broker.errors import BadArgument, NotFound, NotGenuine, NotPossible
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.operations.calls.progress import Progress

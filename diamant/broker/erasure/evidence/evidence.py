@@ -14,9 +14,9 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diamant.broker.client.errors import NotFound, NotPossible, no_topic
 from diamant.broker.erasure.evidence.kept_remains import IsMeant, KeptRemains
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys
+from diamant.broker.errors import NotFound, NotPossible, no_topic
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.snapshots.store import SnapshotFiles

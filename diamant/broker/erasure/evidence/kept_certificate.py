@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from diamant.broker.client.errors import NotPossible
+from diamant.broker.errors import NotPossible
 from diamant.cleaner.evidence.certificates.certificate import MAX_BYTES, CertificateError, parse_certificate
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFIED, list_certificates
 from diamant.cleaner.evidence.certificates.own_certificates import problem_with

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from diamant.broker.client.errors import NotFound, NotPossible
 from diamant.broker.erasure.evidence.signing_keys import reason_of
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_queue import JobQueue
+from diamant.broker.errors import NotFound, NotPossible
 from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.operations.compactions.compact import BrokerStopping
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey

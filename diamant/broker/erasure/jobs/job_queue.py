@@ -18,11 +18,11 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from diamant.broker.client.errors import NotPossible, TimedOut, TooMany, VerbError
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys, reason_of
 from diamant.broker.erasure.jobs.attempts import Attempts, JobLock
 from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_table import RETRY_MS, JobTable
+from diamant.broker.errors import NotPossible, TimedOut, TooMany, VerbError
 from diamant.cleaner.evidence.certificates.private_files import AnyIntent
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needles

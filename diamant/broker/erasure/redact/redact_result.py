@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from diamant.broker.client.errors import NotPossible, VerbError
+from diamant.broker.errors import NotPossible, VerbError
 from diamant.cleaner.redaction.intent import RedactionIntent, Removed
 from diamant.cleaner.redaction.locate import MAX_OFFSET_BYTES, LocatedRecords
 from diamant.storage import names

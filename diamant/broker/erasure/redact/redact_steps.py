@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diamant.broker.client.errors import NotPossible
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import present_of
 from diamant.broker.erasure.redact.redact_result import RedactLimits, Work
+from diamant.broker.errors import NotPossible
 from diamant.broker.operations.calls.blocking import in_thread, to_its_end
 from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.locate import take_sample

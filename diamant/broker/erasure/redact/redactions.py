@@ -26,7 +26,6 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from diamant.broker.client.errors import BadArgument
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import scope_of
 from diamant.broker.erasure.jobs import texts
@@ -39,6 +38,7 @@ from diamant.broker.erasure.redact.redact_attempt import RedactAttempt, RedactTo
 from diamant.broker.erasure.redact.redact_certificates import RedactCertificates
 from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction, RedactLimits
 from diamant.broker.erasure.redact.redact_steps import RedactSteps
+from diamant.broker.errors import BadArgument
 from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.snapshots.store import SnapshotFiles

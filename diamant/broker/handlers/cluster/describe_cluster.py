@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.client.acl import ResourceType
+from diamant.broker.acl import ResourceType
 from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.security.authorization import needs
 from diamant.protocol.errors import ErrorCode

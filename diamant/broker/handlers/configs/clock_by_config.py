@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from diamant.broker.client.duration import parse_duration_ms
-from diamant.broker.client.errors import TimedOut, VerbError
+from diamant.broker.errors import TimedOut, VerbError
+from diamant.duration import parse_duration_ms
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.config_key import ConfigSource, ConfigType, DescribedConfig
 from diamant.storage.env.clock import Clock, SettableClock

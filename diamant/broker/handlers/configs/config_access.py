@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diamant.broker.client.acl import CLUSTER_NAME, ResourceType
+from diamant.broker.acl import CLUSTER_NAME, ResourceType
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.security.authorization.needs import Need

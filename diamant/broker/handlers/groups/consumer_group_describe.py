@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.client.acl import ResourceType
+from diamant.broker.acl import ResourceType
 from diamant.broker.groups.coordinator.shard_order import in_asked_order
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from diamant.broker.client.acl import CLUSTER_NAME
+from diamant.broker.acl import CLUSTER_NAME
 from diamant.broker.config.broker_table import CREATE_ANSWER, READY
 from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.security.authorization import needs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from diamant.broker.client.acl import Acl, Operation, PatternType, Permission, ResourceType
+from diamant.broker.acl import Acl, Operation, PatternType, Permission, ResourceType
 from diamant.broker.network.api import CloseConnection
 from diamant.broker.security.authorization.acl_filter import AclFilter
 

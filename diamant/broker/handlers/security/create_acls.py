@@ -20,7 +20,7 @@ from diamant.protocol.wire.schemas import encode_response_fields
 if TYPE_CHECKING:
     from kio.schema.create_acls.v3.request import CreateAclsRequest
 
-    from diamant.broker.client.acl import Acl
+    from diamant.broker.acl import Acl
     from diamant.broker.security.authorization.acl_store import AclStore
     from diamant.broker.topics.topics import Topics
 

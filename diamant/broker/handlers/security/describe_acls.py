@@ -19,7 +19,7 @@ from diamant.protocol.wire.schemas import encode_response_fields
 if TYPE_CHECKING:
     from kio.schema.describe_acls.v3.request import DescribeAclsRequest
 
-    from diamant.broker.client.acl import Acl
+    from diamant.broker.acl import Acl
     from diamant.broker.security.authorization.acl_index import Pattern
     from diamant.broker.security.authorization.acl_store import AclStore
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
-from diamant.broker.client.acl import ResourceType
+from diamant.broker.acl import ResourceType
 from diamant.broker.config.broker_table import CREATE_ANSWER, READY
 from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.security.authorization import needs

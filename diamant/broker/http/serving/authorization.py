@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from diamant.broker.client.acl import CLUSTER_NAME, ResourceType
+from diamant.broker.acl import CLUSTER_NAME, ResourceType
 from diamant.broker.http.serving.token import Caller
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.authorizer import Authorizer

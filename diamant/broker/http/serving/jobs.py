@@ -21,7 +21,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from diamant.broker.client.errors import NotFound, NotPossible, TooMany, VerbError
+from diamant.broker.errors import NotFound, NotPossible, TooMany, VerbError
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, JobLimits
 from diamant.broker.operations.calls.progress import Progress

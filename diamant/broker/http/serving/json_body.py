@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from diamant.broker.client.errors import KINDS
+from diamant.broker.errors import KINDS
 from diamant.storage.strict_json import parse_strict
 
 MAX_BODY_BYTES = 64 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from diamant.broker.client.errors import KINDS
+from diamant.broker.errors import KINDS
 from diamant.broker.http.serving.jobs import DEFAULT_WAIT_MS, MAX_WAIT_MS
 from diamant.broker.http.serving.route import Param, Route
 from diamant.version import __version__

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from diamant.broker.http.serving.token import TokenCheck
 
 ParamType: TypeAlias = Literal["string", "integer", "boolean", "strings", "object", "key", "any"]
-"""`strings`: a list of texts; in a query, the parameter is repeated. `key`: see `client/record_key.py`; the function gets
+"""`strings`: a list of texts; in a query, the parameter is repeated. `key`: see `broker/record_json.py`; the function gets
 bytes. `any`: not validated."""
 
 MAX_INTEGER = (1 << 63) - 1
@@ -71,7 +71,7 @@ class Param(NamedTuple):
         if self.type == "any":
             return found
         if self.type == "key":
-            from diamant.broker.client.record_key import parse_key
+            from diamant.broker.record_json import parse_key
 
             return parse_key(found, self.name)
         is_right = {

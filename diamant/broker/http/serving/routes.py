@@ -17,8 +17,8 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from diamant.broker.client.errors import VerbError
 from diamant.broker.config.listeners import META_ADDRESSES
+from diamant.broker.errors import VerbError
 from diamant.broker.http.serving.authorization import denial, denial_in_any_case, may_know, topics_of
 from diamant.broker.http.serving.jobs import DONE, Jobs, error_fields
 from diamant.broker.http.serving.json_body import JsonError, check_host, check_type, read_object

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from diamant.broker.client.errors import BadArgument, refused_by_kafka
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.virtual_topic_table import ROWS
+from diamant.broker.errors import BadArgument, refused_by_kafka
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
 from diamant.broker.node.node import Node
 from diamant.protocol.errors import KafkaError

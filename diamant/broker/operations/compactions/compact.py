@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diamant.broker.client.errors import (
+from diamant.broker.errors import (
     BadArgument,
     NotFound,
     NotPossible,

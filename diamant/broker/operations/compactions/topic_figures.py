@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from diamant.broker.client.duration import time_text
 from diamant.broker.config.virtual_topic_table import COMPACT, described
 from diamant.cleaner.on_demand.record_counts import SegmentCounts
 from diamant.cleaner.rules.time_based_roll import oldest_append_ms
+from diamant.duration import time_text
 from diamant.storage.config_key import DescribedConfig
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from diamant.broker.client.errors import NotPossible
+from diamant.broker.errors import NotPossible
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.figures.counted_partition import (

@@ -19,7 +19,7 @@ from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.client.errors import NotPossible, TooMany
+from diamant.broker.errors import NotPossible, TooMany
 from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.on_demand.report import MAX_COUNTED_BYTES
 from diamant.cleaner.queries.record_count import RecordCount, count_by_headers, count_by_keys, count_by_offsets

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TooMany, no_topic, refused_by_kafka
-from diamant.broker.client.record_key import key_fields
+from diamant.broker.errors import BadArgument, NotFound, NotPossible, TooMany, no_topic, refused_by_kafka
 from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.records.log_files import MAX_OPEN_FILES, Changed, LogFiles
 from diamant.broker.operations.records.taken import Taken
+from diamant.broker.record_json import key_fields
 from diamant.broker.transactions.open_in_log import open_transactions
 from diamant.cleaner.explain.explainer import of_tombstone
 from diamant.cleaner.explain.explanation import PartitionExplanation

@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from diamant.broker.client.errors import no_partition, no_topic
-from diamant.broker.client.record_line import RecordLine
+from diamant.broker.errors import no_partition, no_topic
+from diamant.broker.record_json import RecordLine
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.protocol.batches.header import HEADER_SIZE, Header, Record

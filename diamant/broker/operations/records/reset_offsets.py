@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.client.duration import offset_at, parse_time_ms
-from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, no_group
+from diamant.broker.errors import BadArgument, NotFound, NotPossible, no_group
 from diamant.broker.groups.store.offsets import committed_offset_of
+from diamant.duration import offset_at, parse_time_ms
 from diamant.protocol.errors import CorruptBatch, KafkaError
 from diamant.protocol.messages.offset_columns import NO_LEADER_EPOCH, TopicOffsets
 from diamant.storage.errors import StorageError

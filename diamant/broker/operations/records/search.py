@@ -15,7 +15,7 @@ import heapq
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from diamant.broker.client.errors import TooMany
+from diamant.broker.errors import TooMany
 from diamant.cleaner.queries.matching_records import Wanted
 from diamant.cleaner.queries.sound_batches import Damage, SegmentPart, SegmentPlace, sound_batches
 from diamant.cleaner.segments.tolerant_reader import Batch

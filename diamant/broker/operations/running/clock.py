@@ -24,10 +24,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from diamant.broker.client.duration import parse_duration_ms, time_text
-from diamant.broker.client.errors import BadArgument, NotAllowed, NotPossible, TimedOut
+from diamant.broker.errors import BadArgument, NotAllowed, NotPossible, TimedOut
 from diamant.broker.operations.calls.cross_loop import on_loop, waiting
 from diamant.broker.operations.calls.progress import Progress
+from diamant.duration import parse_duration_ms, time_text
 from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS, ClockState, write_clock_file
 from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock
 

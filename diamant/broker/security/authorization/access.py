@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from diamant.broker.client.acl import CLUSTER_NAME, SUPPORTED_OPERATIONS, ResourceType
+from diamant.broker.acl import CLUSTER_NAME, SUPPORTED_OPERATIONS, ResourceType
 from diamant.broker.security.authorization.needs import Need
 from diamant.broker.security.identity.principal import Principal
 from diamant.protocol.errors import KafkaError

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from diamant.broker.client.acl import (
+from diamant.broker.acl import (
     WILDCARD,
     Acl,
     Operation,

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from diamant.broker.client.acl import (
+from diamant.broker.acl import (
     WILDCARD,
     Acl,
     Operation,

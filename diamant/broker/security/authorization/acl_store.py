@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 
-from diamant.broker.client.acl import (
+from diamant.broker.acl import (
     CLUSTER_NAME,
     Acl,
     Operation,

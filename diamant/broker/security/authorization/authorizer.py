@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from diamant.broker.client.acl import (
+from diamant.broker.acl import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS,
     WILDCARD,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diamant.broker.client.acl import Operation, ResourceType
+from diamant.broker.acl import Operation, ResourceType
 from diamant.protocol.errors import ErrorCode
 
 _DENIALS = {

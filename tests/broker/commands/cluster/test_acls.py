@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner, Result
 
+from diamant.broker.acl import parse_all
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
-from diamant.broker.client.acl_text import parse_all
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
 from diamant.broker.commands.cluster.acl import administrators
 from diamant.broker.launch.settings import make_config

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.admin import Admin, AdminError
-from diamant.broker.client.errors import NotGenuine, NotPossible
 from diamant.broker.commands.admin.certificates import certificates
+from diamant.broker.errors import NotGenuine, NotPossible
 from diamant.cleaner.evidence.certificates.files import CertificateList, tidy
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.certifying_broker import on

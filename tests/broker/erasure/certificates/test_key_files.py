@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import NotPossible
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys
+from diamant.broker.errors import NotPossible
 from diamant.cleaner.evidence.certificates.key_location import check_lasting, mount_table
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.storage.errors import StorageError

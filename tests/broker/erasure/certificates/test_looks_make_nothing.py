@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import NotFound
+from diamant.broker.errors import NotFound
 from diamant.storage import names
 from tests.broker.erasure.brokers import broker_at, data_of
 from tests.broker.erasure.constants import HTTP, KEY

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import BadArgument
 from diamant.broker.erasure.jobs import texts
+from diamant.broker.errors import BadArgument
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.erasure.brokers import data_of
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, START_MS

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import TimedOut
+from diamant.broker.errors import TimedOut
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compact import PARTITIONS_PER_TURN
 from tests.broker.erasure.brokers import data_of, env_of, move_to

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
 from diamant.broker.erasure.erase.erase_result import EraseFailed
+from diamant.broker.errors import BadArgument, NotFound, NotPossible, TimedOut
 from diamant.broker.operations.compactions.compact import BrokerStopping
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from tests.broker.erasure.brokers import broker_at, data_of, env_of, move_to

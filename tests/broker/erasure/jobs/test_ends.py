@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import VerbError
 from diamant.broker.erasure.erase.erase_result import EraseFailed
+from diamant.broker.errors import VerbError
 from diamant.storage import names
 from diamant.storage.env.env import RealFile
 from diamant.storage.log.segment_removal import delete_oldest

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import NotFound, NotPossible, TimedOut, VerbError
 from diamant.broker.erasure.jobs.job_queue import MAX_WAITING
+from diamant.broker.errors import NotFound, NotPossible, TimedOut, VerbError
 from diamant.broker.metrics import prometheus
 from tests.broker.erasure.brokers import broker_at, data_of, env_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, RETRY_MS, START_MS

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import NotPossible
 from diamant.broker.commands.admin.erase import _is_agreed
+from diamant.broker.errors import NotPossible
 from diamant.broker.groups.coordinator import committed_offsets, partition_scan
 from diamant.broker.groups.coordinator.partition_scan import PartitionScan
 from diamant.broker.metrics.figures import take_figures

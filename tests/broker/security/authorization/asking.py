@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from diamant.broker.client.acl import Acl
+from diamant.broker.acl import Acl
 from tests.broker.request_fields import acl_filter
 from tests.broker.security.authorization.questions import ALL, QUESTIONS, Client, Question, Scenario
 from tests.broker.security.sasl.sasl_wire import scram_final

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from diamant.broker.client.acl import (
+from diamant.broker.acl import (
     CLUSTER_NAME,
     Acl,
     Operation,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from diamant.broker.client.acl import Acl, Operation, PatternType, Permission, ResourceType
+from diamant.broker.acl import Acl, Operation, PatternType, Permission, ResourceType
 from diamant.broker.security.authorization import authorizer as module
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import ClientAccess, UndeclaredNeed, allowed_names, check

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from diamant.broker.acl import CLUSTER_NAME, Acl, Operation, ResourceType
 from diamant.broker.broker import Broker
-from diamant.broker.client.acl import CLUSTER_NAME, Acl, Operation, ResourceType
 from diamant.protocol.errors import ErrorCode
 from tests.broker.groups.offsets.offset_requests import find_coordinator
 from tests.broker.request_fields import SET, alteration

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from diamant.broker.client.errors import BadArgument, VerbError
+from diamant.broker.errors import BadArgument, VerbError
 from diamant.broker.http.serving.route import Call, Param, Route
 from diamant.broker.operations.records.search import FoundPage, PlacedDamage, PlacedRecord
 from diamant.cleaner.queries.matching_records import Wanted

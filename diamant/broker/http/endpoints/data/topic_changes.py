@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from diamant.broker.client.errors import NotPossible
+from diamant.broker.errors import NotPossible
 from diamant.broker.http.serving.route import Call, Param, Route
 from diamant.broker.http.serving.topic_configs import change_topic_configs
 from diamant.storage.errors import StorageError

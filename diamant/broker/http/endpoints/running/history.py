@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from diamant.broker.client.errors import NotFound
+from diamant.broker.errors import NotFound
 from diamant.broker.http.serving.route import Call, Param, Route
 
 

@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from aiohttp import web
 
-from diamant.broker.client.errors import NotFound
+from diamant.broker.errors import NotFound
 from diamant.broker.http.serving.route import Call
 
 TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from diamant.broker.client.errors import NotAllowed, VerbError
+from diamant.broker.errors import NotAllowed, VerbError
 from diamant.broker.http.page.making.rendering import HEADERS, refused
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.route import Call, Route

@@ -17,13 +17,13 @@ from urllib.parse import quote
 from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from diamant.broker.client.duration import duration_text
-from diamant.broker.client.errors import VerbError
+from diamant.broker.errors import VerbError
 from diamant.broker.http.page.making.assets import asset_href
 from diamant.broker.http.serving.jobs import error_fields
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.route import Call, Route
 from diamant.cleaner.evidence.certificates.page_words import state_text
+from diamant.duration import duration_text
 from diamant.words import counted, moment, number, size
 
 POLICY = (

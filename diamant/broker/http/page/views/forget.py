@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 
-from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, no_topic
-from diamant.broker.client.record_key import key_fields
+from diamant.broker.errors import BadArgument, NotFound, NotPossible, no_topic
 from diamant.broker.http.page.making.rendering import (
     HEADERS,
     ShownCall,
@@ -29,6 +28,7 @@ from diamant.broker.http.page.making.rendering import (
 )
 from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
 from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.record_json import key_fields
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.protocol.errors import KafkaError
 from diamant.storage.errors import StorageError

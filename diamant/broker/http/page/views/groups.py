@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from diamant.broker.client.errors import NotFound, no_group
+from diamant.broker.errors import NotFound, no_group
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 from diamant.broker.groups.membership.description import owners
 from diamant.broker.groups.store.group import Group

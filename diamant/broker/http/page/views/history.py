@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from diamant.broker.client.errors import NotFound
+from diamant.broker.errors import NotFound
 from diamant.broker.http.page.making.rendering import page, view
 from diamant.broker.http.serving.route import Call
 from diamant.cleaner.rules.result import REASONS

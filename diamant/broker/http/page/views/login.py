@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from diamant.broker.client.errors import NotAllowed
+from diamant.broker.errors import NotAllowed
 from diamant.broker.http.page.making.rendering import HEADERS, refused, view
 from diamant.broker.http.serving.route import Call, Param, Route
 from diamant.broker.http.serving.token import COOKIE

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from aiohttp import web
 
-from diamant.broker.client.duration import parse_time_ms
-from diamant.broker.client.errors import NotFound, NotPossible
+from diamant.broker.errors import NotFound, NotPossible
 from diamant.broker.http.page.making.rendering import HEADERS, find_call, page, produce_call, shown_call, view
 from diamant.broker.http.page.making.shown_records import (
     MAX_SHOWN,
@@ -22,6 +21,7 @@ from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.records.explain import ExplainRequest
 from diamant.broker.operations.records.search import Found, PlacedDamage, PlacedRecord
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
+from diamant.duration import parse_time_ms
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.errors import StorageError

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from diamant.broker.client.duration import duration_text
 from diamant.broker.config.topic_values import describe_topic_configs, log_config
 from diamant.broker.handlers.configs.changes import stored_configs
 from diamant.broker.http.page.making.rendering import HEADERS, fragment, page, refused, shown_call, view
@@ -17,6 +16,7 @@ from diamant.broker.http.serving.route import Call, Param, Route
 from diamant.broker.http.serving.topic_configs import change_topic_configs
 from diamant.cleaner.rules.eligibility import SegmentView
 from diamant.cleaner.rules.retention import deletable_segments
+from diamant.duration import duration_text
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.storage.config_key import ConfigSource, DescribedConfig
 from diamant.storage.log.log import Log

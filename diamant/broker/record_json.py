@@ -1,4 +1,9 @@
-"""Records as lines of JSON, printed by `diamant latest` and read by `diamant exec --seed`.
+"""Records and their keys as JSON.
+
+A key is bytes: `{"text": "customer-42"}` (UTF-8), `{"hex": "00ff"}` or `{"base64": "AP8="}`; a plain string is short for text.
+Responses use text for printable UTF-8, else hex.
+
+A record is a line, printed by `diamant latest` and read by `diamant exec --seed`:
 
     {"topic": "users", "key": "42", "value": {"json": {"name": "Ada"}}, "headers": [{"key": "h", "value": "v"}], "timestamp": 0}
 
@@ -9,16 +14,43 @@ JSON, stored without spaces). `partition` defaults by the key, `timestamp` (ms) 
 from __future__ import annotations
 
 import base64
+import binascii
 import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from diamant.broker.client.errors import BadArgument
-from diamant.broker.client.record_key import parse_key
+from diamant.broker.errors import BadArgument
 from diamant.protocol.batches.header import Record
 
 FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_KEY_FORMS = ("text", "hex", "base64")
 MAX_TIMESTAMP_MS = 2**63 - 1
+
+
+def parse_key(found: object, name: str = "key") -> bytes:
+    """Return the bytes of a key from JSON. Raises BadArgument; its text has `name`, and does not contain the key."""
+    if isinstance(found, str):
+        return _text(found, name)
+    if not isinstance(found, Mapping) or len(found) != 1:
+        raise BadArgument(f'{name}: expected a text or an object with one of "text", "hex" and "base64"')
+    form, value = next(iter(found.items()))
+    if form not in _KEY_FORMS or not isinstance(value, str):
+        raise BadArgument(f'{name}: expected {{"text": "..."}}, {{"hex": "..."}} or {{"base64": "..."}}')
+    if form == "text":
+        return _text(value, name)
+    try:
+        return bytes.fromhex(value) if form == "hex" else base64.b64decode(value, validate=True)
+    except (ValueError, binascii.Error):
+        raise BadArgument(f"{name}: the value of {form} is not {form}") from None
+
+
+def key_fields(key: bytes) -> dict[str, str]:
+    """Return a key for JSON."""
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return {"hex": key.hex()}
+    return {"text": text} if text.isprintable() else {"hex": key.hex()}
 
 
 class RecordLine(NamedTuple):
@@ -73,6 +105,13 @@ def format_record_line(topic: str, partition: int, record: Record) -> str:
             "headers": [{"key": one.key, "value": _form(one.value)} for one in record.headers],
         }
     )
+
+
+def _text(value: str, name: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise BadArgument(f"{name}: the text has lone surrogates, which UTF-8 cannot encode; give it as hex") from None
 
 
 def _form(data: bytes | None) -> Mapping[str, str] | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.broker.client.acl import Acl, Operation, PatternType, Permission, ResourceType
-from diamant.broker.client.acl_text import parse_acls, parse_all
+from diamant.broker.acl import Acl, Operation, PatternType, Permission, ResourceType, parse_acls, parse_all
 
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
