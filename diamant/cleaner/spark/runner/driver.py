@@ -12,7 +12,8 @@ A job fails if no task ends for far longer than the largest should take at the s
 detects lost executors, but not an executor that waits for a disk or an object store that does not answer.
 
 The driver ends when its standard input ends, and at once (SIGKILL) when the broker ends; the JVM ends with the driver's
-pipe. Like a worker of the cleaner it runs at low priority, and so do the JVM and the Python workers of `local[*]`.
+pipe. With `local[*]` it runs at low priority, like a worker of the cleaner, and so do its JVM and its Python workers. The
+driver of a cluster only coordinates: at low priority a busy machine would keep the executors waiting.
 """
 
 from __future__ import annotations

@@ -78,6 +78,10 @@ START_TIMEOUT_S = 90.0
 """Time allowed to a driver to report the start of its job, in addition to the wait for executors: to start a JVM and a
 session, or for Spark to give up on a master that does not answer (60 s)."""
 
+LOCAL_START_TIMEOUT_S = 900.0
+"""The same for `local[*]`, where no master can keep the driver waiting: on a busy machine its low priority leaves it little
+CPU."""
+
 DRIVER_PROGRAM = bootstrap("diamant.cleaner.spark.runner.driver")
 
 
@@ -98,10 +102,10 @@ class SparkRunner:
         *,
         turns: SparkTurns | None = None,
         niceness: int = NICENESS,
-        start_timeout_s: float = START_TIMEOUT_S,
+        start_timeout_s: float | None = None,
         program: str = DRIVER_PROGRAM,
     ) -> None:
-        """`program`: the Python source that the driver runs."""
+        """`program`: the Python source that the driver runs. `niceness` is for `local[*]`: elsewhere executors have the load."""
         self._program = program
         self.settings = settings
         self.progress_step = ""
@@ -110,6 +114,8 @@ class SparkRunner:
         self._local = local
         self._turns = SparkTurns(settings) if turns is None else turns
         self._niceness = niceness
+        if start_timeout_s is None:
+            start_timeout_s = LOCAL_START_TIMEOUT_S if settings.is_local else START_TIMEOUT_S
         self._start_timeout_s = start_timeout_s + settings.executor_timeout_ms / 1000
         self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "spark")
@@ -294,7 +300,8 @@ class SparkRunner:
         scratch = DriverScratch(self.settings.conf)
         try:
             await threads.run(scratch.make)
-            return await DriverProcess.start(scratch, self.settings, self._program, self._niceness)
+            niceness = self._niceness if self.settings.is_local else 0
+            return await DriverProcess.start(scratch, self.settings, self._program, niceness)
         except BaseException:
             await wait_in_spite_of_cancelling(self._in_thread(scratch.remove))
             raise

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputSegment
+from diamant.cleaner.runners.child_priority import OOM_SCORE
 from diamant.cleaner.runners.contract import NoRoom
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import NICENESS, ProcessRunner
@@ -325,6 +326,30 @@ async def test_a_staging_place_that_cannot_be_reached_is_spark_s_fault(log: Log,
     assert not (tmp_path / "missing").exists()
     await runner.close()
     await inline.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("master", "niceness"), [("local[2]", NICENESS), ("spark://127.0.0.1:7077", 0)])
+async def test_only_a_driver_that_does_the_work_has_low_priority(
+    log: Log, monkeypatch: pytest.MonkeyPatch, master: str, niceness: int
+) -> None:
+    """The driver of a cluster coordinates: niced, it would keep the executors waiting on a busy machine."""
+    monkeypatch.setenv(MISCHIEF, "mute")
+    runner = SparkRunner(log.env, replace(LOCAL, master=master, staging=f"file://{log.path}"), program=FAKE)
+    round_ = asyncio.create_task(runner.run(plan_of(log), on_output=Swapper(log)))
+
+    def has_set_its_priority() -> bool:
+        # A child raises this score right after its nice value.
+        pid = runner.driver_pid
+        return pid is not None and int(Path(f"/proc/{pid}/oom_score_adj").read_text()) >= OOM_SCORE
+
+    await wait_until(has_set_its_priority, WAIT_S)
+    assert runner.driver_pid is not None
+    assert os.getpriority(os.PRIO_PROCESS, runner.driver_pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
+    round_.cancel()
+    with suppress(asyncio.CancelledError):
+        await round_
+    await runner.close()
 
 
 @pytest.mark.slow
