@@ -573,11 +573,15 @@ def test_a_whole_value_is_downloaded(reader_page: Page) -> None:
 
 
 def test_a_topic_that_goes_while_it_is_looked_at(page: Page, broker: BlockingBroker) -> None:
-    """The page keeps its content and says so."""
+    """The page keeps its content and says so, as do its forms; commands in a sentence are marked."""
     page.goto("/topics/users")
     expect(page.locator("#p0")).to_contain_text("90 superseded")
     broker.call(delete_topics(broker.node.topics, ["users"]))
-    expect(page.locator("#connection")).to_contain_text("No longer live: there is no topic 'users'")
+    page.get_by_role("button", name="Compact now").click()
+    for place in (page.locator("#connection"), page.locator(".outcome.failed")):
+        expect(place).to_contain_text("there is no topic 'users': diamant topic list lists those that exist, diamant")
+        expect(place.locator("code")).to_have_text(["diamant topic list", "diamant topic create"])
+    expect(page.locator("#connection")).to_contain_text("No longer live: ")
     expect(page.locator("#p0")).to_contain_text("90 superseded")
 
 

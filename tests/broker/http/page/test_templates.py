@@ -10,7 +10,7 @@ from jinja2 import Environment, nodes
 import diamant
 
 TEMPLATES = sorted(Path(diamant.__file__).parent.rglob("*.j2"))
-TEXT_FILTERS = {"counted", "duration", "format", "moment", "number", "setting", "shown", "size", "spaced"}
+TEXT_FILTERS = {"counted", "duration", "format", "marked", "moment", "number", "setting", "shown", "size", "spaced"}
 ARITHMETIC = (nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow, nodes.Neg)
 
 

@@ -143,6 +143,13 @@ async def test_what_comes_from_outside_is_text(broker: Broker) -> None:
     assert (found.status, "<script>alert" in found.text) == (404, False)
 
 
+async def test_commands_in_a_sentence_are_marked(broker: Broker) -> None:
+    """Those between backticks in a terminal; a backtick without a second one stays."""
+    missing = "<code>diamant topic list</code> lists those that exist, <code>diamant topic create</code> makes one"
+    assert missing in (await get(broker, "/topics/none")).text
+    assert f"there is no topic &#39;a`b&#39;: {missing}" in (await get(broker, "/topics/a%60b")).text
+
+
 async def test_values_as_people_read_them(broker: Broker) -> None:
     """JSON is indented, bytes are hexadecimal, and long values are cut with their remaining size."""
     assert text_of(b'{"a":1}') == '{"a": 1}'

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from diamant.broker.errors import VerbError
 from diamant.broker.http.page.making.assets import asset_href
@@ -37,6 +39,9 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+
+COMMAND = re.compile(r"(?<![^\s(])`([^`]+)`")
+"""A command in a sentence. page.js (`COMMAND`) has the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,14 @@ def produce_call(call: Call, topic: str) -> ShownCall:
 def fragment(template: str, context: Mapping[str, object]) -> str:
     """Render a template."""
     return _environment().get_template(template).render(context)
+
+
+def marked(sentence: str) -> Markup:
+    """Return a sentence as HTML, in which commands are marked."""
+    code = Markup("<code>{}</code>").format
+    return Markup("").join(
+        code(part) if index % 2 else escape(part) for index, part in enumerate(COMMAND.split(sentence))
+    )
 
 
 def page(
@@ -137,6 +150,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         counted=counted,
+        marked=marked,
         number=number,
         size=size,
         moment=moment,

@@ -67,10 +67,17 @@ class TabSource {
   }
 }
 
+// A sentence as nodes, in which commands are marked.
+const COMMAND = /(?<![^\s(])`([^`]+)`/;
+const marked = (sentence) =>
+  sentence.split(COMMAND).map((part, index) => (index % 2 ? Object.assign(document.createElement("code"), { textContent: part }) : part));
+
+let told = "";
 function tell(text) {
   const place = document.getElementById("connection");
   place.hidden = !text;
-  if (place.textContent !== text) place.textContent = text;
+  if (told !== text) place.replaceChildren(...marked(text));
+  told = text;
 }
 
 document.documentElement.classList.add("js");
@@ -229,7 +236,7 @@ document.addEventListener("submit", async (event) => {
   const button = form.querySelector("button");
   const tell = (text, isFailed, jobId) => {
     outcome.classList.toggle("failed", Boolean(isFailed));
-    if (!jobId) return outcome.replaceChildren(text);
+    if (!jobId) return outcome.replaceChildren(...marked(text));
     if (!outcome.querySelector("button")) outcome.replaceChildren(document.createElement("span"), " ", cancelButton(jobId));
     outcome.firstChild.textContent = text;
   };
@@ -458,14 +465,14 @@ async function search(form, signal) {
       } else if (one.is_done) {
         const problems = one.problems.length ? ` Not everything could be read: ${one.problems.join("; ")}` : "";
         const found = one.is_cut ? `The newest ${count.toLocaleString("en")} found` : count ? `${count.toLocaleString("en")} found` : "Nothing found";
-        status.textContent = `${found} in ${scope}.${problems}`;
+        status.replaceChildren(...marked(`${found} in ${scope}.${problems}`));
         place.querySelector(".scroll").hidden = !count;
       } else {
         status.textContent = `Searching: ${Math.floor((100 * one.read_bytes) / Math.max(1, one.total_bytes))} % read, ${count.toLocaleString("en")} found …`;
       }
     }
   } catch (error) {
-    status.textContent = signal.aborted ? `Cancelled. ${count.toLocaleString("en")} found so far.` : error.message;
+    status.replaceChildren(...marked(signal.aborted ? `Cancelled. ${count.toLocaleString("en")} found so far.` : error.message));
   }
 }
 
