@@ -45,11 +45,15 @@ def naive_round(
     *,
     first_dirty: int,
     bound: int,
+    header_end: int,
     now_ms: int,
     retention_ms: int,
     protected: Mapping[int, Protected],
 ) -> list[NaiveBatch]:
-    """Return the batches that a round over `[0, bound)` leaves; `log` also has what lies behind."""
+    """Return the batches that a round over `[0, bound)` leaves; `log` also has what lies behind.
+
+    `header_end`: `bound` for Kafka until 4.3, the log's end since 4.4.
+    """
     aborted = {batch.base for batch in log if _fate(log, batch) == "abort"}
     newest = _newest(batch for batch in log if batch.base not in aborted and first_dirty <= batch.last < bound)
     out = []
@@ -76,7 +80,7 @@ def naive_round(
             if horizon_ms is None and is_to_stamp:
                 horizon_ms = now_ms + retention_ms
             out.append(batch._replace(records=kept, horizon_ms=horizon_ms))
-        elif batch.last + 1 == bound or _is_protected(batch, protected):
+        elif batch.last + 1 == header_end or _is_protected(batch, protected):
             out.append(batch._replace(records=(), horizon_ms=None))
     return out
 

@@ -195,7 +195,12 @@ def test_a_folder_can_be_taken_in_at_a_glance() -> None:
 PROGRAMS = [path for top in ("diamant", "tests", "bench", "examples") for path in sorted((ROOT / top).rglob("*.py"))]
 IMPORTED_IN_TEXT = re.compile(r"from (diamant(?:\.\w+)+) import (\w+(?:, \w+)*)")
 DOTTED = re.compile(r"\bdiamant\.(?:broker|cleaner|protocol|storage)\.[a-z][\w.]*")
-NO_MODULE = ("diamant.cleaner.mode", "diamant.cleaner.nonsense", "diamant.cleaner.spark.")
+NO_MODULE = (
+    "diamant.cleaner.kafka.version",
+    "diamant.cleaner.mode",
+    "diamant.cleaner.nonsense",
+    "diamant.cleaner.spark.",
+)
 """Configurations, which are called like modules."""
 
 

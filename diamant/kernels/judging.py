@@ -52,6 +52,7 @@ from cython.cimports.diamant.kernels.constants.fields import (
 )
 from cython.cimports.diamant.kernels.constants.rules import (
     FROZEN_ABOVE,
+    HEADER_END,
     HELD_ABOVE,
     HELD_SINCE_MS,
     IS_KAFKA,
@@ -61,7 +62,6 @@ from cython.cimports.diamant.kernels.constants.rules import (
     NEW_HORIZON_MS,
     NO_HORIZON,
     NOW_MS,
-    ROUND_END_OFFSET,
 )
 from cython.cimports.diamant.kernels.constants.steps import (
     COPY,
@@ -156,7 +156,7 @@ def decide_rows(
         fate = rows[DROPS_ALL, row]
         if last_offset < rules[LOG_START_OFFSET]:
             fate = FATE_BELOW_LOG_START
-        is_retained = last_offset == rules[ROUND_END_OFFSET] - 1
+        is_retained = last_offset == rules[HEADER_END] - 1
         if rows[PRODUCER_ID, row] >= 0 and last_offset >= 0 and not is_retained:
             is_retained = last_data_offset(producers, rows[PRODUCER_ID, row]) == last_offset
         rows[RETAINED, row] = is_retained

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from diamant.cleaner.engines import plain_round
-from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.rules.modes import KAFKA, KAFKA_4_4
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.planning import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import CleanResult, OutputSegment
@@ -154,6 +154,7 @@ class CleanerLog:
         first_dirty: int | None = None,
         end: int | None = None,
         mode: str = KAFKA,
+        version: str = KAFKA_4_4,
         max_keys: int = 1_000_000,
         **fields: Any,
     ) -> CleanPlan:
@@ -163,7 +164,7 @@ class CleanerLog:
             self.first_dirty if first_dirty is None else first_dirty,
             self.log.active.base_offset if end is None else end,
             self.now_ms,
-            CleanerSettings(mode=mode, map_max_entries=max_keys),
+            CleanerSettings(mode=mode, kafka_version=version, map_max_entries=max_keys),
         )
         return replace(plan, **fields)
 

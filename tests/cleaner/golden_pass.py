@@ -17,7 +17,7 @@ from typing import Any
 
 from diamant.broker.commands.settings.clean_settings import parse_settings
 from diamant.cleaner.offline.clean import Engine, OfflineReport, clean_partition, inline_engine
-from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.rules.modes import KAFKA, KAFKA_4_3
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.compression import CODEC_NAMES
 from diamant.protocol.batches.control import parse_control_type
@@ -28,6 +28,8 @@ from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.segments.txn_index import ENTRY_SIZE, AbortedTxn
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "cleaner"
+DIFFERS_IN_4_4 = GOLDEN / "differs-in-4.4.tar.xz"
+"""The passes, of all cases, that end otherwise in Kafka 4.4."""
 
 HAS_ORDINARY_ZLIB = "ng" not in zlib.ZLIB_RUNTIME_VERSION
 
@@ -46,11 +48,15 @@ class StoredFile(bytes):
 
 
 class Case:
-    """One case: `steps` is what case.json says of its passes, `files` holds every other file by its path."""
+    """One case: `steps` is what case.json says of its passes, `files` holds every other file by its path.
 
-    def __init__(self, name: str, files: dict[str, StoredFile]) -> None:
+    `version`: of the Kafka that made its outputs.
+    """
+
+    def __init__(self, name: str, files: dict[str, StoredFile], version: str = KAFKA_4_3) -> None:
         self.name = name
         self.files = files
+        self.version = version
         self.fields: dict[str, Any] = json.loads(files["case.json"])
         self.steps: list[dict[str, Any]] = self.fields["steps"]
 
@@ -74,6 +80,17 @@ def read_cases(archive: Path) -> dict[str, Case]:
     return {name: Case(name, found) for name, found in files.items()}
 
 
+def as_in(version: str, case: Case) -> Case:
+    """A case of Kafka 4.3 as `version` has it: the same inputs, and its own outputs and figures where they differ."""
+    if version == KAFKA_4_3:
+        return case
+    newer = read_cases(DIFFERS_IN_4_4).get(case.name)
+    found = Case(case.name, ({} if newer is None else newer.files) | case.files, version)
+    reports = {} if newer is None else {step["pass"]: step for step in newer.steps}
+    found.steps = [step | reports.get(number, {}) for number, step in enumerate(case.steps, 1)]
+    return found
+
+
 def write_before(env: Env, case: Case, step: dict[str, Any], root: str) -> None:
     """Write the log directory that a pass finds to `root`."""
     env.make_dirs(f"{root}/cases-0")
@@ -92,7 +109,10 @@ def run(
         env = MemoryEnv(SettableClock(step["now"]))
     write_before(env, case, step, root)
     cleaner = {CLEANER_CONFIGS[key]: value for key, value in step.get("cleaner", {}).items()}
-    settings = parse_settings([f"{key}={value}" for key, value in (step["config"] | cleaner).items()], KAFKA)
+    configs = step["config"] | cleaner | {"diamant.cleaner.kafka.version": case.version}
+    if "producer_expiry" in step:
+        configs["producer.id.expiration.ms"] = step["producer_expiry"]
+    settings = parse_settings([f"{key}={value}" for key, value in configs.items()], KAFKA)
     flags = step.get("flags", [])
     report = clean_partition(
         env,

@@ -19,6 +19,7 @@ def naive_bytes(log: CleanerLog, plan: CleanPlan) -> bytes:
         [naive(batch) for batch in stored.values()],
         first_dirty=plan.first_dirty_offset,
         bound=plan.first_uncleanable_offset,
+        header_end=plan.header_end,
         now_ms=plan.now_ms,
         retention_ms=plan.delete_retention_ms,
         protected={

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from diamant.cleaner.engines import plain_round
-from diamant.cleaner.rules.modes import MODES
+from diamant.cleaner.rules.modes import KAFKA_VERSIONS, MODES
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
@@ -39,6 +39,7 @@ class Scenario:
         self.batches = 0
         self._random = rng = random.Random(seed)
         self.mode = rng.choice(MODES)
+        self.version = KAFKA_VERSIONS[seed % 2]
         self.segment_bytes = rng.choice((1 << 30, 1 << 30, 30_000, 8_000))
         self.log = CleanerLog(
             delete_retention_ms=RETENTION_MS,
@@ -65,7 +66,7 @@ class Scenario:
             bound = self._bound()
             if bound > log.first_dirty:
                 plan = replace(
-                    log.plan(end=bound, mode=self.mode),
+                    log.plan(end=bound, mode=self.mode, version=self.version),
                     io_buffer_bytes=rng.choice((100, 4096, 262_144)),
                     map_memory_bytes=rng.choice((1, 1 << 20)),
                 )

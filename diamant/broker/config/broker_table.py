@@ -18,7 +18,7 @@ from diamant.broker.config.coordinator_table import CoordinatorSettings
 from diamant.broker.config.sasl_table import SASL_CONFIGS
 from diamant.broker.config.ssl_table import SSL_CONFIGS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
-from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.modes import KAFKA, KAFKA_4_4, KAFKA_VERSIONS, PROMPT
 from diamant.storage.config_key import (
     DOUBLE_MAX,
     INT_MAX,
@@ -350,6 +350,13 @@ class OwnSettings:
         "Largest replication factor of a topic that is accepted, as in a cluster of so many brokers. The topic has one replica, "
         "which is in sync, and counts as enough for `min.insync.replicas` up to this number.",
         at_least(1),
+    )
+    diamant_cleaner_kafka_version: str = setting(
+        _STRING,
+        KAFKA_4_4,
+        "The Kafka that `diamant.cleaner.mode=kafka` follows. A header without records remains of the last batch of each round "
+        "(`4.3`), or only of the last one of the log (`4.4`). Mode prompt does as `4.4`.",
+        any_of(*KAFKA_VERSIONS),
     )
     diamant_cleaner_mode: str = setting(
         _STRING,

@@ -168,6 +168,7 @@ def cleaner_settings(config: BrokerConfig) -> ServiceSettings:
     rate = config.log_cleaner_io_max_bytes_per_second
     return ServiceSettings(
         mode=config.diamant_cleaner_mode,
+        kafka_version=config.diamant_cleaner_kafka_version,
         is_enabled=config.log_cleaner_enable,
         threads=config.log_cleaner_threads,
         backoff_ms=config.log_cleaner_backoff_ms,

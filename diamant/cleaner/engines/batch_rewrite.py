@@ -103,7 +103,7 @@ class BatchRewriter:
                 producer_epoch=header.producer_epoch,
                 is_control=header.is_control,
             ),
-            is_last_of_round=header.next_offset == plan.first_uncleanable_offset,
+            is_kept_end=header.next_offset == plan.header_end,
         )
         if verdict != record_fate.DELETE:
             stats.messages_read += header.record_count

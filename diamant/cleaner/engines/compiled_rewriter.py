@@ -213,7 +213,7 @@ def _fixed_rules(plan: CleanPlan) -> array[int]:
     fixed = array("q", bytes(8 * rules.RULES))
     fixed[rules.IS_KAFKA] = plan.is_kafka
     fixed[rules.LOG_START_OFFSET] = ALWAYS if plan.is_kafka else plan.log_start_offset
-    fixed[rules.ROUND_END_OFFSET] = plan.first_uncleanable_offset
+    fixed[rules.HEADER_END] = plan.header_end
     fixed[rules.NOW_MS] = plan.now_ms
     fixed[rules.FROZEN_ABOVE] = NEVER if plan.horizons_frozen_above is None else plan.horizons_frozen_above
     fixed[rules.HELD_ABOVE] = NEVER if plan.held_above is None else plan.held_above

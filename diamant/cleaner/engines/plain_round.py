@@ -153,7 +153,7 @@ class PlainRewriter:
         active_producers = plan.active_producers
         is_for_tracker = _is_for_tracker(run, tracker)
         log_start = 0 if plan.is_kafka else plan.log_start_offset
-        last_of_round = plan.first_uncleanable_offset - 1
+        kept_last_offset = plan.header_end - 1
         # `record_fate.record_fate` for records with keys and without expired tombstones: no key is mapped to an offset
         # beyond the map's end.
         mapped = map(self._key_map.last_offsets.get, run.keys, repeat(record_fate.NOT_MAPPED))
@@ -173,7 +173,7 @@ class PlainRewriter:
                     is_last_of_producer = producer_id in active_producers and record_fate.is_last_of_producer(
                         active_producers[producer_id], last_offset=last_offset, producer_epoch=-1, is_control=False
                     )
-                    if last_offset != last_of_round and not is_last_of_producer:
+                    if last_offset != kept_last_offset and not is_last_of_producer:
                         removed += count
                         removed_bytes += counted_bytes
                         continue

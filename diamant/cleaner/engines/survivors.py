@@ -79,7 +79,7 @@ class MapSurvivors:
         self._map = key_map
         self._has_aborted = plan.has_aborted
         active = (one.last_data_offset for one in plan.active_producers.values())
-        retained = {plan.first_uncleanable_offset - 1, *(offset for offset in active if offset is not None)}
+        retained = {plan.header_end - 1, *(offset for offset in active if offset is not None)}
         self._retained = array("q", sorted(retained))
         """Last offsets of batches that must remain, at least as a header."""
         self._ranges = numbers("q", STRETCHES_AT_ONCE + 1, fields_of.RANGE_FIELDS)

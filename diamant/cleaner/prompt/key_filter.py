@@ -264,7 +264,7 @@ def _would_stay_as_it_is(plan: CleanPlan, facts: SegmentFacts) -> bool:
     if facts.first_offset < plan.log_start_offset or facts.is_due(plan.now_ms, plan.horizons_frozen_above):
         return False
     return all(
-        one.last_offset + 1 == plan.first_uncleanable_offset
+        one.last_offset + 1 == plan.header_end
         or record_fate.is_last_of_producer(
             plan.active_producers.get(one.producer_id),
             last_offset=one.last_offset,

@@ -93,6 +93,6 @@ def facts_without_key(
 
 def _may_empty(plan: CleanPlan, segment: SegmentPlan) -> bool:
     """Tell whether the round may keep an empty batch of a segment for its offset alone."""
-    last = plan.first_uncleanable_offset - 1
+    last = plan.header_end - 1
     kept = [last, *(one.last_data_offset for one in plan.active_producers.values() if one.last_data_offset is not None)]
     return any(segment.base_offset <= offset < segment.next_base_offset for offset in kept)

@@ -1,10 +1,13 @@
 """The modes of the cleaner, `diamant.cleaner.mode` (differences: docs/explanation/cleaner-modes.md), and its runners."""
 
 KAFKA = "kafka"
-"""Decides and writes like Kafka 4.3, byte for byte."""
+"""Decides and writes like Kafka, byte for byte."""
 PROMPT = "prompt"
 """Keeps Kafka's promises to consumers, and removes records as soon as these allow."""
 MODES = (KAFKA, PROMPT)
+
+KAFKA_4_3, KAFKA_4_4 = KAFKA_VERSIONS = ("4.3", "4.4")
+"""The versions that mode kafka can follow, `diamant.cleaner.kafka.version`. They differ in `CleanPlan.high_watermark`."""
 
 INLINE, PROCESS, SPARK = ENGINES = ("inline", "process", "spark")
 """The runners that a request can name."""

@@ -114,6 +114,9 @@ class CleanPlan:
     """Tombstones of batches with a higher base offset wait for groups (`tombstone_hold`)."""
     held_since_ms: int = 0
     """They expire if their horizon had passed at this time: `now_ms` less `diamant.tombstone.hold.max.ms`."""
+    high_watermark: int | None = None
+    """The high watermark: an emptied batch that ends here stays as a header, as since Kafka 4.4 (KAFKA-20452). None, as in plans
+    stored before: the one that ends with the round stays, as until Kafka 4.3 (KAFKA-17076)."""
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -128,6 +131,11 @@ class CleanPlan:
     def has_dirty_range(self) -> bool:
         """True if the round needs a map. Without a dirty range it removes only expired records."""
         return self.first_dirty_offset < self.first_uncleanable_offset
+
+    @property
+    def header_end(self) -> int:
+        """An emptied batch that ends before this offset, and at no other, stays as a header even without an active producer."""
+        return self.first_uncleanable_offset if self.high_watermark is None else self.high_watermark
 
     @property
     def first_dirty_segment(self) -> int:

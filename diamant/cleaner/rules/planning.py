@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.rules.modes import PROMPT
+from diamant.cleaner.rules.modes import KAFKA, KAFKA_4_3, KAFKA_4_4, PROMPT
 
 if TYPE_CHECKING:
     from diamant.storage.env.env import Env
@@ -30,6 +30,8 @@ class CleanerSettings:
     """The broker's configuration for every round; see the fields of `CleanPlan`."""
 
     mode: str = PROMPT
+    kafka_version: str = KAFKA_4_4
+    """The version that mode kafka follows; mode prompt has the rules of the newest."""
     map_max_entries: int = int(134_217_728 // KAFKA_MAP_ENTRY_BYTES * 0.9)
     map_load_factor: float = 1.0
     map_memory_bytes: int = 134_217_728
@@ -37,6 +39,11 @@ class CleanerSettings:
     io_max_bytes_per_second: float = math.inf
     threads: int = 1
     hash_key: bytes = bytes(16)
+
+    @property
+    def keeps_end_of_round(self) -> bool:
+        """True if the last batch of each round stays, at least as a header (`CleanPlan.high_watermark`)."""
+        return self.mode == KAFKA and self.kafka_version == KAFKA_4_3
 
 
 def kafka_map_entries(dedupe_buffer_bytes: int, load_factor: float, threads: int = 1) -> int:
@@ -110,4 +117,5 @@ def make_plan(
         threads=settings.threads,
         expiry_slice_ms=expiry_slice_ms(config, settings.mode),
         later_aborted=tuple(aborted for aborted in later if aborted.first_offset < first_uncleanable_offset),
+        high_watermark=None if settings.keeps_end_of_round else log.high_watermark,
     )

@@ -66,12 +66,13 @@ def is_last_of_producer(
     return is_control and producer_epoch == active.producer_epoch
 
 
-def batch_verdict(*, drops_all: bool, is_last_of_producer: bool, is_last_of_round: bool) -> int:
+def batch_verdict(*, drops_all: bool, is_last_of_producer: bool, is_kept_end: bool) -> int:
     """Return DELETE, RETAIN_EMPTY or DELETE_EMPTY.
 
-    The last batch of a round remains at least as a header, so that the log's end can be recovered (KAFKA-17076).
+    `is_kept_end`: the batch ends at `CleanPlan.header_end`. At least its header remains, so that the log's end can be recovered
+    (KAFKA-17076, KAFKA-20452).
     """
-    if is_last_of_producer or is_last_of_round:
+    if is_last_of_producer or is_kept_end:
         return RETAIN_EMPTY
     return DELETE if drops_all else DELETE_EMPTY
 

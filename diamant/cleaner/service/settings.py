@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 
-from diamant.cleaner.rules.modes import PROMPT
+from diamant.cleaner.rules.modes import KAFKA_4_4, PROMPT
 from diamant.cleaner.rules.planning import CleanerSettings, kafka_map_entries
 from diamant.storage import names
 from diamant.storage.env.env import Env
@@ -19,6 +19,7 @@ class ServiceSettings:
     """The cleaner's mode and the broker's configuration `log.cleaner.*`, with Kafka's defaults."""
 
     mode: str = PROMPT
+    kafka_version: str = KAFKA_4_4
     is_enabled: bool = True
     """False: logs are cleaned only on request. In mode kafka this also disables retention of compacted logs."""
     threads: int = 1
@@ -33,6 +34,7 @@ class ServiceSettings:
         """Return the settings for each round's plan: the share of one thread."""
         return CleanerSettings(
             mode=self.mode,
+            kafka_version=self.kafka_version,
             map_max_entries=kafka_map_entries(self.dedupe_buffer_bytes, self.load_factor, self.threads),
             map_load_factor=self.load_factor,
             map_memory_bytes=self.dedupe_buffer_bytes // self.threads,

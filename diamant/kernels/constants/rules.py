@@ -6,7 +6,8 @@ IS_KAFKA = 0
 MAP_END_OFFSET = 1
 LOG_START_OFFSET = 2
 """-2**63 in mode kafka."""
-ROUND_END_OFFSET = 3
+HEADER_END = 3
+"""An emptied batch that ends here stays as a header (`CleanPlan.header_end`)."""
 NOW_MS = 4
 NEW_HORIZON_MS = 5
 """The horizon of tombstones that get one, or `NO_HORIZON`."""

@@ -136,6 +136,7 @@ def drawn_plan(plan: CleanPlan, data: st.DataObject) -> CleanPlan:
         hash_key=data.draw(st.sampled_from([bytes(16), bytes(range(16))]), "hash key"),
         held_above=data.draw(st.sampled_from([None, None, -1, end // 2]), "held above"),
         held_since_ms=data.draw(st.sampled_from([0, plan.now_ms - 1, plan.now_ms]), "held since"),
+        high_watermark=data.draw(st.sampled_from([None, end, end + 1]), "high watermark"),
     )
     if plan.is_kafka:
         return plan
@@ -174,7 +175,7 @@ def test_every_field_of_a_plan_is_thought_of() -> None:
         *("segments", "first_dirty_offset", "first_uncleanable_offset", "log_start_offset", "mode", "segment_bytes"),
         *("segment_index_bytes", "index_interval_bytes", "active_producers", "map_max_entries", "io_buffer_bytes"),
         *("hash_key", "later_aborted", "expiry_slice_ms", "untouched", "quarantined", "horizons_frozen_above"),
-        *("map_memory_bytes", "held_above", "held_since_ms", "apart"),
+        *("map_memory_bytes", "held_above", "held_since_ms", "apart", "high_watermark"),
     }
     by_histories = {"now_ms", "delete_retention_ms"}  # they have horizons before, at and after it
     names_only = {"directory", "topic", "partition"}

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.rules.modes import KAFKA, KAFKA_4_3, KAFKA_VERSIONS, MODES, PROMPT
 from diamant.protocol.batches.header import Record
 from tests.cleaner.cleaner_log import CleanerLog
 from tests.cleaner.naive_bytes import naive
@@ -100,11 +100,16 @@ def committed_values(log: CleanerLog) -> dict[bytes, bytes | None]:
 
 
 @quickly
-@given(histories, limits, st.sampled_from(MODES))
-def test_a_round_leaves_what_the_model_leaves(history: list[Any], segment_bytes: int, mode: str) -> None:
-    """Batch by batch: offsets, records, horizons."""
+@given(histories, limits, st.sampled_from(MODES), st.sampled_from(KAFKA_VERSIONS), st.booleans())
+def test_a_round_leaves_what_the_model_leaves(
+    history: list[Any], segment_bytes: int, mode: str, version: str, is_ended: bool
+) -> None:
+    """Batch by batch: offsets, records, horizons. `is_ended`: there are no records behind the round."""
     log = play(history, segment_bytes=segment_bytes, mode=mode)
+    if not is_ended:
+        log.data("a")
     first_dirty, bound = log.first_dirty, log.log.active.base_offset
+    is_old = mode == KAFKA and version == KAFKA_4_3
     protected = {
         producer: Protected(active.producer_epoch, active.last_data_offset)
         for producer, active in log.plan().active_producers.items()
@@ -113,12 +118,13 @@ def test_a_round_leaves_what_the_model_leaves(history: list[Any], segment_bytes:
         [naive(batch) for batch in log.stored()],
         first_dirty=first_dirty,
         bound=bound,
+        header_end=bound if is_old else log.log.log_end_offset,
         now_ms=log.now_ms,
         retention_ms=RETENTION_MS,
         protected=protected,
     )
-    assert log.clean(mode=mode).end_offset == bound
-    assert [naive(batch) for batch in log.stored()] == expected
+    assert log.clean(mode=mode, version=version).end_offset == bound
+    assert [naive(batch) for batch in log.stored() if batch.header.base_offset < bound] == expected
 
 
 @quickly

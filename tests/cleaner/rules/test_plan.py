@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from diamant.cleaner.rules.grouping import ends_output, group_segments, segments_to_clean
-from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.modes import KAFKA, KAFKA_4_3, KAFKA_4_4, PROMPT
 from diamant.cleaner.rules.plan import ActiveProducer, CleanPlan, SegmentPlan, aborted_from
 from diamant.cleaner.rules.planning import kafka_map_entries
 from diamant.storage.segments.txn_index import AbortedTxn
@@ -68,11 +69,29 @@ def test_a_plan_survives_json() -> None:
         untouched=frozenset({0}),
         apart=frozenset({0}),
         horizons_frozen_above=0,
+        high_watermark=60,
     )
     assert CleanPlan.from_json(plan.to_json()) == plan
     limited = replace(plan, io_max_bytes_per_second=1.5)
     assert CleanPlan.from_json(limited.to_json()) == limited
     assert math.isinf(CleanPlan.from_json(plan.to_json()).io_max_bytes_per_second)
+
+
+def test_a_stored_plan_without_a_high_watermark_keeps_the_end_of_its_round() -> None:
+    """As Kafka until 4.3, and as the broker that made the plan."""
+    plan = make_plan(segments(0, 50), high_watermark=60)
+    fields = json.loads(plan.to_json())
+    del fields["high_watermark"]
+    assert (plan.header_end, CleanPlan.from_json(json.dumps(fields)).header_end) == (60, 50)
+
+
+@pytest.mark.parametrize(
+    ("mode", "version", "header_end"),
+    [(KAFKA, KAFKA_4_3, 2), (KAFKA, KAFKA_4_4, 3), (PROMPT, KAFKA_4_3, 3), (PROMPT, KAFKA_4_4, 3)],
+)
+def test_the_version_of_kafka_decides_whose_end_stays(mode: str, version: str, header_end: int) -> None:
+    """The end of the round until 4.3, the end of the log since 4.4, and always in mode prompt."""
+    assert CleanerLog("a | b | roll | c").plan(mode=mode, version=version).header_end == header_end
 
 
 def test_an_unknown_mode_is_refused() -> None:

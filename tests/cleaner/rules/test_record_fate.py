@@ -97,7 +97,7 @@ def test_a_producers_last_batch_is_told_by_its_last_offset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("drops_all", "last_of_producer", "last_of_round", "verdict"),
+    ("drops_all", "last_of_producer", "kept_end", "verdict"),
     [
         (False, False, False, record_fate.DELETE_EMPTY),
         (True, False, False, record_fate.DELETE),
@@ -107,13 +107,11 @@ def test_a_producers_last_batch_is_told_by_its_last_offset() -> None:
     ],
 )
 def test_a_batch_needed_for_recovery_leaves_a_header(
-    drops_all: bool, last_of_producer: bool, last_of_round: bool, verdict: int
+    drops_all: bool, last_of_producer: bool, kept_end: bool, verdict: int
 ) -> None:
-    """A producer's last batch and the last one of a round never go as a whole (KAFKA-17076)."""
+    """A producer's last batch and the one at the end never go as a whole (KAFKA-17076, KAFKA-20452)."""
     assert (
-        record_fate.batch_verdict(
-            drops_all=drops_all, is_last_of_producer=last_of_producer, is_last_of_round=last_of_round
-        )
+        record_fate.batch_verdict(drops_all=drops_all, is_last_of_producer=last_of_producer, is_kept_end=kept_end)
         == verdict
     )
 

@@ -51,7 +51,19 @@ MESSAGE_MAX_BYTES = "message.max.bytes"
 PRODUCER_EXPIRATION = "producer.id.expiration.ms"
 
 
-BROKER_SETTINGS = (DEDUPE_BUFFER, LOAD_FACTOR, IO_BUFFER, IO_RATE, THREADS, MESSAGE_MAX_BYTES, PRODUCER_EXPIRATION)
+KAFKA_VERSION = "diamant.cleaner.kafka.version"
+
+
+BROKER_SETTINGS = (
+    DEDUPE_BUFFER,
+    LOAD_FACTOR,
+    IO_BUFFER,
+    IO_RATE,
+    THREADS,
+    MESSAGE_MAX_BYTES,
+    PRODUCER_EXPIRATION,
+    KAFKA_VERSION,
+)
 """Broker configurations that --set accepts besides topic configurations."""
 
 
@@ -91,7 +103,9 @@ def parse_settings(settings: Sequence[str], mode: str) -> Settings:
         name = name.strip()
         if not equals or not name:
             raise ConfigError(f"--set {setting!r}: expected NAME=VALUE")
-        if name in BROKER_SETTINGS:
+        if name == KAFKA_VERSION:
+            broker[name] = BROKER_CONFIGS[name].parse(value)
+        elif name in BROKER_SETTINGS:
             broker[name] = parse_value(name, BROKER_CONFIGS[name].type, value)
         elif name in TOPIC_CONFIGS:
             if name == "segment.bytes" and value.strip().isdigit() and int(value) < MIN_PUBLIC_SEGMENT_BYTES:
@@ -113,6 +127,7 @@ def parse_settings(settings: Sequence[str], mode: str) -> Settings:
         )
     cleaner = CleanerSettings(
         mode=mode,
+        kafka_version=broker[KAFKA_VERSION],
         map_max_entries=map_max_entries,
         map_load_factor=broker[LOAD_FACTOR],
         map_memory_bytes=dedupe_buffer_bytes // threads,

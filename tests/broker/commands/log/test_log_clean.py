@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 
 from diamant.broker.cli import main
 from diamant.broker.commands.settings.clean_settings import BROKER_SETTINGS, parse_settings
-from diamant.cleaner.rules.modes import KAFKA
+from diamant.broker.config.broker_table import BROKER_CONFIGS
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.storage import names
 from diamant.storage.config_key import ConfigError
 from diamant.storage.env.env import RealEnv
@@ -158,6 +159,7 @@ def test_a_directory_in_use_is_refused(partition: Path) -> None:
         (["--set", "delete.retention.ms=soon"], "Not a number of type LONG"),
         (["--set", "log.cleaner.dedupe.buffer.size=23"], "holds no key"),
         (["--set", "log.cleaner.io.max.bytes.per.second=0"], "expected more than 0"),
+        (["--set", "diamant.cleaner.kafka.version=4.2"], "String must be one of: 4.3, 4.4"),
     ],
 )
 def test_wrong_settings_are_refused(partition: Path, options: list[str], message: str) -> None:
@@ -212,9 +214,29 @@ def test_settings_have_no_minimum() -> None:
         parse_settings(["cleanup.policy=shred"], KAFKA)
 
 
-def test_every_broker_setting_is_one_of_kafkas() -> None:
-    """Each has a default."""
-    assert all(parse_settings([f"{name}=99999"], KAFKA) for name in BROKER_SETTINGS)
+def test_every_setting_of_the_broker_has_a_default() -> None:
+    """Its text is accepted."""
+    assert all(parse_settings([f"{name}={BROKER_CONFIGS[name].default}"], KAFKA) for name in BROKER_SETTINGS)
+
+
+def test_the_version_of_kafka_decides_what_the_end_of_a_round_leaves(tmp_path: Path) -> None:
+    """By default, nothing of an emptied batch with others behind it, and with 4.3 its header; in mode prompt nothing."""
+    left = {}
+    for version, mode in (("4.3", KAFKA), ("4.4", KAFKA), (None, KAFKA), ("4.3", PROMPT)):
+        log = CleanerLog("a")
+        log.data((None, b"a record without a key"))
+        log.roll()
+        log.data("b")
+        log.log.close()
+        directory = tmp_path / f"{version}-{mode}" / "topic-0"
+        directory.mkdir(parents=True)
+        for name, content in log.files().items():
+            (directory / name).write_bytes(content)
+        options = () if version is None else ("--set", f"diamant.cleaner.kafka.version={version}")
+        assert run(directory, "--mode", mode, *options).exit_code == 0
+        left[version, mode] = (directory / f"{0:020d}.log").stat().st_size
+    size = left[None, KAFKA]
+    assert left == {("4.3", KAFKA): size + 61, ("4.4", KAFKA): size, (None, KAFKA): size, ("4.3", PROMPT): size}
 
 
 def configure(partition: Path, **configs: str) -> None:
