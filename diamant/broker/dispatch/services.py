@@ -17,7 +17,7 @@ from diamant.broker.network.server import Server
 from diamant.broker.network.server_limits import ServerLimits
 from diamant.broker.node.cleaner import NodeCleaner
 from diamant.broker.node.housekeeping import Housekeeping
-from diamant.broker.node.lazy import Lazy
+from diamant.broker.node.lazy import Lazy, lazily
 from diamant.broker.node.node import Node
 from diamant.broker.topics.auto_creation import AutoCreation
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
@@ -107,28 +107,8 @@ class Services:
         )
         self.api_versions: dict[int, bytes] = {}
         """Encoded answers of ApiVersions by version."""
-        self.groups: Lazy[GroupCoordinator] = Lazy(self._groups)
-        self.transactions: Lazy[TransactionCoordinator] = Lazy(self._transactions)
-        self.holds: Lazy[GroupHolds] = Lazy(self._holds)
-        self.compactions: Lazy[Compactions] = Lazy(self._compactions)
-        self.compact_by_config: Lazy[CompactByConfig] = Lazy(self._compact_by_config)
-        self.explain: Lazy[ExplainOperation] = Lazy(self._explain)
-        self.ghosts: Lazy[Ghosts] = Lazy(self._ghosts)
-        self.count: Lazy[CountOperation] = Lazy(self._count)
-        self.produce: Lazy[ProduceOperation] = Lazy(self._produce)
-        self.records: Lazy[RecordsOperation] = Lazy(self._records)
-        self.search: Lazy[SearchOperation] = Lazy(self._search)
-        self.history: Lazy[FigureHistory] = Lazy(self._history)
-        self.segment_figures: Lazy[SegmentFigures] = Lazy(self._segment_figures)
-        self.background_counts: Lazy[BackgroundCounts] = Lazy(self._background_counts)
         self.reset: Callable[[str, bool], Awaitable[None]]
         """Resets the broker to the snapshot with an id, and may keep connections. Set by `RunningBroker`."""
-        self.snapshots: Lazy[Snapshots] = Lazy(self._snapshots)
-        self.clock: Lazy[BrokerClock] = Lazy(self._clock)
-        self.evidence: Lazy[Evidence] = Lazy(self._evidence)
-        self.certificates: Lazy[Certificates] = Lazy(self._certificates)
-        self.erasures: Lazy[Erasures] = Lazy(self._erasures)
-        self.redactions: Lazy[Redactions] = Lazy(self._redactions)
 
     @property
     def jobs(self) -> list[AnyQueue]:
@@ -197,7 +177,7 @@ class Services:
         if self.transactions.made is not None:
             await self.transactions.made.stop()
 
-    # -- factories -----------------------------------------------------------------------------------------------
+    # -- parts -----------------------------------------------------------------------------------------------
 
     def _set_limits(self, config: BrokerConfig) -> None:
         self.server.set_limits(ServerLimits.of(config))
@@ -212,7 +192,8 @@ class Services:
 
         return Faults(self.node, self.server, shapes)
 
-    def _groups(self) -> GroupCoordinator:
+    @lazily
+    def groups(self) -> GroupCoordinator:
         from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
         return GroupCoordinator(self.node)
@@ -233,7 +214,8 @@ class Services:
             return None
         return await self.ghosts().watch(log, now_ms)
 
-    def _ghosts(self) -> Ghosts:
+    @lazily
+    def ghosts(self) -> Ghosts:
         from diamant.broker.ghosts.ghosts import Ghosts
 
         return Ghosts(self.node.topics, self.groups, self.explain(), self.records())
@@ -242,64 +224,76 @@ class Services:
         if self.ghosts.made is not None:
             self.ghosts.made.forget_key(key)
 
-    def _holds(self) -> GroupHolds:
+    @lazily
+    def holds(self) -> GroupHolds:
         from diamant.broker.groups.coordinator.tombstone_holds import GroupHolds
 
         return GroupHolds(self.groups, self.node.topics, self.node.loop)
 
-    def _transactions(self) -> TransactionCoordinator:
+    @lazily
+    def transactions(self) -> TransactionCoordinator:
         from diamant.broker.transactions.coordinator import TransactionCoordinator
 
         return TransactionCoordinator(self.node, self.groups)
 
-    def _compactions(self) -> Compactions:
+    @lazily
+    def compactions(self) -> Compactions:
         from diamant.broker.operations.compactions.compact import Compactions
 
         return Compactions(self.node, self.cleaning, self.transactions)
 
-    def _compact_by_config(self) -> CompactByConfig:
+    @lazily
+    def compact_by_config(self) -> CompactByConfig:
         from diamant.broker.operations.compactions.compact_by_config import CompactByConfig
 
         return CompactByConfig(self.node, self.compactions)
 
-    def _explain(self) -> ExplainOperation:
+    @lazily
+    def explain(self) -> ExplainOperation:
         from diamant.broker.operations.records.explain import ExplainOperation
 
         return ExplainOperation(self.node, self.cleaning, self.groups, self.transactions, self._pending_erasures)
 
-    def _count(self) -> CountOperation:
+    @lazily
+    def count(self) -> CountOperation:
         from diamant.broker.operations.records.count import CountOperation
 
         return CountOperation(self.cleaning, self.explain(), self.compactions())
 
-    def _produce(self) -> ProduceOperation:
+    @lazily
+    def produce(self) -> ProduceOperation:
         from diamant.broker.operations.records.produce import ProduceOperation
 
         return ProduceOperation(self.node, self.creation)
 
-    def _records(self) -> RecordsOperation:
+    @lazily
+    def records(self) -> RecordsOperation:
         from diamant.broker.operations.records.records import RecordsOperation
 
         return RecordsOperation(self.explain(), self.node.loop)
 
-    def _search(self) -> SearchOperation:
+    @lazily
+    def search(self) -> SearchOperation:
         from diamant.broker.operations.records.search import SearchOperation
 
         return SearchOperation(self.explain())
 
-    def _history(self) -> FigureHistory:
+    @lazily
+    def history(self) -> FigureHistory:
         from diamant.broker.operations.running.history import FigureHistory
 
         history = FigureHistory(self.node, self.server, self.cleaning, self._superseded_share)
         history.start()
         return history
 
-    def _segment_figures(self) -> SegmentFigures:
+    @lazily
+    def segment_figures(self) -> SegmentFigures:
         from diamant.broker.operations.figures.segment_figures import SegmentFigures
 
         return SegmentFigures(self.explain())
 
-    def _background_counts(self) -> BackgroundCounts:
+    @lazily
+    def background_counts(self) -> BackgroundCounts:
         from diamant.broker.operations.figures.background_counts import BackgroundCounts
 
         return BackgroundCounts(self.segment_figures())
@@ -313,27 +307,32 @@ class Services:
         share = figures.share_known() if topic is None else figures.share([] if known is None else known.logs.values())
         return share.ratio
 
-    def _clock(self) -> BrokerClock:
+    @lazily
+    def clock(self) -> BrokerClock:
         from diamant.broker.operations.running.clock import BrokerClock
 
         return BrokerClock(self.node, self.cleaning, self.groups, self.transactions, lambda: self.jobs)
 
-    def _snapshots(self) -> Snapshots:
+    @lazily
+    def snapshots(self) -> Snapshots:
         from diamant.broker.snapshots.store import Snapshots
 
         return Snapshots(self.node, self.is_erasing)
 
-    def _evidence(self) -> Evidence:
+    @lazily
+    def evidence(self) -> Evidence:
         from diamant.broker.erasure.evidence.evidence import Evidence
 
         return Evidence(self.node)
 
-    def _certificates(self) -> Certificates:
+    @lazily
+    def certificates(self) -> Certificates:
         from diamant.broker.erasure.evidence.certificates import Certificates
 
         return Certificates(self.evidence(), self.node.loop)
 
-    def _erasures(self) -> Erasures:
+    @lazily
+    def erasures(self) -> Erasures:
         from diamant.broker.erasure.erase.erasures import Erasures
 
         return Erasures(
@@ -346,7 +345,8 @@ class Services:
             self._forget_ghost,
         )
 
-    def _redactions(self) -> Redactions:
+    @lazily
+    def redactions(self) -> Redactions:
         from diamant.broker.erasure.redact.redactions import Redactions
 
         return Redactions(self.node, self.evidence(), self.cleaning, self.erasures().queue.attempts.lock)
