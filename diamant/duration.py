@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime
+from typing import TypeAlias
+
+Duration: TypeAlias = "str | float"
+"""Seconds, or a text such as `10m`."""
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _START = ("start", "beginning", "earliest")
@@ -20,6 +25,17 @@ def parse_duration_ms(duration: str | int) -> int:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"{duration!r} is not a duration: expected numbers with w, d, h, m, s or ms: 8d, 1h30m")
     return sum(int(number) * UNITS_MS[unit] for number, unit in parts)
+
+
+def seconds_of(duration: Duration) -> float:
+    """Return a duration in seconds. Raises ValueError."""
+    if isinstance(duration, str):
+        return parse_duration_ms(duration) / 1000
+    if isinstance(duration, bool) or not isinstance(duration, int | float) or not math.isfinite(duration):
+        raise ValueError(
+            f"{duration!r} is not a duration: expected seconds, or numbers with w, d, h, m, s or ms: 8d, 1h30m"
+        )
+    return float(duration)
 
 
 def duration_text(duration_ms: int) -> str:

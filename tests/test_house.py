@@ -26,6 +26,7 @@ from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.launch.start import start
 from diamant.broker.metrics.table import METRICS
 from diamant.broker.reference.configuration import configuration_page
+from diamant.broker.reference.methods import methods
 from diamant.broker.reference.reference import commands, help_text, reference_pages, routes
 from tests import folder_map
 from tests.effort import some
@@ -328,6 +329,12 @@ def test_the_reference_is_current() -> None:
     """Pages of docs/reference are what commands, routes and tables say of themselves: run `make docs` after changing them."""
     for name, text in reference_pages().items():
         assert (ROOT / "docs" / "reference" / name).read_text() == text
+
+
+def test_the_methods_of_operations_are_current() -> None:
+    """The methods of brokers and of Admin are those of the table of operations: run `make docs` after changing it."""
+    for name, text in methods().items():
+        assert (ROOT / "diamant" / name).read_text() == text
 
 
 def test_the_reference_is_complete() -> None:

@@ -24,6 +24,7 @@ from diamant.broker.config.listeners import Addresses
 from diamant.broker.dispatch.services import Services
 from diamant.broker.kept import Kept
 from diamant.broker.loop_thread import LoopThread
+from diamant.broker.methods import BlockingOperations, Operations
 from diamant.broker.node.node import Node
 from diamant.broker.operations.calls.blocking import in_own_thread
 from diamant.broker.operations.calls.cross_loop import call, on_loop, waiting
@@ -54,7 +55,7 @@ def _small(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**{name: 1 for name in SMALL if name not in said}, **settings}
 
 
-class Broker:
+class Broker(Operations):
     """A Kafka broker with its controller, on one log directory.
 
     All state belongs to the thread that runs the event loop: the caller's with `async with`, a thread of its own with `with`,
@@ -169,14 +170,12 @@ class Broker:
         """Wait in a thread that is not the broker's: ``broker.call(broker.clock.advance("8d"))``. Raises TimeoutError."""
         return call(self.loop, coroutine, timeout_s)
 
-    # The operations: `facade.py` has them with their arguments.
+    # Further operations; `facade.py` has them with their arguments.
     create_topic = facade.create_topic
     produce = facade.produce
     records = facade.records
-    compact = facade.compact
     explain = facade.explain
     ghosts = facade.ghosts
-    count = facade.count
     latest = facade.latest
     erase = facade.erase
     erase_now = facade.erase_now
@@ -300,7 +299,7 @@ def _give_up(process_id: int, kept: Kept, paths: Sequence[str]) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-class BlockingBroker:
+class BlockingBroker(BlockingOperations):
     """A running broker for programs without an event loop: each operation of `Broker` waits here.
 
     May be used from any thread but the broker's own.
@@ -381,10 +380,8 @@ class BlockingBroker:
     stop = waiting(Broker.stop)
     create_topic = waiting(Broker.create_topic)
     produce = waiting(Broker.produce)
-    compact = waiting(Broker.compact)
     explain = waiting(Broker.explain)
     ghosts = waiting(Broker.ghosts)
-    count = waiting(Broker.count)
     erase = waiting(Broker.erase)
     erase_now = waiting(Broker.erase_now)
     redact = waiting(Broker.redact)

@@ -12,9 +12,10 @@ import click
 
 from diamant.broker.commands.terminal.failures import wants_json
 from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
+from diamant.broker.dispatch.operations import OPERATIONS
 from diamant.version import __version__
 
-COMMANDS = {
+COMMANDS: dict[str, dict[str, LazyCommand]] = {
     "Run a broker": {
         "start": LazyCommand("diamant.broker.launch.start:start", "Start a broker and run it until Ctrl-C or SIGTERM."),
         "status": LazyCommand(
@@ -45,7 +46,6 @@ COMMANDS = {
         ),
     },
     "Look into a topic": {
-        "count": LazyCommand("diamant.broker.commands.admin.count:count", "Count the records of a topic, by kind."),
         "find": LazyCommand("diamant.broker.commands.admin.records:find", "Print the matching records of a topic."),
         "latest": LazyCommand(
             "diamant.broker.commands.admin.records:latest", "Print the latest record of each key of a topic."
@@ -57,12 +57,7 @@ COMMANDS = {
             "diamant.broker.commands.admin.ghosts:ghosts", "List deleted keys that consumer groups may still hold."
         ),
     },
-    "Compact": {
-        "compact": LazyCommand(
-            "diamant.broker.commands.admin.compact:compact", "Compact a topic now and wait until it is clean."
-        ),
-        "roll": LazyCommand("diamant.broker.commands.admin.roll:roll", "Close the active segments of a topic."),
-    },
+    "Compact": {},
     "Erase and certify": {
         "erase": LazyCommand(
             "diamant.broker.commands.admin.erase:erase", "Erase a key from topics and certify the removal."
@@ -105,6 +100,12 @@ COMMANDS = {
     },
 }
 """All commands by their purpose. Each is imported when it is run."""
+
+for _row in OPERATIONS.values():
+    if _row.section:
+        COMMANDS[_row.section][_row.name.replace("_", "-")] = LazyCommand(
+            f"diamant.broker.commands.{_row.command or 'terminal.operation_command'}", _row.summary, _row.name
+        )
 
 SYNONYMS = {
     **dict.fromkeys(("config", "configs"), ("topic describe", "topic alter", "start --set")),

@@ -5,44 +5,23 @@ They may be awaited in any event loop, and raise VerbError (`broker/errors.py`).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from diamant.broker.dispatch.services import Services
-from diamant.broker.node.node import Node
 from diamant.broker.operations.calls.cross_loop import on_loop
-from diamant.broker.running import RunningBroker
+from diamant.broker.perform import AnyBroker
 
 if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erase_result import Erasure
     from diamant.broker.erasure.redact.redact_result import Redaction
     from diamant.broker.ghosts.ledger import GhostReport
     from diamant.broker.operations.calls.progress import Progress
-    from diamant.broker.operations.records.count import TopicRecords
     from diamant.broker.operations.records.explain import Explanation
     from diamant.broker.operations.records.produce import Data, Headers, Produced
     from diamant.broker.schedules.history import History
     from diamant.broker.schedules.schedule import Schedule
     from diamant.broker.snapshots.store import BrokerSnapshot
-    from diamant.cleaner.on_demand.report import CompactionReport
     from diamant.protocol.batches.header import Record
-
-
-class AnyBroker(Protocol):
-    """The part of a broker that operations need. Raises RuntimeError before the start."""
-
-    @property
-    def running(self) -> RunningBroker: ...
-
-    @property
-    def services(self) -> Services: ...
-
-    @property
-    def node(self) -> Node: ...
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
 
 
 async def create_topic(
@@ -80,26 +59,6 @@ def records(broker: AnyBroker, topic: str, partition: int | None = None) -> Asyn
     return operation.records(operation.pages(topic, partition))
 
 
-async def compact(
-    broker: AnyBroker,
-    topic: str,
-    partition: int | None = None,
-    *,
-    until: str = "clean",
-    timeout_ms: int | None = None,
-    is_forced: bool = False,
-    return_at_horizon: bool = False,
-    engine: str | None = None,
-    progress: Progress | None = None,
-) -> CompactionReport:
-    """Clean a topic, or one partition, now, and return what was done; `CompactRequest` says what the arguments mean."""
-    from diamant.cleaner.on_demand.request import CompactRequest
-
-    request = CompactRequest(topic, partition, until, timeout_ms, is_forced, return_at_horizon, engine)
-    services = broker.services
-    return await on_loop(services.node.loop, services.compactions().compact(request, progress))
-
-
 async def explain(
     broker: AnyBroker,
     topic: str,
@@ -119,16 +78,6 @@ async def explain(
 async def ghosts(broker: AnyBroker, topic: str, group: str | None = None) -> GhostReport:
     """Return the keys of a topic that groups may still hold although they were deleted: they have missed the tombstone."""
     return await on_loop(broker.loop, broker.services.ghosts().of(topic, group))
-
-
-async def count(
-    broker: AnyBroker, topic: str, partition: int | None = None, *, is_exact: bool | None = None
-) -> TopicRecords:
-    """Return how many records a topic has, by kind. `is_exact`: True reads every record, False gives bounds at once.
-
-    By default the numbers are exact for up to 1 GiB, and as far as a second of processor time goes; the rest are bounds.
-    """
-    return await on_loop(broker.loop, broker.services.count().count(topic, partition, is_exact=is_exact))
 
 
 def latest(

@@ -119,7 +119,7 @@ class Story:
         say = self._teller
         say.chapter("Erase, and let Spark do the cleaning")
         say.call(f'admin.erase("{FORGOTTEN}", {list(TOPICS)}, reason="{REASON}", engine="spark")')
-        admin = Admin(broker.bootstrap, timeout_s=300)
+        admin = Admin(broker.bootstrap, timeout=300)
         folder = Folder(self.directory / "certificates", admin)
         folder.pin()
         began = time.monotonic()

@@ -20,15 +20,17 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
+from diamant.broker.client.admin_methods import RemoteOperations
 from diamant.broker.client.bootstrap import DEFAULT_BOOTSTRAP, SYSTEM_CA
+from diamant.broker.client.json_types import Fields, JsonObject, Key, OnProgress
 from diamant.broker.errors import BadArgument, code_of_kafka_error
 from diamant.broker.record_json import key_fields, parse_key
-from diamant.duration import parse_duration_ms
+from diamant.duration import Duration, parse_duration_ms, seconds_of
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.primitives import encode_string, read_array_length, read_string
 from diamant.storage.input_file import read_input
@@ -44,8 +46,6 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 _METADATA, _METADATA_VERSION = 3, 1
 _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION = 32, 1
 _BROKER_RESOURCE = 4
-JsonObject: TypeAlias = "dict[str, Any]"
-"""The decoded JSON object of a response; docs/reference/http.md describes each."""
 _ASKING: JsonObject = {
     "stage": "asking the broker",
     "done": 0,
@@ -57,14 +57,10 @@ _ASKING: JsonObject = {
     "undertaking": None,
 }
 
-Fields: TypeAlias = Mapping[str, Any]
 if TYPE_CHECKING:
     import ssl
 
     from diamant.broker.client.login import Login
-
-Key: TypeAlias = "bytes | str | Mapping[str, str]"
-OnProgress: TypeAlias = Callable[[JsonObject], object]
 
 
 class AdminError(Exception):
@@ -76,7 +72,7 @@ class AdminError(Exception):
         self.code = code
 
 
-class Admin:
+class Admin(RemoteOperations):
     """A client of one broker. `bootstrap` is the address of its Kafka listener, or several addresses, tried in order."""
 
     def __init__(
@@ -85,12 +81,12 @@ class Admin:
         *,
         token: str | None = None,
         token_file: str | None = None,
-        timeout_s: float = 60.0,
+        timeout: Duration = 60.0,
         http_url: str | None = None,
         login: Login | None = None,
         ca_file: str | None = None,
     ) -> None:
-        """`token` (or a file with it) is for brokers that require one. `timeout_s` bounds each call, including jobs.
+        """`token` (or a file with it) is for brokers that require one. `timeout` bounds each call, including jobs.
         `http_url` (`http://host:port`) skips the query for the HTTP address; `login` is for that query, if the listener has
         SASL. `ca_file`, certificates in PEM or `system`, is for Kafka listeners and HTTP ports with TLS. The constructor does
         not connect.
@@ -98,7 +94,7 @@ class Admin:
         if token_file is not None:
             token = _token_in(token_file)
         self.bootstrap = bootstrap
-        self.timeout_s = timeout_s
+        self.timeout_s = seconds_of(timeout)
         self._token = token
         self._http_url = http_url
         self._login = login
@@ -124,7 +120,7 @@ class Admin:
         fields: Fields | None = None,
         *,
         query: Mapping[str, Any] | None = None,
-        timeout_s: float | None = None,
+        timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
         """Send a request with the JSON object `fields` as its body. Returns the response, or for a job its final result.
@@ -132,17 +128,32 @@ class Admin:
         `on_progress` is called periodically with a job's `{"stage", "done", "total", "unit", "rate_per_s", "left_s"}`, and the
         ids of the `job` and of its `undertaking` (a started erasure or redaction), each None until the broker returns it.
 
-        Raises AdminError, with code `timed-out` after `timeout_s` (default: the object's); the job then continues, and the
+        Raises AdminError, with code `timed-out` after `timeout` (default: the object's); the job then continues, and the
         error has its ID. Code `went-away`: the connection broke before the response, so the request may or may not have been
         carried out.
         """
-        deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        deadline_s = time.monotonic() + (self.timeout_s if timeout is None else seconds_of(timeout))
         if on_progress is not None:
             on_progress({**_ASKING})
             # Returned at once, so that a caller that stops waiting knows the job's ID.
             query = {"wait_ms": 0, **(query or {})}
         status, answer = self._exchange(method, path, fields, query, deadline_s)
         return self._awaited(answer, deadline_s, on_progress) if status == 202 else answer
+
+    def perform(self, route: str, given: Fields) -> JsonObject:
+        """Call a route with the arguments of a method; those that are None are left out. As `call`."""
+        method, _, path = route.partition(" ")
+        fields: JsonObject = {}
+        for name, value in given.items():
+            if value is None or name in ("self", "timeout", "on_progress"):
+                continue
+            if f"{{{name}}}" in path:
+                path = path.replace(f"{{{name}}}", path_step(value))
+            else:
+                fields[name] = _to_json(value)
+        body, query = (fields, None) if method == "POST" else (None, fields)
+        timeout, on_progress = given["timeout"], given.get("on_progress")
+        return self.call(method, path, body, query=query, timeout=timeout, on_progress=on_progress)  # type: ignore[arg-type]
 
     def _awaited(self, job: JsonObject, deadline_s: float, on_progress: OnProgress | None) -> JsonObject:
         """Wait for a job and return its result."""
@@ -207,60 +218,29 @@ class Admin:
 
     # -- verbs -----------------------------------------------------------------------------------------------------------
 
-    def compact(
-        self,
-        topic: str,
-        partition: int | None = None,
-        *,
-        until: str = "clean",
-        timeout_s: float | None = None,
-        on_progress: OnProgress | None = None,
-        **options: Any,
-    ) -> JsonObject:
-        """Clean a topic (or one partition) now; returns the report. `options`: fields of POST /v1/compact."""
-        fields = _given(topic=topic, partition=partition, until=until, **options)
-        return self.call("POST", "/v1/compact", fields, timeout_s=timeout_s, on_progress=on_progress)
-
-    def count(
-        self,
-        topic: str,
-        partition: int | None = None,
-        *,
-        exact: bool | None = None,
-        timeout_s: float | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> JsonObject:
-        """Count the records of a topic: `least` and `most`, equal up to 1 GiB. `exact`: True reads every record, False none."""
-        fields = _given(topic=topic, partition=partition, exact=exact)
-        return self.call("POST", "/v1/count", fields, timeout_s=timeout_s, on_progress=on_progress)
-
-    def roll(self, topic: str, partition: int | None = None, *, timeout_s: float | None = None) -> Fields:
-        """Close the active segment of each partition of a topic; returns the closed ones."""
-        return self.call("POST", "/v1/roll", _given(topic=topic, partition=partition), timeout_s=timeout_s)
-
     def latest(
-        self, topic: str, partition: int | None = None, *, tombstones: bool = False, timeout_s: float | None = None
+        self, topic: str, partition: int | None = None, *, tombstones: bool = False, timeout: Duration | None = None
     ) -> Generator[JsonObject, None, None]:
         """Yield the latest committed record of each key, lazily, in the form of POST /v1/latest.
 
-        `timeout_s` bounds the wait for each part of the response. Raises AdminError, even partway.
+        `timeout` bounds the wait for each part of the response. Raises AdminError, even partway.
         """
-        yield from self._lines("/v1/latest", _given(topic=topic, partition=partition, tombstones=tombstones), timeout_s)
+        yield from self._lines("/v1/latest", _given(topic=topic, partition=partition, tombstones=tombstones), timeout)
 
     def find(
-        self, topic: str, partition: int | None = None, *, timeout_s: float | None = None, **wanted: Any
+        self, topic: str, partition: int | None = None, *, timeout: Duration | None = None, **wanted: Any
     ) -> Generator[JsonObject, None, None]:
         """Yield the matching records, newest first, in the form of POST /v1/find. `wanted`: one of `key`, `text` (anywhere) and
         `where` (as in `redact`), and `limit`.
 
-        `timeout_s` bounds the wait for each part of the response. Raises AdminError, even partway: for more than `limit`
+        `timeout` bounds the wait for each part of the response. Raises AdminError, even partway: for more than `limit`
         records (1000), or if part of the topic could not be read.
         """
         fields = _given(topic=topic, partition=partition, **{**wanted, "key": _key(wanted.get("key"))})
-        return _records_found(self._lines("/v1/find", fields, timeout_s))
+        return _records_found(self._lines("/v1/find", fields, timeout))
 
-    def _lines(self, path: str, fields: Fields, timeout_s: float | None) -> Generator[JsonObject, None, None]:
-        left_s = self.timeout_s if timeout_s is None else timeout_s
+    def _lines(self, path: str, fields: Fields, timeout: Duration | None) -> Generator[JsonObject, None, None]:
+        left_s = self.timeout_s if timeout is None else seconds_of(timeout)
         with self._connected("POST", path, left_s) as connection:
             connection.request("POST", path, body=json.dumps(fields).encode(), headers=self._headers())
             response = connection.getresponse()
@@ -276,7 +256,7 @@ class Admin:
         partition: int | None = None,
         key: Key | None = None,
         offset: int | None = None,
-        timeout_s: float | None = None,
+        timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
         **options: Any,
     ) -> JsonObject:
@@ -285,14 +265,14 @@ class Admin:
         For a long call, or with `on_progress`, the result lacks the key of the record at `offset`: no job shows a key.
         """
         fields = _given(topic=topic, partition=partition, key=_key(key), offset=offset, **options)
-        found = self.call("POST", "/v1/explain", fields, timeout_s=timeout_s, on_progress=on_progress)
+        found = self.call("POST", "/v1/explain", fields, timeout=timeout, on_progress=on_progress)
         if found["key"] is None and key is not None:
             found["key"] = key_fields(parse_key(_key(key)))
         return found
 
-    def ghosts(self, topic: str, group: str | None = None, *, timeout_s: float | None = None) -> Fields:
+    def ghosts(self, topic: str, group: str | None = None, *, timeout: Duration | None = None) -> Fields:
         """List deleted keys that groups may still hold, because the tombstones were removed before the groups read them."""
-        return self.call("POST", "/v1/ghosts", _given(topic=topic, group=group), timeout_s=timeout_s)
+        return self.call("POST", "/v1/ghosts", _given(topic=topic, group=group), timeout=timeout)
 
     def erase(
         self,
@@ -300,20 +280,20 @@ class Admin:
         topics: str | Sequence[str],
         *,
         reason: str,
-        timeout_s: float | None = None,
+        timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
         **options: Any,
     ) -> JsonObject:
         """Erase a key from one or more topics; returns the certificate and its contents. `options`: fields of POST /v1/erase."""
         names = [topics] if isinstance(topics, str) else list(topics)
         fields = _given(key=_key(key), topics=names, reason=reason, **options)
-        return self.call("POST", "/v1/erase", fields, timeout_s=timeout_s, on_progress=on_progress)
+        return self.call("POST", "/v1/erase", fields, timeout=timeout, on_progress=on_progress)
 
     def erase_now(
         self,
         erasure_id: str,
         *,
-        timeout_s: float | None = None,
+        timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
         **options: Any,
     ) -> JsonObject:
@@ -321,7 +301,7 @@ class Admin:
         `options`: fields of POST /v1/erase/{id}/now.
         """
         path = f"/v1/erase/{quote(erasure_id, safe='')}/now"
-        return self.call("POST", path, _given(**options), timeout_s=timeout_s, on_progress=on_progress)
+        return self.call("POST", path, _given(**options), timeout=timeout, on_progress=on_progress)
 
     def redact(
         self,
@@ -329,7 +309,7 @@ class Admin:
         where: str,
         *,
         reason: str,
-        timeout_s: float | None = None,
+        timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
         **options: Any,
     ) -> JsonObject:
@@ -337,11 +317,11 @@ class Admin:
         POST /v1/redact.
         """
         fields = _given(topic=topic, where=where, reason=reason, **options)
-        return self.call("POST", "/v1/redact", fields, timeout_s=timeout_s, on_progress=on_progress)
+        return self.call("POST", "/v1/redact", fields, timeout=timeout, on_progress=on_progress)
 
-    def cancel(self, undertaking_id: str, *, reason: str, timeout_s: float | None = None) -> JsonObject:
+    def cancel(self, undertaking_id: str, *, reason: str, timeout: Duration | None = None) -> JsonObject:
         """Cancel a pending erasure or redaction; returns its last certificate, which records the cancellation."""
-        return self.call("POST", "/v1/cancel", {"id": undertaking_id, "reason": reason}, timeout_s=timeout_s)
+        return self.call("POST", "/v1/cancel", {"id": undertaking_id, "reason": reason}, timeout=timeout)
 
     def snapshot(self) -> Fields:
         """Save the current state of the broker, for `reset`: `{"id", "created_ms", "size_bytes"}`."""
@@ -364,17 +344,17 @@ class Admin:
         self,
         certificate: Fields,
         *,
-        timeout_s: float | None = None,
+        timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
         **options: Any,
     ) -> JsonObject:
         """Check a certificate against the broker's current data. `options`: fields of POST /v1/verify."""
         fields = _given(certificate=dict(certificate), **options)
-        return self.call("POST", "/v1/verify", fields, timeout_s=timeout_s, on_progress=on_progress)
+        return self.call("POST", "/v1/verify", fields, timeout=timeout, on_progress=on_progress)
 
-    def status(self, *, timeout_s: float | None = None) -> JsonObject:
+    def status(self, *, timeout: Duration | None = None) -> JsonObject:
         """Return the broker's identity, its clock, and the cleaner's progress in each compacted partition."""
-        return self.call("GET", "/v1/status", timeout_s=timeout_s)
+        return self.call("GET", "/v1/status", timeout=timeout)
 
 
 class AdminClock:
@@ -392,24 +372,24 @@ class AdminClock:
         duration: str | int,
         *,
         sessions: bool = False,
-        timeout_s: float | None = None,
+        timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
         """Move forward by milliseconds or a text such as `8d`, `1h30m`. Returns when everything due by then is done."""
         fields = {"by_ms": parse_duration_ms(duration), "sessions": sessions}
-        return self._admin.call("POST", "/v1/clock/advance", fields, timeout_s=timeout_s, on_progress=on_progress)
+        return self._admin.call("POST", "/v1/clock/advance", fields, timeout=timeout, on_progress=on_progress)
 
     def set(
         self,
         to_ms: int,
         *,
         sessions: bool = False,
-        timeout_s: float | None = None,
+        timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
         """Move forward to a time in milliseconds since the epoch."""
         fields = {"to_ms": to_ms, "sessions": sessions}
-        return self._admin.call("POST", "/v1/clock/set", fields, timeout_s=timeout_s, on_progress=on_progress)
+        return self._admin.call("POST", "/v1/clock/set", fields, timeout=timeout, on_progress=on_progress)
 
     def freeze(self) -> JsonObject:
         """Stop the clock: it then moves only on request."""
@@ -439,6 +419,12 @@ def _lost(method: str, path: str, url: str, error: Exception, *, has_answered: b
 
 def _given(**fields: Any) -> JsonObject:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _to_json(value: object) -> object:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _key(bytes(value))
+    return list(value) if isinstance(value, tuple | set | frozenset) else value
 
 
 def _key(key: Key | None) -> dict[str, str] | None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diamant.broker.dispatch.dispatcher import Dispatcher, Handler
 from diamant.broker.dispatch.enforced_quotas import EnforcedQuotas
@@ -107,6 +107,8 @@ class Services:
         )
         self.api_versions: dict[int, bytes] = {}
         """Encoded answers of ApiVersions by version."""
+        self.works: dict[str, Callable[..., Awaitable[Any]]] = {}
+        """Functions of operations in use, by name."""
         self.reset: Callable[[str, bool], Awaitable[None]]
         """Resets the broker to the snapshot with an id, and may keep connections. Set by `RunningBroker`."""
 

@@ -6,10 +6,11 @@ python -m diamant.broker.reference.access [FILE]
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from diamant.broker.acl import type_word
 from diamant.broker.dispatch.api_row import Row, Whole
+from diamant.broker.dispatch.operations import OPERATIONS
 from diamant.broker.dispatch.table import TABLE
 from diamant.broker.security.authorization.needs import Need
 from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
@@ -21,7 +22,7 @@ _PAGE = """\
 The permissions that clients need when `authorizer.class.name` is set, and the responses to a denial.
 [Say who may do what](../how-to/acls.md) shows how to grant them.
 
-<!-- Written by `make docs` from diamant/broker/reference/access.py, dispatch/table.py and own_verbs.py: change those. -->
+<!-- Written by `make docs` from diamant/broker/reference/access.py and the tables in dispatch/: change those. -->
 
 - [Kafka's APIs](#kafkas-apis)
 - [Diamant's own verbs](#diamants-own-verbs)
@@ -56,9 +57,16 @@ def access_page() -> str:
         for needed, denial in _rows(row):
             lines.append(f"| {API_NAMES[key]} | {needed} | {denial} |\n")
     lines.append(_VERBS)
-    for verb, needs in sorted(VERB_NEEDS.items()):
+    for verb, needs in sorted([*VERB_NEEDS.items(), *_of_operations()]):
         lines.append(f"| {verb} | {', '.join(map(_text, needs))} |\n")
     return "".join(lines)
+
+
+def _of_operations() -> Iterator[tuple[str, Sequence[Need]]]:
+    for row in OPERATIONS.values():
+        yield row.name, row.needs
+        for name, need in row.needs_with.items():
+            yield f"{row.name} with `{name}`", (*row.needs, need)
 
 
 def _rows(row: Row) -> Iterator[tuple[str, str]]:

@@ -21,17 +21,19 @@ import click
 from diamant.broker.cli import COMMANDS
 from diamant.broker.cli import main as cli
 from diamant.broker.client.admin import Admin, AdminClock
+from diamant.broker.client.admin_methods import RemoteOperations
 from diamant.broker.commands.terminal.remote import asking
 from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.errors import KINDS
 from diamant.broker.http.serving.openapi import WAIT_PARAM
-from diamant.broker.http.serving.route import Param, Route
+from diamant.broker.http.serving.route import Route
 from diamant.broker.http.serving.routes import Routes
 from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.http.serving.token import TokenCheck
 from diamant.broker.metrics.table import METRICS
+from diamant.broker.operations.calls.parameters import Param
 
 if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services
@@ -320,7 +322,7 @@ def routes() -> list[Route]:
 
 async def _routes_of(services: Services) -> list[Route]:
     routes = Routes(services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
-    return [route for route in await routes.load_all() if route.refuse is None]
+    return [route for route in await routes.table.load_all() if route.refuse is None]
 
 
 def _route(route: Route) -> str:
@@ -351,9 +353,9 @@ def _traits(param: Param) -> str:
 
 
 def _methods() -> Iterator[str]:
-    for prefix, of in (("", Admin), ("clock.", AdminClock)):
+    for prefix, of in (("", Admin), ("", RemoteOperations), ("clock.", AdminClock)):
         for name, method in vars(of).items():
-            if inspect.isfunction(method) and not name.startswith("_"):
+            if inspect.isfunction(method) and not name.startswith("_") and name != "perform":
                 yield f"- `{prefix}{name}({_parameters(method)})`: {_first_paragraph(method)}\n"
 
 

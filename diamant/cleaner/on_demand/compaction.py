@@ -125,7 +125,7 @@ class _PartitionJob:
         while True:
             await self._remove_dirty()
             horizon_ms = await self._remove_expired()
-            if self._request.until == CLEAN or self._request.return_at_horizon or horizon_ms is None:
+            if self._request.until == CLEAN or not self._request.wait or horizon_ms is None:
                 return
             if horizon_ms <= self._clock.now_ms():
                 return  # a round was done, and something else keeps the tombstone
@@ -170,7 +170,7 @@ class _PartitionJob:
                 await self._watch.until_next()
             else:
                 self._on_stage("cleaning")
-                await self._next_round(RoundRequest(self._request.is_forced, engine=self._request.engine))
+                await self._next_round(RoundRequest(self._request.force, engine=self._request.engine))
         if quarantined := self._service.quarantined(self._partition):
             raise _Failed(
                 QUARANTINED,
@@ -178,7 +178,7 @@ class _PartitionJob:
             )
 
     def _look(self) -> CleanableRange:
-        found = self._service.picker.cleanable_range(self._log, self._clock.now_ms(), is_forced=self._request.is_forced)
+        found = self._service.picker.cleanable_range(self._log, self._clock.now_ms(), is_forced=self._request.force)
         if found is None:
             self._fail_uncleanable("the part to clean cannot be determined")
         self._found = found
@@ -202,7 +202,7 @@ class _PartitionJob:
                 return horizons[1]
             tried = horizons
             self._on_stage("removing what has expired")
-            await self._next_round(RoundRequest(self._request.is_forced, True, self._request.engine))
+            await self._next_round(RoundRequest(self._request.force, True, self._request.engine))
             self._look()
 
     async def _next_round(self, request: RoundRequest) -> None:
@@ -263,7 +263,7 @@ class _PartitionJob:
                 removed_bytes.update(report.result.stats.removed_bytes)
         held = None
         if self._found is not None and not self._log.is_deleted:
-            now_ms, is_forced = self._clock.now_ms(), self._request.is_forced
+            now_ms, is_forced = self._clock.now_ms(), self._request.force
             held = held_back(
                 self._log, self._found, self._asked_offset, now_ms, self._service.settings.mode, is_forced=is_forced
             )

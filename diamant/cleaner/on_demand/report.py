@@ -148,7 +148,7 @@ class CompactionReport:
 
     topic: str
     until: str
-    is_forced: bool
+    force: bool
     started_ms: int
     ended_ms: int
     duration_ms: float
@@ -198,7 +198,7 @@ class CompactionReport:
         return {
             "topic": self.topic,
             "until": self.until,
-            "is_forced": self.is_forced,
+            "force": self.force,
             "is_clean": self.is_clean,
             "is_reached": self.is_reached,
             "horizon_ms": self.horizon_ms,

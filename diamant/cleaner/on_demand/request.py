@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
 
-from diamant.cleaner.on_demand.report import CLEAN
+from diamant.argument import Argument, Engine, Force, Partition, Timeout
+from diamant.cleaner.on_demand.report import CLEAN, UNTIL
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,17 +18,14 @@ class CompactRequest:
     Errors: NotFound, BadArgument, NotPossible (not a compacted topic), TimedOut, TooMany, CompactionFailed, BrokerStopping.
     """
 
-    topic: str
-    partition: int | None = None
-    """One partition; None: all."""
-    until: str = CLEAN
-    """One of `report.UNTIL`. With TOMBSTONES_GONE the answer comes when the tombstones' horizons are over on the broker's clock
-    and the tombstones are removed."""
-    timeout_ms: int | None = None
-    """Real time that the caller waits; the rounds continue without it."""
-    is_forced: bool = False
-    """True to ignore `min.compaction.lag.ms`."""
-    return_at_horizon: bool = False
-    """True to answer with the time of the last horizon instead of waiting for it."""
-    engine: str | None = None
-    """The runner (`rules.modes.ENGINES`); None: one chosen by size."""
+    topic: Annotated[str, Argument("The topic; its cleanup.policy must include compact.")]
+    partition: Partition = None
+    _: KW_ONLY
+    until: Annotated[str, Argument("The goal: tombstones-gone also waits for the delete horizons.", UNTIL)] = CLEAN
+    force: Force = False
+    wait: Annotated[
+        bool,
+        Argument("With tombstones-gone: wait for the horizons, or answer at once with the last one (horizon_ms)."),
+    ] = True
+    engine: Engine = None
+    timeout: Timeout = None

@@ -30,7 +30,7 @@ def broker() -> Iterator[BlockingBroker]:
 @pytest.fixture
 def admin(broker: BlockingBroker) -> Admin:
     """A client that knows only the Kafka address."""
-    return Admin(broker.bootstrap_servers, timeout_s=PATIENCE_S)
+    return Admin(broker.bootstrap_servers, timeout=PATIENCE_S)
 
 
 def test_admin_finds_the_http_address(broker: BlockingBroker, admin: Admin) -> None:
@@ -93,7 +93,7 @@ def test_an_invalid_address_is_refused(address: str) -> None:
 def test_something_else_answers(answer: bytes) -> None:
     """Any reply outside Kafka's protocol gives one clear error."""
     with one_answer(answer) as address, pytest.raises(AdminError, match="no Diamant broker answers"):
-        Admin(address, timeout_s=60).status()
+        Admin(address, timeout=60).status()
 
 
 def test_http_that_does_not_answer(broker: BlockingBroker) -> None:
@@ -108,7 +108,7 @@ def test_a_broker_that_goes_away_was_there(broker: BlockingBroker, said: bytes) 
     """A broker that stops during a request or a job is reported as gone, not as unreachable."""
     head = f"HTTP/1.1 202 Accepted\r\nContent-Length: {len(said)}\r\n\r\n".encode()
     with one_answer(head + said if said else b"") as address:
-        admin = Admin(broker.bootstrap_servers, http_url=f"http://{address}", timeout_s=PATIENCE_S)
+        admin = Admin(broker.bootstrap_servers, http_url=f"http://{address}", timeout=PATIENCE_S)
         with pytest.raises(AdminError, match=r"the broker at http://127.0.0.1:\d+ went away: [^.]+$") as caught:
             admin.call("POST", "/v1/erase", {})
         assert caught.value.code == "went-away"
@@ -150,7 +150,7 @@ def test_a_call_that_takes_too_long_names_its_job(broker: BlockingBroker, admin:
     admin.status()  # the first request of all has the web server loaded, and that takes its time
     hold(broker, opened)
     with pytest.raises(AdminError, match=r"still in progress.*/v1/jobs/\d+") as caught:
-        admin.call("POST", "/v1/clock/advance", {"by": "1d"}, query={"wait_ms": 0}, timeout_s=0.05)
+        admin.call("POST", "/v1/clock/advance", {"by": "1d"}, query={"wait_ms": 0}, timeout=0.05)
     assert caught.value.code == "timed-out"
     job = admin.call("GET", "/v1/jobs")["jobs"][0]
     assert job["state"] == "running"

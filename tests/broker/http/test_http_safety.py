@@ -16,7 +16,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.listeners import Listener
-from diamant.broker.http.serving.json_body import MAX_BODY_BYTES
+from diamant.broker.dispatch.operation_row import MAX_BODY_BYTES
 from diamant.broker.http.serving.openapi import document
 from diamant.broker.http.serving.route import Route
 from diamant.broker.http.serving.routes import Routes
@@ -283,7 +283,7 @@ async def test_a_body_may_be_left_out(broker: Broker) -> None:
 async def documented_routes(broker: Broker) -> list[Route]:
     """Return all routes except the page's."""
     routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
-    return [row for row in await routes.load_all() if row.refuse is None]
+    return [row for row in await routes.table.load_all() if row.refuse is None]
 
 
 async def test_every_route_is_in_the_document(broker: Broker) -> None:
@@ -324,9 +324,9 @@ async def test_every_route_is_in_the_pages(broker: Broker) -> None:
 async def test_every_route_lies_below_its_modules_path(broker: Broker) -> None:
     """Otherwise a request would find it only after another import. Routes that change data are not GET."""
     routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
-    for row in await routes.load_all():
-        module = routes._module_of(row.path)
-        assert module is None or row in routes._modules[module].ROUTES
+    for row in await routes.table.load_all():
+        module = routes.table._module_of(row.path)
+        assert module is None or row.operation is not None or row in routes.table._modules[module].ROUTES
         assert not (row.changes_data and row.method == "GET" and row.refuse is None)
 
 

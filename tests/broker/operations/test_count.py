@@ -36,10 +36,10 @@ def exact(count: RecordCount) -> dict[str, int]:
 
 async def check(at: Stage, **expected: int) -> dict[str, Any]:
     """Compare the exact count with the expected numbers, and the bounds with the exact ones; return the bounds."""
-    (found,) = (await at.broker.count("t", is_exact=True)).partitions
+    (found,) = (await at.broker.count("t", exact=True)).partitions
     numbers = exact(found.count)
     assert numbers.items() >= expected.items()
-    bounds = (await at.broker.count("t", is_exact=False)).to_fields()
+    bounds = (await at.broker.count("t", exact=False)).to_fields()
     for name, number in numbers.items():
         assert bounds[name]["least"] <= number <= bounds[name]["most"], (name, bounds, numbers)
     return bounds

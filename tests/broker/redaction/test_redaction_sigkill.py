@@ -115,7 +115,7 @@ def killed_at(moment: str, path: Path) -> dict[int, bytes] | None:
     with running(path, "first") as process:
         address = process.wait_for_address()
         written = asyncio.run(fill(address))
-        admin = Admin(address, timeout_s=PATIENCE_S)
+        admin = Admin(address, timeout=PATIENCE_S)
         assert admin.http_url
 
         def redact() -> None:

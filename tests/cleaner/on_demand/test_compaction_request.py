@@ -149,7 +149,7 @@ async def test_an_open_transaction_is_respected_and_named(logs: SeveralLogs, mod
     """Nothing from its first segment on is touched, even by force; the report has producer, offsets and records."""
     log = logs.add("t", "a=1 | a=2 | roll | t7: a=3 | a=4")
     made = await compactor(logs, mode=mode)
-    report = await compact(made, log, is_forced=True)
+    report = await compact(made, log, force=True)
     held_back = report.held_back
     assert held_back is not None
     assert (held_back.reason, held_back.producer_id, held_back.transaction_first_offset) == (OPEN_TRANSACTION, 7, 2)
@@ -179,7 +179,7 @@ async def test_the_shortest_lag_holds_back_unless_forced(logs: SeveralLogs) -> N
     assert (await compact(made, log)).is_clean
     assert keys(logs, log) == ["a"]
     logs.data(log, "a=3")
-    forced = await compact(made, log, is_forced=True)
+    forced = await compact(made, log, force=True)
     assert forced.is_clean
     assert keys(logs, log) == ["a"]
 
@@ -211,10 +211,10 @@ async def test_tombstones_gone_waits_for_the_clock(logs: SeveralLogs, mode: str)
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_time_of_the_horizon_at_once(logs: SeveralLogs, mode: str) -> None:
-    """With return_at_horizon the call does not wait; a later call removes tombstones that have expired by then."""
+    """With wait=False the call does not wait; a later call removes tombstones that have expired by then."""
     log = logs.add("t", "a=1 | a=", delete_retention_ms=DAY_MS)
     made = await compactor(logs, mode=mode)
-    report = await compact(made, log, until=TOMBSTONES_GONE, return_at_horizon=True)
+    report = await compact(made, log, until=TOMBSTONES_GONE, wait=False)
     assert report.horizon_ms == START_MS + DAY_MS
     assert report.kept == {"live": 0, "tombstone": 1, "marker": 0}
     logs.clock.set_ms(START_MS + DAY_MS - 1)
@@ -420,7 +420,7 @@ async def test_calls_among_random_writes(logs: SeveralLogs, mode: str, seed: int
     async def call() -> None:
         nonlocal calls
         asked = log.log_end_offset
-        report = await compact(made, log, is_forced=rng.random() < 0.3)
+        report = await compact(made, log, force=rng.random() < 0.3)
         calls += 1
         assert report.error is None, report.error
         assert report.asked_offset == asked

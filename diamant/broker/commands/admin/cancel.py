@@ -31,13 +31,13 @@ def cancel(job_id: str | None, reason: str | None, asked: Asked) -> None:
         asked.show(unfinished, lambda console: _print_unfinished(console, answer["unfinished"]))
         return
     if job_id.isdecimal():
-        job = asked.admin.call("DELETE", f"/v1/jobs/{job_id}", timeout_s=asked.timeout_s)
+        job = asked.admin.call("DELETE", f"/v1/jobs/{job_id}", timeout=asked.timeout_s)
         asked.show(job, lambda console: console.print(f"job {job['id']}, {job['verb']}: {_end_of(job)}"))
         return
     if reason is None:
         fail("--reason is missing: the certificate records it", "bad-argument")
     with going_on(asked):
-        found = asked.admin.cancel(job_id, reason=reason, timeout_s=asked.timeout_s)
+        found = asked.admin.cancel(job_id, reason=reason, timeout=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found))
 
 

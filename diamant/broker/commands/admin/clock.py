@@ -58,9 +58,7 @@ def advance(by_ms: int, sessions: bool, asked: Asked) -> None:
 
     Exit codes: 0 done; 1 failed, or a job failed on the way (its name is printed); 2 usage.
     """
-    moved = asked.admin.clock.advance(
-        by_ms, sessions=sessions, timeout_s=asked.timeout_s, on_progress=asked.on_progress
-    )
+    moved = asked.admin.clock.advance(by_ms, sessions=sessions, timeout=asked.timeout_s, on_progress=asked.on_progress)
     _show_move(asked, moved)
 
 
@@ -73,7 +71,7 @@ def set_to(to_ms: int, sessions: bool, asked: Asked) -> None:
 
     Exit codes: 0 done; 1 failed, or a job failed on the way (its name is printed); 2 usage, or a time in the past.
     """
-    moved = asked.admin.clock.set(to_ms, sessions=sessions, timeout_s=asked.timeout_s, on_progress=asked.on_progress)
+    moved = asked.admin.clock.set(to_ms, sessions=sessions, timeout=asked.timeout_s, on_progress=asked.on_progress)
     _show_move(asked, moved)
 
 

@@ -6,11 +6,9 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.files import counted, time_text
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking, fail
+from diamant.broker.commands.terminal.operation_command import operation_command
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, fail
 from diamant.broker.commands.terminal.strip import MAX_STRIPS, DrawnPartition, draw, of_fields, segments_of
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
@@ -31,38 +29,8 @@ _WORDS = {
 }
 
 
-@click.command()
-@click.argument("topic", shell_complete=topic_names)
-@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
-@click.option(
-    "--until",
-    type=click.Choice(["clean", "tombstones-gone"]),
-    default="clean",
-    show_default=True,
-    help="The goal: tombstones-gone also waits for the delete horizons, by the broker's clock.",
-)
-@click.option("--force", "is_forced", is_flag=True, help="Ignore min.compaction.lag.ms.")
-@click.option(
-    "--no-wait",
-    "return_at_horizon",
-    is_flag=True,
-    help="With --until tombstones-gone: print when the last horizon passes instead of waiting for it.",
-)
-@click.option(
-    "--engine",
-    type=click.Choice(["inline", "process", "spark"]),
-    help="The engine for all sizes: a thread of the broker, a worker process, or Spark.",
-)
-@asking
-def compact(
-    topic: str,
-    partition: int | None,
-    until: str,
-    is_forced: bool,
-    return_at_horizon: bool,
-    engine: str | None,
-    asked: Asked,
-) -> None:
+@operation_command("compact")
+def compact(asked: Asked, **fields: Any) -> None:
     """Compact TOPIC now, wait until it is clean, and print how many records were removed and kept.
 
     An open transaction holds back all records from its first offset on. min.compaction.lag.ms holds back younger records, unless
@@ -71,19 +39,11 @@ def compact(
     Exit codes: 0 the topic is clean (or its tombstones are gone); 1 failed, or --timeout passed (the broker continues); 2 usage,
     or no such topic; 3 records are held back, or a horizon has not passed yet.
     """
-    if return_at_horizon and until == "clean":
+    if not fields["wait"] and fields["until"] == "clean":
         fail("--no-wait is for --until tombstones-gone, which is not given", "bad-argument")
+    topic, partition = fields["topic"], fields["partition"]
     before = segments_of(asked, topic, partition)
-    report = asked.admin.compact(
-        topic,
-        partition,
-        **({} if engine is None else {"engine": engine}),
-        until=until,
-        forced=is_forced,
-        return_at_horizon=return_at_horizon,
-        timeout_s=asked.timeout_s,
-        on_progress=asked.on_progress,
-    )
+    report = asked.admin.compact(**fields, **asked.waiting)
     after = segments_of(asked, topic, partition) if before is not None else None
     asked.show(report, lambda console: show_report(console, report, before, after))
     sys.exit(EXIT_DONE if report["is_reached"] else EXIT_NOT_SO)

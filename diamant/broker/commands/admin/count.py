@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.files import size_text
-from diamant.broker.commands.terminal.remote import Asked, asking
+from diamant.broker.commands.terminal.operation_command import operation_command
+from diamant.broker.commands.terminal.remote import Asked
 from diamant.broker.commands.terminal.strip import draw, of_fields
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
@@ -20,15 +20,9 @@ _SEGMENT_KINDS = ("live", "superseded", "tombstones", "aborted", "undecided", "k
 _KINDS = ("records", "live", "superseded", "tombstones", "other", "markers")
 
 
-@click.command()
-@click.argument("topic", shell_complete=topic_names)
-@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
-@click.option("--exact", "is_exact", is_flag=True, help="Count exactly, however long it takes.")
-@click.option(
-    "--segments", "is_by_segment", is_flag=True, help="Read every record and draw the segments of each partition."
-)
-@asking
-def count(topic: str, partition: int | None, is_exact: bool, is_by_segment: bool, asked: Asked) -> None:
+@operation_command("count")
+@click.option("--segments", is_flag=True, help="Read every record and draw the segments of each partition.")
+def count(asked: Asked, segments: bool, **fields: Any) -> None:
     """Print the number of live records, superseded records, tombstones, other records and transaction markers of TOPIC.
 
     The numbers are exact for up to 1 GiB of records that can be counted in a second of processor time. Without --exact, further
@@ -37,16 +31,12 @@ def count(topic: str, partition: int | None, is_exact: bool, is_by_segment: bool
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic.
     """
-    if is_by_segment:
-        fields = {"topic": topic, "all": True, **({} if partition is None else {"partition": partition})}
-        segments = asked.admin.call(
-            "POST", "/v1/segments", fields, timeout_s=asked.timeout_s, on_progress=asked.on_progress
-        )
-        asked.show(segments, lambda console: _print_segments(console, segments))
+    if segments:
+        fields.pop("exact")
+        by_segment = asked.admin.call("POST", "/v1/segments", {**fields, "all": True}, **asked.waiting)
+        asked.show(by_segment, lambda console: _print_segments(console, by_segment))
         return
-    found = asked.admin.count(
-        topic, partition, exact=is_exact or None, timeout_s=asked.timeout_s, on_progress=asked.on_progress
-    )
+    found = asked.admin.count(**fields, **asked.waiting)
     asked.show(found, lambda console: _print(console, found))
 
 

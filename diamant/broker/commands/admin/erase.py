@@ -83,7 +83,7 @@ def erase(
     }
 
     with going_on(asked):
-        found = asked.admin.erase(wanted, topics, timeout_s=asked.timeout_s, on_progress=asked.on_progress, **options)
+        found = asked.admin.erase(wanted, topics, timeout=asked.timeout_s, on_progress=asked.on_progress, **options)
     # Written first: it holds no matter how the next steps end.
     is_written = write_outputs(found, file, page)
     is_refused = False
@@ -124,7 +124,7 @@ def _go_on_now(asked: Asked, erasure_id: str, *, is_confirmed: bool) -> dict[str
             erasure_id,
             confirm_groups_behind=is_confirmed,
             timeout_ms=round(asked.timeout_s * 1000),
-            timeout_s=asked.timeout_s,
+            timeout=asked.timeout_s,
             on_progress=asked.on_progress,
         )
 

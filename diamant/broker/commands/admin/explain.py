@@ -52,9 +52,7 @@ def explain(
     if offset is None:
         # A job's result leaves out the key of the record at an offset, so --offset runs without a job.
         options["on_progress"] = asked.on_progress
-    found = asked.admin.explain(
-        topic, partition=partition, key=key, offset=offset, timeout_s=asked.timeout_s, **options
-    )
+    found = asked.admin.explain(topic, partition=partition, key=key, offset=offset, timeout=asked.timeout_s, **options)
     if not asked.as_json:
         complete_commands(found, asked)
     is_of_records = key is not None or offset is not None or tombstones

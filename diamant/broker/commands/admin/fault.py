@@ -33,7 +33,7 @@ def add(fields: tuple[str, ...], asked: Asked) -> None:
 
     Exit codes: 0 done; 1 failed; 2 usage, or refused.
     """
-    made = asked.admin.call("POST", "/v1/faults", dict(map(_field, fields)), timeout_s=asked.timeout_s)
+    made = asked.admin.call("POST", "/v1/faults", dict(map(_field, fields)), timeout=asked.timeout_s)
     asked.show(made, lambda console: console.print(str(made["id"])))
 
 
@@ -41,7 +41,7 @@ def add(fields: tuple[str, ...], asked: Asked) -> None:
 @asking
 def show(asked: Asked) -> None:
     """List all faults and how often each has fired."""
-    found = asked.admin.call("GET", "/v1/faults", timeout_s=asked.timeout_s)
+    found = asked.admin.call("GET", "/v1/faults", timeout=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found))
 
 
@@ -50,7 +50,7 @@ def show(asked: Asked) -> None:
 @asking
 def release(fault_id: int, asked: Asked) -> None:
     """Release the requests held by the fault ID."""
-    found = asked.admin.call("POST", f"/v1/faults/{fault_id}/release", {}, timeout_s=asked.timeout_s)
+    found = asked.admin.call("POST", f"/v1/faults/{fault_id}/release", {}, timeout=asked.timeout_s)
     asked.show(found, lambda console: console.print(f"released {fault_id}"))
 
 
@@ -59,7 +59,7 @@ def release(fault_id: int, asked: Asked) -> None:
 @asking
 def remove(fault_id: int, asked: Asked) -> None:
     """Remove the fault ID."""
-    found = asked.admin.call("DELETE", f"/v1/faults/{fault_id}", timeout_s=asked.timeout_s)
+    found = asked.admin.call("DELETE", f"/v1/faults/{fault_id}", timeout=asked.timeout_s)
     asked.show(found, lambda console: console.print(f"removed {fault_id}"))
 
 

@@ -31,7 +31,7 @@ def ghosts(topic: str, group: str | None, asked: Asked) -> None:
 
     Exit codes: 0 the list is empty; 1 failed; 2 usage, or no such topic; 3 there are such keys.
     """
-    found = asked.admin.ghosts(topic, group, timeout_s=asked.timeout_s)
+    found = asked.admin.ghosts(topic, group, timeout=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found))
     sys.exit(EXIT_NOT_SO if found["ghosts"] or found["left_out"] else EXIT_DONE)
 

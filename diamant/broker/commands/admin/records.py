@@ -26,7 +26,7 @@ def latest(topic: str, partition: int | None, tombstones: bool, asked: Asked) ->
 
     Exit codes: 0 done; 1 failed, even partway; 2 usage, or no such topic.
     """
-    for record in asked.admin.latest(topic, partition, tombstones=tombstones, timeout_s=asked.timeout_s):
+    for record in asked.admin.latest(topic, partition, tombstones=tombstones, timeout=asked.timeout_s):
         click.echo(json.dumps(record))
 
 
@@ -58,7 +58,7 @@ def find(
         fail("expected one of: a key, --text, --where", "bad-argument")
     count = 0
     for record in asked.admin.find(
-        topic, partition, key=key, text=text, where=where, limit=limit, timeout_s=asked.timeout_s
+        topic, partition, key=key, text=text, where=where, limit=limit, timeout=asked.timeout_s
     ):
         click.echo(json.dumps(record))
         count += 1

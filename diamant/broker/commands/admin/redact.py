@@ -79,7 +79,7 @@ def redact(
                 reference=reference,
                 yes_all=yes_all,
                 undecided=undecided,
-                timeout_s=asked.timeout_s,
+                timeout=asked.timeout_s,
                 on_progress=asked.on_progress,
                 timeout_ms=round(asked.timeout_s * 1000),
             )

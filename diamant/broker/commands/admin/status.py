@@ -45,7 +45,7 @@ def status(is_all: bool, is_only_ready: bool, asked: Asked) -> None:
     if is_only_ready:
         asked.check_ready()
         return
-    found = asked.admin.status(timeout_s=asked.timeout_s)
+    found = asked.admin.status(timeout=asked.timeout_s)
     jobs = [one for one in asked.admin.call("GET", "/v1/jobs")["jobs"] if one["state"] == "running"]
     asked.show({**found, "jobs": jobs}, lambda console: _print(console, found, jobs, None if is_all else MAX_ROWS))
     is_well = not found["offline"] and not found["cleaner"]["uncleanable_partitions"] and not found["is_stopping"]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.client.admin import AdminError, JsonObject, OnProgress
+from diamant.broker.client.admin import AdminError
+from diamant.broker.client.json_types import JsonObject, OnProgress
 from diamant.broker.commands.terminal.files import visible
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import (
@@ -94,7 +95,7 @@ def verify(
         pinned = None if public_key is None else read_public_key(public_key)
         if data_dir is None and not offline:
             options = {"public_key": None if pinned is None else pinned.hex(), "key": wanted, "where": where}
-            found = asked.admin.verify(fields, timeout_s=asked.timeout_s, on_progress=asked.on_progress, **options)
+            found = asked.admin.verify(fields, timeout=asked.timeout_s, on_progress=asked.on_progress, **options)
         else:
             known = None if secret is None else load_secret(secret)
             found = _verify_here(fields, pinned, data_dir, key, where, known, asked.on_progress)

@@ -40,7 +40,7 @@ class Asked:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_ms / 1000
         self.as_json = as_json
-        self.admin = Admin(bootstrap, token_file=token_file, timeout_s=self.timeout_s, login=_login(user), ca_file=ca)
+        self.admin = Admin(bootstrap, token_file=token_file, timeout=self.timeout_s, login=_login(user), ca_file=ca)
         self.job: str | None = None
         """The ID of the job in progress, once the broker has returned it."""
         self.has_begun = False
@@ -49,6 +49,11 @@ class Asked:
         self._user = user
         self._ca = ca
         self._status: Status | None = None
+
+    @property
+    def waiting(self) -> Mapping[str, Any]:
+        """The arguments of a call that may be long: its timeout, and the listener of its progress."""
+        return {"timeout": self.timeout_s, "on_progress": self.on_progress}
 
     def check_ready(self) -> None:
         """Connect, and ask for the broker's API versions, which needs no login. AdminError if it does not answer in time."""

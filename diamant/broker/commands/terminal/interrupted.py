@@ -24,7 +24,7 @@ def fail_interrupted(asked: Asked) -> NoReturn:
         hints = {"running jobs": asked.command("status"), "pending jobs": asked.command("cancel")}
         _end("interrupted before the broker answered: if the job has started, it continues", "interrupted", hints)
     try:
-        job = asked.admin.call("GET", f"/v1/jobs/{path_step(asked.job)}", timeout_s=LOOK_TIMEOUT_S)
+        job = asked.admin.call("GET", f"/v1/jobs/{path_step(asked.job)}", timeout=LOOK_TIMEOUT_S)
     except AdminError as error:
         hints = {"running jobs": asked.command("status")}
         _end(f"interrupted; job {asked.job} continues if the broker does: {error}", "interrupted", hints)
@@ -37,7 +37,7 @@ def fail_in_time(asked: Asked, error: AdminError) -> NoReturn:
     hints: dict[str, str] = {}
     if asked.job is not None:
         try:
-            job = asked.admin.call("GET", f"/v1/jobs/{path_step(asked.job)}", timeout_s=LOOK_TIMEOUT_S)
+            job = asked.admin.call("GET", f"/v1/jobs/{path_step(asked.job)}", timeout=LOOK_TIMEOUT_S)
             _, hints = describe_job(asked, job)
         except AdminError:
             pass  # `error` alone is reported.

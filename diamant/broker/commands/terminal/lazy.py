@@ -20,6 +20,8 @@ class LazyCommand(NamedTuple):
 
     target: str
     help: str
+    operation: str = ""
+    """For a target without a function: the operation whose answer is printed as JSON."""
 
     def is_there(self) -> bool:
         """Return whether the module exists, without importing it."""
@@ -28,7 +30,8 @@ class LazyCommand(NamedTuple):
     def load(self) -> click.Command:
         """Import the command."""
         module, _, function = self.target.partition(":")
-        command = getattr(import_module(module), function)
+        home = import_module(module)
+        command = getattr(home, function) if function else home.printing(self.operation)
         assert isinstance(command, click.Command), f"{self.target} is not a command"
         return command
 

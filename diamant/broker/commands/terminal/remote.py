@@ -4,7 +4,7 @@
     @click.argument("topic")
     @asking
     def compact(topic: str, asked: Asked) -> None:
-        report = asked.admin.compact(topic, timeout_s=asked.timeout_s, on_progress=asked.on_progress)
+        report = asked.admin.compact(topic, timeout=asked.timeout_s, on_progress=asked.on_progress)
         asked.show(report, lambda: print_tables(report))
         sys.exit(EXIT_DONE if ... else EXIT_NOT_SO)
 

@@ -60,7 +60,7 @@ def segments_of(asked: Asked, topic: str, partition: int | None) -> Mapping[str,
         return None
     fields = {"topic": topic, "partition": partition}
     try:
-        return asked.admin.call("POST", "/v1/segments", fields, timeout_s=asked.timeout_s)
+        return asked.admin.call("POST", "/v1/segments", fields, timeout=asked.timeout_s)
     except AdminError:
         return None  # the next call reports the error
 

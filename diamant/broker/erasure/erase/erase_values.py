@@ -119,8 +119,8 @@ class EraseValues:
             request = CompactRequest(
                 *partition,
                 until=until,
-                is_forced=intent.is_forced,
-                return_at_horizon=until != "clean",
+                force=intent.is_forced,
+                wait=until == "clean",
                 engine=intent.engine,
             )
             report = (await self.compactions.compact(request)).partitions[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from diamant.broker.acl import CLUSTER_NAME, ResourceType
@@ -10,19 +10,30 @@ from diamant.broker.http.serving.token import Caller
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.authorizer import Authorizer
 from diamant.broker.security.authorization.needs import Need
-from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
 
 
-def denial(authorizer: Authorizer | None, caller: Caller, host: str, verb: str, named: Mapping[str, Any]) -> str | None:
+def denial(
+    authorizer: Authorizer | None,
+    caller: Caller,
+    host: str,
+    verb: str,
+    all_needs: Sequence[Need],
+    named: Mapping[str, Any],
+) -> str | None:
     """Return the sentence that denies a verb; None if it is allowed. `named`: the fields of the path, the query and the body."""
     if authorizer is None or caller.may_everything:
         return None
-    sentences = (_denied(authorizer, caller, host, verb, need, name) for need, name in _asked(verb, named))
+    sentences = (_denied(authorizer, caller, host, verb, need, name) for need, name in _asked(all_needs, named))
     return next((one for one in sentences if one is not None), None)
 
 
 def denial_in_any_case(
-    authorizer: Authorizer | None, caller: Caller, host: str, verb: str, names: Mapping[str, str]
+    authorizer: Authorizer | None,
+    caller: Caller,
+    host: str,
+    verb: str,
+    all_needs: Sequence[Need],
+    names: Mapping[str, str],
 ) -> str | None:
     """Return the sentence that denies a verb whatever the query and the body may say; None if something may be allowed.
 
@@ -31,7 +42,7 @@ def denial_in_any_case(
     if authorizer is None or caller.may_everything:
         return None
     client = caller.principal, host
-    for need in VERB_NEEDS[verb]:
+    for need in all_needs:
         kind = need.resource.name.lower()
         name = CLUSTER_NAME if need.resource is ResourceType.CLUSTER else names.get(kind)
         if name is not None:
@@ -57,7 +68,7 @@ def topics_of(named: Mapping[str, Any]) -> list[str]:
     """Return the topics that a request names."""
     topics = named.get("topics")
     one = named.get("topic")
-    return [*(topics if isinstance(topics, list) else ()), *([one] if isinstance(one, str) else ())]
+    return [*(topics if isinstance(topics, list | tuple) else ()), *([one] if isinstance(one, str) else ())]
 
 
 def _denied(authorizer: Authorizer, caller: Caller, host: str, verb: str, need: Need, name: str) -> str | None:
@@ -67,8 +78,8 @@ def _denied(authorizer: Authorizer, caller: Caller, host: str, verb: str, need: 
     return f"{caller.principal} may not: {verb} needs {need.operation.name} on {where}"
 
 
-def _asked(verb: str, named: Mapping[str, Any]) -> Iterator[tuple[Need, str]]:
-    for need in VERB_NEEDS[verb]:
+def _asked(all_needs: Sequence[Need], named: Mapping[str, Any]) -> Iterator[tuple[Need, str]]:
+    for need in all_needs:
         if need.resource is ResourceType.CLUSTER:
             yield need, CLUSTER_NAME
             continue

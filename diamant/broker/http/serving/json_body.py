@@ -13,16 +13,9 @@ from typing import Any
 
 from aiohttp import web
 
+from diamant.broker.dispatch.operation_row import MAX_BODY_BYTES
 from diamant.broker.errors import KINDS
 from diamant.storage.strict_json import parse_strict
-
-MAX_BODY_BYTES = 64 * 1024
-"""The largest body, unless its row says otherwise."""
-
-MAX_KEYED_BODY_BYTES = 8 * 1024 * 1024
-"""The same with a key or a certificate: a key of 6 MiB in base64. A certificate of 1,000 partitions has about 2 MB.
-Parsing this much blocks the loop for less than 0.1 s.
-"""
 
 JSON_TYPE = "application/json"
 _LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})

@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 
 from diamant.broker.errors import KINDS
 from diamant.broker.http.serving.jobs import DEFAULT_WAIT_MS, MAX_WAIT_MS
-from diamant.broker.http.serving.route import Param, Route
+from diamant.broker.http.serving.route import Route
+from diamant.broker.operations.calls.parameters import Param
 from diamant.version import __version__
 
 JSON = "application/json"
@@ -152,7 +153,10 @@ def _schema(param: Param) -> Part:
     if param.type == "key":
         schema = {"$ref": "#/components/schemas/Key"}
     elif param.type == "strings":
-        schema = {"type": "array", "items": {"type": "string"}}
+        schema = {"oneOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}
+    elif param.type == "duration":
+        number = {"type": "number", "minimum": param.least, "maximum": param.most, "description": "Seconds."}
+        schema = {"oneOf": [number, {"type": "string", "description": "A duration such as `10m`."}]}
     elif param.type == "any":
         schema = {}
     else:

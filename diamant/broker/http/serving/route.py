@@ -28,22 +28,17 @@ from __future__ import annotations
 from asyncio import Event
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from aiohttp import web
 
-from diamant.broker.http.serving.json_body import MAX_BODY_BYTES, JsonError
+from diamant.broker.dispatch.operation_row import MAX_BODY_BYTES, OperationRow
+from diamant.broker.operations.calls.parameters import Param, params_of
 from diamant.broker.operations.calls.progress import Progress
 
 if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services
     from diamant.broker.http.serving.token import TokenCheck
-
-ParamType: TypeAlias = Literal["string", "integer", "boolean", "strings", "object", "key", "any"]
-"""`strings`: a list of texts; in a query, the parameter is repeated. `key`: see `broker/record_json.py`; the function gets
-bytes. `any`: not validated."""
-
-MAX_INTEGER = (1 << 63) - 1
 
 
 class HasFields(Protocol):
@@ -52,62 +47,6 @@ class HasFields(Protocol):
     def to_fields(self) -> dict[str, Any]:
         """Return the value for JSON."""
         ...
-
-
-class Param(NamedTuple):
-    """One parameter of a query or one field of a body."""
-
-    name: str
-    type: ParamType
-    doc: str
-    default: Any = None
-    is_required: bool = False
-    choices: tuple[str, ...] = ()
-    least: int = 0
-    most: int = MAX_INTEGER
-
-    def parse(self, found: Any, where: str) -> Any:
-        """Validate a JSON value and convert it for the function. Raises JsonError (400)."""
-        if self.type == "any":
-            return found
-        if self.type == "key":
-            from diamant.broker.record_json import parse_key
-
-            return parse_key(found, self.name)
-        is_right = {
-            "string": isinstance(found, str),
-            "integer": isinstance(found, int) and not isinstance(found, bool),
-            "boolean": isinstance(found, bool),
-            "strings": isinstance(found, list) and all(isinstance(one, str) for one in found),
-            "object": isinstance(found, dict),
-        }[self.type]
-        if not is_right:
-            expected = {"strings": "a list of strings"}.get(self.type, self.type)
-            raise JsonError(400, f"{where} {self.name}: expected {expected}, got {type(found).__name__}")
-        if self.type == "integer" and not self.least <= found <= self.most:
-            raise JsonError(400, f"{where} {self.name}: expected {self.least} to {self.most}, got {found}")
-        if self.choices and found not in self.choices:
-            raise JsonError(400, f"{where} {self.name}: expected one of {', '.join(self.choices)}")
-        return found
-
-    def parse_texts(self, found: list[str]) -> Any:
-        """Validate the texts of a query parameter and convert them for the function. Raises JsonError (400)."""
-        where = "the query's"
-        if self.type == "strings":
-            return self.parse(found, where)
-        if len(found) > 1:
-            raise JsonError(400, f"{where} {self.name} is given {len(found)} times")
-        text = found[0]
-        if self.type == "integer":
-            digits = text.removeprefix("-")
-            if not digits.isascii() or not digits.isdigit() or len(digits) > 19:
-                raise JsonError(400, f"{where} {self.name}: expected integer")
-            return self.parse(int(text), where)
-        if self.type == "boolean":
-            if text.lower() not in ("true", "false", "1", "0", ""):
-                raise JsonError(400, f"{where} {self.name}: expected true or false")
-            return text.lower() not in ("false", "0")
-        return self.parse(text, where)
 
 
 @dataclass(slots=True)
@@ -163,6 +102,34 @@ class Route(NamedTuple):
     """The longest wait of the function. It extends the life of the connection."""
     refuse: Callable[[int, str], web.StreamResponse] | None = None
     """For pages, which are not in the OpenAPI document: makes the response for clients without a token."""
+    operation: OperationRow | None = None
+
+
+def route_of(operation: OperationRow) -> Route:
+    """Return the route of an operation. Its request's class is imported."""
+    request = operation.request_class()
+    params = tuple(param for param in params_of(request) if f"{{{param.name}}}" not in operation.path)
+    has_body = operation.method == "POST"
+
+    async def handle(call: Call) -> Result:
+        work = await operation.work(call.services)
+        return cast("Result", await work(request(**call.path, **call.query, **call.fields), call.progress))
+
+    return Route(
+        cast("Literal['GET', 'POST', 'DELETE']", operation.method),
+        operation.path,
+        handle,
+        operation.summary,
+        query=() if has_body else params,
+        fields=params if has_body else (),
+        changes_data=operation.changes_data,
+        is_job=operation.is_job,
+        not_kept=operation.not_kept,
+        can_be_ended=operation.can_be_ended,
+        answer=operation.answer,
+        max_body_bytes=operation.max_body_bytes,
+        operation=operation,
+    )
 
 
 def row_name(row: Route) -> str:

@@ -9,8 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote
@@ -18,15 +16,16 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from diamant.broker.config.listeners import META_ADDRESSES
-from diamant.broker.errors import VerbError
+from diamant.broker.errors import BadArgument, VerbError
 from diamant.broker.http.serving.authorization import denial, denial_in_any_case, may_know, topics_of
 from diamant.broker.http.serving.jobs import DONE, Jobs, error_fields
 from diamant.broker.http.serving.json_body import JsonError, check_host, check_type, read_object
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, HttpLimits
 from diamant.broker.http.serving.openapi import WAIT_PARAM, document
-from diamant.broker.http.serving.route import Call, Result, Route, matched, row_name
+from diamant.broker.http.serving.route import Call, Result, Route, row_name
+from diamant.broker.http.serving.route_table import RouteTable
 from diamant.broker.http.serving.token import COOKIE, NO_ONE, Caller, TokenCheck
-from diamant.broker.http.serving.verbs import READING, verb_of
+from diamant.broker.http.serving.verbs import OPEN, is_reading, permission
 from diamant.broker.metrics.offline import offline_partitions
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.security.audit.audit_log import DENIED, AuditedAction, AuditLog
@@ -60,7 +59,6 @@ class Routes:
 
         `started_s`: the time at which the broker was ready, on the monotonic clock.
         """
-        self._endpoints = endpoints
         self.services = services
         self._started_s = started_s
         self._scrape: asyncio.Task[tuple[bytes, str]] | None = None
@@ -74,8 +72,7 @@ class Routes:
         self.is_for_probes: Callable[[web.BaseRequest], bool] = lambda _request: False
         """Records that a request has arrived. Returns True if its connection is for probes only."""
         self._closing = asyncio.Event()
-        self._modules: dict[str, ModuleType] = {}
-        self._rows: list[Route] = [
+        rows = [
             Route(
                 "GET",
                 "/metrics",
@@ -102,40 +99,7 @@ class Routes:
                 changes_data=True,
             ),
         ]
-
-    # -- the table -------------------------------------------------------------------------------------------------------
-
-    def _module_of(self, path: str) -> str | None:
-        """Return the module for a path; None if there is none."""
-        steps = path.split("/")
-        prefixes = ("/".join(steps[:count]) for count in range(len(steps), 1, -1))
-        return next((self._endpoints[prefix] for prefix in prefixes if prefix in self._endpoints), None)
-
-    async def load_all(self) -> list[Route]:
-        """Import all endpoint modules and return all rows."""
-        for name in self._endpoints.values():
-            await self._load(name)
-        return list(self._rows)
-
-    async def _load(self, name: str) -> None:
-        if name in self._modules or find_spec(name) is None:
-            return
-        module = await asyncio.to_thread(import_module, name)
-        if name not in self._modules:
-            self._modules[name] = module
-            self._rows += module.ROUTES
-
-    async def _find(self, path: str, steps: list[str]) -> dict[str, tuple[Route, dict[str, str]]]:
-        """Return the rows at a path by method. Literal steps take precedence over named ones."""
-        name = self._module_of(path)
-        if name is not None:
-            await self._load(name)
-        found: dict[str, tuple[Route, dict[str, str]]] = {}
-        for row in self._rows:
-            names = matched(row.path, steps)
-            if names is not None and (row.method not in found or len(names) < len(found[row.method][1])):
-                found[row.method] = (row, names)
-        return found
+        self.table = RouteTable(endpoints, rows)
 
     # -- responses -------------------------------------------------------------------------------------------------------
 
@@ -170,13 +134,11 @@ class Routes:
             )
             return web.json_response({"error": sentence, "code": "too-many"}, status=503)
         steps = [unquote(step) for step in request.rel_url.raw_path.split("/")[1:]]
-        methods = await self._find(request.path, steps)
+        methods = await self.table.find(request.path, steps)
         method = "GET" if request.method == "HEAD" else request.method
         if not methods:
-            paths = {row.path for row in self._rows} | {
-                path for path, name in self._endpoints.items() if find_spec(name) is not None
-            }
-            fields = {"error": f"nothing is at {request.path[:200]}", "code": "not-found", "paths": sorted(paths)}
+            paths = sorted(self.table.paths())
+            fields = {"error": f"nothing is at {request.path[:200]}", "code": "not-found", "paths": paths}
             return web.json_response(fields, status=404)
         if method not in methods:
             possible = [*methods, *(["HEAD"] if "GET" in methods else [])]
@@ -222,10 +184,10 @@ class Routes:
         deny: Callable[..., str | None] = denial,
     ) -> str | None:
         """Return the authorizer's denial, if there is one."""
-        verb = verb_of(row_name(row), named)
-        if not verb or (verb == "job" and self._owners.get(named["id"]) == caller):
+        verb, needs = permission(row, named)
+        if verb == OPEN or (verb == "job" and self._owners.get(named["id"]) == caller):
             return None
-        return deny(self.services.node.authorizer, caller, _host(request), verb, named)
+        return deny(self.services.node.authorizer, caller, _host(request), verb, needs, named)
 
     async def _handled(
         self, row: Route, names: dict[str, str], request: web.BaseRequest, caller: Caller
@@ -238,7 +200,7 @@ class Routes:
             fields = await _fields(row, request)
             named: Mapping[str, Any] = {**query, **fields, **names}
             sentence = self._denial(row, caller, request, named)
-        except JsonError:
+        except (JsonError, BadArgument):
             # Who may not make the request in any form is told that, and not what is wrong with it.
             named, sentence = names, self._denial(row, caller, request, names, denial_in_any_case)
             if sentence is None:
@@ -291,7 +253,7 @@ class Routes:
     # -- this module's rows ----------------------------------------------------------------------------------------------
 
     async def _openapi(self, _call: Call) -> Mapping[str, Any]:
-        rows = [row for row in await self.load_all() if row.refuse is None]
+        rows = [row for row in await self.table.load_all() if row.refuse is None]
         return document(rows, needs_token=self._token.is_needed)
 
     async def _list_jobs(self, _call: Call) -> Mapping[str, Any]:
@@ -354,16 +316,12 @@ def _metrics_module() -> ModuleType:
 
 def _leaves_line(row: Route, named: Mapping[str, Any]) -> bool:
     """True if the audit log records the request. `named`: the fields of its path, query and body."""
-    return row.changes_data or _is_reading(row, named)
-
-
-def _is_reading(row: Route, named: Mapping[str, Any]) -> bool:
-    return verb_of(row_name(row), named) in READING
+    return row.changes_data or is_reading(row, named)
 
 
 def _action(row: Route, request: web.BaseRequest, caller: Caller, named: Mapping[str, Any]) -> AuditedAction:
-    topics, is_reading = tuple(topics_of(named)), _is_reading(row, named)
-    return AuditedAction(str(caller.principal), _host(request), row_name(row), topics, is_reading=is_reading)
+    topics, reads = tuple(topics_of(named)), is_reading(row, named)
+    return AuditedAction(str(caller.principal), _host(request), row_name(row), topics, is_reading=reads)
 
 
 async def _audited(audit: AuditLog, action: AuditedAction, work: Awaitable[T]) -> T:
@@ -410,7 +368,7 @@ async def _fields(row: Route, request: web.BaseRequest) -> dict[str, Any]:
     found = {}
     for name, param in params.items():
         if body.get(name) is not None:
-            found[name] = param.parse(body[name], "the body's")
+            found[name] = param.parse(body[name])
         elif param.is_required:
             raise JsonError(400, f"the body has no {name}: {param.doc}")
         else:

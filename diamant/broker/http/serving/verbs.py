@@ -6,7 +6,11 @@ the page's static files, the login.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from diamant.broker.http.serving.route import Route, row_name
+from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
 
 OPEN = ""
 
@@ -45,8 +49,6 @@ VERBS: Mapping[str, str] = {
     "GET /metrics": "metrics",
     "GET /v1/status": "status",
     "GET /v1/history": "history",
-    "POST /v1/compact": "compact",
-    "POST /v1/roll": "compact",
     "POST /v1/configs": "set configs",
     "GET /v1/clock": "clock",
     "POST /v1/clock/advance": "set clock",
@@ -67,7 +69,6 @@ VERBS: Mapping[str, str] = {
     "POST /v1/explain": "explain",
     "POST /v1/ghosts": "explain keys",
     "POST /v1/segments": "count",
-    "POST /v1/count": "count",
     "POST /v1/latest": "latest",
     "POST /v1/produce": "produce",
     "POST /v1/find": "records",
@@ -105,7 +106,27 @@ def verb_of(row: str, fields: Mapping[str, object]) -> str:
     """Return the verb of a row with these fields in its body."""
     verb = VERBS.get(row, NOT_LISTED)
     for name, stronger in WITH.get(verb, {}).items():
-        given = fields.get(name)
-        if given is not None and given is not False:  # by identity: 0 is an offset, and equals False
+        if _is_given(fields.get(name)):
             return stronger
     return verb
+
+
+def permission(row: Route, fields: Mapping[str, object]) -> tuple[str, Sequence[Need]]:
+    """Return the name of a request in denials, and its needs. `fields`: those of its path, query and body."""
+    operation = row.operation
+    if operation is None:
+        verb = verb_of(row_name(row), fields)
+        return verb, () if verb == OPEN else VERB_NEEDS[verb]
+    further = (need for name, need in operation.needs_with.items() if _is_given(fields.get(name)))
+    return operation.name, (*operation.needs, *further)
+
+
+def is_reading(row: Route, fields: Mapping[str, object]) -> bool:
+    """True if a request reveals records, and changes nothing."""
+    if row.operation is None:
+        return verb_of(row_name(row), fields) in READING
+    return any(_is_given(fields.get(name)) for name in row.operation.reads_with)
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value is not False  # by identity: 0 is an offset, and equals False

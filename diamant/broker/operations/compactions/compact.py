@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diamant.broker.errors import (
-    BadArgument,
     NotFound,
     NotPossible,
     TimedOut,
@@ -30,12 +29,11 @@ from diamant.broker.transactions.open_in_log import open_transactions
 from diamant.cleaner.on_demand.report import (
     OPEN_TRANSACTION,
     STOPPING,
-    UNTIL,
     CompactionReport,
     PartitionCompaction,
 )
 from diamant.cleaner.on_demand.request import CompactRequest
-from diamant.cleaner.rules.modes import ENGINES, SPARK
+from diamant.cleaner.rules.modes import SPARK
 from diamant.kernels import require_kernels
 from diamant.storage.log.log import Log
 
@@ -51,9 +49,6 @@ logger = logging.getLogger(__name__)
 
 MAX_CALLS = 256
 """Calls that may wait at the same time."""
-
-MAX_TIMEOUT_MS = 366 * 24 * 3_600_000
-"""The longest timeout of a call: a year."""
 
 PARTITIONS_PER_TURN = 2
 """Active segments to close in one turn of the loop: each takes a millisecond or two."""
@@ -90,7 +85,7 @@ class Compactions:
 
     async def compact(self, request: CompactRequest, progress: Progress | None = None) -> CompactionReport:
         """Compact the partitions of a request and return a report; see `Broker.compact`."""
-        _check(request)
+        check_engine(request.engine)
         if self._is_stopping:
             raise BrokerStopping("the broker is stopping")
         if len(self._running) >= MAX_CALLS:
@@ -98,15 +93,13 @@ class Compactions:
         running = self._loop.create_task(self._partitions(request, progress or Progress()))
         self._running.add(running)
         try:
-            timeout_s = None if request.timeout_ms is None else request.timeout_ms / 1000
-            await asyncio.wait({running}, timeout=timeout_s)
+            await asyncio.wait({running}, timeout=request.timeout)
             if running.cancelled():
                 raise BrokerStopping("the broker is stopping, the compaction continues at its next start")
             if running.done():
                 return running.result()
             raise TimedOut(
-                f"{request.topic} was not compacted within {request.timeout_ms} ms; its round continues, and another call "
-                "joins it"
+                f"{request.topic} was not compacted within {request.timeout:g} s; its round continues, and another call joins it"
             )
         finally:
             running.cancel()
@@ -168,7 +161,7 @@ class Compactions:
         report = CompactionReport(
             topic=topic,
             until=request.until,
-            is_forced=request.is_forced,
+            force=request.force,
             started_ms=started_ms,
             ended_ms=self._node.env.clock.now_ms(),
             duration_ms=(self._loop.time() - start_s) * 1000,
@@ -216,18 +209,8 @@ class Compactions:
         return logs
 
 
-def _check(request: CompactRequest) -> None:
-    if request.until not in UNTIL:
-        raise BadArgument(f"until is {request.until!r}, expected one of {', '.join(UNTIL)}")
-    check_engine(request.engine)
-    if request.timeout_ms is not None and not 0 <= request.timeout_ms <= MAX_TIMEOUT_MS:
-        raise BadArgument(f"the timeout is {request.timeout_ms} ms, expected 0 to {MAX_TIMEOUT_MS}")
-
-
 def check_engine(engine: str | None) -> None:
-    """Raise BadArgument for an unknown engine, KernelsMissing for one that needs kernels where they are missing."""
-    if engine is not None and engine not in ENGINES:
-        raise BadArgument(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
+    """Raise KernelsMissing for an engine that needs kernels where they are missing."""
     if engine == SPARK:
         require_kernels("Spark")
 

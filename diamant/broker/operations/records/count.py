@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.operations.compactions.compact import Compactions
     from diamant.broker.operations.records.explain import ExplainOperation
+    from diamant.broker.operations.records.record_requests import CountRequest
 
 MAX_AT_ONCE = 2
 UNASKED_BYTES = 1024 * 1024 * 1024
@@ -100,24 +101,17 @@ class CountOperation:
         self.unasked_bytes = UNASKED_BYTES
         self.unasked_s = UNASKED_S
 
-    async def count(
-        self,
-        topic: str,
-        partition: int | None = None,
-        *,
-        is_exact: bool | None = None,
-        progress: Progress | None = None,
-    ) -> TopicRecords:
+    async def count(self, request: CountRequest, progress: Progress) -> TopicRecords:
         """See `Broker.count`."""
-        logs = self._explaining.logs(topic, partition)
-        if is_exact and self._turns.locked():
+        topic, exact = request.topic, request.exact
+        logs = self._explaining.logs(topic, request.partition)
+        if exact and self._turns.locked():
             raise TooMany(f"{MAX_AT_ONCE} topics are being counted, try again when one of them is done")
-        progress = progress or Progress()
         progress.begin("counting", sum(log.size for log in logs), "bytes")
-        if is_exact is False:
+        if exact is False:
             return TopicRecords(topic, False, tuple([await self._at_once(log) for log in logs]))
         async with self._turns:
-            if is_exact:
+            if exact:
                 found = [await self._exactly(log, progress) for log in logs]
                 return TopicRecords(topic, True, tuple(found))
             return await self._as_far_as_allowed(topic, logs, progress)

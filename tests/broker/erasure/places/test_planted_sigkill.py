@@ -68,7 +68,7 @@ def one_case(path: Path, seed: int) -> str:
         asyncio.run(fill(address, rng))
         # No start takes a directory that is not one of a partition.
         planted = plant(rng, data, outside, "users", KEY, VALUE, [one for one in PLACES if is_partition(one)])
-        admin, moment = Admin(address, timeout_s=PATIENCE_S), rng.choice(MOMENTS)
+        admin, moment = Admin(address, timeout=PATIENCE_S), rng.choice(MOMENTS)
         assert admin.http_url
 
         def erase() -> None:

@@ -354,7 +354,7 @@ async def test_the_command_that_is_proposed_is_enough(tmp_path: Path, which: str
         assert found.change.command is not None
         verb, topic, _, partition, *force = found.change.command.split()
         assert verb == "compact"
-        report = await at.broker.compact(topic, int(partition), is_forced=force == ["--force"])
+        report = await at.broker.compact(topic, int(partition), force=force == ["--force"])
         assert report.is_reached
         assert 1 not in await at.offsets()
 

@@ -1,30 +1,17 @@
-"""Record counts over HTTP: of a topic (`POST /v1/count`) and of each of its segments (`POST /v1/segments`).
-
-{"topic": "users"}                      the numbers for up to 1 GiB, bounds for the rest
-{"topic": "users", "exact": true}       the numbers, or the job that will return them
-{"topic": "users", "exact": false}      bounds, at once
-"""
+"""Record counts of each segment of a topic over HTTP: `POST /v1/segments`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operations.calls.parameters import Param
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.figures.segment_figures import UNASKED_BYTES
-from diamant.broker.operations.records.count import TopicRecords
 from diamant.storage.log.log import Log
 
 KINDS = ("live", "superseded", "tombstones", "aborted", "undecided", "keyless", "markers")
-
-
-async def count(call: Call) -> TopicRecords:
-    """Count the records of a topic, or of one partition."""
-    fields = call.fields
-    return await call.services.count().count(
-        fields["topic"], fields["partition"], is_exact=fields["exact"], progress=call.progress
-    )
 
 
 async def segments(call: Call) -> Mapping[str, Any]:
@@ -71,25 +58,5 @@ ROUTES = (
             Param("all", "boolean", "Include partitions beyond the first 64 MiB.", default=False),
         ),
         answer="By partition and segment: `base_offset`, `bytes` and `counts`, null if not counted.",
-    ),
-    Route(
-        "POST",
-        "/v1/count",
-        count,
-        "The number of live, superseded, tombstone and other records in a topic, and of transaction markers.",
-        is_job=True,
-        can_be_ended=True,
-        fields=(
-            Param("topic", "string", "The topic.", is_required=True),
-            Param("partition", "integer", "One partition. Default: all.", most=(1 << 31) - 1),
-            Param(
-                "exact",
-                "boolean",
-                "true: read every record. false: bounds at once, from headers. Default: read up to 1 GiB, for up to a second of "
-                "processor time; the rest gets bounds.",
-            ),
-        ),
-        answer="`is_exact`, `why_not_exact`, and for each kind, in total and by partition, `least` and `most`; equal if the "
-        "number is known.",
     ),
 )

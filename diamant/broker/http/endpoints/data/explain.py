@@ -5,9 +5,10 @@ The key is in the body, not in the path, which proxies write to their access log
 
 from __future__ import annotations
 
+from diamant.broker.dispatch.operation_row import MAX_KEYED_BODY_BYTES
 from diamant.broker.ghosts.ledger import GhostReport
-from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
-from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operations.calls.parameters import Param
 from diamant.broker.operations.records.explain import ExplainRequest, Explanation
 
 

@@ -22,7 +22,8 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from diamant.broker.errors import BadArgument, VerbError
-from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operations.calls.parameters import Param
 from diamant.broker.operations.records.search import FoundPage, PlacedDamage, PlacedRecord
 from diamant.cleaner.queries.matching_records import Wanted
 from diamant.cleaner.redaction.where import YES, WhereError, parse_where

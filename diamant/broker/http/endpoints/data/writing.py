@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from diamant.broker.dispatch.operation_row import MAX_KEYED_BODY_BYTES
 from diamant.broker.errors import BadArgument, NotFound, NotPossible, no_group, refused_by_kafka
-from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
-from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operations.calls.parameters import Param
 from diamant.broker.operations.records.reset_offsets import ResetOffsets, reset_offsets
 from diamant.broker.record_json import parse_key
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS

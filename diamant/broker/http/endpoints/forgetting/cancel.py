@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from diamant.broker.erasure.jobs.cancel import cancel_job
-from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operations.calls.parameters import Param
 
 
 async def cancel(call: Call) -> Any:

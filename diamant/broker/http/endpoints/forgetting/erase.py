@@ -13,10 +13,11 @@ from typing import Any
 
 from aiohttp import web
 
+from diamant.broker.dispatch.operation_row import MAX_KEYED_BODY_BYTES
 from diamant.broker.erasure.jobs.requests import EraseRequest
 from diamant.broker.errors import BadArgument, NotPossible
-from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
-from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operations.calls.parameters import Param
 from diamant.cleaner.rules.modes import ENGINES
 
 

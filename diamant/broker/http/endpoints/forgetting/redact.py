@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from diamant.broker.dispatch.operation_row import MAX_KEYED_BODY_BYTES
 from diamant.broker.erasure.jobs.requests import RedactRequest
-from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
-from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operations.calls.parameters import Param
 
 
 async def redact(call: Call) -> Any:

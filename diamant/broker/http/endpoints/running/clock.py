@@ -10,7 +10,8 @@ POST /v1/clock/resume
 from __future__ import annotations
 
 from diamant.broker.errors import BadArgument
-from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operations.calls.parameters import Param
 from diamant.broker.operations.running.clock import DEFAULT_TIMEOUT_MS, ClockReport, MoveReport
 from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS
 

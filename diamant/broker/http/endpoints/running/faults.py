@@ -18,7 +18,8 @@ from diamant.broker.faults.fault import Fault
 from diamant.broker.faults.faults import MAX_FAULTS, TooManyFaults
 from diamant.broker.faults.spec import FaultError, FaultSpec
 from diamant.broker.http.serving.json_body import JsonError, read_int, read_object
-from diamant.broker.http.serving.route import Call, Handle, Param, Route
+from diamant.broker.http.serving.route import Call, Handle, Route
+from diamant.broker.operations.calls.parameters import Param
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

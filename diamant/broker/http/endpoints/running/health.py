@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.http.serving.route import Call, Route
 from diamant.broker.metrics.erasure_deadline import take_deadlines
 from diamant.broker.metrics.offline import offline_partitions
+from diamant.broker.operations.calls.parameters import Param
 
 
 async def healthz(call: Call) -> web.Response:

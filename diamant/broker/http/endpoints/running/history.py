@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from diamant.broker.errors import NotFound
-from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operations.calls.parameters import Param
 
 
 async def show(call: Call) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 
+from diamant.broker.dispatch.operation_row import MAX_KEYED_BODY_BYTES
 from diamant.broker.errors import BadArgument, NotFound, NotPossible, no_topic
 from diamant.broker.http.page.making.rendering import (
     HEADERS,
@@ -26,8 +27,8 @@ from diamant.broker.http.page.making.rendering import (
     shown_call,
     view,
 )
-from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
-from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operations.calls.parameters import Param
 from diamant.broker.record_json import key_fields
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.protocol.errors import KafkaError

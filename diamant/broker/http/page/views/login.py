@@ -6,8 +6,9 @@ from aiohttp import web
 
 from diamant.broker.errors import NotAllowed
 from diamant.broker.http.page.making.rendering import HEADERS, refused, view
-from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.http.serving.route import Call, Route
 from diamant.broker.http.serving.token import COOKIE
+from diamant.broker.operations.calls.parameters import Param
 
 
 async def show(call: Call) -> web.StreamResponse:

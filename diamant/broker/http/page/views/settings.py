@@ -12,8 +12,9 @@ from aiohttp import web
 from diamant.broker.config.topic_values import describe_topic_configs, log_config
 from diamant.broker.handlers.configs.changes import stored_configs
 from diamant.broker.http.page.making.rendering import HEADERS, fragment, page, refused, shown_call, view
-from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.http.serving.route import Call, Route
 from diamant.broker.http.serving.topic_configs import change_topic_configs
+from diamant.broker.operations.calls.parameters import Param
 from diamant.cleaner.rules.eligibility import SegmentView
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.duration import duration_text

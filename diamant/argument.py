@@ -1,0 +1,45 @@
+"""Arguments of operations. Each is a field of a request, the same in Python, over HTTP and in commands.
+
+    force: Annotated[bool, Argument("Ignore min.compaction.lag.ms.")] = False
+
+Its name, type and default are the field's. Arguments that several operations have are below, so each has one name and one help.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple, TypeAlias
+
+MAX_INTEGER = (1 << 63) - 1
+MAX_PARTITION = (1 << 31) - 1
+MAX_DURATION_S = 366 * 24 * 3_600
+"""The longest duration: a year."""
+
+
+class Argument(NamedTuple):
+    """The limits and the help of an argument."""
+
+    help: str
+    choices: tuple[str, ...] = ()
+    least: int = 0
+    most: int = MAX_INTEGER
+    """The range of a number; of a duration in seconds."""
+    short: str = ""
+    """The one-letter option of commands, besides the name of the argument: `-p`."""
+
+
+Topic: TypeAlias = Annotated[str, Argument("The topic.")]
+Partition: TypeAlias = Annotated[int | None, Argument("One partition. Default: all.", most=MAX_PARTITION, short="-p")]
+Force: TypeAlias = Annotated[bool, Argument("Ignore min.compaction.lag.ms.")]
+Engine: TypeAlias = Annotated[
+    str | None,
+    Argument(
+        "The engine for all sizes: a thread of the broker, a worker process, or Spark. If a Spark job fails, a worker process "
+        "takes its place.",
+        ("inline", "process", "spark"),
+    ),
+]
+Timeout: TypeAlias = Annotated[
+    float | None,
+    Argument("How long to wait, in real time. Work that has started continues.", most=MAX_DURATION_S),
+]
+"""In seconds. Callers may also give a text such as `10m`."""

@@ -1,0 +1,83 @@
+"""Commands made from operations: an operation's arguments are the command's, with the same names and help.
+
+@operation_command("compact")
+def compact(asked: Asked, **fields: Any) -> None:
+    report = asked.admin.compact(**fields, **asked.waiting)
+    asked.show(report, ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from diamant.broker.commands.terminal.completion import topic_names
+from diamant.broker.commands.terminal.key_options import key_options
+from diamant.broker.commands.terminal.remote import Asked, asking
+from diamant.broker.dispatch.operations import OPERATIONS
+from diamant.broker.operations.calls.parameters import Param, params_of
+
+OF_ALL = ("timeout",)
+"""Arguments that every command has."""
+
+
+def operation_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command of a function that gets the operation's arguments and `asked`. Its docstring is the help."""
+    operation = OPERATIONS[name]
+
+    def make(function: Callable[..., None]) -> click.Command:
+        run = asking(function)
+        for param in reversed(params_of(operation.request_class())):
+            if param.name not in OF_ALL:
+                run = _declared(param)(run)
+        return click.command(name.replace("_", "-"))(run)
+
+    return make
+
+
+def printing(name: str) -> click.Command:
+    """Return the command of an operation that prints its answer as JSON."""
+    operation = OPERATIONS[name]
+
+    def run(asked: Asked, **fields: Any) -> None:
+        found = asked.admin.perform(operation.route, {**fields, **asked.waiting})
+        asked.show(found, lambda console: console.print_json(data=found))
+
+    run.__doc__ = operation.summary
+    return operation_command(name)(run)
+
+
+def _declared(param: Param) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    if param.type == "key":
+        return key_options(param.doc.rstrip("."))
+    if param.is_required and not param.is_by_name:
+        completion = topic_names if param.name in ("topic", "topics") else None
+        count = -1 if param.type == "strings" else 1
+        return click.argument(param.name, required=True, nargs=count, shell_complete=completion)
+    option = f"--{param.name.replace('_', '-')}"
+    names = [option, *([param.short] if param.short else []), param.name]
+    if param.type == "boolean" and param.default:
+        return click.option(f"--no-{option[2:]}", param.name, is_flag=True, help=param.doc, callback=_negated)
+    if param.type == "boolean":
+        return click.option(*names, is_flag=True, help=param.doc, callback=_given)
+    kind: click.Choice[str] | click.IntRange | None = None
+    if param.choices:
+        kind = click.Choice(param.choices)
+    elif param.type == "integer":
+        kind = click.IntRange(min=param.least)
+    metavar = "N" if param.type == "integer" else None
+    shown = param.default is not None and param.default != ""
+    return click.option(
+        *names, type=kind, default=param.default, show_default=shown, metavar=metavar, help=param.doc,
+        required=param.is_required,
+    )  # fmt: skip
+
+
+def _negated(_context: click.Context, _: click.Parameter, value: bool) -> bool:
+    return not value
+
+
+def _given(_context: click.Context, _: click.Parameter, value: bool) -> bool | None:
+    return value or None

@@ -1,0 +1,32 @@
+"""Requests of the operations on records. Their modules import much, so commands read the requests here."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
+
+from diamant.argument import Argument, Partition, Topic
+
+
+@dataclass(frozen=True, slots=True)
+class RollRequest:
+    """Closes active segments, as `segment.ms` would; an empty one stays open. Errors: NotFound, NotPossible."""
+
+    topic: Topic
+    partition: Partition = None
+
+
+@dataclass(frozen=True, slots=True)
+class CountRequest:
+    """Counts records by kind. Errors: NotFound, TooMany, NotPossible."""
+
+    topic: Topic
+    partition: Partition = None
+    _: KW_ONLY
+    exact: Annotated[
+        bool | None,
+        Argument(
+            "Read every record, however long it takes; false: bounds at once, from headers. Default: read up to 1 GiB, for up to "
+            "a second of processor time; the rest gets bounds."
+        ),
+    ] = None

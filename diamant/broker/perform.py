@@ -1,0 +1,46 @@
+"""Performs an operation for Python: checks the arguments of a method, and runs the operation's function on the broker's loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+from diamant.broker.dispatch.services import Services
+from diamant.broker.node.node import Node
+from diamant.broker.operations.calls.cross_loop import on_loop
+from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.running import RunningBroker
+
+T = TypeVar("T")
+
+
+class AnyBroker(Protocol):
+    """The part of a broker that operations need. Raises RuntimeError before the start."""
+
+    @property
+    def running(self) -> RunningBroker: ...
+
+    @property
+    def services(self) -> Services: ...
+
+    @property
+    def node(self) -> Node: ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+
+async def perform(broker: AnyBroker, name: str, given: Mapping[str, Any]) -> T:
+    """Run an operation with the arguments of its method, and return its result, of the method's type. Raises VerbError."""
+    from diamant.broker.dispatch.operations import OPERATIONS
+    from diamant.broker.operations.calls.parameters import request_of
+
+    operation, services = OPERATIONS[name], broker.services
+    request = request_of(operation.request_class(), given)
+
+    async def work() -> T:
+        found: T = await (await operation.work(services))(request, given.get("progress") or Progress())
+        return found
+
+    return await on_loop(broker.loop, work())

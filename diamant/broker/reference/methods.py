@@ -1,0 +1,214 @@
+"""The generator of the operations' methods: those of `Broker` and `BlockingBroker` (`broker/methods.py`), and those of `Admin`
+(`client/admin_methods.py`).
+
+python -m diamant.broker.reference.methods
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from inspect import get_annotations
+from pathlib import Path
+from textwrap import wrap
+
+import diamant
+from diamant.broker.dispatch.operation_row import OperationRow, imported
+from diamant.broker.dispatch.operations import OPERATIONS
+from diamant.broker.operations.calls.parameters import Param, params_of
+
+MOST_COLUMNS = 120
+
+_TYPES = {
+    "string": "str",
+    "integer": "int",
+    "boolean": "bool",
+    "duration": "Duration",
+    "strings": "str | Sequence[str]",
+    "key": "bytes | str",
+    "object": "Mapping[str, Any]",
+}
+_HOMES = {
+    "Any": "typing",
+    "Coroutine": "collections.abc",
+    "Duration": "diamant.duration",
+    "Fields": "diamant.broker.client.json_types",
+    "JsonObject": "diamant.broker.client.json_types",
+    "Key": "diamant.broker.client.json_types",
+    "Literal": "typing",
+    "Mapping": "collections.abc",
+    "OnProgress": "diamant.broker.client.json_types",
+    "Progress": "diamant.broker.operations.calls.progress",
+    "Protocol": "typing",
+    "Sequence": "collections.abc",
+}
+
+_BROKER = '''\
+"""The operations as methods of `Broker` and `BlockingBroker`. Written by `make docs` from `dispatch/operations.py`: change that.
+
+The request of an operation (such as `CompactRequest`) says what the arguments mean.
+"""
+
+from __future__ import annotations
+
+{imports}
+
+{kind} Operations:
+    """The awaited operations of a broker."""
+
+{methods}
+
+{kind} BlockingOperations:
+    """The same operations, each of which waits for its end."""
+
+{blocking}'''
+
+_ADMIN = '''\
+"""The operations as methods of `Admin`. Written by `make docs` from `dispatch/operations.py`: change that.
+
+`timeout` bounds the wait for the answer; the work continues in the broker.
+"""
+
+from __future__ import annotations
+
+{imports}
+
+{kind} Asks(Protocol):
+    """The part of `Admin` that the methods need."""
+
+    def perform(self, route: str, given: Fields) -> JsonObject: ...
+
+
+{kind} RemoteOperations:
+    """The operations of a broker elsewhere. Raises AdminError."""
+
+{methods}'''
+
+
+def methods() -> dict[str, str]:
+    """Return the text of each generated module, by its path below the package."""
+    rows = OPERATIONS.values()
+    homes = dict(_HOMES)
+    awaited = "\n".join(_awaited(row, homes) for row in rows)
+    blocking = "".join(f"    {row.name} = waiting(Operations.{row.name})\n" for row in rows)
+    now = {
+        "diamant.broker.operations.calls.cross_loop": {"waiting"},
+        "diamant.broker.perform": {"AnyBroker", "perform"},
+    }
+    of_broker = _BROKER.format(kind="class", imports=_imports(awaited, homes, now), methods=awaited, blocking=blocking)
+    remote = "\n".join(map(_remote, rows))
+    of_admin = _ADMIN.format(
+        kind="class",
+        imports=_imports(f"{remote} Protocol Fields JsonObject", _HOMES, {}),
+        methods=remote,
+    )
+    return {"broker/methods.py": of_broker, "broker/client/admin_methods.py": of_admin}
+
+
+def _awaited(row: OperationRow, homes: dict[str, str]) -> str:
+    function = imported(row.function)
+    result = get_annotations(function)["return"]
+    for name in _names(result):
+        if name in function.__globals__ and name not in homes:
+            homes[name] = function.__globals__[name].__module__
+    parameters = [*_parameters(row, _TYPES)]
+    if row.is_job:
+        parameters.append("progress: Progress | None = None")
+    body = f'return await perform(self, "{row.name}", locals())'
+    request = row.request.partition(":")[2]
+    return _method(f"async def {row.name}", "AnyBroker", parameters, result, f"{row.summary} See `{request}`.", body)
+
+
+def _remote(row: OperationRow) -> str:
+    parameters = [one for one in _parameters(row, {**_TYPES, "key": "Key"}) if not one.startswith("timeout:")]
+    parameters += ["timeout: Duration | None = None"]
+    if row.is_job:
+        parameters.append("on_progress: OnProgress | None = None")
+    body = f'return self.perform("{row.route}", locals())'
+    return _method(f"def {row.name}", "Asks", parameters, "JsonObject", row.summary, body)
+
+
+def _parameters(row: OperationRow, types: Mapping[str, str]) -> Iterator[str]:
+    is_by_name = False
+    for param in params_of(row.request_class()):
+        if param.is_by_name and not is_by_name:
+            is_by_name = True
+            yield "*"
+        yield _parameter(param, types[param.type])
+    if not is_by_name:
+        yield "*"
+
+
+def _parameter(param: Param, kind: str) -> str:
+    if param.choices:
+        kind = f"Literal[{', '.join(map(_text, param.choices))}]"
+    if param.is_required:
+        return f"{param.name}: {kind}"
+    if param.default is None:
+        return f"{param.name}: {kind} | None = None"
+    default = _text(param.default) if isinstance(param.default, str) else repr(param.default)
+    return f"{param.name}: {kind} = {default}"
+
+
+def _text(text: str) -> str:
+    return f'"{text}"'
+
+
+def _method(head: str, self_type: str, parameters: list[str], result: str, doc: str, body: str) -> str:
+    """Return a method in the project's format."""
+    if parameters[-1] == "*":
+        del parameters[-1]
+    said = [f"self: {self_type}", *parameters]
+    lines = [f"    {head}({', '.join(said)}) -> {result}:"]
+    if len(lines[0]) > MOST_COLUMNS:
+        lines = [f"    {head}(", f"        {', '.join(said)}", f"    ) -> {result}:"]
+    if len(lines[1:2]) and len(lines[1]) > MOST_COLUMNS:
+        lines = [f"    {head}(", *(f"        {one}," for one in said), f"    ) -> {result}:"]
+    docs = wrap(doc, MOST_COLUMNS - 14)
+    if len(docs) == 1:
+        lines.append(f'        """{docs[0]}"""')
+    else:
+        lines += [f'        """{docs[0]}', *(f"        {one}" for one in docs[1:]), '        """']
+    return "".join(f"{line}\n" for line in [*lines, f"        {body}"])
+
+
+def _names(text: str) -> Iterable[str]:
+    word = ""
+    for letter in f"{text} ":
+        if letter.isalnum() or letter == "_":
+            word += letter
+        elif word:
+            yield word
+            word = ""
+
+
+def _imports(text: str, homes: Mapping[str, str], now: Mapping[str, set[str]]) -> str:
+    """Return the import lines, in the project's order. `now`: names by module that are not for type checkers alone."""
+    wanted: dict[str, set[str]] = {}
+    for name in {*_names(text)} & homes.keys():
+        wanted.setdefault(homes[name], set()).add(name)
+    later = {module: names for module, names in wanted.items() if module.startswith("diamant.")}
+    wanted.setdefault("typing", set()).add("TYPE_CHECKING")
+    standard = {module: names for module, names in wanted.items() if module not in later}
+    checked = [f"    {line}" for line in _lines(later)]
+    parts = [_lines(standard), _lines(now), ["if TYPE_CHECKING:\n", *checked]]
+    return "\n".join("".join(lines) for lines in parts if lines)
+
+
+def _lines(wanted: Mapping[str, set[str]]) -> list[str]:
+    def order(name: str) -> tuple[bool, str]:
+        return not name.isupper(), name
+
+    return [f"from {module} import {', '.join(sorted(wanted[module], key=order))}\n" for module in sorted(wanted)]
+
+
+def main() -> None:
+    """Write the modules."""
+    assert diamant.__file__ is not None
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(diamant.__file__).parent
+    for path, text in methods().items():
+        (root / path).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
