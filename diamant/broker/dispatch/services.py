@@ -129,7 +129,7 @@ class Services:
         ended = (names.CERTIFICATE_SUFFIX, names.REMAINS_SUFFIX)
         for prefix, kind in ((names.ERASURE_PREFIX, self.erasures), (names.REDACTION_PREFIX, self.redactions)):
             if any(name.startswith(prefix) and not name.endswith(ended) for name in found):
-                await kind().start()
+                await kind().queue.start()
 
     def next_job_ms(self) -> int | None:
         """Return the due time of the next job, on the broker's clock."""

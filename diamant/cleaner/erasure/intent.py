@@ -7,12 +7,11 @@ intent is removed before that certificate becomes visible (`certificates.files.c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, TopicScope, from_rows, rows
+from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, RemovalIntent, TopicScope
 from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needle, keyed_digest
@@ -70,7 +69,7 @@ class Erased:
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
+class Intent(RemovalIntent):
     """One erasure in progress."""
 
     id: str
@@ -91,26 +90,24 @@ class Intent:
     engine: str | None = None
     """The engine of the compactions, whatever their size (`rules.modes.ENGINES`)."""
     scope: Mapping[str, TopicScope] = field(default_factory=dict)
-    """By topic; empty in intents of earlier versions."""
     due_ms: int | None = None
-    """Time of the round after the horizon."""
     found: Mapping[TopicPartition, Found] = field(default_factory=dict)
     done: Mapping[TopicPartition, Erased] = field(default_factory=dict)
     before: tuple[FileDigest, ...] = ()
-    """Affected segments before the erasure."""
     claims: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Offsets at which the claims end: below them nothing of the key is left."""
     needles: tuple[Needle, ...] = ()
     is_manual_clock: bool = False
-    """True if a manual clock was in use at any time."""
     overrides: Mapping[TopicPartition, tuple[str, ...]] = field(default_factory=dict)
     """Groups that had not passed a tombstone that was removed before its horizon."""
     retries: int = 0
-    """Number of scans that failed to certify."""
     missed: tuple[TopicPartition, ...] = ()
     """Partitions in which the last scan found values: they are searched once more, without filters."""
     refused: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Reasons why partitions take no tombstone; each attempt tries them again."""
+
+    def topic_names(self) -> tuple[str, ...]:
+        return self.topics
 
     def with_done(self, partitions: Iterable[TopicPartition], **changes: Any) -> Intent:
         """Return the intent with changes to the actions in some partitions. Partitions without any action stay without."""
@@ -122,7 +119,6 @@ class Intent:
         return replace(self, phase=CLOSING, key=b"", key_digest=key_digest.hex(), needles=values_of(self.needles))
 
     def remains(self, secret: bytes) -> Remains:
-        """Return what may remain of the values."""
         digest = bytes.fromhex(self.key_digest) or keyed_digest(secret, self.key)
         return Remains(self.id, self.topics, (short_digest(digest),), values_of(self.needles))
 
@@ -134,43 +130,30 @@ class Intent:
         ]
 
     def to_bytes(self) -> bytes:
-        plain, claims = {one.name: getattr(self, one.name) for one in fields(self)}, self.claims.items()
-        parts = {
-            "key": self.key.hex(),
-            "scope": {name: asdict(one) for name, one in self.scope.items()},
-            "found": rows(self.found),
-            "done": rows(self.done),
-            "before": [asdict(one) for one in self.before],
-            "claims": [{"topic": topic, "partition": index, "below_offset": end} for (topic, index), end in claims],
-            "needles": [one.to_fields() for one in self.needles],
-            "overrides": self.override_rows(),
-            "refused": [[*place, reason] for place, reason in self.refused.items()],
-        }
-        return json.dumps({**plain, **parts}).encode()
+        claims = self.claims.items()
+        return self.to_json(
+            key=self.key.hex(),
+            claims=[{"topic": topic, "partition": index, "below_offset": end} for (topic, index), end in claims],
+            overrides=self.override_rows(),
+            refused=[[*place, reason] for place, reason in self.refused.items()],
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Intent:
         """Undo `to_bytes`. ValueError for any other input."""
-        try:
-            plain: dict[str, Any] = json.loads(data)
-            parts = {
+
+        def own(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+            overrides = plain.get("overrides", ())
+            return {
                 "key": bytes.fromhex(plain["key"]),
                 "topics": tuple(plain["topics"]),
-                "scope": {name: TopicScope(**one) for name, one in plain.get("scope", {}).items()},
-                "found": from_rows(Found, plain.get("found", ())),
-                "done": from_rows(Erased, plain.get("done", ())),
-                "before": tuple(FileDigest(**one) for one in plain.get("before", ())),
                 "claims": {_place(one): one["below_offset"] for one in plain.get("claims", ())},
-                "needles": tuple(Needle.from_fields(one) for one in plain.get("needles", ())),
-                "overrides": {
-                    _place(one): tuple(one["groups_that_had_not_passed_it"]) for one in plain.get("overrides", ())
-                },
+                "overrides": {_place(one): tuple(one["groups_that_had_not_passed_it"]) for one in overrides},
                 "missed": tuple((topic, partition) for topic, partition in plain.get("missed", ())),
                 "refused": {(topic, partition): reason for topic, partition, reason in plain.get("refused", ())},
             }
-            return cls(**{**plain, **parts})
-        except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"it is not an intent of this version: {error}") from None
+
+        return cls.parsed(data, Found, Erased, own)
 
 
 def _place(row: Mapping[str, Any]) -> TopicPartition:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
-from diamant.cleaner.evidence.certificates.certificate import COMPRESSED, NO_CONTENT
+from diamant.cleaner.evidence.certificates.certificate import COMPRESSED, HMAC, NO_CONTENT
 from diamant.cleaner.evidence.certificates.claim_checks import (
     BROKEN,
     CANNOT_TELL,
@@ -105,15 +105,14 @@ class Redacted(Subject):
     __slots__ = ("known", "where")
     judges_bytes: ClassVar[bool] = True
 
-    def __init__(self, where: Where, topic: str, needles: Needles) -> None:
-        super().__init__(None, frozenset([topic]), needles)
+    def __init__(self, where: Where, topics: frozenset[str], needles: Needles) -> None:
+        super().__init__(None, topics, needles)
         self.where = where
         self.known: tuple[str, Where] | None = None
         """The topic of known positives, and their `where`."""
 
     def with_known(self, known: KnownPositives) -> Redacted:
-        found = Redacted(self.where, known.topic, self.needles.joined(known.needles))
-        found.topics = self.topics | {known.topic}
+        found = Redacted(self.where, self.topics | {known.topic}, self.needles.joined(known.needles))
         found.known = known.topic, parse_where(f'key == "{known.key.decode()}"')
         return found
 
@@ -257,7 +256,7 @@ def request_fields(where: Where, topic: str, secret: bytes) -> dict[str, Any]:
         "where_shape": where.shape,
         "where_hmac": keyed_digest(secret, where.canonical).hex(),
         "undecided": where.undecided,
-        "hmac": "HMAC-SHA-256 with a secret that is not in the data directory",
+        "hmac": HMAC,
     }
 
 
@@ -285,7 +284,7 @@ def check_redaction_claims(
     needles = Needles(b"\0" * 32 if secret is None else secret)
     for needle in where.needles:
         needles.add(WHERE, needle)
-    subject = Redacted(where, str(request["topics"][0]), needles)
+    subject = Redacted(where, frozenset([str(request["topics"][0])]), needles)
     report = scan(subject)
     disown(certificate, report, subject, env, directory)
     found.was_scanned = True

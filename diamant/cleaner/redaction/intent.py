@@ -7,12 +7,11 @@ the broker was stopped.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
-from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, TopicScope, from_rows, rows
+from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, RemovalIntent, TopicScope, from_rows, rows
 from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.search.needles import Needle
 from diamant.cleaner.evidence.search.remains import ANY_KEY, Remains, values_of
@@ -57,7 +56,7 @@ class Rewriting:
 
 
 @dataclass(frozen=True, slots=True)
-class RedactionIntent:
+class RedactionIntent(RemovalIntent):
     """One redaction in progress."""
 
     id: str
@@ -75,23 +74,19 @@ class RedactionIntent:
     stable: Mapping[int, int] = field(default_factory=dict)
     """By partition, the end of the located range in the last run that located any: the last stable offset, or the end."""
     scope: Mapping[str, TopicScope] = field(default_factory=dict)
-    """By topic; empty in intents of earlier versions."""
     due_ms: int | None = None
     found: Mapping[TopicPartition, Removed] = field(default_factory=dict)
     found_before: Mapping[TopicPartition, Removed] = field(default_factory=dict)
     """`found` before the current run located anything; empty between runs."""
     done: Mapping[TopicPartition, Rewriting] = field(default_factory=dict)
     before: tuple[FileDigest, ...] = ()
-    """Affected segments before the redaction."""
     needles: tuple[Needle, ...] = ()
     left_out: int = 0
     """Number of values that are not searched for, beyond the limit."""
     is_manual_clock: bool = False
-    """True if a manual clock was in use at any time."""
     runs: int = 0
     """Number of times it was begun or resumed."""
     retries: int = 0
-    """Number of scans that failed to certify."""
     keys: tuple[str, ...] = ()
     """The keys that had the values among `needles` (`Remains.keys`)."""
 
@@ -100,44 +95,31 @@ class RedactionIntent:
         """Number of records to remove from all partitions."""
         return sum(one.records for one in self.found.values())
 
-    def remains(self) -> Remains:
-        """Return what may remain of the values."""
+    def topic_names(self) -> tuple[str, ...]:
+        return (self.topic,)
+
+    def remains(self, secret: bytes) -> Remains:
+        del secret
         return Remains(self.id, (self.topic,), self.keys, values_of(self.needles))
 
     def to_bytes(self) -> bytes:
-        plain = {one.name: getattr(self, one.name) for one in fields(self)}
-        parts = {
-            "scope": {name: asdict(one) for name, one in self.scope.items()},
-            "found": rows(self.found),
-            "found_before": rows(self.found_before),
-            "done": rows(self.done),
-            "before": [asdict(one) for one in self.before],
-            "needles": [one.to_fields() for one in self.needles],
-        }
-        return json.dumps({**plain, **parts}).encode()
+        return self.to_json(found_before=rows(self.found_before))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RedactionIntent:
         """Undo `to_bytes`. ValueError for any other input."""
-        try:
-            plain: dict[str, Any] = json.loads(data)
-            parts = {
+
+        def own(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+            parse_where(plain["where"], plain.get("undecided", HOLD))
+            return {
                 "ends": {int(index): end for index, end in plain.get("ends", {}).items()},
                 "stable": {int(index): end for index, end in plain.get("stable", {}).items()},
-                "scope": {name: TopicScope(**one) for name, one in plain.get("scope", {}).items()},
-                "found": from_rows(Removed, plain.get("found", ())),
                 "found_before": from_rows(Removed, plain.get("found_before", ())),
-                "done": from_rows(Rewriting, plain.get("done", ())),
-                "before": tuple(FileDigest(**one) for one in plain.get("before", ())),
-                "needles": tuple(Needle.from_fields(one) for one in plain.get("needles", ())),
                 # Version 0.2 kept no keys.
                 "keys": tuple(plain.get("keys", (ANY_KEY,))),
             }
-            intent = cls(**{**plain, **parts})
-            parse_where(intent.where, intent.undecided)
-        except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"it is not an intent of this version: {error}") from None
-        return intent
+
+        return cls.parsed(data, Removed, Rewriting, own)
 
 
 def redaction_files(env: Env, directory: str) -> IntentFiles[RedactionIntent]:

@@ -6,23 +6,21 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from diamant.broker.erasure.erase.erase_result import Erasure
-from diamant.broker.erasure.erase.erasing import Erasing
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import Claims, claims_of
-from diamant.broker.erasure.jobs.ended import Ended
+from diamant.broker.erasure.jobs.issuing import RemovalCertificates, Verdict
 from diamant.broker.erasure.jobs.job_table import JobTable
-from diamant.broker.operations.calls.blocking import to_its_end
+from diamant.broker.erasure.jobs.removal import Ended, Removal
 from diamant.broker.transactions.open_in_log import open_transaction_problem
 from diamant.cleaner.erasure.intent import Intent
-from diamant.cleaner.evidence.certificates import broker_files, own_certificates
-from diamant.cleaner.evidence.certificates.certificate import NOT_COVERED, TYPE, VERSION
-from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFIED
-from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
+from diamant.cleaner.evidence.certificates.certificate import HMAC, NOT_COVERED, TYPE
+from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
+from diamant.cleaner.evidence.certificates.intent_parts import FileDigest
 from diamant.cleaner.evidence.scan.file_listing import is_of_log
 from diamant.cleaner.evidence.scan.report import (
     INCONCLUSIVE,
@@ -33,7 +31,6 @@ from diamant.cleaner.evidence.scan.report import (
     written_since_fields,
 )
 from diamant.cleaner.evidence.search.findings import TOMBSTONE
-from diamant.cleaner.evidence.search.needles import MIN_BYTES
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -54,44 +51,41 @@ GONE = (VALUES_GONE, KEY_GONE)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The findings of a scan about an erasure. Sign them in the same turn of the loop: topics may change after it."""
+class EraseVerdict(Verdict):
+    """The findings of a scan about an erasure."""
 
-    report: ScanReport
-    after: tuple[FileDigest, ...]
-    """Digests of the affected segments now; empty if nothing was scanned."""
     claims: Claims
     states: Mapping[TopicPartition, str]
     """The state of each claim."""
-    state: str
-    """The state of all claims together."""
 
 
-@dataclass(frozen=True, slots=True)
-class EraseCertificates:
-    """Reads scans, writes certificates."""
+class EraseCertificates(RemovalCertificates[Intent]):
+    """Reads scans, and states their results in certificates."""
 
-    evidence: Evidence
-    groups: GroupsBehind
-    table: JobTable[Intent]
+    def __init__(self, evidence: Evidence, groups: GroupsBehind, table: JobTable[Intent]) -> None:
+        super().__init__(evidence, table)
+        self._groups = groups
 
     # -- the verdict of a scan -------------------------------------------------------------------------------------------
 
-    async def judge(self, intent: Intent, erasing: Erasing) -> Verdict:
+    async def judge(self, intent: Intent, removal: Removal[Subject]) -> EraseVerdict:
         """Scan everything, hash the affected segments, then return the verdict. Both may take long."""
-        digest = erasing.subject.key_digest
-        report = await self.evidence.scan(
-            erasing.subject, erasing.key, erasing.progress, lambda earlier: earlier.concerns_key(digest, intent.topics)
+        subject = removal.subject
+        report = await self._evidence.scan(
+            subject,
+            removal.key,
+            removal.progress,
+            lambda earlier: earlier.concerns_key(subject.key_digest, intent.topics),
         )
-        files, ends = self._affected_files(intent), self.evidence.ends()
-        after = await asyncio.to_thread(self.evidence.digests, files, ends)
-        return self.judged(intent, erasing.subject, report, after)
+        files, ends = self._affected_files(intent), self._evidence.ends()
+        after = await asyncio.to_thread(self._evidence.digests, files, ends)
+        return self.judged(intent, subject, report, after)
 
     def judged(
         self, intent: Intent, subject: Subject, report: ScanReport, after: tuple[FileDigest, ...] = ()
-    ) -> Verdict:
+    ) -> EraseVerdict:
         """Return the verdict of a scan. `after`: digests of the affected segments now."""
-        claims, digest = claims_of(intent, self.evidence.topics), subject.key_digest.hex()
+        claims, digest = claims_of(intent, self._evidence.topics), subject.key_digest.hex()
         present = claims.present
         report.disown(subject, present.topics, present.partitions, present.later)
         states = {place: report.state(place, end, digest) for place, end in claims.ends.items()}
@@ -102,13 +96,13 @@ class EraseCertificates:
                 state = NOT_CERTIFIED if report.astray else KEY_GONE
             elif intent.found:
                 state = VALUES_GONE
-        return Verdict(report, after, claims, states, state)
+        return EraseVerdict(report, after, present, state, claims, states)
 
     def _affected_files(self, intent: Intent) -> list[str]:
         """Return the segments that now cover the offsets where the key was found, and those of its tombstones."""
         found = set()
-        for partition in claims_of(intent, self.evidence.topics).affected:
-            log = self.evidence.logs.get(partition)
+        for partition in claims_of(intent, self._evidence.topics).affected:
+            log = self._evidence.logs.get(partition)
             if log is None:
                 continue
             directory = names.partition_dir_name(*partition)
@@ -124,85 +118,58 @@ class EraseCertificates:
     async def issue(
         self,
         intent: Intent,
-        erasing: Erasing,
-        verdict: Verdict,
+        removal: Removal[Subject],
+        verdict: EraseVerdict,
         due_ms: int | None = None,
         ended: Ended | None = None,
     ) -> Erasure:
         """Sign and store the verdict. With a final state, or with `ended`, the intent is removed."""
         state = verdict.state if ended is None else NOT_CERTIFIED
-        fields = self._certificate_fields(intent, erasing.subject, verdict, state, due_ms, ended)
-        is_last = state in LAST_STATES or ended is not None
-        if is_last:
-            own = intent.remains(erasing.key.secret)
-            await to_its_end(asyncio.to_thread(self.evidence.remains.settle, own, verdict.report, erasing.key))
-        signed, path = await self.table.issue(fields, erasing.key, is_last=is_last)
-        self.table.count_certificate(state, has_ended=ended is not None)
+        verdict = replace(verdict, state=state)
+        own = self._own_fields(intent, removal.subject, verdict, due_ms, ended)
+        signed, path = await self.sign(intent, removal, verdict, removal.subject.topics, own, ended)
         logger.info("erasure %s: %s", intent.id, state)
-        unknown = await self.groups.not_known() if state == VALUES_GONE else []
-        behind = await self.groups.behind(intent, verdict.claims.affected) if state == VALUES_GONE else {}
-        return Erasure(intent.id, state, signed, path, erasing.key.public_pem, due_ms, behind, groups_not_known=unknown)
+        unknown = await self._groups.not_known() if state == VALUES_GONE else []
+        behind = await self._groups.behind(intent, verdict.claims.affected) if state == VALUES_GONE else {}
+        return Erasure(intent.id, state, signed, path, removal.key.public_pem, due_ms, behind, groups_not_known=unknown)
 
-    def _certificate_fields(
-        self, intent: Intent, subject: Subject, verdict: Verdict, state: str, due_ms: int | None, ended: Ended | None
-    ) -> dict[str, Any]:
-        report, present = verdict.report, verdict.claims.present
-        claims, refused = _claims_and_refusals(intent, verdict, state, ended, self.evidence.logs)
-        lost = self._lost_tombstones(intent, verdict)
-        shared = self.evidence.fields(intent, sorted(subject.topics), present, report, verdict.after)
-        ends = [*verdict.claims.ends.items(), *((one, 0) for one in present.later)]
+    def _own_fields(
+        self, intent: Intent, subject: Subject, verdict: EraseVerdict, due_ms: int | None, ended: Ended | None
+    ) -> Mapping[str, Any]:
+        report, claims = verdict.report, verdict.claims
+        held, refused = _claims_and_refusals(intent, verdict, ended, self._evidence.logs)
+        ends = [*claims.ends.items(), *((one, 0) for one in verdict.present.later)]
         since = [found for one in ends for found in report.written_since(*one)]
         unlisted = sum(report.unlisted_since(*one) for one in ends)
         return {
             "type": TYPE,
-            "version": VERSION,
-            "id": intent.id,
-            "state": state,
-            **shared.issuer,
             "request": {
-                "reason": intent.reason,
-                "reference": intent.reference,
                 "topics": [*intent.topics],
                 "topic_ids": {name: known.topic_id for name, known in intent.scope.items()},
                 "key_hmac": subject.key_digest.hex(),
                 "key_bytes": intent.key_bytes,
-                "hmac": "HMAC-SHA-256 with a secret that is not in the data directory",
+                "hmac": HMAC,
             },
-            "found": rows(intent.found),
-            "done": rows(intent.done),
             "overrides": intent.override_rows(),
-            "claims": claims,
+            "claims": held,
             "not_certified": refused,
-            "ended": None if ended is None else ended.to_fields(),
-            **shared.changes,
             **written_since_fields(since, unlisted),
             **tombstones_since_fields(report, ends),
-            "lost_tombstones": lost,
-            **shared.files,
-            "coverage": {
-                **report.coverage(subject.topics),
-                "values_searched_for": len(report.values),
-                "values_not_searched_for": subject.needles.left_out,
-                "least_bytes_of_a_searched_value": MIN_BYTES,
-            },
-            "next": None if due_ms is None or state != VALUES_GONE else {"state": KEY_GONE, "due_ms": due_ms},
-            "not_covered": [
-                *NOT_COVERED,
-                *([ONLY_THE_DIGEST] if subject.key is None else []),
-                *own_certificates.not_covered(report),
-                *broker_files.not_covered(report),
-            ],
+            "lost_tombstones": self._lost_tombstones(intent, verdict),
+            "coverage": {},
+            "next": None if due_ms is None or verdict.state != VALUES_GONE else {"state": KEY_GONE, "due_ms": due_ms},
+            "not_covered": [*NOT_COVERED, *([ONLY_THE_DIGEST] if subject.key is None else [])],
         }
 
-    def _lost_tombstones(self, intent: Intent, verdict: Verdict) -> list[dict[str, Any]]:
+    def _lost_tombstones(self, intent: Intent, verdict: EraseVerdict) -> list[dict[str, Any]]:
         """Return the partitions that lost a tombstone before its horizon, unrequested: consumers may have missed it."""
         report, lost = verdict.report, []
-        partitions = frozenset(verdict.claims.present.partitions) if report.rows else frozenset()
+        partitions = frozenset(verdict.present.partitions) if report.rows else frozenset()
         for partition, step in intent.done.items():
-            log = self.evidence.logs.get(partition) if partition in partitions else None
+            log = self._evidence.logs.get(partition) if partition in partitions else None
             if log is None or step.tombstone_offset is None or step.removed_before_horizon:
                 continue
-            is_early = self.evidence.env.clock.now_ms() < intent.requested_ms + log.config.delete_retention_ms
+            is_early = self._evidence.env.clock.now_ms() < intent.requested_ms + log.config.delete_retention_ms
             is_read = not report.problems(partition)
             end = intent.claims.get(partition, 0)
             # A later write of the key supersedes the tombstone, so it is removed like any old record.
@@ -214,8 +181,7 @@ class EraseCertificates:
 
 def _claims_and_refusals(
     intent: Intent,
-    verdict: Verdict,
-    state: str,
+    verdict: EraseVerdict,
     ended: Ended | None,
     logs: Mapping[TopicPartition, Log],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -223,7 +189,7 @@ def _claims_and_refusals(
     claims, refused = [], []
     report, unclaimed = verdict.report, verdict.claims.unclaimed
     # The values are gone, but something still names the key: only `key-gone` was refused.
-    is_key_wanted = state == NOT_CERTIFIED and not unclaimed and {*verdict.states.values()} <= {*GONE}
+    is_key_wanted = verdict.state == NOT_CERTIFIED and not unclaimed and {*verdict.states.values()} <= {*GONE}
     for place, found in verdict.states.items():
         end = verdict.claims.ends[place]
         claim = {"topic": place[0], "partition": place[1], "below_offset": end}

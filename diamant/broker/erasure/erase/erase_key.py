@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.erasure.erase.erase_values import EraseValues
-from diamant.broker.erasure.erase.erasing import Erasing
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import Claims, claims_of
 from diamant.broker.erasure.jobs.job_table import JobTable
+from diamant.broker.erasure.jobs.removal import Removal
+from diamant.broker.erasure.jobs.segment_rewrite import cleaning_paused, replace_segment
 from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.intent import Erased, Intent
 from diamant.cleaner.evidence.scan.file_listing import is_in_use
 from diamant.cleaner.evidence.search.findings import MAX_LISTED, TOMBSTONE
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.cleaner.rules.result import OutputSegment
 from diamant.cleaner.segments.record_removal import write_without
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
-from diamant.storage.log.segment_swap import Replacement
 from diamant.storage.segments.segment import Segment
 
 if TYPE_CHECKING:
@@ -43,38 +44,38 @@ class EraseKey:
     table: JobTable[Intent]
     values: EraseValues
 
-    async def remove(self, intent: Intent, erasing: Erasing) -> Intent:
+    async def remove(self, intent: Intent, removal: Removal[Subject]) -> Intent:
         """Remove the tombstones, at their horizon or before it with `is_now`. EraseFailed if some are left.
 
         The intent on disk then no longer holds the key, not even encrypted.
         """
-        intent = await self._settle_horizon(intent, erasing)
+        intent = await self._settle_horizon(intent, removal)
         if intent.is_now:
             # Save before removing tombstones: after a stop, groups that missed one may have moved past its offset.
-            await self.table.save(intent, erasing.key, intent.due_ms)
-        intent, left = await self._remove_tombstones(intent, erasing)
+            await self.table.save(intent, removal.key, intent.due_ms)
+        intent, left = await self._remove_tombstones(intent, removal)
         if left:
-            await self.table.save(intent, erasing.key, intent.due_ms)
+            await self.table.save(intent, removal.key, intent.due_ms)
             pause_s = max(0, (intent.due_ms or 0) - self.evidence.env.clock.now_ms()) // 1000
             raise EraseFailed(f"erasure {intent.id}: {left} tombstones are left, the next attempt is in {pause_s} s")
-        await self.table.save(intent.closed(erasing.subject.key_digest), erasing.key, intent.due_ms)
+        await self.table.save(intent.closed(removal.subject.key_digest), removal.key, intent.due_ms)
         return intent
 
-    async def _settle_horizon(self, intent: Intent, erasing: Erasing) -> Intent:
+    async def _settle_horizon(self, intent: Intent, removal: Removal[Subject]) -> Intent:
         """Decide whether to remove the tombstones before their horizon. Record it, or withdraw overrides without effect."""
         affected = claims_of(intent, self.evidence.topics).affected
-        erasing.progress.begin("removing tombstones", len(affected), "partitions")
+        removal.progress.begin("removing tombstones", len(affected), "partitions")
         # If some groups are no longer known, as after a restart, the horizon applies again.
         is_now = intent.is_now and not await self.groups.not_known()
         behind = await self.groups.behind(intent, affected) if is_now else {}
         # In a later attempt, groups may be behind that were not at the time of the request.
         if is_now and (intent.is_confirmed or not behind):
             return _overridden(intent, [one for one in affected if one in self.evidence.logs], behind)
-        return await self._withdraw_overrides(replace(intent, is_now=False), erasing.subject)
+        return await self._withdraw_overrides(replace(intent, is_now=False), removal.subject)
 
-    async def _remove_tombstones(self, intent: Intent, erasing: Erasing) -> tuple[Intent, int]:
+    async def _remove_tombstones(self, intent: Intent, removal: Removal[Subject]) -> tuple[Intent, int]:
         """Remove the tombstones; return the number left. If any are left, the returned intent has a later due time."""
-        claims, progress = claims_of(intent, self.evidence.topics), erasing.progress
+        claims, progress = claims_of(intent, self.evidence.topics), removal.progress
         failure = None
         if intent.is_now:
             failure = await self._remove_now(intent, claims, progress)
@@ -85,7 +86,7 @@ class EraseKey:
         intent = await self.values.remove_files(intent, claims.affected)
         if failure is not None:
             raise failure
-        report = await self.evidence.look(erasing.subject, claims.affected)
+        report = await self.evidence.look(removal.subject, claims.affected)
         ends = claims_of(intent, self.evidence.topics).ends
         left = [one for place, end in ends.items() for one in report.tombstones(place, end)]
         if left:
@@ -142,41 +143,23 @@ async def remove_tombstones(env: Env, cleaning: NodeCleaner, log: Log, key: byte
 
     Cleaning of the partition is paused during the call. A segment once begun is finished even if the caller is cancelled.
     """
-    service = await cleaning.service()
-    partition = (log.topic, log.partition)
-    await service.abort_and_pause(partition)
-    try:
+    async with cleaning_paused(cleaning, [(log.topic, log.partition)]):
         if log.active.base_offset < end:
             log.roll()
         for segment in list(log.segments[:-1]):
             if not segment.is_deleted and segment.base_offset < end:
-                await to_its_end(_rewrite(env, log, segment, key, end))
-    finally:
-        service.resume(partition)
+                write = partial(_write_without, env, log, segment, key, end)
+                await to_its_end(replace_segment(env, log, segment.base_offset, segment.size, write))
 
 
-async def _rewrite(env: Env, log: Log, segment: Segment, key: bytes, end: int) -> None:
-    aborted = await asyncio.to_thread(segment.txn_index.all)
-    output = await asyncio.to_thread(
-        write_without,
+def _write_without(env: Env, log: Log, segment: Segment, key: bytes, end: int) -> OutputSegment | None:
+    return write_without(
         env,
         log.path,
         segment.base_offset,
         segment.size,
-        aborted,
+        segment.txn_index.all(),
         lambda record: record.key == key and record.value is None and record.offset < end,
         index_interval_bytes=log.config.index_interval_bytes,
         segment_index_bytes=log.config.segment_index_bytes,
     )
-    if output is None:
-        return
-    replacement = Replacement(
-        log, output.base_offset, (output.base_offset,), source_sizes=[segment.size], size=output.size
-    )
-    try:
-        await asyncio.to_thread(replacement.prepare)
-    except BaseException:
-        replacement.abandon()
-        raise
-    replacement.swap()
-    await asyncio.to_thread(replacement.finish)

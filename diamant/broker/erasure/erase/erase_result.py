@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from diamant.broker.erasure.jobs.removal import RemovalResult
 from diamant.broker.errors import VerbError
 
 
@@ -13,18 +15,12 @@ class EraseFailed(VerbError):
 
 
 @dataclass(frozen=True, slots=True)
-class Erasure:
-    """The result of one call of `broker.erase` or `broker.erase_now`."""
+class Erasure(RemovalResult):
+    """The result of one call of `broker.erase` or `broker.erase_now`.
 
-    id: str
-    state: str
-    """The state of the certificate: `values-gone`, `key-gone`, `nothing-matched` or `not-certified`."""
-    certificate: dict[str, Any]
-    certificate_path: str
-    public_key: str
-    """PEM, for the verifier to pin."""
-    next_due_ms: int | None
-    """Due time of the certificate for `key-gone`; None if none will follow."""
+    Its state is `values-gone`, `key-gone`, `nothing-matched` or `not-certified`.
+    """
+
     groups_behind: dict[str, list[str]]
     """The groups whose committed offset is not past the tombstone, by partition such as `users-0`."""
     is_now_refused: bool = False
@@ -44,17 +40,12 @@ class Erasure:
         """The number of records beyond those listed."""
         return int(self.certificate.get("written_since_not_listed", 0))
 
-    def to_fields(self) -> dict[str, Any]:
+    def own_fields(self) -> Mapping[str, Any]:
         return {
-            "id": self.id,
-            "state": self.state,
             "next_due_ms": self.next_due_ms,
             "groups_behind": self.groups_behind,
             "groups_not_known": self.groups_not_known,
             "is_now_refused": self.is_now_refused,
             "written_since": self.written_since,
             "written_since_not_listed": self.written_since_not_listed,
-            "certificate": self.certificate,
-            "certificate_path": self.certificate_path,
-            "public_key": self.public_key,
         }

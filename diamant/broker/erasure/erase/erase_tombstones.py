@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.erasure.erase.erase_values import EraseValues
-from diamant.broker.erasure.erase.erasing import Erasing
 from diamant.broker.erasure.evidence.evidence import DIGEST_THREADS, Evidence
 from diamant.broker.erasure.evidence.scope import Claims, claims_of, present_of
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_table import JobTable
+from diamant.broker.erasure.jobs.removal import Removal
 from diamant.broker.errors import BadArgument
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.cleaner.erasure.intent import REMOVING, Erased, Intent
@@ -27,6 +27,7 @@ from diamant.cleaner.erasure.locate import LocatedKey, locate_key
 from diamant.cleaner.evidence.scan.file_listing import place_named
 from diamant.cleaner.evidence.scan.file_names import shown_name
 from diamant.cleaner.evidence.scan.scan import LogEnd
+from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -67,19 +68,19 @@ class EraseTombstones:
     cleaning: NodeCleaner
     values: EraseValues
 
-    async def write_and_remove(self, intent: Intent, claims: Claims, erasing: Erasing) -> Intent:
+    async def write_and_remove(self, intent: Intent, claims: Claims, removal: Removal[Subject]) -> Intent:
         """Write tombstones, remove values. Digests are made in parallel; no segment is replaced before its digest is on disk."""
-        intent, location = await self.locate(intent, claims, erasing)
-        await self.table.save(intent, erasing.key, intent.due_ms)
-        if erasing.is_new:
-            await self._check_values_unsaid(intent, erasing)
+        intent, location = await self.locate(intent, claims, removal)
+        await self.table.save(intent, removal.key, intent.due_ms)
+        if removal.is_new:
+            await self._check_values_unsaid(intent, removal)
         intent = await self._write(intent, location)
         holds = (await self.cleaning.service()).rounds.swap_holds
 
         async def digest() -> Intent:
             with holds.held([(one.topic, one.partition) for one in location.located]):
                 digested = await self._digest(intent, location)
-                await self.table.save(digested, erasing.key, digested.due_ms)
+                await self.table.save(digested, removal.key, digested.due_ms)
                 return digested
 
         try:
@@ -88,17 +89,17 @@ class EraseTombstones:
                 if len(location.files) > DIGEST_THREADS:
                     # Digests of many files take long, and rounds that wait for them would delay those of other logs.
                     await digesting
-                removed = await self.values.remove(intent, erasing)
+                removed = await self.values.remove(intent, removal)
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         return replace(removed, before=digesting.result().before)
 
-    async def locate(self, intent: Intent, claims: Claims, erasing: Erasing) -> tuple[Intent, LocatedKeys]:
+    async def locate(self, intent: Intent, claims: Claims, removal: Removal[Subject]) -> tuple[Intent, LocatedKeys]:
         """Find the key in partitions that have no claim yet, or that have values below it.
 
         Only the first attempt uses filters: a value left after it may be hidden by a wrong filter.
         """
-        subject, progress = erasing.subject, erasing.progress
+        subject, progress = removal.subject, removal.progress
         progress.begin("locating the key", unit="bytes")
         ends, partitions = self.evidence.ends(), _to_locate(intent, claims)
         if intent.engine is None:
@@ -126,11 +127,11 @@ class EraseTombstones:
         files = {name: shown[name] for name in sorted(shown) if shown[name] in known}
         return replace(intent, needles=tuple(subject.needles), found=found), LocatedKeys(located, ends, files)
 
-    async def _check_values_unsaid(self, intent: Intent, erasing: Erasing) -> None:
+    async def _check_values_unsaid(self, intent: Intent, removal: Removal[Subject]) -> None:
         """Refuse an erasure whose texts contain a value, and drop its intent. The values are known by now. BadArgument."""
         said = [intent.reason, intent.reference]
         try:
-            texts.check_unsaid("reason and reference", said, [intent.key], erasing.subject.needles)
+            texts.check_unsaid("reason and reference", said, [intent.key], removal.subject.needles)
         except BadArgument:
             await self.table.drop(intent.id)
             raise
@@ -150,7 +151,7 @@ class EraseTombstones:
         for count, partition in enumerate(_to_locate(intent, known), start=1):
             if count % TOMBSTONES_PER_TURN == 0:
                 await asyncio.sleep(0)
-                there = frozenset(present_of(self.evidence.topics, intent.topics, intent.scope).partitions)
+                there = frozenset(present_of(self.evidence.topics, intent).partitions)
             log, end = self.evidence.logs.get(partition), ends.get(partition)
             if log is None or end is None or partition not in there:
                 continue

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from diamant.broker.erasure.erase.erasing import Erasing
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import claims_of
+from diamant.broker.erasure.jobs.removal import Removal
 from diamant.broker.errors import VerbError
 from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.operations.calls.progress import Progress
@@ -22,6 +22,7 @@ from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
 from diamant.broker.transactions.open_in_log import oldest_open
 from diamant.cleaner.erasure.intent import Erased, Intent
 from diamant.cleaner.evidence.scan.report import VALUES_PRESENT
+from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.on_demand.report import OPEN_TRANSACTION
 from diamant.cleaner.on_demand.request import CompactRequest
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -50,7 +51,7 @@ class EraseValues:
     waits_for: dict[str, str]
     """`JobTable.waits_for`."""
 
-    async def remove(self, intent: Intent, erasing: Erasing) -> Intent:
+    async def remove(self, intent: Intent, removal: Removal[Subject]) -> Intent:
         """Compact until no value is left below the claims, or until compaction cannot remove more.
 
         While a caller waits, this continues as long as time may help.
@@ -59,15 +60,15 @@ class EraseValues:
         rounds, pause_s = 0, LOOK_AGAIN_S
         while True:
             rounds += 1
-            intent = await self.compact(intent, left, "clean", "compacting", erasing.progress)
+            intent = await self.compact(intent, left, "clean", "compacting", removal.progress)
             intent = await self.remove_files(intent.with_done(left, compactions=rounds), left)
-            report, digest = await self.evidence.look(erasing.subject, left), erasing.subject.key_digest.hex()
+            report, digest = await self.evidence.look(removal.subject, left), removal.subject.key_digest.hex()
             # Clean partitions are not compacted again while others are held up.
             left = [one for one in left if report.state(one, intent.claims.get(one, 0), digest) == VALUES_PRESENT]
-            is_held = erasing.is_patient and any(self._is_held(intent, one) for one in left)
+            is_held = removal.is_patient and any(self._is_held(intent, one) for one in left)
             if not left or (rounds >= ROUNDS and not is_held):
                 return intent
-            self._show_transaction(intent, left, erasing.progress)
+            self._show_transaction(intent, left, removal.progress)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_LOOK_AGAIN_S)
 

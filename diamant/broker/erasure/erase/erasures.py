@@ -11,7 +11,7 @@ The phases (`cleaner/erasure/intent.py`). After a stop, the broker resumes them 
     waiting     for the tombstones' horizon, or for a call of `erase_now`; then another round
     closing     the intent drops the key, everything is scanned again: a certificate for `key-gone`; the intent is removed
 
-The intent is on disk before anything else happens, and each phase is recorded once its work is done (`erase_attempt.py`). A
+The intent is on disk before anything else happens, and each phase is recorded once its work is done (`erase_steps.py`). A
 claim ends after the tombstone; if no tombstone was needed, at the log end offset at the time the key was located. Records
 written after that are listed but not erased. A partition with unreadable data, or with a value left, gets no claim. An
 erasure that cannot be finished or certified is retried with growing pauses.
@@ -26,37 +26,29 @@ No error text and no log line contains a key or a value.
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diamant.broker.erasure.erase.erase_attempt import EraseAttempt, EraseTools, begin
-from diamant.broker.erasure.erase.erase_certificates import EraseCertificates
-from diamant.broker.erasure.erase.erase_key import EraseKey
-from diamant.broker.erasure.erase.erase_result import EraseFailed, Erasure
-from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
-from diamant.broker.erasure.erase.erase_values import EraseValues
+from diamant.broker.erasure.erase.erase_result import Erasure
+from diamant.broker.erasure.erase.erase_steps import EraseSteps
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.evidence.certificates import Certificates
 from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import claims_of, scope_of
+from diamant.broker.erasure.evidence.scope import Scope, claims_of
 from diamant.broker.erasure.jobs import texts
-from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_queue import JobQueue
-from diamant.broker.erasure.jobs.job_table import ID_BYTES, JobTable
+from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.requests import EraseRequest
 from diamant.broker.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compact import check_engine
-from diamant.broker.snapshots.store import SnapshotFiles
 from diamant.cleaner.erasure.intent import WAITING, WRITING, Intent, intent_files
 from diamant.cleaner.erasure.pending_erasures import PendingErasures, PendingKeys, no_note
-from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path, tidy
+from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.search.needles import Needles
+from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.storage.uuid_text import uuid_to_text
 
 if TYPE_CHECKING:
@@ -66,15 +58,11 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
     from diamant.broker.operations.compactions.compact import Compactions
 
-logger = logging.getLogger(__name__)
-
 MAX_TOPICS = 1_000
 
 
 class Erasures:
     """All erasures of one broker. Created with the first erasure, or at a start that finds an unfinished one."""
-
-    failure = EraseFailed
 
     def __init__(
         self,
@@ -94,18 +82,9 @@ class Erasures:
         self.table: JobTable[Intent] = JobTable(
             "erasure", files, node, on_known=self._keys.note, on_finished=self._keys.drop
         )
-        self.queue: JobQueue[Intent, Erasure] = JobQueue(self, self.table, evidence.keys, node)
         self._groups = GroupsBehind(evidence.logs, groups, node.topics)
-        values = EraseValues(evidence, cleaning, compactions, self.table.waits_for)
-        self._tools = EraseTools(
-            evidence,
-            self.queue,
-            self._groups,
-            EraseTombstones(node, evidence, self.table, cleaning, values),
-            values,
-            EraseKey(evidence, cleaning, self._groups, self.table, values),
-            EraseCertificates(evidence, self._groups, self.table),
-        )
+        steps = EraseSteps(node, evidence, self.table, cleaning, compactions, self._groups)
+        self.queue: JobQueue[Intent, Subject, Erasure] = JobQueue(steps, self.table, evidence, node)
 
     # -- any loop --------------------------------------------------------------------------------------------------------
 
@@ -128,20 +107,6 @@ class Erasures:
 
     # -- the loop thread -------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Read the unfinished intents of the broker's last run, and resume each when it is due."""
-        for path in await asyncio.to_thread(tidy, self._evidence.env, self._evidence.directory):
-            logger.warning("the broker was stopped while an erasure ended, its certificate is %s", path)
-        await self.queue.start()
-
-    def due_ms(self, intent: Intent) -> int | None:
-        """Return when to resume an erasure of an earlier run: now if a partition took no tombstone, as a start may repair it."""
-        return None if intent.refused else intent.due_ms
-
-    def sought(self, intent: Intent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
-        """Return the key and the needles of its values."""
-        return [intent.key], Needles(key.secret, intent.needles)
-
     def pending(self, topic: str) -> PendingErasures | None:
         """Return the erasures in progress that may concern a topic's tombstones; None if there are none."""
         image = self._evidence.topics.image.topics.get(topic)
@@ -154,12 +119,10 @@ class Erasures:
         texts.check_unsaid("reason and reference", [request.reason, request.reference], [request.key])
         check_engine(request.engine)
         self._check(request.key, request.topics)
-        with self.queue.call():
-            SnapshotFiles(self._evidence.env, self._evidence.directory).check_none()
-            scope = scope_of(self._evidence.topics, request.topics)
-            signing_key = await self._evidence.keys.usable()
-            intent = Intent(
-                id=os.urandom(ID_BYTES).hex(),
+
+        def intent(job_id: str, scope: Scope) -> Intent:
+            return Intent(
+                id=job_id,
                 phase=WRITING,
                 key=request.key,
                 topics=request.topics,
@@ -173,9 +136,9 @@ class Erasures:
                 engine=request.engine,
                 scope=scope,
             )
-            return await self.queue.run(
-                intent.id, request.timeout_ms, begin(self._tools, intent, signing_key, progress)
-            )
+
+        check = self._groups.check_known if request.is_now else None
+        return await self.queue.begin(request.topics, intent, request.timeout_ms, progress, check)
 
     async def _erase_now(
         self, erasure_id: str, is_confirmed: bool, timeout_ms: int | None, progress: Progress
@@ -225,7 +188,7 @@ class Erasures:
                 intent = replace(intent, due_ms=self._evidence.env.clock.now_ms())
             # After any stop, the erasure resumes in its present phase.
             await self.table.save(intent, key, intent.due_ms)
-            return await EraseAttempt(self._tools, intent, key, progress, is_patient=True).carry_out()
+            return await self.queue.carry_out(intent, key, progress)
 
     async def _now_refused(self, intent: Intent, behind: dict[str, list[str]]) -> Erasure:
         """Return the result of an erasure that keeps waiting because groups would miss its tombstones."""
@@ -251,11 +214,3 @@ class Erasures:
         return Erasure(
             erasure_id, found["state"], found, path, (await self._evidence.keys.usable()).public_pem, None, {}
         )
-
-    async def resume(self, intent: Intent, key: SigningKey) -> Erasure:
-        """Resume an erasure. The caller holds the lock."""
-        return await EraseAttempt(self._tools, intent, key).carry_out()
-
-    async def give_up(self, intent: Intent, key: SigningKey, ended: Ended) -> Erasure:
-        """End an erasure without changing anything else. `ended` is recorded in its certificate."""
-        return await EraseAttempt(self._tools, intent, key).give_up(ended)

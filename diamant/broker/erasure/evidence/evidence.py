@@ -1,4 +1,4 @@
-"""Access of erasures and redactions to the data directory, and the fields that their certificates share.
+"""Access of erasures and redactions to the data directory.
 
 Blocking work runs in threads, the rest on the loop thread.
 """
@@ -10,9 +10,8 @@ import gc
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from diamant.broker.erasure.evidence.kept_remains import IsMeant, KeptRemains
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys
@@ -23,12 +22,12 @@ from diamant.broker.snapshots.store import SnapshotFiles
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.erasure.locate import filter_skip
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
-from diamant.cleaner.evidence.certificates.certificate import file_digest, merkle_root
+from diamant.cleaner.evidence.certificates.certificate import file_digest
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
 from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory, scan_partitions
 from diamant.cleaner.evidence.search.file_census import Identity
-from diamant.cleaner.evidence.search.findings import MAX_LISTED, Unreadable
+from diamant.cleaner.evidence.search.findings import Unreadable
 from diamant.cleaner.evidence.search.offset_order import WHOLE_FILE, LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.evidence.search.remains import values_of
@@ -40,14 +39,11 @@ from diamant.storage.log.log import Log
 from diamant.version import __version__
 
 if TYPE_CHECKING:
-    from diamant.broker.erasure.evidence.scope import Present
     from diamant.broker.node.node import Node
     from diamant.broker.topics.topic import Topic
     from diamant.broker.topics.topics import Topics
-    from diamant.cleaner.erasure.intent import Intent
     from diamant.cleaner.evidence.certificates.signing_key import SigningKey
     from diamant.cleaner.evidence.scan.staging_files import StagingPlace
-    from diamant.cleaner.redaction.intent import RedactionIntent
 
 DIGEST_THREADS = 2
 """With large files, each thread keeps a processor busy."""
@@ -56,17 +52,6 @@ READERS_WAIT_S = 10.0
 LOOK_AGAIN_S = 0.05
 SNAPSHOT = "it is a snapshot of the data, or part of one, and the scan does not read it: delete it"
 STILL_READ = "it was removed, but is still being read, and until that ends its bytes are on the disk"
-
-
-class SharedFields(NamedTuple):
-    """Fields of a certificate in three groups, so that others may stand between them."""
-
-    issuer: Mapping[str, object]
-    """The issuer and its clock."""
-    changes: Mapping[str, object]
-    """Changes of the topics since the request."""
-    files: Mapping[str, object]
-    """Findings elsewhere, affected segments, and the configuration of the topics."""
 
 
 class Evidence:
@@ -223,23 +208,15 @@ class Evidence:
 
     # -- certificates ----------------------------------------------------------------------------------------------------
 
-    def fields(
-        self,
-        intent: Intent | RedactionIntent,
-        topics: Iterable[str],
-        present: Present,
-        report: ScanReport,
-        after: Iterable[FileDigest],
-    ) -> SharedFields:
-        """Return the fields that every certificate has. `after`: the digests of the affected segments now."""
-        was, now = [asdict(one) for one in intent.before], [asdict(one) for one in after]
-        issuer = {
-            "is_evidence": not intent.is_manual_clock,
+    def issuer_fields(self, requested_ms: int, *, is_manual_clock: bool) -> Mapping[str, object]:
+        """Return the issuer of a certificate and its clock."""
+        return {
+            "is_evidence": not is_manual_clock,
             "clock": {
-                "kind": "manual" if intent.is_manual_clock else "system",
-                "requested_ms": intent.requested_ms,
+                "kind": "manual" if is_manual_clock else "system",
+                "requested_ms": requested_ms,
                 "issued_ms": self.env.clock.now_ms(),
-                "note": "A manual clock was in use: this is not evidence." if intent.is_manual_clock else "",
+                "note": "A manual clock was in use: this is not evidence." if is_manual_clock else "",
             },
             "issuer": {
                 "software": f"Diamant {__version__}",
@@ -247,19 +224,9 @@ class Evidence:
                 "node_id": self._node.config.node_id,
             },
         }
-        changes = {
-            "topics_ended": [asdict(one) for one in present.ended],
-            "partitions_added": [{"topic": topic, "partition": index} for topic, index in present.later],
-        }
-        files = {
-            "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
-            "elsewhere_not_listed": report.elsewhere_not_listed(MAX_LISTED),
-            "segments": {"before": was, "before_root": merkle_root(was), "after": now, "after_root": merkle_root(now)},
-            "configuration": {name: self._configuration(name) for name in topics},
-        }
-        return SharedFields(issuer, changes, files)
 
-    def _configuration(self, name: str) -> dict[str, Any]:
+    def configuration(self, name: str) -> Mapping[str, object]:
+        """Return the configuration of a topic that a certificate states; empty if there is no such topic."""
         topic = self.topics.by_name.get(name)
         log = next(iter(topic.logs.values()), None) if topic is not None else None
         if log is None:

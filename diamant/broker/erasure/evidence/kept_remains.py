@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from diamant.cleaner.erasure.intent import Intent, intent_files
+from diamant.cleaner.erasure.intent import intent_files
 from diamant.cleaner.evidence.certificates.private_files import AnyIntent, IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.report import ScanReport
 from diamant.cleaner.evidence.search.findings import Unreadable
 from diamant.cleaner.evidence.search.needles import MAX_NEEDLES, Needle
 from diamant.cleaner.evidence.search.remains import Remains
-from diamant.cleaner.redaction.intent import RedactionIntent, redaction_files
+from diamant.cleaner.redaction.intent import redaction_files
 from diamant.storage import names
 from diamant.storage.env.env import Env
 
@@ -43,12 +43,15 @@ class KeptRemains:
     """The remains of all jobs of a data directory. Methods block; OSError."""
 
     def __init__(self, env: Env, directory: str) -> None:
-        self._erasures: IntentFiles[Intent] = intent_files(env, directory)
-        self._redactions: IntentFiles[RedactionIntent] = redaction_files(env, directory)
-        self._of_erasures, self._of_redactions = (
-            IntentFiles(env, directory, prefix, Remains.from_bytes, names.REMAINS_SUFFIX)
-            for prefix in (names.ERASURE_PREFIX, names.REDACTION_PREFIX)
+        self._intents: tuple[IntentFiles[Any], ...] = (
+            intent_files(env, directory),
+            redaction_files(env, directory),
         )
+        self._left = {
+            one.prefix: IntentFiles(env, directory, one.prefix, Remains.from_bytes, names.REMAINS_SUFFIX)
+            for one in self._intents
+        }
+        """The files that ended jobs left, by the prefix of their kind."""
 
     def inherited(self, is_meant: IsMeant, key: SigningKey) -> tuple[list[Needle], list[Unreadable]]:
         """Return the values of all remains that a job has to look for, and files of which this is not known."""
@@ -63,23 +66,25 @@ class KeptRemains:
                 break
         return [*needles.values()], unknown
 
-    def settle(self, own: Remains, report: ScanReport, key: SigningKey, *, is_redaction: bool = False) -> None:
-        """Keep what a job that ends has not seen gone in its last scan, and remove what that has seen gone."""
+    def settle(self, prefix: str, own: Remains, report: ScanReport, key: SigningKey) -> None:
+        """Keep what a job that ends has not seen gone in its last scan, and remove what that has seen gone.
+
+        `prefix`: of its kind, in the names of files.
+        """
         is_kept = bool(own.needles) and not report.has_seen_gone(own.needles)
         if is_kept:
-            (self._of_redactions if is_redaction else self._of_erasures).write(own, key)
-        for files in (self._of_erasures, self._of_redactions):
+            self._left[prefix].write(own, key)
+        for files in self._left.values():
             for one in _readable(files, key, []):
                 is_included = is_kept and one.id != own.id and own.includes(one)
                 if is_included or report.has_seen_gone(one.needles):
                     files.remove(one.id)
 
     def _all(self, key: SigningKey, unknown: list[Unreadable]) -> Iterator[tuple[str, Remains]]:
-        for erasure in _readable(self._erasures, key, unknown):
-            yield self._erasures.path(erasure.id), erasure.remains(key.secret)
-        for redaction in _readable(self._redactions, key, unknown):
-            yield self._redactions.path(redaction.id), redaction.remains()
-        for files in (self._of_erasures, self._of_redactions):
+        for intents in self._intents:
+            for intent in _readable(intents, key, unknown):
+                yield intents.path(intent.id), intent.remains(key.secret)
+        for files in self._left.values():
             for one in _readable(files, key, unknown):
                 yield files.path(one.id), one
 

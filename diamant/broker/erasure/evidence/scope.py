@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from diamant.cleaner.erasure.intent import Intent
-from diamant.cleaner.evidence.certificates.intent_parts import TopicScope
+from diamant.cleaner.evidence.certificates.intent_parts import RemovalIntent, TopicScope
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.uuid_text import uuid_to_text
 
@@ -68,15 +68,15 @@ def scope_of(topics: Topics, names: Iterable[str]) -> dict[str, TopicScope]:
     return {name: TopicScope(uuid_to_text(one.topic_id), len(one.partitions)) for name, one in images.items()}
 
 
-def present_of(topics: Topics, names: Iterable[str], scope: Scope) -> Present:
+def present_of(topics: Topics, intent: RemovalIntent) -> Present:
     """Return the existing topics and partitions of a job."""
     there: list[str] = []
     ended: list[TopicEnd] = []
     partitions: list[TopicPartition] = []
     later: list[TopicPartition] = []
     images = topics.image.topics
-    for name in names:
-        image, known = images.get(name), scope.get(name)
+    for name in intent.topic_names():
+        image, known = images.get(name), intent.scope.get(name)
         if image is None:
             ended.append(TopicEnd(name, "" if known is None else known.topic_id, DELETED))
         elif known is not None and uuid_to_text(image.topic_id) != known.topic_id:
@@ -90,7 +90,7 @@ def present_of(topics: Topics, names: Iterable[str], scope: Scope) -> Present:
 
 def claims_of(intent: Intent, topics: Topics) -> Claims:
     """Return the claims of an erasure that concern existing partitions of its topics."""
-    present = present_of(topics, intent.topics, intent.scope)
+    present = present_of(topics, intent)
     there = set(present.partitions)
     return Claims(
         present,

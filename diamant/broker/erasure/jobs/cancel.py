@@ -13,12 +13,13 @@ from typing import Any, TypeAlias
 
 from diamant.broker.erasure.evidence.signing_keys import reason_of
 from diamant.broker.erasure.jobs import texts
-from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_queue import JobQueue
+from diamant.broker.erasure.jobs.removal import Ended
 from diamant.broker.errors import NotFound, NotPossible
 from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.operations.compactions.compact import BrokerStopping
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.search.needles import Needles
 from diamant.storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 CANCELLED = "cancelled"
 """`ended.what` in the certificate of a job that its user has cancelled."""
 
-AnyQueue: TypeAlias = JobQueue[Any, Any]
+AnyQueue: TypeAlias = JobQueue[Any, Any, Any]
 
 
 async def cancel_job(queues: Iterable[AnyQueue], job_id: str, *, reason: str) -> Any:
@@ -83,7 +84,7 @@ async def _check_why(queue: AnyQueue, job_id: str, reason: str, key: SigningKey)
     """Refuse a reason that a certificate must not contain, before anything is stopped."""
     try:
         intent = await asyncio.to_thread(queue.table.files.read, job_id, key)
-        sought, needles = queue.kind.sought(intent, key)
+        sought, needles = queue.kind.sought(intent), Needles(key.secret, intent.needles)
     except (OSError, ValueError):
         return  # An unreadable intent cannot be cancelled either; `_end` raises that error.
     texts.check_unsaid("the reason", [reason], sought, needles)
@@ -95,7 +96,7 @@ async def _end(queue: AnyQueue, job_id: str, reason: str) -> Any:
     try:
         key = await queue.keys.key()
         intent = await asyncio.to_thread(queue.table.files.read, job_id, key)
-        return await queue.kind.give_up(intent, key, ended)
+        return await queue.give_up(intent, key, ended)
     except FileNotFoundError:
         raise NotFound(f"{name} has just ended: see its certificate") from None
     except ValueError as error:

@@ -14,18 +14,23 @@ import asyncio
 import logging
 import os
 import traceback
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from diamant.broker.erasure.evidence.signing_keys import SigningKeys, reason_of
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.evidence.scope import Present, Scope, present_of, scope_of
+from diamant.broker.erasure.evidence.signing_keys import reason_of
 from diamant.broker.erasure.jobs.attempts import Attempts, JobLock
-from diamant.broker.erasure.jobs.ended import Ended
-from diamant.broker.erasure.jobs.job_table import RETRY_MS, JobTable
+from diamant.broker.erasure.jobs.job_table import ID_BYTES, RETRY_MS, JobTable
+from diamant.broker.erasure.jobs.removal import Ended, IntentT, Removal, RemovalKind, ResultT, SubjectT
 from diamant.broker.errors import NotPossible, TimedOut, TooMany, VerbError
-from diamant.cleaner.evidence.certificates.private_files import AnyIntent
+from diamant.broker.operations.calls.blocking import to_its_end
+from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.snapshots.store import SnapshotFiles
+from diamant.cleaner.evidence.certificates.files import tidy
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.search.needles import Needles
+from diamant.storage.env.clock import SystemClock
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -40,61 +45,21 @@ MAX_UNFINISHED = 10_000
 T = TypeVar("T")
 
 
-class JobIntent(AnyIntent, Protocol):
-    """An intent as the queue sees it."""
-
-    @property
-    def phase(self) -> str:
-        """The next step."""
-        ...
-
-
-IntentT = TypeVar("IntentT", bound=JobIntent)
-IntentT_contra = TypeVar("IntentT_contra", bound=JobIntent, contravariant=True)
-ResultT = TypeVar("ResultT")
-ResultT_co = TypeVar("ResultT_co", covariant=True)
-
-
-class JobKind(Protocol[IntentT_contra, ResultT_co]):
-    """A kind of job: interprets its intents and carries them out."""
-
-    @property
-    def failure(self) -> type[VerbError]:
-        """The error of an attempt that is retried."""
-        ...
-
-    def due_ms(self, intent: IntentT_contra) -> int | None:
-        """Return when to resume a job of an earlier run; None: now."""
-        ...
-
-    def sought(self, intent: IntentT_contra, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
-        """Return the subject of a job: its key or texts, and the needles of the values found."""
-        ...
-
-    async def resume(self, intent: IntentT_contra, key: SigningKey) -> ResultT_co:
-        """Resume a job. The caller holds the lock."""
-        ...
-
-    async def give_up(self, intent: IntentT_contra, key: SigningKey, ended: Ended) -> ResultT_co:
-        """End a job without changing anything else. `ended` is recorded in its certificate."""
-        ...
-
-
-class JobQueue(Generic[IntentT, ResultT]):
-    """The jobs of one kind in one broker. Belongs to the loop thread."""
+class JobQueue(Generic[IntentT, SubjectT, ResultT]):
+    """The removals of one kind in one broker. Belongs to the loop thread."""
 
     def __init__(
         self,
-        kind: JobKind[IntentT, ResultT],
+        kind: RemovalKind[IntentT, SubjectT, ResultT],
         table: JobTable[IntentT],
-        keys: SigningKeys,
+        evidence: Evidence,
         node: Node,
         lock: JobLock | None = None,
     ) -> None:
         """`lock`: shared with the other kind, so that one job runs at a time."""
         self.kind = kind
         self.table = table
-        self.keys = keys
+        self.keys = evidence.keys
         self.loop = node.loop
         self.clock = node.env.clock
         self.attempts = Attempts(table, JobLock() if lock is None else lock)
@@ -104,6 +69,7 @@ class JobQueue(Generic[IntentT, ResultT]):
         self.cancels: set[asyncio.Task[Any]] = set()
         """Cancellations in progress."""
         self.cancel_lock = asyncio.Lock()
+        self._evidence = evidence
         self._resumed: set[asyncio.Task[None]] = set()
 
     # -- the broker's start and stop -------------------------------------------------------------------------------------
@@ -111,6 +77,8 @@ class JobQueue(Generic[IntentT, ResultT]):
     async def start(self) -> None:
         """Read the unfinished intents of an earlier run, and resume each when it is due."""
         table = self.table
+        for path in await asyncio.to_thread(tidy, table.files.env, table.files.directory, table.files.prefix):
+            logger.warning("the broker was stopped at the end of a job, whose certificate is %s", path)
         ids = (await table.ids_on_disk())[:MAX_UNFINISHED]
         if not ids:
             return
@@ -194,7 +162,7 @@ class JobQueue(Generic[IntentT, ResultT]):
             except FileNotFoundError:
                 await self.table.finish_ended(job_id)
                 return
-            await self.kind.resume(intent, key)
+            await self.carry_out(intent, key)
 
     def _note_failed_try(self, job_id: str, level: int, reason: str) -> None:
         table = self.table
@@ -203,6 +171,34 @@ class JobQueue(Generic[IntentT, ResultT]):
             table.failures[job_id] = table.failures.get(job_id, 0) + 1
             pause_s = max(0, table.due[job_id] - self.clock.now_ms()) // 1000
             logger.log(level, "%s %s: not finished, retried in %d s: %s", table.noun, job_id, pause_s, reason)
+
+    async def carry_out(
+        self, intent: IntentT, key: SigningKey, progress: Progress | None = None, *, is_new: bool = False
+    ) -> ResultT:
+        """Carry out a job from its present phase, or end it if its topics were deleted. The caller holds the lock."""
+        intent, removal, present = self._attempt(intent, key, progress, is_new=is_new)
+        gone = [one.topic for one in present.ended]
+        for topic in gone:
+            logger.warning("%s %s: topic %s was deleted and is no longer covered", self.table.noun, intent.id, topic)
+        if present.topics:
+            return await self.kind.carry_out(intent, removal)
+        await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, gone, []))
+        ended = Ended(self.kind.deleted(present), self.clock.now_ms())
+        return await self.kind.end(intent, removal, ended, is_scanned=True)
+
+    async def give_up(self, intent: IntentT, key: SigningKey, ended: Ended) -> ResultT:
+        """End a job without changing anything else. `ended` is recorded in its certificate."""
+        intent, removal, _ = self._attempt(intent, key)
+        return await self.kind.end(intent, removal, ended)
+
+    def _attempt(
+        self, intent: IntentT, key: SigningKey, progress: Progress | None = None, *, is_new: bool = False
+    ) -> tuple[IntentT, Removal[SubjectT], Present]:
+        is_manual = intent.is_manual_clock or not isinstance(self.clock, SystemClock)
+        present = present_of(self._evidence.topics, intent)
+        subject = self.kind.subject(intent, key, present.topics)
+        removal = Removal(key, subject, progress or Progress(), progress is not None, is_new)
+        return intent.changed(is_manual_clock=is_manual), removal, present
 
     # -- calls -----------------------------------------------------------------------------------------------------------
 
@@ -216,6 +212,32 @@ class JobQueue(Generic[IntentT, ResultT]):
             yield
         finally:
             self.calls -= 1
+
+    async def begin(
+        self,
+        topics: Sequence[str],
+        intent_of: Callable[[str, Scope], IntentT],
+        timeout_ms: int | None,
+        progress: Progress,
+        check: Callable[[Progress], Awaitable[None]] | None = None,
+    ) -> ResultT:
+        """Begin a job about some topics, and carry it out for its caller. Failures are raised as a VerbError.
+
+        `intent_of` takes its id and scope. `check` may refuse it before it waits for its turn.
+        """
+
+        async def first(intent: IntentT, key: SigningKey) -> ResultT:
+            if check is not None:
+                await check(progress)
+            async with self.attempts.locked(intent.id):
+                return await self.carry_out(intent, key, progress, is_new=True)
+
+        with self.call():
+            SnapshotFiles(self._evidence.env, self._evidence.directory).check_none()
+            scope = scope_of(self._evidence.topics, topics)
+            key = await self.keys.usable()
+            intent = intent_of(os.urandom(ID_BYTES).hex(), scope)
+            return await self.run(intent.id, timeout_ms, first(intent, key))
 
     async def run(self, job_id: str, timeout_ms: int | None, work: Coroutine[Any, Any, T]) -> T:
         """Run the work that a caller waits for, within its timeout. Failures are raised as a VerbError."""

@@ -8,8 +8,9 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
+from diamant.broker.erasure.jobs.removal import IntentT
 from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.files import (
@@ -19,7 +20,7 @@ from diamant.cleaner.evidence.certificates.files import (
     conclude,
     name_pending,
 )
-from diamant.cleaner.evidence.certificates.private_files import AnyIntent, IntentFiles
+from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ MAX_REMEMBERED = 1_000
 """The most ids of ended jobs kept in memory."""
 
 ID_BYTES = 16
-
-IntentT = TypeVar("IntentT", bound=AnyIntent)
 
 
 class JobTable(Generic[IntentT]):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from diamant.broker.erasure.jobs.removal import RemovalResult
 from diamant.broker.errors import NotPossible, VerbError
 from diamant.cleaner.redaction.intent import RedactionIntent, Removed
 from diamant.cleaner.redaction.locate import MAX_OFFSET_BYTES, LocatedRecords
@@ -41,20 +42,11 @@ class RedactFailed(VerbError):
 
 
 @dataclass(frozen=True, slots=True)
-class Redaction:
-    """The result of one call of `broker.redact`."""
+class Redaction(RemovalResult):
+    """The result of one call of `broker.redact`. Its state is `records-gone`, `nothing-matched` or `not-certified`."""
 
-    id: str
-    state: str
-    """The state of the certificate: `records-gone`, `nothing-matched` or `not-certified`."""
     removed: int
     """The number of removed records, including older values on compacted topics."""
-    certificate: dict[str, Any]
-    certificate_path: str
-    public_key: str
-    """PEM, for the verifier to pin."""
-    next_due_ms: int | None
-    """Time of the next attempt; None if nothing is left."""
 
     @property
     def unmatched(self) -> dict[str, Any] | None:
@@ -62,17 +54,8 @@ class Redaction:
         found: dict[str, Any] | None = self.certificate["unmatched"]
         return found
 
-    def to_fields(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "state": self.state,
-            "removed": self.removed,
-            "unmatched": self.unmatched,
-            "next_due_ms": self.next_due_ms,
-            "certificate": self.certificate,
-            "certificate_path": self.certificate_path,
-            "public_key": self.public_key,
-        }
+    def own_fields(self) -> Mapping[str, Any]:
+        return {"removed": self.removed, "unmatched": self.unmatched, "next_due_ms": self.next_due_ms}
 
 
 @dataclass(slots=True)

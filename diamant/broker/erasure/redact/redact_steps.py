@@ -1,197 +1,179 @@
-"""Steps of a redaction between locating records and the scan: they remove the records from the logs."""
+"""The steps of a redaction: locate the records, rewrite segments without them, and certify (`redactions.py`)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import present_of
-from diamant.broker.erasure.redact.redact_result import RedactLimits, Work
-from diamant.broker.errors import NotPossible
-from diamant.broker.operations.calls.blocking import in_thread, to_its_end
-from diamant.broker.operations.calls.progress import Progress
-from diamant.cleaner.erasure.locate import take_sample
-from diamant.cleaner.evidence.search.needles import MAX_NEEDLES, keyed_digest
-from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
-from diamant.cleaner.evidence.search.remains import ANY_KEY, short_digest
-from diamant.cleaner.prompt.facts_file import facts_path
-from diamant.cleaner.redaction.claims import WHERE, Redacted
-from diamant.cleaner.redaction.intent import REWRITING, RedactionIntent
-from diamant.cleaner.redaction.locate import LocatedRecords, SearchedSegment, TooManyMatches, locate_records
-from diamant.cleaner.redaction.rewrite import RedactionPlan, SegmentRedaction, write_redacted
-from diamant.cleaner.redaction.where import Where
-from diamant.protocol.batches.header import Record
+from diamant.broker.erasure.evidence.scope import Present, present_of
+from diamant.broker.erasure.jobs import texts
+from diamant.broker.erasure.jobs.job_table import JobTable
+from diamant.broker.erasure.jobs.removal import Ended, Removal
+from diamant.broker.erasure.jobs.segment_rewrite import cleaning_paused
+from diamant.broker.erasure.redact.redact_certificates import RedactCertificates
+from diamant.broker.erasure.redact.redact_records import RedactRecords
+from diamant.broker.erasure.redact.redact_result import (
+    EVERYTHING_MATCHES,
+    EverythingMatches,
+    RedactFailed,
+    Redaction,
+    RedactLimits,
+    Work,
+    everything_matches,
+    with_found,
+)
+from diamant.broker.operations.calls.blocking import to_its_end
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.search.needles import Needles
+from diamant.cleaner.redaction.claims import Redacted
+from diamant.cleaner.redaction.intent import LOCATING, REWRITING, REWRITTEN, RedactionIntent, Rewriting
+from diamant.cleaner.redaction.locate import LocatedRecords
+from diamant.cleaner.redaction.where import parse_where
+from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
-from diamant.storage.log.log import Log
-from diamant.storage.log.segment_swap import Replacement
-from diamant.storage.segments.segment import Segment
+from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner
 
+logger = logging.getLogger(__name__)
+
+_REFUSES_WRITES = (
+    "the partition refuses writes after a failed one, so its active segment cannot be closed. See the broker's log, repair "
+    "the disk, and restart the broker"
+)
+
 
 class RedactSteps:
-    """Pauses cleaning, locates records, and replaces the segments that hold them."""
+    """The records of a topic that match a condition, and the steps that remove them (`RemovalKind`)."""
 
-    def __init__(self, evidence: Evidence, cleaning: NodeCleaner, limits: RedactLimits) -> None:
-        """`cleaning`: the cleaner to pause."""
-        self._limits = limits
+    failure = RedactFailed
+
+    def __init__(
+        self, evidence: Evidence, table: JobTable[RedactionIntent], cleaning: NodeCleaner, limits: RedactLimits
+    ) -> None:
         self._evidence = evidence
-        self._env = evidence.env
+        self._table = table
         self._cleaning = cleaning
+        self._limits = limits
+        self._records = RedactRecords(evidence, limits)
+        self._certificates = RedactCertificates(evidence, table)
+
+    def due_ms(self, intent: RedactionIntent) -> int | None:
+        return intent.due_ms
+
+    def subject(self, intent: RedactionIntent, key: SigningKey, topics: frozenset[str]) -> Redacted:
+        needles = Needles(key.secret, intent.needles)
+        needles.left_out = intent.left_out
+        return Redacted(parse_where(intent.where, intent.undecided), topics, needles)
+
+    def sought(self, intent: RedactionIntent) -> Sequence[bytes]:
+        return parse_where(intent.where, intent.undecided).said
+
+    def deleted(self, present: Present) -> str:
+        return present.ended[0].what
 
     def with_ends(self, intent: RedactionIntent) -> RedactionIntent:
         """Record the ends of the logs. A log that could not be opened before gets its end when it first opens."""
-        partitions = present_of(self._evidence.topics, [intent.topic], intent.scope).partitions
+        partitions = present_of(self._evidence.topics, intent).partitions
         logs = (self._evidence.logs.get(partition) for partition in partitions)
         there = {log.partition: log.log_end_offset for log in logs if log is not None}
-        return replace(
-            intent, ends={**intent.ends, **{one: end for one, end in there.items() if one not in intent.ends}}
-        )
+        return replace(intent, ends={**intent.ends, **there, **intent.ends})
 
-    @asynccontextmanager
-    async def paused(self, partitions: Sequence[TopicPartition]) -> AsyncIterator[None]:
-        """Keep other jobs from rewriting segments of these partitions."""
-        service = await self._cleaning.service()
-        paused = []
-        try:
-            for partition in partitions:
-                await service.abort_and_pause(partition)
-                paused.append(partition)
-            yield
-        finally:
-            for partition in paused:
-                service.resume(partition)
+    async def carry_out(self, intent: RedactionIntent, removal: Removal[Redacted]) -> Redaction:
+        """Locate the remaining records, remove them, and certify."""
+        subject, records = removal.subject, self._records
+        intent = self.with_ends(replace(intent, runs=intent.runs + 1))
+        partitions = present_of(self._evidence.topics, intent).partitions
+        async with cleaning_paused(self._cleaning, partitions):
+            intent, works = await records.locate(intent, subject, partitions, removal.progress)
+            if intent.phase == LOCATING:
+                # The values are first known here.
+                texts.check_unsaid("reason and reference", [intent.reason, intent.reference], (), subject.needles)
+            ended = self._refused(intent, works)
+            if ended is None:
+                intent = _leave_what_refuses_writes(intent, works)
+                removal.progress.job_id = intent.id
+                intent = await self._begin(intent, works, removal)
+                await records.rewrite(works, removal.progress)
+        if ended is not None:
+            return await self._certificates.end(intent, removal, ended)
+        removed = await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, [intent.topic], partitions))
+        intent = replace(intent, phase=REWRITTEN, found_before={}, done=_done(intent, works, removed))
+        await self._table.save(intent, removal.key)
+        return await self._certificates.certify(intent, removal, works)
 
-    async def locate(
-        self, intent: RedactionIntent, subject: Redacted, partitions: Sequence[TopicPartition], progress: Progress
-    ) -> tuple[RedactionIntent, list[Work]]:
-        """Judge every record of some partitions, up to the stable offsets that the returned intent records."""
-        logs = [log for one in partitions if (log := self._evidence.logs.get(one)) is not None and not log.is_deleted]
-        progress.begin("locating the records", sum(log.size for log in logs), "bytes")
-        sample = await asyncio.to_thread(take_sample, self._env, self._evidence.directory, partitions)
-        for text in subject.where.needles:
-            subject.needles.add(WHERE, text, sample)
+    async def end(
+        self, intent: RedactionIntent, removal: Removal[Redacted], ended: Ended, *, is_scanned: bool = False
+    ) -> Redaction:
+        intent = replace(intent, runs=intent.runs + is_scanned)
+        return await self._certificates.end(intent, removal, ended, is_scanned=is_scanned)
 
-        keys = {*intent.keys}
+    def _refused(self, intent: RedactionIntent, works: Sequence[Work]) -> Ended | None:
+        """Return the end of a run that would empty the topic without consent. EverythingMatches if a caller waits."""
+        text = None if intent.phase == REWRITING else everything_matches(intent, works)
+        if text is None:
+            return None
+        if intent.phase == LOCATING:
+            raise EverythingMatches(text)
+        logger.warning("redaction %s: %s", intent.id, text)
+        return Ended(EVERYTHING_MATCHES, self._evidence.env.clock.now_ms(), text)
 
-        def note_value(record: Record) -> None:
-            # Values beyond the limit are ignored: choosing needles is the most expensive step here.
-            if len(subject.needles) >= MAX_NEEDLES or record.value is None:
-                subject.needles.left_out += 1
-                return
-            subject.needles.add(VALUE_NEEDLE, record.value, sample)
-            if record.key is not None:
-                keys.add(short_digest(keyed_digest(subject.needles.secret, record.key)))
-
-        stable = {**intent.stable}
-        works: list[Work] = []
-        room = self._limits.offset_bytes
-        for log in logs:
-            if intent.phase != REWRITING:
-                stable[log.partition] = min(log.last_stable_offset, intent.ends.get(log.partition, 0))
-            located = await self._locate_in(
-                log, subject.where, stable.get(log.partition, 0), room, note_value, progress.advance
-            )
-            works.append(Work(log, located))
-            room -= located.nbytes
-        return replace(
-            intent, stable=stable, keys=tuple(sorted(keys)) if len(keys) < MAX_NEEDLES else (ANY_KEY,)
-        ), works
-
-    async def _locate_in(
-        self,
-        log: Log,
-        where: Where,
-        below: int,
-        room: int,
-        note_value: Callable[[Record], object],
-        advance: Callable[[int], object],
-    ) -> LocatedRecords:
-        active, closed = _segment(log.active), list(log.segments[:-1])
-        is_compacted = log.config.is_compacted
-
-        def locate(check: Callable[[], object]) -> LocatedRecords:
-            return locate_records(
-                self._env,
-                [*(_segment(one) for one in closed if not one.is_deleted), active],
-                where,
-                below,
-                is_compacted=is_compacted,
-                offset_bytes=room,
-                on_value=note_value,
-                advance=advance,
-                check=check,
-            )
-
-        try:
-            return await in_thread(locate)
-        except TooManyMatches as error:
-            raise NotPossible(f"{log.topic}-{log.partition}: {error}; nothing was changed there") from None
-
-    async def rewrite(self, works: Sequence[Work], progress: Progress) -> None:
-        total = sum(one.size for work in works for one in work.log.segments if one.base_offset in work.located.offsets)
-        progress.begin("rewriting segments", total, "bytes")
+    async def _begin(
+        self, intent: RedactionIntent, works: Sequence[Work], removal: Removal[Redacted]
+    ) -> RedactionIntent:
+        """Write the intent to disk before anything is changed."""
         for work in works:
-            log = work.log
-            if not work.located.offsets or log.is_deleted:
-                continue
-            if log.active.base_offset in work.located.offsets:
-                log.roll()
-                work.was_rolled = True
-            plan = await self._plan(work)
-            for segment in plan.segments:
-                work.rewritten += await to_its_end(self._replace(log, plan, segment))
-                progress.advance(segment.size)
+            directory = names.partition_dir_name(work.log.topic, work.log.partition)
+            work.files = [f"{directory}/{base:020d}{names.LOG_SUFFIX}" for base in sorted(work.located.offsets)]
+        if intent.phase != REWRITING:
+            known = {one.file for one in intent.before}
+            files = [name for work in works for name in work.files if name not in known]
+            digests = await asyncio.to_thread(self._evidence.digests, files, self._evidence.ends())
+            found = intent.found
+            for work in works:
+                found = await asyncio.to_thread(with_found, found, work, self._limits)
+            intent = replace(intent, before=(*intent.before, *digests), found_before=intent.found, found=found)
+        needles = removal.subject.needles
+        intent = replace(intent, phase=REWRITING, needles=tuple(needles), left_out=needles.left_out)
+        await self._table.save(intent, removal.key)
+        return intent
 
-    async def _replace(self, log: Log, plan: RedactionPlan, segment: SegmentRedaction) -> bool:
-        """Replace a segment by one without the records."""
-        base_offset = segment.base_offset
-        try:
-            output = await asyncio.to_thread(write_redacted, self._env, plan, segment)
-        except FileNotFoundError:
-            if log.segments[0].base_offset > base_offset:
-                return False  # Retention removed the segment first.
-            raise
-        if output is None:
-            return False
-        replacement = Replacement(
-            log, base_offset, output.source_base_offsets, source_sizes=[segment.size], size=output.size
-        )
-        try:
-            await asyncio.to_thread(replacement.prepare)
-        except BaseException:
-            replacement.abandon()
-            raise
-        replacement.swap()
-        await asyncio.to_thread(self._settle, replacement, facts_path(log.path, base_offset))
-        return True
 
-    async def _plan(self, work: Work) -> RedactionPlan:
+def _done(
+    intent: RedactionIntent, works: Sequence[Work], files_removed: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, Rewriting]:
+    done = {**intent.done}
+    for work in works:
+        partition = (work.log.topic, work.log.partition)
+        if work.rewritten or partition in done:
+            known = done.get(partition, Rewriting())
+            done[partition] = Rewriting(
+                known.segments_rewritten + work.rewritten,
+                known.was_rolled or work.was_rolled,
+                known.files_removed_at_once + files_removed.get(partition, 0),
+            )
+    return done
+
+
+def _leave_what_refuses_writes(intent: RedactionIntent, works: Sequence[Work]) -> RedactionIntent:
+    """Skip partitions whose active segment must be closed but cannot be; the others continue.
+
+    A later run locates and counts the records of the skipped partitions.
+    """
+    stable, found = {**intent.stable}, {**intent.found}
+    for work in works:
         log = work.log
-        closed = {segment.base_offset: segment for segment in log.segments[:-1] if not segment.is_deleted}
-        found = [(closed[base], work.located.offsets[base]) for base in sorted(work.located.offsets) if base in closed]
-        return RedactionPlan(
-            directory=log.path,
-            segments=await asyncio.to_thread(
-                lambda: tuple(
-                    SegmentRedaction(segment.base_offset, segment.size, tuple(segment.txn_index.all()), offsets)
-                    for segment, offsets in found
-                )
-            ),
-            index_interval_bytes=log.config.index_interval_bytes,
-            segment_index_bytes=log.config.segment_index_bytes,
-        )
-
-    def _settle(self, replacement: Replacement, facts: str) -> None:
-        # The facts of the old segment, including its key filter, do not apply to the new one.
-        self._env.remove(facts, missing_ok=True)
-        replacement.finish()
-
-
-def _segment(one: Segment) -> SearchedSegment:
-    return SearchedSegment(one.base_offset, one.path, one.size, tuple(one.txn_index.all()))
+        if log.write_failure is not None and log.active.base_offset in work.located.offsets:
+            work.located = LocatedRecords(problems=[CorruptLog(log.active.path, 0, _REFUSES_WRITES)])
+            stable.pop(log.partition, None)
+            if intent.phase == REWRITING:
+                partition = (log.topic, log.partition)
+                found.pop(partition, None)
+                if partition in intent.found_before:
+                    found[partition] = intent.found_before[partition]
+    return replace(intent, stable=stable, found=found)

@@ -21,33 +21,23 @@ Bounds: those of `jobs/job_queue.py`, `cleaner/redaction/locate.py` (offsets of 
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import scope_of
+from diamant.broker.erasure.evidence.scope import Scope
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.attempts import JobLock
-from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_queue import JobQueue
-from diamant.broker.erasure.jobs.job_table import ID_BYTES, JobTable
+from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.requests import RedactRequest
-from diamant.broker.erasure.redact.redact_attempt import RedactAttempt, RedactTools
-from diamant.broker.erasure.redact.redact_certificates import RedactCertificates
-from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction, RedactLimits
+from diamant.broker.erasure.redact.redact_result import Redaction, RedactLimits
 from diamant.broker.erasure.redact.redact_steps import RedactSteps
 from diamant.broker.errors import BadArgument
 from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.operations.calls.progress import Progress
-from diamant.broker.snapshots.store import SnapshotFiles
-from diamant.cleaner.evidence.certificates.files import tidy
-from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.search.needles import Needles
+from diamant.cleaner.redaction.claims import Redacted
 from diamant.cleaner.redaction.intent import LOCATING, RedactionIntent, redaction_files
 from diamant.cleaner.redaction.where import WhereError, parse_where
-from diamant.storage import names
 
 if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner
@@ -56,8 +46,6 @@ if TYPE_CHECKING:
 
 class Redactions:
     """All redactions of one broker. Created with the first redaction, or at a start that finds an unfinished one."""
-
-    failure = RedactFailed
 
     def __init__(
         self,
@@ -68,35 +56,18 @@ class Redactions:
         limits: RedactLimits | None = None,
     ) -> None:
         """`lock`: shared with erasures, so that one job runs at a time. `limits` None: the defaults."""
-        limits = limits or RedactLimits()
         self._evidence = evidence
         self.table: JobTable[RedactionIntent] = JobTable(
             "redaction", redaction_files(evidence.env, evidence.directory), node
         )
-        self.queue: JobQueue[RedactionIntent, Redaction] = JobQueue(self, self.table, evidence.keys, node, lock)
-        steps, certificates = RedactSteps(evidence, cleaning, limits), RedactCertificates(evidence, self.table)
-        self._tools = RedactTools(evidence, self.table, steps, certificates, limits)
-
-    # -- any loop --------------------------------------------------------------------------------------------------------
+        self._steps = RedactSteps(evidence, self.table, cleaning, limits or RedactLimits())
+        self.queue: JobQueue[RedactionIntent, Redacted, Redaction] = JobQueue(
+            self._steps, self.table, evidence, node, lock
+        )
 
     async def redact(self, request: RedactRequest, progress: Progress | None = None) -> Redaction:
-        """Remove the matching records; see `Broker.redact`."""
+        """Remove the matching records; see `Broker.redact`. From any loop."""
         return await on_loop(self.queue.loop, self._redact(request, progress or Progress()))
-
-    # -- the loop thread -------------------------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        """Read the unfinished intents of the broker's last run, and resume each when it is due."""
-        await asyncio.to_thread(tidy, self._evidence.env, self._evidence.directory, names.REDACTION_PREFIX)
-        await self.queue.start()
-
-    def due_ms(self, intent: RedactionIntent) -> int | None:
-        """Return when to resume a redaction of an earlier run; None: now."""
-        return intent.due_ms
-
-    def sought(self, intent: RedactionIntent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
-        """Return the sought texts and the needles of the values."""
-        return parse_where(intent.where, intent.undecided).said, Needles(key.secret, intent.needles)
 
     async def _redact(self, request: RedactRequest, progress: Progress) -> Redaction:
         try:
@@ -106,12 +77,10 @@ class Redactions:
         texts.check_reason(request.reason, request.reference)
         texts.check_unsaid("reason and reference", [request.reason, request.reference], where.said)
         self._evidence.user_topic(request.topic)
-        with self.queue.call():
-            SnapshotFiles(self._evidence.env, self._evidence.directory).check_none()
-            scope = scope_of(self._evidence.topics, [request.topic])
-            signing_key = await self._evidence.keys.usable()
+
+        def intent(job_id: str, scope: Scope) -> RedactionIntent:
             intent = RedactionIntent(
-                id=os.urandom(ID_BYTES).hex(),
+                id=job_id,
                 phase=LOCATING,
                 topic=request.topic,
                 where=request.where,
@@ -122,17 +91,6 @@ class Redactions:
                 undecided=request.undecided,
                 scope=scope,
             )
-            intent = self._tools.steps.with_ends(intent)
-            return await self.queue.run(intent.id, request.timeout_ms, self._run(intent, signing_key, progress))
+            return self._steps.with_ends(intent)
 
-    async def _run(self, intent: RedactionIntent, key: SigningKey, progress: Progress) -> Redaction:
-        async with self.queue.attempts.locked(intent.id):
-            return await RedactAttempt(self._tools, intent, key, progress).carry_out()
-
-    async def resume(self, intent: RedactionIntent, key: SigningKey) -> Redaction:
-        """Resume a redaction. The caller holds the lock."""
-        return await RedactAttempt(self._tools, intent, key).carry_out()
-
-    async def give_up(self, intent: RedactionIntent, key: SigningKey, ended: Ended) -> Redaction:
-        """End a redaction without changing anything else. `ended` is recorded in its certificate."""
-        return await RedactAttempt(self._tools, intent, key).give_up(ended)
+        return await self.queue.begin([request.topic], intent, request.timeout_ms, progress)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 TYPE = "diamant-erasure-certificate"
 REDACTION_TYPE = "diamant-redaction-certificate"
 VERSION = 1
+HMAC = "HMAC-SHA-256 with a secret that is not in the data directory"
+"""How certificates name the digests of keys and descriptions."""
 MAX_BYTES = 16 * 1024 * 1024
 """Limit of a certificate's file."""
 

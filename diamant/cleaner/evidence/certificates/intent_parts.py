@@ -1,4 +1,4 @@
-"""The parts of intents, and their form as JSON, which is the same in certificates.
+"""The common part of the intents of removals, and their form as JSON, of which certificates show some.
 
 In memory, facts about partitions are a mapping to frozen dataclasses; as JSON, a list of objects with `topic` and
 `partition`.
@@ -6,13 +6,18 @@ In memory, facts about partitions are a mapping to frozen dataclasses; as JSON, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from diamant.cleaner.evidence.search.needles import Needle
+from diamant.cleaner.evidence.search.remains import Remains
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
@@ -36,6 +41,84 @@ class FileDigest:
     size: int
     sha256: str
     """In hexadecimal."""
+
+
+class RemovalIntent:
+    """The intent of a removal: what a broker needs to resume it after it was stopped in the middle.
+
+    The dataclasses of its two kinds declare these fields once more: their order is that of the JSON on disk.
+    """
+
+    __slots__ = ()
+
+    id: str
+    phase: str
+    reason: str
+    reference: str
+    requested_ms: int
+    scope: Mapping[str, TopicScope]
+    """By topic; empty in intents of earlier versions."""
+    due_ms: int | None
+    """Time of the next attempt."""
+    found: Mapping[TopicPartition, Any]
+    done: Mapping[TopicPartition, Any]
+    before: tuple[FileDigest, ...]
+    """Affected segments before the removal."""
+    needles: tuple[Needle, ...]
+    is_manual_clock: bool
+    """True if a manual clock was in use at any time."""
+    retries: int
+    """Number of scans that failed to certify."""
+
+    def topic_names(self) -> tuple[str, ...]:
+        """Return the topics of the request."""
+        raise NotImplementedError
+
+    def remains(self, secret: bytes) -> Remains:
+        """Return what may remain of the values. `secret`: of the broker's key."""
+        raise NotImplementedError
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file."""
+        raise NotImplementedError
+
+    def changed(self, **changes: Any) -> Self:
+        """Return the intent with other values in some fields."""
+        return replace(self, **changes)  # type: ignore[type-var]
+
+    def to_json(self, **own: Any) -> bytes:
+        """Return the content as JSON. `own`: the fields of this kind that are not JSON as they are."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        parts = {
+            "scope": {name: asdict(one) for name, one in self.scope.items()},
+            "found": rows(self.found),
+            "done": rows(self.done),
+            "before": [asdict(one) for one in self.before],
+            "needles": [one.to_fields() for one in self.needles],
+        }
+        return json.dumps({**plain, **parts, **own}).encode()
+
+    @classmethod
+    def parsed(
+        cls,
+        data: bytes,
+        found: type[DataclassInstance],
+        done: type[DataclassInstance],
+        own: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    ) -> Self:
+        """Undo `to_json`; `own` takes its fields, and returns those of this kind. ValueError for any other input."""
+        try:
+            plain = json.loads(data)
+            parts = {
+                "scope": {name: TopicScope(**one) for name, one in plain.get("scope", {}).items()},
+                "found": from_rows(found, plain.get("found", ())),
+                "done": from_rows(done, plain.get("done", ())),
+                "before": tuple(FileDigest(**one) for one in plain.get("before", ())),
+                "needles": tuple(Needle.from_fields(one) for one in plain.get("needles", ())),
+            }
+            return cls(**{**plain, **parts, **own(plain)})
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"it is not an intent of this version: {error}") from None
 
 
 def rows(found: Mapping[TopicPartition, DataclassInstance]) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ def redacted() -> Redacted:
     """The subject of a redaction of the topic."""
     found = Needles(b"s" * 32)
     found.add(WHERE, b"ada@example.com")
-    return Redacted(parse_where(TEXT), "users", found)
+    return Redacted(parse_where(TEXT), frozenset(["users"]), found)
 
 
 def state(report: ScanReport, looked_for: Subject) -> str:
@@ -83,7 +83,11 @@ def test_everything_that_was_written_is_found_and_nothing_of_it_stays(
 @pytest.mark.parametrize("what", [b"", b"a", b"b", b"k", b"x" * 12, "value exists", "key exists", "value.id exists"])
 def test_known_positives_are_never_findings(tmp_path: Path, what: bytes | str) -> None:
     """Known positives are never findings, even for a subject that matches everything."""
-    looked_for = subject(what) if isinstance(what, bytes) else Redacted(parse_where(what), "users", Needles(b"s" * 32))
+    looked_for = (
+        subject(what)
+        if isinstance(what, bytes)
+        else Redacted(parse_where(what), frozenset(["users"]), Needles(b"s" * 32))
+    )
     for is_compiled in (False, True):
         report = scanned(tmp_path, looked_for, is_compiled=is_compiled)
         assert (report.seen, report.unaccounted) == (PLANTED, [])

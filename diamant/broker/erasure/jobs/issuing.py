@@ -1,0 +1,120 @@
+"""Issues the certificates of removals: signs what a scan has found, and ends the job if nothing follows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Generic
+
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.evidence.scope import Present
+from diamant.broker.erasure.jobs.job_table import JobTable
+from diamant.broker.erasure.jobs.removal import Ended, IntentT, Removal
+from diamant.broker.operations.calls.blocking import to_its_end
+from diamant.cleaner.evidence.certificates import broker_files, own_certificates
+from diamant.cleaner.evidence.certificates.certificate import VERSION, merkle_root
+from diamant.cleaner.evidence.certificates.files import LAST_STATES
+from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
+from diamant.cleaner.evidence.scan.report import ScanReport
+from diamant.cleaner.evidence.search.findings import MAX_LISTED
+from diamant.cleaner.evidence.search.needles import MIN_BYTES
+
+FIELDS = (
+    "type", "version", "id", "state", "is_evidence", "clock", "issuer", "request", "found", "done", "runs", "overrides", "claims",
+    "not_certified", "ended", "topics_ended", "partitions_added", "written_since", "written_since_not_listed",
+    "tombstones_since", "tombstones_since_not_listed", "unmatched", "lost_tombstones", "elsewhere", "elsewhere_not_listed",
+    "segments", "configuration", "coverage", "next", "not_covered",
+)  # fmt: skip
+"""The fields of certificates, in the order of HTTP answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The findings of a scan about a removal. Sign them in the same turn of the loop: topics may change after it."""
+
+    report: ScanReport
+    after: tuple[FileDigest, ...]
+    """Digests of the affected segments now; empty if nothing was scanned."""
+    present: Present
+    state: str
+    """The state of all claims together."""
+
+
+class RemovalCertificates(Generic[IntentT]):
+    """Issues the certificates of one kind. Belongs to the loop thread."""
+
+    def __init__(self, evidence: Evidence, table: JobTable[IntentT]) -> None:
+        """`table` counts the certificates, and forgets the jobs that end."""
+        self._evidence = evidence
+        self._table = table
+
+    async def sign(
+        self,
+        intent: IntentT,
+        removal: Removal[Any],
+        verdict: Verdict,
+        topics: Collection[str],
+        own: Mapping[str, Any],
+        ended: Ended | None,
+    ) -> tuple[dict[str, Any], str]:
+        """Sign and store a certificate; return it and its path. With a final state, or with `ended`, the intent is removed.
+
+        `topics`: those that it lists. `own`: the fields that only this kind has, or has in its own way.
+        """
+        fields = self._fields(intent, removal, verdict, topics, own, ended)
+        is_last = verdict.state in LAST_STATES or ended is not None
+        if is_last:
+            settle, remains = self._evidence.remains.settle, intent.remains(removal.key.secret)
+            prefix = self._table.files.prefix
+            await to_its_end(asyncio.to_thread(settle, prefix, remains, verdict.report, removal.key))
+        signed, path = await self._table.issue(fields, removal.key, is_last=is_last)
+        self._table.count_certificate(verdict.state, has_ended=ended is not None)
+        return signed, path
+
+    def _fields(
+        self,
+        intent: IntentT,
+        removal: Removal[Any],
+        verdict: Verdict,
+        topics: Collection[str],
+        own: Mapping[str, Any],
+        ended: Ended | None,
+    ) -> Mapping[str, Any]:
+        report, present, needles = verdict.report, verdict.present, removal.subject.needles
+        before, after = [asdict(one) for one in intent.before], [asdict(one) for one in verdict.after]
+        fields = {
+            **own,
+            **self._evidence.issuer_fields(intent.requested_ms, is_manual_clock=intent.is_manual_clock),
+            "version": VERSION,
+            "id": intent.id,
+            "state": verdict.state,
+            "request": {"reason": intent.reason, "reference": intent.reference, **own["request"]},
+            "found": rows(intent.found),
+            "done": rows(intent.done),
+            "ended": None if ended is None else ended.to_fields(),
+            "topics_ended": [asdict(one) for one in present.ended],
+            "partitions_added": [{"topic": topic, "partition": index} for topic, index in present.later],
+            "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
+            "elsewhere_not_listed": report.elsewhere_not_listed(MAX_LISTED),
+            "segments": {
+                "before": before,
+                "before_root": merkle_root(before),
+                "after": after,
+                "after_root": merkle_root(after),
+            },
+            "configuration": {name: self._evidence.configuration(name) for name in sorted(topics)},
+            "coverage": {
+                **report.coverage(frozenset(topics)),
+                "values_searched_for": len(report.values),
+                **own["coverage"],
+                "values_not_searched_for": needles.left_out,
+                "least_bytes_of_a_searched_value": MIN_BYTES,
+            },
+            "not_covered": [
+                *own["not_covered"],
+                *own_certificates.not_covered(report),
+                *broker_files.not_covered(report),
+            ],
+        }
+        return {name: fields[name] for name in sorted(fields, key=FIELDS.index)}

@@ -1,0 +1,119 @@
+"""A removal: one job with two kinds of subject, a key to erase or records to redact.
+
+The queue runs it (`job_queue.py`), its kind has the subject and the steps (`RemovalKind`), and its certificate is issued in one
+way (`issuing.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from diamant.broker.errors import VerbError
+from diamant.cleaner.evidence.certificates.intent_parts import RemovalIntent
+from diamant.cleaner.evidence.search.record_search import Subject
+
+if TYPE_CHECKING:
+    from diamant.broker.erasure.evidence.scope import Present
+    from diamant.broker.operations.calls.progress import Progress
+    from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+
+IntentT = TypeVar("IntentT", bound=RemovalIntent)
+IntentT_contra = TypeVar("IntentT_contra", bound=RemovalIntent, contravariant=True)
+SubjectT = TypeVar("SubjectT", bound=Subject)
+ResultT = TypeVar("ResultT")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a job without completion, as its certificate records it."""
+
+    what: str
+    at_ms: int
+    """On the broker's clock."""
+    reason: str = ""
+    """The user's reason; "" if none is required."""
+
+    def to_fields(self) -> dict[str, object]:
+        """Return the fields of its JSON object."""
+        return {"what": self.what, "reason": self.reason, "at_ms": self.at_ms}
+
+
+@dataclass(frozen=True, slots=True)
+class Removal(Generic[SubjectT]):
+    """The parts of an attempt that stay the same from its first step to its last."""
+
+    key: SigningKey
+    subject: SubjectT
+    """The key or the records to remove. The values are added once they are located."""
+    progress: Progress
+    is_patient: bool = False
+    """True if a caller waits."""
+    is_new: bool = False
+    """True for the first attempt: the values are not known yet."""
+
+
+class RemovalKind(Protocol[IntentT_contra, SubjectT, ResultT_co]):
+    """A subject and the steps that remove it."""
+
+    @property
+    def failure(self) -> type[VerbError]:
+        """The error of an attempt that is retried."""
+        ...
+
+    def due_ms(self, intent: IntentT_contra) -> int | None:
+        """Return when to resume a job of an earlier run; None: now."""
+        ...
+
+    def subject(self, intent: IntentT_contra, key: SigningKey, topics: frozenset[str]) -> SubjectT:
+        """Return the subject, with the needles of the values found. `topics`: those that still exist."""
+        ...
+
+    def sought(self, intent: IntentT_contra) -> Sequence[bytes]:
+        """Return the key or the texts that the request names."""
+        ...
+
+    def deleted(self, present: Present) -> str:
+        """Return `Ended.what` for a removal whose topics no longer exist."""
+        ...
+
+    async def carry_out(self, intent: IntentT_contra, removal: Removal[SubjectT]) -> ResultT_co:
+        """Continue in the intent's phase. Each phase is on disk before the next removes anything."""
+        ...
+
+    async def end(
+        self, intent: IntentT_contra, removal: Removal[SubjectT], ended: Ended, *, is_scanned: bool = False
+    ) -> ResultT_co:
+        """End without changing anything else; `is_scanned`: the certificate says where else the subject was seen."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalResult:
+    """The result of one call about a removal."""
+
+    id: str
+    state: str
+    """The state of the certificate."""
+    certificate: dict[str, Any]
+    certificate_path: str
+    public_key: str
+    """PEM, for the verifier to pin."""
+    next_due_ms: int | None
+    """Time of the next attempt, or of the certificate for `key-gone`; None if nothing follows."""
+
+    def own_fields(self) -> Mapping[str, Any]:
+        """Return the fields that results of this kind have for themselves."""
+        return {"next_due_ms": self.next_due_ms}
+
+    def to_fields(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "state": self.state,
+            **self.own_fields(),
+            "certificate": self.certificate,
+            "certificate_path": self.certificate_path,
+            "public_key": self.public_key,
+        }
