@@ -16,7 +16,7 @@ from diamant.protocol.batches.header import HEADER_SIZE, HEADER_SIZE_UP_TO_MAGIC
 from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
-    from diamant.storage.env.env import File
+    from diamant.storage.env.env import ReadableFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class ChunkReader:
         self._buffer = in_large_pages(numbers("B", read_bytes))
         self._rows = numbers("q", FIELDS, read_bytes // HEADER_SIZE + 1)
 
-    def chunks(self, file: File, position: int, end: int) -> Iterator[Rows]:
+    def chunks(self, file: ReadableFile, position: int, end: int) -> Iterator[Rows]:
         """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
 
         The next chunk overwrites the one yielded. Raises CorruptLog, as `strict_reader.read_chunks`.
@@ -99,20 +99,20 @@ class ChunkReader:
             yield chunk
             position += chunk.size
 
-    def read(self, file: File, position: int, end: int) -> Rows:
+    def read(self, file: ReadableFile, position: int, end: int) -> Rows:
         """Return the whole batches from byte `position` on that fit the buffer, at least one unless there is none."""
         chunk = self._read(file, position, self._buffer[: end - position])
         if chunk.fault != NO_FAULT or chunk.count or not (size := _size_of_one(file, position, end)):
             return chunk
         return self._read(file, position, numbers("B", size))
 
-    def _read(self, file: File, position: int, data: memoryview) -> Rows:
+    def _read(self, file: ReadableFile, position: int, data: memoryview) -> Rows:
         size = _read_into(file, position, data)
         fault, count, used, together = read_headers(data, 0, size, self._rows)
         return Rows(file.path, position, used, data, self._rows, count, together, fault)
 
 
-def _size_of_one(file: File, position: int, end: int) -> int:
+def _size_of_one(file: ReadableFile, position: int, end: int) -> int:
     """Return the size of the batch at `position`; 0 if the bytes there are not a batch."""
     prefix = file.pread(HEADER_SIZE_UP_TO_MAGIC, position)
     size = int.from_bytes(prefix[8:12], "big", signed=True) + LOG_OVERHEAD
@@ -120,14 +120,14 @@ def _size_of_one(file: File, position: int, end: int) -> int:
     return size if is_sound else 0
 
 
-def _fail(file: File, position: int, end: int) -> NoReturn:
+def _fail(file: ReadableFile, position: int, end: int) -> NoReturn:
     """Raise the error of the plain reader at this position."""
     for _ in read_chunks(file, position, end, ENGINE_LIMITS.read_bytes):
         pass
     raise CorruptLog(file.path, position, "no batch can be read here")
 
 
-def _read_into(file: File, position: int, target: memoryview) -> int:
+def _read_into(file: ReadableFile, position: int, target: memoryview) -> int:
     """Fill `target` from the file; return the number of bytes read, less at the end of the file."""
     fd = file.fileno()
     if fd is None:

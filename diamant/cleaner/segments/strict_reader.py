@@ -10,7 +10,7 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, BatchHeader
 from diamant.protocol.errors import CorruptBatch
-from diamant.storage.env.env import File
+from diamant.storage.env.env import ReadableFile
 from diamant.storage.errors import CorruptLog
 
 
@@ -53,7 +53,7 @@ class _Sized(Protocol):
 ChunkT = TypeVar("ChunkT", bound=_Sized)
 
 
-def read_chunks(file: File, position: int, end: int, buffer_bytes: int) -> Iterator[Chunk]:
+def read_chunks(file: ReadableFile, position: int, end: int, buffer_bytes: int) -> Iterator[Chunk]:
     """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
 
     For a batch that does not fit, the buffer doubles until it does; it keeps its size to the end of the segment, as in Kafka.
@@ -64,7 +64,7 @@ def read_chunks(file: File, position: int, end: int, buffer_bytes: int) -> Itera
 
 
 def parsed_chunks(
-    file: File, position: int, end: int, buffer_bytes: int, parse: Callable[[File, int, bytes], ChunkT]
+    file: ReadableFile, position: int, end: int, buffer_bytes: int, parse: Callable[[ReadableFile, int, bytes], ChunkT]
 ) -> Iterator[ChunkT]:
     """As `read_chunks`, but yields the results of `parse`, which takes the file, a position and the bytes there."""
     while position < end:
@@ -80,7 +80,7 @@ def parsed_chunks(
             buffer_bytes *= 2
 
 
-def _parse(file: File, position: int, data: bytes) -> Chunk:
+def _parse(file: ReadableFile, position: int, data: bytes) -> Chunk:
     try:
         headers = [(at, checked(header, at)) for at, header in iter_headers(data)]
     except CorruptBatch as error:
@@ -107,7 +107,7 @@ def check_order(path: str, position: int, offsets: tuple[int, int], last_offset:
         raise CorruptLog(path, position, reason)
 
 
-def _batch_size(file: File, position: int, end: int) -> int:
+def _batch_size(file: ReadableFile, position: int, end: int) -> int:
     prefix = file.pread(HEADER_SIZE_UP_TO_MAGIC, position)
     if len(prefix) < HEADER_SIZE_UP_TO_MAGIC or end - position < HEADER_SIZE_UP_TO_MAGIC:
         raise CorruptLog(file.path, position, f"{end - position} bytes at the end are no batch")

@@ -15,7 +15,7 @@ Memory: `READ_BYTES`, or one batch if that is larger, up to `MAX_BATCH_BYTES`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from types import TracebackType
@@ -43,7 +43,7 @@ from diamant.protocol.batches.legacy import parse_legacy_header
 from diamant.protocol.batches.records import iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
-from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
+from diamant.storage.checkpoints.checkpoints import TopicPartition, read_offset_checkpoint
 from diamant.storage.env.env import Env, File, ReadLock
 from diamant.storage.errors import CorruptLog, StorageError, WrongInput
 
@@ -83,25 +83,58 @@ Advance: TypeAlias = Callable[[int], object]
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """The `.log` file of a segment."""
+    """The `.log` file of a segment at the time of listing."""
 
     path: str
     base_offset: int
     size: int
+    end_offset: int | None = None
+    """Base offset of the next segment; None for the last one, which may still be written to."""
+
+    @property
+    def is_last(self) -> bool:
+        """True if it is the partition's last segment."""
+        return self.end_offset is None
+
+    def index(self, suffix: str) -> str:
+        """Return the path of its index with that suffix; it may not exist."""
+        return self.path.removesuffix(names.LOG_SUFFIX) + suffix
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """One partition's directory."""
+    """One partition's directory, on the local machine or in any file system that tasks of Spark read."""
 
     topic: str
     partition: int
     directory: str
     segments: tuple[SegmentFile, ...]
-    """Ascending by base offset."""
+    """Ascending by base offset, including those entirely below the log start."""
     log_start_offset: int
-    leftovers: tuple[str, ...] = ()
-    """Names of files with the suffixes `.deleted`, `.cleaned`, `.swap` or `.aside`."""
+    files: frozenset[str] = frozenset()
+    """Names of all files."""
+    filesystem: str = ""
+    """Of all these paths (`spark.environment.locations`); empty for the local one."""
+
+    @property
+    def leftovers(self) -> tuple[str, ...]:
+        """Names of files with the suffixes `.deleted`, `.cleaned`, `.swap` or `.aside`, ascending."""
+        return tuple(name for name, parsed in self._parsed() if parsed.stage)
+
+    @property
+    def snapshots(self) -> tuple[int, ...]:
+        """Offsets of the producer snapshots, ascending."""
+        return tuple(one.offset for _, one in self._parsed() if one.suffix == names.SNAPSHOT_SUFFIX and not one.stage)
+
+    def _parsed(self) -> Iterator[tuple[str, names.SegmentFileName]]:
+        for name in sorted(self.files):
+            parsed = names.parse_segment_file(name)
+            if parsed is not None:
+                yield name, parsed
+
+    def has(self, path: str) -> bool:
+        """Return whether the listing contains a file."""
+        return os.path.basename(path) in self.files
 
     @property
     def name(self) -> str:
@@ -197,10 +230,10 @@ def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
             opened.cleaner_checkpoint_ms = env.mtime_ms(f"{log_directory}/{names.CLEANER_CHECKPOINT}")
         if is_partition:
             try:
-                topic, partition = names.parse_partition_dir(os.path.basename(path))
+                partition = names.parse_partition_dir(os.path.basename(path))
             except ValueError as error:
                 raise StorageError(f"{error}; a copy of a partition needs its name back") from None
-            opened.partitions = (_list_partition(env, path, topic, partition, starts),)
+            opened.partitions = (_list_partition(env, path, partition, starts),)
         else:
             _list_partitions(env, opened, starts)
         opened.set_aside += tuple(
@@ -238,7 +271,7 @@ def lock_for_reading(env: Env, log_directory: str) -> ReadLock | None:
         raise StorageError(f"{error}; stop the broker that runs on {log_directory}, or read a copy") from None
 
 
-def _list_partitions(env: Env, opened: OpenLogDirectory, starts: dict[tuple[str, int], int]) -> None:
+def _list_partitions(env: Env, opened: OpenLogDirectory, starts: Mapping[TopicPartition, int]) -> None:
     found = []
     set_aside = []
     for name in env.list_dir(opened.path):
@@ -248,14 +281,11 @@ def _list_partitions(env: Env, opened: OpenLogDirectory, starts: dict[tuple[str,
         if names.set_aside_suffix(name):
             set_aside.append(directory)
             continue
-        try:
-            topic, partition = names.parse_partition_dir(name)
-        except ValueError:
-            continue
-        if topic == names.METADATA_TOPIC:
+        partition = partition_in_use(name)
+        if partition is None:
             continue
         try:
-            found.append(_list_partition(env, directory, topic, partition, starts))
+            found.append(_list_partition(env, directory, partition, starts))
         except OSError as error:
             opened.problems.append(Problem.of(directory, error))
     # Directories of other programs may have such names, too: dbus-1.
@@ -266,23 +296,46 @@ def _list_partitions(env: Env, opened: OpenLogDirectory, starts: dict[tuple[str,
     opened.set_aside = tuple(set_aside)
 
 
+def partition_in_use(name: str) -> TopicPartition | None:
+    """Return the partition whose directory in a log directory has this name; None for the metadata log and all others."""
+    try:
+        partition = names.parse_partition_dir(name)
+    except ValueError:
+        return None
+    return None if names.set_aside_suffix(name) or partition[0] == names.METADATA_TOPIC else partition
+
+
 def _list_partition(
-    env: Env, directory: str, topic: str, partition: int, starts: dict[tuple[str, int], int]
+    env: Env, directory: str, partition: TopicPartition, starts: Mapping[TopicPartition, int]
 ) -> PartitionFiles:
-    segments = []
-    leftovers = []
-    for name in env.list_dir(directory):
-        parsed = names.parse_segment_file(name)
-        if parsed is None:
-            continue
-        if parsed.stage:
-            leftovers.append(name)
-        elif parsed.suffix == names.LOG_SUFFIX:
-            path = f"{directory}/{name}"
-            segments.append(SegmentFile(path, parsed.offset, env.file_size(path)))
-    segments.sort(key=lambda segment: segment.base_offset)
-    start = max(segments[0].base_offset if segments else 0, starts.get((topic, partition), 0))
-    return PartitionFiles(topic, partition, directory, tuple(segments), start, tuple(leftovers))
+    sizes = {
+        name: env.file_size(f"{directory}/{name}")
+        if names.is_segment_file(name) and name.endswith(names.LOG_SUFFIX)
+        else 0
+        for name in env.list_dir(directory)
+    }
+    return listed_partition(directory, partition, sizes, starts)
+
+
+def listed_partition(
+    directory: str,
+    partition: TopicPartition,
+    sizes: Mapping[str, int],
+    starts: Mapping[TopicPartition, int],
+    filesystem: str = "",
+) -> PartitionFiles:
+    """Return the partition in a directory. `sizes`: its files, with the sizes of segments; `starts`: log start offsets."""
+    parsed = ((names.parse_segment_file(name), name) for name in sizes)
+    offsets = sorted(
+        (one.offset, name) for one, name in parsed if one and not one.stage and one.suffix == names.LOG_SUFFIX
+    )
+    ends = [*(offset for offset, _ in offsets[1:]), None]
+    segments = tuple(
+        SegmentFile(f"{directory}/{name}", offset, sizes[name], end)
+        for (offset, name), end in zip(offsets, ends, strict=False)
+    )
+    start = max(segments[0].base_offset if segments else 0, starts.get(partition, 0))
+    return PartitionFiles(*partition, directory, segments, start, frozenset(sizes), filesystem)
 
 
 def _read_checkpoint(env: Env, opened: OpenLogDirectory, name: str) -> dict[tuple[str, int], int]:

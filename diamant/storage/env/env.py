@@ -46,12 +46,8 @@ _OF_PARTITION = re.compile(rf"\d{{20}}\.|({names.LEADER_EPOCH_CHECKPOINT}|{names
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
-class File(Protocol):
-    """One open file.
-
-    This object tracks `size` without asking the system. An append that fails half-way may leave bytes beyond it: the next
-    append overwrites them, and `truncate(size())` removes them.
-    """
+class ReadableFile(Protocol):
+    """One open file to read: also one in an object store (`spark.environment.locations`)."""
 
     path: str
     """The file's path when it was opened; renaming does not change it."""
@@ -59,6 +55,26 @@ class File(Protocol):
     def pread(self, count: int, position: int) -> bytes:
         """Read up to `count` bytes at `position`; shorter only at the end of the file."""
         ...
+
+    def size(self) -> int:
+        """Return the size in bytes without asking the system."""
+        ...
+
+    def fileno(self) -> int | None:
+        """Return the descriptor, for sendfile and similar calls; None for a file in memory."""
+        ...
+
+    def close(self) -> None:
+        """Close the descriptor. May be called twice."""
+        ...
+
+
+class File(ReadableFile, Protocol):
+    """One open file.
+
+    This object tracks `size` without asking the system. An append that fails half-way may leave bytes beyond it: the next
+    append overwrites them, and `truncate(size())` removes them.
+    """
 
     def try_pread(self, count: int, position: int) -> bytes | None:
         """Read like `pread` if the data are in memory, else return None at once."""
@@ -77,24 +93,12 @@ class File(Protocol):
         """Device and inode; None for a file in memory."""
         ...
 
-    def size(self) -> int:
-        """Return the size in bytes without asking the system."""
-        ...
-
     def truncate(self, size: int) -> None:
         """Cut to `size` bytes."""
         ...
 
     def sync(self) -> None:
         """Make the content durable. Blocks for as long as the disk takes."""
-        ...
-
-    def fileno(self) -> int | None:
-        """Return the descriptor, for sendfile and similar calls; None for a file in memory."""
-        ...
-
-    def close(self) -> None:
-        """Close the descriptor. May be called twice."""
         ...
 
 

@@ -19,7 +19,7 @@ from diamant.protocol.batches.batch import crc_is_valid, iter_headers
 from diamant.protocol.batches.header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, parse_header
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
-from diamant.storage.env.env import Buffer, Env, File, latest_write_ms
+from diamant.storage.env.env import Buffer, Env, File, ReadableFile, latest_write_ms
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.offset_index import OffsetIndex
@@ -54,7 +54,7 @@ class FileSlice(NamedTuple):
         return self.file.pread(self.size, self.position)
 
 
-def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+def scan_headers(file: ReadableFile, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of each whole batch between two byte positions; record data are not read.
 
     Stops silently at a torn tail, as Kafka's file iterator does. Raises CorruptLog where bytes cannot be a batch.
@@ -86,7 +86,7 @@ def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
         position += size
 
 
-def _legacy_header(file: File, position: int, end: int, prefix: bytes) -> tuple[BatchHeader | None, int]:
+def _legacy_header(file: ReadableFile, position: int, end: int, prefix: bytes) -> tuple[BatchHeader | None, int]:
     size = int.from_bytes(prefix[8:12], "big", signed=True) + LOG_OVERHEAD
     if size - LOG_OVERHEAD < 14:
         raise CorruptLog(file.path, position, f"entry length {size - LOG_OVERHEAD} is below the minimum of 14")
@@ -100,7 +100,7 @@ def _legacy_header(file: File, position: int, end: int, prefix: bytes) -> tuple[
     return None, size
 
 
-def scan_at_entry(file: File, end: int, offset: int, position: int) -> Iterator[tuple[int, BatchHeader]] | None:
+def scan_at_entry(file: ReadableFile, end: int, offset: int, position: int) -> Iterator[tuple[int, BatchHeader]] | None:
     """Return a scan from the position of an offset index entry; None if the entry is wrong.
 
     An entry is right if a batch begins at its position and the scan from there skips nothing below `offset`. The check is
@@ -118,7 +118,7 @@ def scan_at_entry(file: File, end: int, offset: int, position: int) -> Iterator[
     return chain((first,), headers)
 
 
-def _fits(file: File, offset: int, position: int, header: BatchHeader) -> bool:
+def _fits(file: ReadableFile, offset: int, position: int, header: BatchHeader) -> bool:
     if header.last_offset == offset:
         return True
     # Older versions of Kafka index several batches by one entry: position of the first, offset of the last.

@@ -47,7 +47,7 @@ from diamant.cleaner.spark.source.read_plan import ReadTask, plan_logs
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from diamant.cleaner.spark.source.partition_logs import PartitionLog
+    from diamant.cleaner.segments.tolerant_reader import PartitionFiles
 
 PART_BYTES = 256 * 1024 * 1024
 MAX_PART_BYTES = 8 * PART_BYTES
@@ -61,7 +61,7 @@ TABLE_BYTES = 96 * 1024 * 1024
 def count_logs(
     context: SparkContext,
     paths: Sequence[str],
-    logs: Sequence[PartitionLog],
+    logs: Sequence[PartitionFiles],
     *,
     part_bytes: int = PART_BYTES,
     table_bytes: int | None = None,
@@ -86,7 +86,7 @@ def count_logs(
 def _counted(
     context: SparkContext,
     paths: Sequence[str],
-    logs: Sequence[PartitionLog],
+    logs: Sequence[PartitionFiles],
     are_decided: Sequence[bool],
     *,
     least_bytes: int,
@@ -159,7 +159,7 @@ def _part_bytes(sizes: Sequence[int], cores: int, least_bytes: int, most_bytes: 
 
 
 def _parts(
-    place: int, log: PartitionLog, tasks: Sequence[ReadTask], part_bytes: int, *, is_decided: bool
+    place: int, log: PartitionFiles, tasks: Sequence[ReadTask], part_bytes: int, *, is_decided: bool
 ) -> list[CountedPart]:
     """Return the parts of a log: adjacent tasks, in parts of about the same size."""
     total = sum(task.size for task in tasks)

@@ -25,13 +25,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.rules.eligibility import cleanable_range
+from diamant.cleaner.segments.tolerant_reader import PartitionFiles
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.source.filter_bounds import GREATEST
 from diamant.cleaner.spark.source.partition_logs import (
-    PartitionLog,
     find_partitions,
     log_directories,
     log_id,
+    place_of,
     read_checkpoint,
 )
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
@@ -83,23 +84,24 @@ def log_table(session: SparkSession, paths: Sequence[str], topics: Sequence[str]
     return session.createDataFrame(facts_of(find_partitions(paths, topics)), SCHEMA)
 
 
-def facts_of(logs: Sequence[PartitionLog]) -> list[tuple[Any, ...]]:
+def facts_of(logs: Sequence[PartitionFiles]) -> list[tuple[Any, ...]]:
     """Return the rows of the table."""
     configs = {directory: topic_configs(directory) for directory in log_directories(logs)}
     checkpoints = {directory: read_checkpoint(directory, names.CLEANER_CHECKPOINT) for directory in configs}
     rows = []
     for log in logs:
-        log_directory = log.directory.parent
+        place = place_of(log)
+        log_directory = place.parent
         checkpoint = checkpoints[log_directory].get((log.topic, log.partition))
         config = configs[log_directory].get(log.topic, {})
         policy = config.get(_CLEANUP_POLICY)
         may_be_dirty = policy is None or COMPACT in policy or checkpoint is not None
         rows.append(
             (
-                log_id(log.directory),
+                log_id(place),
                 log.topic,
                 log.partition,
-                str(log.directory),
+                str(place),
                 len(log.segments),
                 log.size,
                 log.log_start_offset,
@@ -137,7 +139,7 @@ def topic_configs(log_directory: Location) -> dict[str, Mapping[str, str]]:
     }
 
 
-def _dirty_ratio(log: PartitionLog, checkpoint: int | None) -> float | None:
+def _dirty_ratio(log: PartitionFiles, checkpoint: int | None) -> float | None:
     if not log.segments:
         return None
     extent = _Extent(tuple(_Size(segment.base_offset, segment.size) for segment in log.segments), log.log_start_offset)

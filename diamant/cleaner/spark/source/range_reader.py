@@ -14,7 +14,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.engines.offset_map import Offsets
     from diamant.cleaner.spark.source.options import SourceOptions
     from diamant.cleaner.spark.source.read_plan import Range, ReadTask
-    from diamant.storage.env.env import File
+    from diamant.storage.env.env import ReadableFile
 
 GROUP_BYTES = 8 * 1024 * 1024
 """Approximate size of an Arrow batch, in bytes of records."""
@@ -167,17 +167,17 @@ class RangeReader:
         """Yield the chunks up to the end, or to a torn batch of a live log. Raises CorruptLog for bytes that are not a batch."""
         position = self._part.start
         try:
-            for rows in self._chunks(cast("File", file), position, self._part.end):
+            for rows in self._chunks(file, position, self._part.end):
                 yield rows
                 position = rows.position + rows.size
         except CorruptLog as error:
             # A chunk with damage is not yielded: read its sound part again, up to the damage.
             if error.position > position:
-                yield from self._chunks(cast("File", file), position, error.position)
+                yield from self._chunks(file, position, error.position)
             if not self._is_torn_end(file, error.position):
                 raise
 
-    def _chunks(self, file: File, start: int, end: int) -> Iterator[Rows]:
+    def _chunks(self, file: ReadableFile, start: int, end: int) -> Iterator[Rows]:
         """Yield the chunks of a part of the range, with STEP set in the rows."""
         for rows in ChunkReader().chunks(file, start, end):
             self._counters.bytes_read += rows.size

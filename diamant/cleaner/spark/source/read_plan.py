@@ -17,15 +17,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from diamant.cleaner.segments.tolerant_reader import PartitionFiles, SegmentFile
 from diamant.cleaner.spark.environment.locations import Location, LocationFile
 from diamant.cleaner.spark.source.filter_bounds import GREATEST, LEAST, FilterBounds
 from diamant.cleaner.spark.source.options import SourceOptions
-from diamant.cleaner.spark.source.partition_logs import ListedSegment, PartitionLog, find_partitions
+from diamant.cleaner.spark.source.partition_logs import find_partitions, place_of
 from diamant.cleaner.spark.source.segment_indexes import OFFSET_ENTRY_BYTES, WITHOUT, read_offset_index, read_time_index
 from diamant.cleaner.spark.source.stable_offset import NOTHING_KNOWN, Decided, read_decided
 from diamant.storage import names
@@ -33,7 +34,7 @@ from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.segment import scan_at_entry
 
 if TYPE_CHECKING:
-    from diamant.storage.env.env import File
+    pass
 
 _LISTING_THREADS = 8
 _MIN_INDEXED_BYTES = 64 * 1024
@@ -87,11 +88,11 @@ def plan_tasks(options: SourceOptions, bounds: FilterBounds, *, with_outcomes: b
 
 
 def plan_logs(
-    logs: Sequence[PartitionLog], options: SourceOptions, bounds: FilterBounds, with_outcomes: Sequence[bool]
+    logs: Sequence[PartitionFiles], options: SourceOptions, bounds: FilterBounds, with_outcomes: Sequence[bool]
 ) -> list[list[ReadTask]]:
     """Return the tasks for each log (`plan_partition`); `with_outcomes` has a flag for each log."""
 
-    def plan(log: PartitionLog, is_asked: bool, /) -> list[ReadTask]:
+    def plan(log: PartitionFiles, is_asked: bool, /) -> list[ReadTask]:
         return plan_partition(log, options, bounds, with_outcomes=is_asked)
 
     with ThreadPoolExecutor(_LISTING_THREADS) as threads:
@@ -99,7 +100,7 @@ def plan_logs(
 
 
 def plan_partition(
-    log: PartitionLog, options: SourceOptions, bounds: FilterBounds, *, with_outcomes: bool = False
+    log: PartitionFiles, options: SourceOptions, bounds: FilterBounds, *, with_outcomes: bool = False
 ) -> list[ReadTask]:
     """Return the tasks for one partition, in offset order. `with_outcomes`: the tasks need the outcomes of transactions."""
     if not log.segments:
@@ -125,7 +126,7 @@ def plan_partition(
     if not ranges:
         # A task without records must report the damage.
         last = log.segments[-1]
-        ranges = [Range(last.location, 0, 0, last.size, last.is_last)] if damage else []
+        ranges = [Range(place_of(log, last.path), 0, 0, last.size, last.is_last)] if damage else []
     if not ranges:
         return []
     groups = [tuple(ranges)] if options.latest_per_key else [(part,) for part in ranges]
@@ -145,7 +146,7 @@ def plan_partition(
 
 
 def _readable_ranges(
-    log: PartitionLog, segment: ListedSegment, bounds: FilterBounds, options: SourceOptions, damage: list[CorruptLog]
+    log: PartitionFiles, segment: SegmentFile, bounds: FilterBounds, options: SourceOptions, damage: list[CorruptLog]
 ) -> list[Range]:
     """Return `_ranges`. In mode PERMISSIVE ignore damaged indexes, and add their errors to `damage`."""
     try:
@@ -157,22 +158,23 @@ def _readable_ranges(
         return _ranges(log, segment, bounds, replace(options, trust_indexes=False))
 
 
-def _aborted_in(decided: Decided, log: PartitionLog, group: Sequence[Range]) -> NDArray[np.int64]:
+def _aborted_in(decided: Decided, log: PartitionFiles, group: Sequence[Range]) -> NDArray[np.int64]:
     if not len(decided.aborted):
         return decided.aborted
-    of = {segment.location: segment for segment in log.segments}
-    first = of[group[0].location].base_offset
-    end = of[group[-1].location].end_offset
+    of = {segment.path: segment for segment in log.segments}
+    first = of[group[0].location.path].base_offset
+    end = of[group[-1].location.path].end_offset
     aborted = decided.aborted
     return aborted[(aborted[:, 2] > first) & (aborted[:, 1] < (GREATEST if end is None else end))]
 
 
-def _ranges(log: PartitionLog, segment: ListedSegment, bounds: FilterBounds, options: SourceOptions) -> list[Range]:
+def _ranges(log: PartitionFiles, segment: SegmentFile, bounds: FilterBounds, options: SourceOptions) -> list[Range]:
     """Return the parts of a segment that can hold requested records."""
     last_offset = GREATEST if segment.end_offset is None else segment.end_offset - 1
     if not segment.size or segment.base_offset > bounds.max_offset or last_offset < bounds.min_offset:
         return []
-    whole = Range(segment.location, 0, segment.size, segment.size, segment.is_last)
+    place = place_of(log, segment.path)
+    whole = Range(place, 0, segment.size, segment.size, segment.is_last)
     if not options.trust_indexes or segment.size < _MIN_INDEXED_BYTES:
         return [whole]
     min_offset = bounds.min_offset
@@ -184,8 +186,8 @@ def _ranges(log: PartitionLog, segment: ListedSegment, bounds: FilterBounds, opt
     is_split = 0 < options.split_bytes < segment.size
     if min_offset <= segment.base_offset and bounds.max_offset >= last_offset and not is_split:
         return [whole]
-    location = segment.index(names.INDEX_SUFFIX)
-    if not log.has(location):
+    location = place_of(log, segment.index(names.INDEX_SUFFIX))
+    if not log.has(location.name):
         return [whole]
     index = read_offset_index(location, segment.base_offset, segment.size, is_growing=segment.is_last)
     first = int(np.searchsorted(index[0], min_offset, side="right")) - 1
@@ -202,7 +204,7 @@ def _ranges(log: PartitionLog, segment: ListedSegment, bounds: FilterBounds, opt
             used.append(number)
             starts.append(position)
     try:
-        with segment.location.open(read_ahead_bytes=0) as file:
+        with place.open(read_ahead_bytes=0) as file:
             if not segment.is_last and file.size() != segment.size:
                 return [whole]  # as below
             # The last segment may have grown since it was listed.
@@ -213,10 +215,7 @@ def _ranges(log: PartitionLog, segment: ListedSegment, bounds: FilterBounds, opt
     except FileNotFoundError:
         return [whole]  # cleaned or deleted since: the task reports it, or reads the renamed file
     ends = [*starts[1:], end]
-    return [
-        Range(segment.location, start, stop, segment.size, segment.is_last)
-        for start, stop in zip(starts, ends, strict=True)
-    ]
+    return [Range(place, start, stop, segment.size, segment.is_last) for start, stop in zip(starts, ends, strict=True)]
 
 
 def _check_entry(
@@ -227,7 +226,7 @@ def _check_entry(
     Raises CorruptLog if there is another batch, or none: a read from or up to there would miss records.
     """
     offset, position = index[:, number].tolist()
-    batches = scan_at_entry(cast("File", file), file.size(), offset, position)
+    batches = scan_at_entry(file, file.size(), offset, position)
     first = None if batches is None else next(batches, None)
     if first is None or first[1].base_offset <= above:
         raise CorruptLog(
@@ -237,10 +236,10 @@ def _check_entry(
         )
 
 
-def _older_to(log: PartitionLog, segment: ListedSegment, timestamp_ms: int) -> int:
+def _older_to(log: PartitionFiles, segment: SegmentFile, timestamp_ms: int) -> int:
     """Return an offset up to which all records of the segment are older; `GREATEST`: all are; `LEAST`: none known."""
-    location = segment.index(names.TIME_INDEX_SUFFIX)
-    if not log.has(location):
+    location = place_of(log, segment.index(names.TIME_INDEX_SUFFIX))
+    if not log.has(location.name):
         return LEAST
     index = read_time_index(location, segment.base_offset)
     count = int(np.searchsorted(index[0], timestamp_ms, side="left"))

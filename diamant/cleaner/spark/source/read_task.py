@@ -1,18 +1,35 @@
-"""One task of a read: the rows of a range of a partition."""
+"""One task of a read: the rows of a range of a partition, or with the option `latest_per_key` the latest record of each key.
+
+For these, a first pass over the task's input adds the hash of each key and its offset to the cleaner's own map. Records without
+a key are left out, as in a compacted log.
+"""
 
 from __future__ import annotations
 
+import os
+import tempfile
+from array import array
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap, open_spill_file
 from diamant.cleaner.spark.source.arrow_columns import ArrowColumns
+from diamant.cleaner.spark.source.filter_bounds import GREATEST, FilterBounds
+from diamant.cleaner.spark.source.range_reader import Counters, RangeReader
+from diamant.kernels import numbers, offset_map
+from diamant.kernels.constants import fields
+from diamant.kernels.constants.tuples import LAST_SEEN, ROW, STATE_FIELDS
+from diamant.storage.env.env import RealEnv
 
 if TYPE_CHECKING:
     import pyarrow
 
     from diamant.cleaner.spark.source.options import SourceOptions
     from diamant.cleaner.spark.source.read_plan import ReadTask
-from diamant.cleaner.spark.source.range_reader import Counters, RangeReader
+
+_TUPLES = 64 * 1024
 
 
 def read_task(
@@ -20,9 +37,7 @@ def read_task(
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the records of a task as Arrow batches. Raises CorruptLog, SegmentChanged, OSError."""
     if options.latest_per_key:
-        from diamant.cleaner.spark.source.latest_per_key import find_latest
-
-        with find_latest(task, options, counters) as latest:
+        with _find_latest(task, options, counters) as latest:
             for part in task.ranges:
                 yield from RangeReader(task, part, options, counters).arrow_batches(columns, latest.window)
         return
@@ -33,3 +48,50 @@ def read_task(
                 yield arrow.corrupt(reason, position)
         if part.end > part.start:
             yield from RangeReader(task, part, options, counters).arrow_batches(columns)
+
+
+@contextmanager
+def _find_latest(task: ReadTask, options: SourceOptions, counters: Counters) -> Iterator[LatestOffsets]:
+    """Yield the latest offset of each key from the task's log start on. Raises the errors of reading, such as CorruptLog.
+
+    Memory: `options.map_bytes`; then a temporary file without a name (cleaner/engines/offset_map.py).
+    """
+    with tempfile.TemporaryDirectory(prefix="diamant-latest-") as directory:
+        env = RealEnv()
+        offsets = OffsetMap(
+            os.urandom(16), memory_bytes=options.map_bytes, spill=lambda: open_spill_file(env, directory)
+        )
+        try:
+            # Later records count, even if they are not requested themselves.
+            _read(replace(task, bounds=FilterBounds(min_offset=task.bounds.min_offset)), options, counters, offsets)
+            yield offsets.latest()
+        finally:
+            offsets.close()
+
+
+def _read(task: ReadTask, options: SourceOptions, counters: Counters, offsets: OffsetMap) -> None:
+    tuples = numbers("Q", _TUPLES, 3)
+    end_offset = GREATEST if task.stable_offset is None else task.stable_offset
+    for part in task.ranges:
+        reader = RangeReader(task, part, options, counters)
+        state = array("q", bytes(8 * STATE_FIELDS))
+        state[LAST_SEEN] = -1
+        for rows, unpacked, first, end in reader.groups_to_map():
+            state[ROW] = first
+            fault = fields.BUFFER_FULL
+            while fault == fields.BUFFER_FULL:
+                fault, count = offset_map.hash_records(
+                    rows.data,
+                    unpacked,
+                    rows.rows,
+                    end,
+                    state,
+                    tuples,
+                    offsets.k0,
+                    offsets.k1,
+                    task.bounds.min_offset,
+                    end_offset,
+                )
+                if fault not in (fields.NO_FAULT, fields.BUFFER_FULL):
+                    raise reader.fault(rows, state[ROW])
+                offsets.add(tuples, count)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from diamant.cleaner.segments.transaction_outcomes import TransactionWalk, marker_type
 from diamant.cleaner.spark.environment.errors import SegmentChanged
-from diamant.cleaner.spark.source.partition_logs import list_again
+from diamant.cleaner.spark.source.partition_logs import list_again, place_of
 from diamant.cleaner.spark.source.segment_indexes import ABORTED_FIELDS, read_aborted, read_offset_index
 from diamant.protocol.batches.control import ControlType
 from diamant.protocol.batches.header import (
@@ -35,14 +35,11 @@ from diamant.storage.segments.segment import scan_at_entry
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from diamant.cleaner.segments.tolerant_reader import PartitionFiles, SegmentFile
     from diamant.cleaner.spark.environment.locations import LocationFile
-    from diamant.cleaner.spark.source.partition_logs import ListedSegment, PartitionLog
-    from diamant.storage.env.env import File
 
-_LOCAL_WINDOW = 4096
-"""Read size for local files: headers are far apart, so a page for each is enough."""
-_REMOTE_WINDOW = 4 * 1024 * 1024
-"""Read size for remote files, where a request costs more than the bytes."""
+_WINDOW = 4096
+"""Read size: headers are far apart, so a page for each is enough. Of remote files more is read ahead."""
 _ATTEMPTS = 5
 """Attempts to read a directory without a change in between."""
 _MARKER_BYTES = 128
@@ -66,8 +63,8 @@ NOTHING_KNOWN = Decided(None, np.empty((0, ABORTED_FIELDS), np.int64), np.empty(
 
 
 def read_decided(
-    log: PartitionLog, *, trust_indexes: bool = True, damage: list[CorruptLog] | None = None
-) -> tuple[PartitionLog, Decided]:
+    log: PartitionFiles, *, trust_indexes: bool = True, damage: list[CorruptLog] | None = None
+) -> tuple[PartitionFiles, Decided]:
     """Return the outcomes of a log's transactions, and its listing at that time. Raises OSError, CorruptLog, SegmentChanged.
 
     With a list for `damage`, corruption is not an error. A corrupt index of aborted transactions is added to the list, and
@@ -81,25 +78,33 @@ def read_decided(
         try:
             decided = _read(log, trust_indexes, damage)
             again = list_again(log)
-            if again.has_segments_of(log):
+            if _has_segments_of(again, log):
                 return log, decided
         except FileNotFoundError:
             again = list_again(log)
         log = again
-    raise SegmentChanged(f"{log.directory} kept changing while the query was planned: run it again")
+    raise SegmentChanged(f"{place_of(log)} kept changing while the query was planned: run it again")
 
 
-def _read(log: PartitionLog, trust_indexes: bool, damage: list[CorruptLog] | None) -> Decided:
+def _has_segments_of(again: PartitionFiles, log: PartitionFiles) -> bool:
+    """Return whether the segments of an earlier listing are unchanged; new segments, and a longer last one, are allowed."""
+    sizes = {segment.path: segment.size for segment in again.segments}
+    return all(
+        sizes.get(one.path, -1) >= one.size if one.is_last else sizes.get(one.path) == one.size for one in log.segments
+    )
+
+
+def _read(log: PartitionFiles, trust_indexes: bool, damage: list[CorruptLog] | None) -> Decided:
     walk = TransactionWalk()
     start_offset = 0
     aborted = []
     if trust_indexes:
         start_offset = _newest_snapshot(log, walk.open_since)
         for segment in log.segments:
-            location = segment.index(names.TXN_INDEX_SUFFIX)
-            if log.has(location):
+            path = segment.index(names.TXN_INDEX_SUFFIX)
+            if log.has(path):
                 try:
-                    aborted.append(read_aborted(location))
+                    aborted.append(read_aborted(place_of(log, path)))
                 except CorruptLog as error:
                     if damage is None:
                         raise
@@ -114,10 +119,10 @@ def _read(log: PartitionLog, trust_indexes: bool, damage: list[CorruptLog] | Non
     return Decided(walk.first_open_offset, np.concatenate(aborted), still_open)
 
 
-def _newest_snapshot(log: PartitionLog, open_since: dict[int, int]) -> int:
+def _newest_snapshot(log: PartitionFiles, open_since: dict[int, int]) -> int:
     """Add the open transactions of the newest readable snapshot to `open_since`; return its offset, 0 without one."""
     for offset in reversed(log.snapshots):
-        location = log.directory.child(f"{offset:020d}{names.SNAPSHOT_SUFFIX}")
+        location = place_of(log).child(f"{offset:020d}{names.SNAPSHOT_SUFFIX}")
         try:
             entries = read_snapshot(location.read_bytes(), str(location))
         except (CorruptLog, FileNotFoundError):
@@ -130,13 +135,13 @@ def _newest_snapshot(log: PartitionLog, open_since: dict[int, int]) -> int:
 
 
 def _headers_from(
-    log: PartitionLog, start_offset: int, *, is_permissive: bool
+    log: PartitionFiles, start_offset: int, *, is_permissive: bool
 ) -> Iterator[tuple[BatchHeader, ControlType | None]]:
     """Yield the headers of magic 2, from the segment with `start_offset` on, each with its marker's type or None."""
     for segment in log.segments:
         if segment.end_offset is not None and segment.end_offset <= start_offset:
             continue
-        with segment.location.open() as file:
+        with place_of(log, segment.path).open() as file:
             size = min(segment.size, file.size())
             position = _position_before(log, segment, start_offset, file)
             try:
@@ -146,31 +151,30 @@ def _headers_from(
                     raise
 
 
-def _position_before(log: PartitionLog, segment: ListedSegment, offset: int, file: LocationFile) -> int:
+def _position_before(log: PartitionFiles, segment: SegmentFile, offset: int, file: LocationFile) -> int:
     """Return the start of a batch at or before the one with `offset`; 0 if the index is missing or wrong."""
-    location = segment.index(names.INDEX_SUFFIX)
-    if offset <= segment.base_offset or not log.has(location):
+    path = segment.index(names.INDEX_SUFFIX)
+    if offset <= segment.base_offset or not log.has(path):
         return 0
     try:
-        index = read_offset_index(location, segment.base_offset, segment.size, is_growing=segment.is_last)
+        index = read_offset_index(place_of(log, path), segment.base_offset, segment.size, is_growing=segment.is_last)
     except (CorruptLog, FileNotFoundError):
         return 0
     at = int(np.searchsorted(index[0], offset)) - 1
     if at < 0:
         return 0
     last_offset, position = index[:, at].tolist()
-    return 0 if scan_at_entry(cast("File", file), file.size(), last_offset, position) is None else position
+    return 0 if scan_at_entry(file, file.size(), last_offset, position) is None else position
 
 
 def _headers(
     file: LocationFile, position: int, end: int, *, is_last: bool
 ) -> Iterator[tuple[BatchHeader, ControlType | None]]:
-    window = _LOCAL_WINDOW if file.fileno() is not None else _REMOTE_WINDOW
     buffer, start = b"", 0
     while position < end:
         at = position - start
         if at + _MARKER_BYTES > len(buffer) and start + len(buffer) < end:
-            buffer, start, at = file.pread(min(window, end - position), position), position, 0
+            buffer, start, at = file.pread(min(_WINDOW, end - position), position), position, 0
         if len(buffer) - at < HEADER_SIZE_UP_TO_MAGIC:
             break  # Possibly a torn end: the task that reads it reports damage.
         size = int.from_bytes(buffer[at + 8 : at + 12], "big", signed=True) + LOG_OVERHEAD

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from pyspark.sql.datasource import GreaterThan
 
+from diamant.cleaner.segments.tolerant_reader import PartitionFiles
 from diamant.cleaner.spark.environment.errors import SegmentChanged, SparkError
 from diamant.cleaner.spark.source import stable_offset
 from diamant.cleaner.spark.source.columns import COLUMNS
 from diamant.cleaner.spark.source.options import SourceOptions
-from diamant.cleaner.spark.source.partition_logs import PartitionLog
 from diamant.cleaner.spark.source.range_reader import Counters
 from diamant.cleaner.spark.source.read_task import read_task
 from diamant.cleaner.spark.source.stable_offset import Decided
@@ -323,7 +323,7 @@ def test_a_partition_that_is_cleaned_while_a_query_is_planned_is_looked_at_again
     directory = write(history, tmp_path)
     real, calls = stable_offset._read, []
 
-    def cleaned_meanwhile(log: PartitionLog, trust_indexes: bool, damage: list[CorruptLog] | None) -> Decided:
+    def cleaned_meanwhile(log: PartitionFiles, trust_indexes: bool, damage: list[CorruptLog] | None) -> Decided:
         calls.append(log.size)
         if len(calls) == 1:
             # As a round does: what was aborted is gone, and so is its entry.
