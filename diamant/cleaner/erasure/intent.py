@@ -13,7 +13,6 @@ from typing import Any
 
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, RemovalIntent, TopicScope
 from diamant.cleaner.evidence.certificates.private_files import IntentFiles
-from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needle, keyed_digest
 from diamant.cleaner.evidence.search.remains import Remains, short_digest, values_of
 from diamant.storage import names
@@ -163,22 +162,3 @@ def _place(row: Mapping[str, Any]) -> TopicPartition:
 def intent_files(env: Env, directory: str) -> IntentFiles[Intent]:
     """Return the intents of the erasures in a data directory."""
     return IntentFiles(env, directory, names.ERASURE_PREFIX, Intent.from_bytes)
-
-
-def waiting_for(
-    files: IntentFiles[Intent], ids: Iterable[str], key: SigningKey, ended: Intent, digest: bytes
-) -> list[str]:
-    """Return the ids of erasures that wait for tombstones of the key with this digest in topics of the `ended` erasure.
-
-    Blocks, and reads all intents one by one; skips those that cannot be read.
-    """
-    found = []
-    for intent_id in ids:
-        try:
-            one = files.read(intent_id, key)
-        except (OSError, ValueError):
-            continue
-        is_same = one.phase == WAITING and keyed_digest(key.secret, one.key) == digest
-        if is_same and set(one.topics) <= set(ended.topics):
-            found.append(intent_id)
-    return found

@@ -6,8 +6,9 @@ A key is looked up by its keyed digest, and only intents of erasures of this key
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
-from diamant.cleaner.erasure.intent import CLOSING, Intent
+from diamant.cleaner.erasure.intent import CLOSING, WAITING, Intent
 from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import keyed_digest
@@ -38,6 +39,19 @@ class PendingKeys:
     def drop(self, intent_id: str) -> None:
         """Forget a finished erasure."""
         self._digests.pop(intent_id, None)
+
+    def waiting_for(self, key: SigningKey, ended: Intent, digest: bytes) -> list[str]:
+        """Return the ids of erasures that wait for tombstones of the key with this digest in topics of the `ended` erasure.
+
+        Blocks, and skips intents that cannot be read.
+        """
+        found = []
+        for one in [one for one, known in list(self._digests.items()) if known == digest]:
+            with suppress(OSError, ValueError):
+                intent = self._files.read(one, key)
+                if intent.phase == WAITING and set(intent.topics) <= set(ended.topics):
+                    found.append(one)
+        return found
 
     def of(self, key: SigningKey | None, topic: str, topic_id: str) -> PendingErasures | None:
         """Return the erasures in progress, for questions about a topic; None if there are none."""

@@ -21,7 +21,8 @@ from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import Present, claims_of
 from diamant.broker.erasure.jobs.job_table import MAX_FAILURE_DOUBLINGS, RETRY_MS, JobTable
 from diamant.broker.erasure.jobs.removal import Ended, Removal
-from diamant.cleaner.erasure.intent import CLOSING, REMOVING, WAITING, WRITING, Intent, waiting_for
+from diamant.cleaner.erasure.intent import CLOSING, REMOVING, WAITING, WRITING, Intent
+from diamant.cleaner.erasure.pending_erasures import PendingKeys
 from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED
 from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -52,9 +53,11 @@ class EraseSteps:
         cleaning: NodeCleaner,
         compactions: Compactions,
         groups: GroupsBehind,
+        keys: PendingKeys,
     ) -> None:
         self._evidence = evidence
         self._table = table
+        self._keys = keys
         self._values = EraseValues(evidence, cleaning, compactions, table.waits_for)
         self._tombstones = EraseTombstones(node, evidence, table, cleaning, self._values)
         self._key = EraseKey(evidence, cleaning, groups, table, self._values)
@@ -164,7 +167,7 @@ class EraseSteps:
 
     async def _wake_others(self, intent: Intent, removal: Removal[Subject]) -> None:
         """Resume other erasures of the key: their intents still hold it, waiting for tombstones that are now removed."""
-        table, digest = self._table, removal.subject.key_digest
-        for one in await asyncio.to_thread(waiting_for, table.files, [*table.due], removal.key, intent, digest):
-            if one in table.due:
-                table.schedule(one, self._evidence.env.clock.now_ms())
+        digest = removal.subject.key_digest
+        for one in await asyncio.to_thread(self._keys.waiting_for, removal.key, intent, digest):
+            if one in self._table.due:
+                self._table.schedule(one, self._evidence.env.clock.now_ms())

@@ -83,7 +83,7 @@ class Erasures:
             "erasure", files, node, on_known=self._keys.note, on_finished=self._keys.drop
         )
         self._groups = GroupsBehind(evidence.logs, groups, node.topics)
-        steps = EraseSteps(node, evidence, self.table, cleaning, compactions, self._groups)
+        steps = EraseSteps(node, evidence, self.table, cleaning, compactions, self._groups, self._keys)
         self.queue: JobQueue[Intent, Subject, Erasure] = JobQueue(steps, self.table, evidence, node)
 
     # -- any loop --------------------------------------------------------------------------------------------------------
