@@ -123,6 +123,18 @@ async def test_a_broker_that_stops(tmp_path: Path, gate: Gate) -> None:
             await stopping
 
 
+async def test_a_cleaner_that_stops_before_its_callers(broker: Broker, wire: WireClient, gate: Gate) -> None:
+    """A caller that was not cancelled in time gets the error of a broker that stops, not that of a failed compaction."""
+    await fill(wire)
+    call = asyncio.ensure_future(broker.compact("t"))
+    await wait_until(gate.begun.is_set)
+    stopping = asyncio.ensure_future(broker.services.cleaning.stop())
+    gate.opened.set()
+    with pytest.raises(BrokerStopping):
+        await call
+    await stopping
+
+
 async def test_no_more_calls_than_are_allowed(broker: Broker, wire: WireClient, gate: Gate) -> None:
     """Beyond the limit a call is refused, and accepted again when others have ended."""
     await fill(wire)

@@ -71,6 +71,11 @@ class BrokerStopping(VerbError):
     code = STOPPING
 
 
+def _is_ended_by_a_stop(error: BaseException | None) -> bool:
+    """Return whether a compaction failed because the cleaner stopped before the call was cancelled."""
+    return isinstance(error, CompactionFailed) and error.code == STOPPING
+
+
 class Compactions:
     """All compaction calls of one broker. Created with the first one. Belongs to the loop thread."""
 
@@ -94,7 +99,7 @@ class Compactions:
         self._running.add(running)
         try:
             await asyncio.wait({running}, timeout=request.timeout)
-            if running.cancelled():
+            if running.cancelled() or (running.done() and _is_ended_by_a_stop(running.exception())):
                 raise BrokerStopping("the broker is stopping, the compaction continues at its next start")
             if running.done():
                 return running.result()
