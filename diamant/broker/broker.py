@@ -174,8 +174,6 @@ class Broker(Operations):
     create_topic = facade.create_topic
     produce = facade.produce
     records = facade.records
-    explain = facade.explain
-    ghosts = facade.ghosts
     latest = facade.latest
     erase = facade.erase
     erase_now = facade.erase_now
@@ -380,8 +378,6 @@ class BlockingBroker(BlockingOperations):
     stop = waiting(Broker.stop)
     create_topic = waiting(Broker.create_topic)
     produce = waiting(Broker.produce)
-    explain = waiting(Broker.explain)
-    ghosts = waiting(Broker.ghosts)
     erase = waiting(Broker.erase)
     erase_now = waiting(Broker.erase_now)
     redact = waiting(Broker.redact)

@@ -50,12 +50,6 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
         "latest": LazyCommand(
             "diamant.broker.commands.admin.records:latest", "Print the latest record of each key of a topic."
         ),
-        "explain": LazyCommand(
-            "diamant.broker.commands.admin.explain:explain", "Explain why records are still stored, and until when."
-        ),
-        "ghosts": LazyCommand(
-            "diamant.broker.commands.admin.ghosts:ghosts", "List deleted keys that consumer groups may still hold."
-        ),
     },
     "Compact": {},
     "Erase and certify": {

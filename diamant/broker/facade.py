@@ -14,9 +14,7 @@ from diamant.broker.perform import AnyBroker
 if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erase_result import Erasure
     from diamant.broker.erasure.redact.redact_result import Redaction
-    from diamant.broker.ghosts.ledger import GhostReport
     from diamant.broker.operations.calls.progress import Progress
-    from diamant.broker.operations.records.explain import Explanation
     from diamant.broker.operations.records.produce import Data, Headers, Produced
     from diamant.broker.schedules.history import History
     from diamant.broker.schedules.schedule import Schedule
@@ -57,27 +55,6 @@ def records(broker: AnyBroker, topic: str, partition: int | None = None) -> Asyn
     """Yield each committed record that a consumer would read now, with its partition; as `latest`."""
     operation = broker.services.records()
     return operation.records(operation.pages(topic, partition))
-
-
-async def explain(
-    broker: AnyBroker,
-    topic: str,
-    *,
-    partition: int | None = None,
-    key: bytes | str | None = None,
-    offset: int | None = None,
-    is_tombstones: bool = False,
-) -> Explanation:
-    """Say what keeps records on the disk, and when they go; `ExplainRequest` says what the arguments mean."""
-    from diamant.broker.operations.records.explain import ExplainRequest
-
-    request = ExplainRequest(topic, partition, key, offset, is_tombstones)
-    return await on_loop(broker.loop, broker.services.explain().explain(request))
-
-
-async def ghosts(broker: AnyBroker, topic: str, group: str | None = None) -> GhostReport:
-    """Return the keys of a topic that groups may still hold although they were deleted: they have missed the tombstone."""
-    return await on_loop(broker.loop, broker.services.ghosts().of(topic, group))
 
 
 def latest(

@@ -12,8 +12,10 @@ from diamant.broker.operations.calls.cross_loop import waiting
 from diamant.broker.perform import AnyBroker, perform
 
 if TYPE_CHECKING:
+    from diamant.broker.ghosts.ledger import GhostReport
     from diamant.broker.operations.calls.progress import Progress
     from diamant.broker.operations.records.count import TopicRecords
+    from diamant.broker.operations.records.explain import Explanation
     from diamant.cleaner.on_demand.report import CompactionReport
     from diamant.duration import Duration
 
@@ -51,6 +53,23 @@ class Operations:
         """Count the records of a topic, by kind. See `CountRequest`."""
         return await perform(self, "count", locals())
 
+    async def explain(
+        self: AnyBroker,
+        topic: str,
+        *,
+        partition: int | None = None,
+        key: bytes | str | None = None,
+        offset: int | None = None,
+        tombstones: bool = False,
+        progress: Progress | None = None,
+    ) -> Explanation:
+        """Explain why records are still stored, and until when. See `ExplainRequest`."""
+        return await perform(self, "explain", locals())
+
+    async def ghosts(self: AnyBroker, topic: str, group: str | None = None) -> GhostReport:
+        """List deleted keys that consumer groups may still hold. See `GhostsRequest`."""
+        return await perform(self, "ghosts", locals())
+
 
 class BlockingOperations:
     """The same operations, each of which waits for its end."""
@@ -58,3 +77,5 @@ class BlockingOperations:
     compact = waiting(Operations.compact)
     roll = waiting(Operations.roll)
     count = waiting(Operations.count)
+    explain = waiting(Operations.explain)
+    ghosts = waiting(Operations.ghosts)

@@ -153,7 +153,10 @@ class Admin(RemoteOperations):
                 fields[name] = _to_json(value)
         body, query = (fields, None) if method == "POST" else (None, fields)
         timeout, on_progress = given["timeout"], given.get("on_progress")
-        return self.call(method, path, body, query=query, timeout=timeout, on_progress=on_progress)  # type: ignore[arg-type]
+        answer = self.call(method, path, body, query=query, timeout=timeout, on_progress=on_progress)  # type: ignore[arg-type]
+        if "key" in fields and answer.get("key", "") is None:  # no job shows a key
+            answer["key"] = key_fields(parse_key(fields["key"]))
+        return answer
 
     def _awaited(self, job: JsonObject, deadline_s: float, on_progress: OnProgress | None) -> JsonObject:
         """Wait for a job and return its result."""
@@ -248,31 +251,6 @@ class Admin(RemoteOperations):
                 _answer("POST", path, response, response.read())
             for line in _lines(response):
                 yield json.loads(line)
-
-    def explain(
-        self,
-        topic: str,
-        *,
-        partition: int | None = None,
-        key: Key | None = None,
-        offset: int | None = None,
-        timeout: Duration | None = None,
-        on_progress: OnProgress | None = None,
-        **options: Any,
-    ) -> JsonObject:
-        """Explain why records are still stored. `options`: fields of POST /v1/explain. The key is sent in the body, not a path.
-
-        For a long call, or with `on_progress`, the result lacks the key of the record at `offset`: no job shows a key.
-        """
-        fields = _given(topic=topic, partition=partition, key=_key(key), offset=offset, **options)
-        found = self.call("POST", "/v1/explain", fields, timeout=timeout, on_progress=on_progress)
-        if found["key"] is None and key is not None:
-            found["key"] = key_fields(parse_key(_key(key)))
-        return found
-
-    def ghosts(self, topic: str, group: str | None = None, *, timeout: Duration | None = None) -> Fields:
-        """List deleted keys that groups may still hold, because the tombstones were removed before the groups read them."""
-        return self.call("POST", "/v1/ghosts", _given(topic=topic, group=group), timeout=timeout)
 
     def erase(
         self,

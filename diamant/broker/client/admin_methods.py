@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from diamant.broker.client.json_types import Fields, JsonObject, OnProgress
+    from diamant.broker.client.json_types import Fields, JsonObject, Key, OnProgress
     from diamant.duration import Duration
 
 
@@ -51,3 +51,21 @@ class RemoteOperations:
     ) -> JsonObject:
         """Count the records of a topic, by kind."""
         return self.perform("POST /v1/count", locals())
+
+    def explain(
+        self: Asks,
+        topic: str,
+        *,
+        partition: int | None = None,
+        key: Key | None = None,
+        offset: int | None = None,
+        tombstones: bool = False,
+        timeout: Duration | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> JsonObject:
+        """Explain why records are still stored, and until when."""
+        return self.perform("POST /v1/explain", locals())
+
+    def ghosts(self: Asks, topic: str, group: str | None = None, *, timeout: Duration | None = None) -> JsonObject:
+        """List deleted keys that consumer groups may still hold."""
+        return self.perform("POST /v1/ghosts", locals())

@@ -46,11 +46,11 @@ class OperationRow(NamedTuple):
     needs_with: Mapping[str, Need] = {}
     """Further needs, by the argument that causes them."""
     changes_data: bool = False
-    """True if it requires the token, on a broker with one, and is audited: it changes data or the broker's behaviour, or returns
-    records.
-    """
+    """True if it changes data or the broker's behaviour: it requires the token, on a broker with one, and is audited."""
+    reads_records: bool = False
+    """True if it returns keys or records: it requires the token, and is audited as reading."""
     reads_with: tuple[str, ...] = ()
-    """Arguments with which it is audited since it reveals records, though it changes nothing."""
+    """Arguments with which it is audited as reading, since it reveals records."""
     is_job: bool = False
     can_be_ended: bool = False
     """True for a job that can be cancelled without leaving anything half done."""

@@ -27,7 +27,9 @@ from diamant.storage.errors import StorageError
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.node.lazy import Lazy
+    from diamant.broker.operations.calls.progress import Progress
     from diamant.broker.operations.records.explain import ExplainOperation
+    from diamant.broker.operations.records.record_requests import GhostsRequest
     from diamant.broker.operations.records.records import RecordPage, RecordsOperation
     from diamant.broker.topics.topics import Topics
     from diamant.cleaner.erasure.pending_erasures import PendingErasures
@@ -149,11 +151,12 @@ class Ghosts:
 
     # -- the answer ------------------------------------------------------------------------------------------------------
 
-    async def of(self, topic: str, group: str | None = None) -> GhostReport:
+    async def of(self, request: GhostsRequest, _progress: Progress | None = None) -> GhostReport:
         """The ghosts of a topic, or of one group there. Reads the topic if there are any. VerbError.
 
         Keys that were written again are left out, and so are groups that were deleted or reset to earlier offsets.
         """
+        topic, group = request.topic, request.group
         (log, *_) = self._explaining.logs(topic, None)
         found: list[tuple[int, Ghost]] = []
         for partition, keys in sorted(self._ledger.of(log.topic_id).items()):

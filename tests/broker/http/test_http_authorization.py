@@ -11,12 +11,15 @@ from typing import Any
 
 from diamant.broker.acl import Acl, Operation, PatternType, Permission, ResourceType
 from diamant.broker.broker import Broker
+from diamant.broker.dispatch.operations import OPERATIONS
 from diamant.broker.dispatch.services import Services
-from diamant.broker.http.serving.route import row_name
+from diamant.broker.http.serving.authorization import OPEN
+from diamant.broker.http.serving.route import Route, route_of, row_name
 from diamant.broker.http.serving.routes import Routes
 from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.http.serving.token import TokenCheck
-from diamant.broker.http.serving.verbs import VERBS, WITH, permission, verb_of
+from diamant.broker.http.serving.verbs import VERBS, WITH, permission_of, verb_of
+from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
 from tests.broker.erasure.records import commit
 from tests.broker.http_asking import Answer, ask, connect
@@ -229,7 +232,7 @@ async def test_every_path_has_a_verb_and_every_verb_its_needs(broker: Broker) ->
     """No path is missing from the table, and no entry is stale."""
     services: Services = broker.services
     rows = await Routes(services, ENDPOINTS, 0.0, TokenCheck(is_needed=False)).table.load_all()
-    assert {row_name(row) for row in rows if row.operation is None} == VERBS.keys()
+    assert VERBS.keys() <= {row_name(row) for row in rows}
     verbs = {*VERBS.values(), *(verb for stronger in WITH.values() for verb in stronger.values())} - {""}
     assert verbs <= VERB_NEEDS.keys()
 
@@ -238,18 +241,21 @@ def test_what_a_field_makes_of_a_verb() -> None:
     """Erasing with `now` needs more permissions than erasing; explaining a key counts as reading."""
     assert verb_of("POST /v1/erase", {"now": False}) == "erase"
     assert verb_of("POST /v1/erase", {"now": True}) == "erase now"
-    assert verb_of("POST /v1/explain", {"topic": "t", "key": None}) == "explain"
-    assert verb_of("POST /v1/explain", {"topic": "t", "key": b""}) == "explain keys"
-    assert verb_of("POST /v1/explain", {"topic": "t", "partition": 0, "offset": 0}) == "explain keys"
+    explain = route_of(OPERATIONS["explain"])
+    assert permission_of(explain, {"topic": "t", "key": None}).needs == (needs.DESCRIBE_TOPIC,)
+    for fields in ({"topic": "t", "key": b""}, {"topic": "t", "partition": 0, "offset": 0}):
+        found = permission_of(explain, fields)
+        assert (found.needs, found.is_reading) == ((needs.DESCRIBE_TOPIC, needs.READ_TOPIC), True)
     assert verb_of("POST /v1/verify", {"certificate": {}, "key": b"guess", "where": None}) == "verify keys"
-    assert verb_of("GET /new", {}) == "cancel", "what is not listed needs ALTER on the cluster"
+    unstated = Route("GET", "/new", explain.handle, "A row that states no permission needs ALTER on the cluster.")
+    assert permission_of(unstated, {}).needs == (needs.ALTER_CLUSTER,)
 
 
 async def test_who_may_nothing_is_told_so_whatever_the_request_lacks(tmp_path: Path) -> None:
     """On each route: authorization comes before what is wrong with the query and the body."""
     async with secured(tmp_path) as broker:
         routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
-        rows = [row for row in await routes.table.load_all() if permission(row, {})[0]]
+        rows = [row for row in await routes.table.load_all() if permission_of(row, {}) is not OPEN]
         assert len(rows) > 40
         odd = {}
         for row in rows:

@@ -9,53 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.explanation_view import MAX_ROWS, show_explanation
-from diamant.broker.commands.terminal.key_options import key_options
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.terminal.operation_command import operation_command
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked
 from diamant.broker.commands.terminal.strip import draw, of_fields, segments_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-@click.command()
-@click.argument("topic", shell_complete=topic_names)
-@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
-@key_options("Explain every record of a key")
-@click.option(
-    "--offset",
-    "-o",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Explain the record at this offset of --partition, and all others with its key.",
-)
-@click.option("--tombstones", is_flag=True, help="Explain every tombstone, and list the groups that have not read it.")
+@operation_command("explain")
 @click.option("--all", "is_all", is_flag=True, help=f"Print all records found, not only {MAX_ROWS} per partition.")
-@asking
-def explain(
-    topic: str,
-    partition: int | None,
-    key: bytes | None,
-    offset: int | None,
-    tombstones: bool,
-    is_all: bool,
-    asked: Asked,
-) -> None:
+def explain(asked: Asked, is_all: bool, **fields: Any) -> None:
     """Explain why records of TOPIC are still on disk, when they will be removed, and how to remove them now.
 
     Without a key, an offset or --tombstones: explain why each partition is not clean.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 3 no such record.
     """
-    options: dict[str, Any] = {"tombstones": True} if tombstones else {}
-    if offset is None:
-        # A job's result leaves out the key of the record at an offset, so --offset runs without a job.
-        options["on_progress"] = asked.on_progress
-    found = asked.admin.explain(topic, partition=partition, key=key, offset=offset, timeout=asked.timeout_s, **options)
+    topic, partition, tombstones = fields["topic"], fields["partition"], fields["tombstones"]
+    # A job's result leaves out the key of the record at an offset, so --offset runs without a job.
+    waiting = asked.waiting if fields["offset"] is None else {"timeout": asked.timeout_s}
+    found = asked.admin.explain(**fields, **waiting)
     if not asked.as_json:
         complete_commands(found, asked)
-    is_of_records = key is not None or offset is not None or tombstones
+    is_of_records = fields["key"] is not None or fields["offset"] is not None or tombstones
     segments = None if is_of_records else segments_of(asked, topic, partition)
 
     def show(console: Console) -> None:

@@ -6,22 +6,17 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from diamant.broker.commands.terminal.completion import group_names, topic_names
 from diamant.broker.commands.terminal.files import counted, time_text, visible
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.terminal.operation_command import operation_command
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-@click.command()
-@click.argument("topic", shell_complete=topic_names)
-@click.option("--group", "-g", metavar="GROUP", help="Only this consumer group.", shell_complete=group_names)
-@asking
-def ghosts(topic: str, group: str | None, asked: Asked) -> None:
+@operation_command("ghosts")
+def ghosts(asked: Asked, **fields: Any) -> None:
     """List deleted keys of TOPIC that consumer groups may still hold.
 
     A group misses a deletion if it makes no progress for longer than delete.retention.ms: the tombstone is removed before the
@@ -31,7 +26,7 @@ def ghosts(topic: str, group: str | None, asked: Asked) -> None:
 
     Exit codes: 0 the list is empty; 1 failed; 2 usage, or no such topic; 3 there are such keys.
     """
-    found = asked.admin.ghosts(topic, group, timeout=asked.timeout_s)
+    found = asked.admin.ghosts(**fields, timeout=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found))
     sys.exit(EXIT_NOT_SO if found["ghosts"] or found["left_out"] else EXIT_DONE)
 

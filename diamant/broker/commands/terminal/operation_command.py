@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from diamant.broker.commands.terminal.completion import topic_names
+from diamant.broker.commands.terminal.completion import group_names, topic_names
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import Asked, asking
 from diamant.broker.dispatch.operations import OPERATIONS
@@ -56,6 +56,7 @@ def _declared(param: Param) -> Callable[[Callable[..., Any]], Callable[..., Any]
         completion = topic_names if param.name in ("topic", "topics") else None
         count = -1 if param.type == "strings" else 1
         return click.argument(param.name, required=True, nargs=count, shell_complete=completion)
+    completion = {"group": group_names}.get(param.name)
     option = f"--{param.name.replace('_', '-')}"
     names = [option, *([param.short] if param.short else []), param.name]
     if param.type == "boolean" and param.default:
@@ -71,7 +72,7 @@ def _declared(param: Param) -> Callable[[Callable[..., Any]], Callable[..., Any]
     shown = param.default is not None and param.default != ""
     return click.option(
         *names, type=kind, default=param.default, show_default=shown, metavar=metavar, help=param.doc,
-        required=param.is_required,
+        required=param.is_required, shell_complete=completion,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from diamant.broker.acl import CLUSTER_NAME, ResourceType
 from diamant.broker.http.serving.token import Caller
@@ -12,18 +12,46 @@ from diamant.broker.security.authorization.authorizer import Authorizer
 from diamant.broker.security.authorization.needs import Need
 
 
+class RoutePermission(NamedTuple):
+    """The permission that a route requires."""
+
+    name: str
+    """The name of the request in denials. "": it is open to all."""
+    needs: tuple[Need, ...]
+    """All must be met; needs on topics are checked for each topic of the request."""
+    is_reading: bool = False
+    """True if it returns records, or reveals those of a key: it is in the audit log, although it changes nothing."""
+
+
+OPEN = RoutePermission("", ())
+ANYTHING = RoutePermission("this", (needs.ALTER_CLUSTER,))
+"""The permission of a row that states none."""
+STATUS = RoutePermission("status", (needs.DESCRIBE_CLUSTER,))
+METRICS = RoutePermission("metrics", (needs.DESCRIBE_CLUSTER,))
+JOB = RoutePermission("job", (needs.ALTER_CLUSTER,))
+"""Jobs of others: the caller that started a job may see and end it."""
+RECORDS = RoutePermission("records", (needs.READ_TOPIC,), is_reading=True)
+EXPLAIN = RoutePermission("explain", (needs.DESCRIBE_TOPIC,))
+CONFIGS = RoutePermission("configs", (needs.DESCRIBE_CONFIGS_TOPIC,))
+SET_CONFIGS = RoutePermission("set configs", (needs.ALTER_CONFIGS_TOPIC,))
+GROUP = RoutePermission("group", (needs.DESCRIBE_GROUP,))
+CERTIFICATES = RoutePermission("certificates", (needs.DESCRIBE_CLUSTER,))
+FAULTS = RoutePermission("faults", (needs.ALTER_CLUSTER,))
+HISTORY = RoutePermission("history", (needs.DESCRIBE_CLUSTER,))
+
+
 def denial(
     authorizer: Authorizer | None,
     caller: Caller,
     host: str,
-    verb: str,
-    all_needs: Sequence[Need],
+    permission: RoutePermission,
     named: Mapping[str, Any],
 ) -> str | None:
-    """Return the sentence that denies a verb; None if it is allowed. `named`: the fields of the path, the query and the body."""
+    """Return the sentence that denies a request; None if it is allowed. `named`: the fields of path, query and body."""
     if authorizer is None or caller.may_everything:
         return None
-    sentences = (_denied(authorizer, caller, host, verb, need, name) for need, name in _asked(all_needs, named))
+    verb = permission.name
+    sentences = (_denied(authorizer, caller, host, verb, need, name) for need, name in _asked(permission.needs, named))
     return next((one for one in sentences if one is not None), None)
 
 
@@ -31,18 +59,17 @@ def denial_in_any_case(
     authorizer: Authorizer | None,
     caller: Caller,
     host: str,
-    verb: str,
-    all_needs: Sequence[Need],
+    permission: RoutePermission,
     names: Mapping[str, str],
 ) -> str | None:
-    """Return the sentence that denies a verb whatever the query and the body may say; None if something may be allowed.
+    """Return the sentence that denies a request whatever the query and the body may say; None if something may be allowed.
 
     `names`: those in the path. Nothing else of the request need be read.
     """
     if authorizer is None or caller.may_everything:
         return None
-    client = caller.principal, host
-    for need in all_needs:
+    client, verb = (caller.principal, host), permission.name
+    for need in permission.needs:
         kind = need.resource.name.lower()
         name = CLUSTER_NAME if need.resource is ResourceType.CLUSTER else names.get(kind)
         if name is not None:

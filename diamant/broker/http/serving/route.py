@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias,
 from aiohttp import web
 
 from diamant.broker.dispatch.operation_row import MAX_BODY_BYTES, OperationRow
+from diamant.broker.http.serving.authorization import ANYTHING, RoutePermission
 from diamant.broker.operations.calls.parameters import Param, params_of
 from diamant.broker.operations.calls.progress import Progress
 
@@ -103,6 +104,7 @@ class Route(NamedTuple):
     refuse: Callable[[int, str], web.StreamResponse] | None = None
     """For pages, which are not in the OpenAPI document: makes the response for clients without a token."""
     operation: OperationRow | None = None
+    permission: RoutePermission = ANYTHING
 
 
 def route_of(operation: OperationRow) -> Route:
@@ -122,7 +124,7 @@ def route_of(operation: OperationRow) -> Route:
         operation.summary,
         query=() if has_body else params,
         fields=params if has_body else (),
-        changes_data=operation.changes_data,
+        changes_data=operation.changes_data or operation.reads_records,
         is_job=operation.is_job,
         not_kept=operation.not_kept,
         can_be_ended=operation.can_be_ended,

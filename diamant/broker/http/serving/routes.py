@@ -17,7 +17,16 @@ from aiohttp import web
 
 from diamant.broker.config.listeners import META_ADDRESSES
 from diamant.broker.errors import BadArgument, VerbError
-from diamant.broker.http.serving.authorization import denial, denial_in_any_case, may_know, topics_of
+from diamant.broker.http.serving.authorization import (
+    JOB,
+    METRICS,
+    OPEN,
+    STATUS,
+    denial,
+    denial_in_any_case,
+    may_know,
+    topics_of,
+)
 from diamant.broker.http.serving.jobs import DONE, Jobs, error_fields
 from diamant.broker.http.serving.json_body import JsonError, check_host, check_type, read_object
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, HttpLimits
@@ -25,7 +34,7 @@ from diamant.broker.http.serving.openapi import WAIT_PARAM, document
 from diamant.broker.http.serving.route import Call, Result, Route, row_name
 from diamant.broker.http.serving.route_table import RouteTable
 from diamant.broker.http.serving.token import COOKIE, NO_ONE, Caller, TokenCheck
-from diamant.broker.http.serving.verbs import OPEN, is_reading, permission
+from diamant.broker.http.serving.verbs import permission_of
 from diamant.broker.metrics.offline import offline_partitions
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.security.audit.audit_log import DENIED, AuditedAction, AuditLog
@@ -80,16 +89,31 @@ class Routes:
                 "Metrics in Prometheus's text format.",
                 answer="Text, not JSON.",
                 takes_any_query=True,
+                permission=METRICS,
             ),
-            Route("GET", "/health", self._health, "Whether the broker is alive and ready.", takes_any_query=True),
-            Route("GET", "/v1/openapi.json", self._openapi, "This document."),
-            Route("GET", "/v1/jobs", self._list_jobs, "The recent jobs, the latest first, without results."),
+            Route(
+                "GET",
+                "/health",
+                self._health,
+                "Whether the broker is alive and ready.",
+                takes_any_query=True,
+                permission=OPEN,
+            ),
+            Route("GET", "/v1/openapi.json", self._openapi, "This document.", permission=OPEN),
+            Route(
+                "GET",
+                "/v1/jobs",
+                self._list_jobs,
+                "The recent jobs, the latest first, without results.",
+                permission=STATUS,
+            ),
             Route(
                 "GET",
                 "/v1/jobs/{id}",
                 self._get_job,
                 "One job with its progress and, at its end, its result or error.",
                 query=(WAIT_PARAM._replace(default=0, doc="How long to wait for the end."),),
+                permission=JOB,
             ),
             Route(
                 "DELETE",
@@ -97,6 +121,7 @@ class Routes:
                 self._end_job,
                 "Cancel a job (its `can_be_ended` must be true), and return it.",
                 changes_data=True,
+                permission=JOB,
             ),
         ]
         self.table = RouteTable(endpoints, rows)
@@ -184,10 +209,10 @@ class Routes:
         deny: Callable[..., str | None] = denial,
     ) -> str | None:
         """Return the authorizer's denial, if there is one."""
-        verb, needs = permission(row, named)
-        if verb == OPEN or (verb == "job" and self._owners.get(named["id"]) == caller):
+        permission = permission_of(row, named)
+        if permission is OPEN or (permission is JOB and self._owners.get(named["id"]) == caller):
             return None
-        return deny(self.services.node.authorizer, caller, _host(request), verb, needs, named)
+        return deny(self.services.node.authorizer, caller, _host(request), permission, named)
 
     async def _handled(
         self, row: Route, names: dict[str, str], request: web.BaseRequest, caller: Caller
@@ -316,11 +341,11 @@ def _metrics_module() -> ModuleType:
 
 def _leaves_line(row: Route, named: Mapping[str, Any]) -> bool:
     """True if the audit log records the request. `named`: the fields of its path, query and body."""
-    return row.changes_data or is_reading(row, named)
+    return row.changes_data or permission_of(row, named).is_reading
 
 
 def _action(row: Route, request: web.BaseRequest, caller: Caller, named: Mapping[str, Any]) -> AuditedAction:
-    topics, reads = tuple(topics_of(named)), is_reading(row, named)
+    topics, reads = tuple(topics_of(named)), permission_of(row, named).is_reading
     return AuditedAction(str(caller.principal), _host(request), row_name(row), topics, is_reading=reads)
 
 

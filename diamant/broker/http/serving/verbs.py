@@ -6,47 +6,14 @@ the page's static files, the login.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from diamant.broker.http.serving.authorization import OPEN, RoutePermission
 from diamant.broker.http.serving.route import Route, row_name
-from diamant.broker.security.authorization.needs import Need
 from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
 
-OPEN = ""
-
 VERBS: Mapping[str, str] = {
-    "GET /health": OPEN,
-    "GET /healthz": OPEN,
-    "GET /readyz": OPEN,
-    "GET /login": OPEN,
-    "POST /login": OPEN,
-    "GET /static/{digest}/{name}": OPEN,
-    "GET /v1/openapi.json": OPEN,
-    # The page
-    "GET /": "status",
-    "GET /live/overview": "status",
-    "GET /topics": "status",
-    "GET /live/topics": "status",
-    "GET /topics/{topic}": "explain",
-    "GET /live/topics/{topic}": "explain",
-    "GET /topics/{topic}/settings": "configs",
-    "POST /topics/{topic}/settings": "set configs",
-    "GET /topics/{topic}/records": "records",
-    "GET /topics/{topic}/{partition}": "records",
-    "GET /topics/{topic}/{partition}/{offset}": "records",
-    "GET /topics/{topic}/{partition}/{offset}/value": "records",
-    "GET /groups": "status",
-    "GET /live/groups": "status",
-    "GET /groups/{group}": "group",
-    "GET /groups/{group}/tombstones": "group",
-    "GET /forget": "certificates",
-    "POST /forget/key": "records",
-    "POST /forget/where": "records",
-    "GET /faults": "faults",
-    "GET /live/faults": "faults",
-    "GET /history": "history",
     # The verbs
-    "GET /metrics": "metrics",
     "GET /v1/status": "status",
     "GET /v1/history": "history",
     "POST /v1/configs": "set configs",
@@ -66,8 +33,6 @@ VERBS: Mapping[str, str] = {
     "DELETE /v1/snapshots/{id}": "snapshot",
     "POST /v1/reset": "reset",
     "POST /v1/cancel": "cancel",
-    "POST /v1/explain": "explain",
-    "POST /v1/ghosts": "explain keys",
     "POST /v1/segments": "count",
     "POST /v1/latest": "latest",
     "POST /v1/produce": "produce",
@@ -81,9 +46,6 @@ VERBS: Mapping[str, str] = {
     "GET /v1/certificates/{id}/page": "certificates",
     "GET /v1/certificates/{id}/bundle": "certificates",
     "POST /v1/groups/{group}/offsets": "reset offsets",
-    "GET /v1/jobs": "status",
-    "GET /v1/jobs/{id}": "job",
-    "DELETE /v1/jobs/{id}": "job",
 }
 """Verbs by a row's method and path."""
 
@@ -111,21 +73,17 @@ def verb_of(row: str, fields: Mapping[str, object]) -> str:
     return verb
 
 
-def permission(row: Route, fields: Mapping[str, object]) -> tuple[str, Sequence[Need]]:
-    """Return the name of a request in denials, and its needs. `fields`: those of its path, query and body."""
+def permission_of(row: Route, fields: Mapping[str, object]) -> RoutePermission:
+    """Return the permission that a request requires. `fields`: those of its path, query and body."""
     operation = row.operation
     if operation is None:
+        if row_name(row) not in VERBS:
+            return row.permission
         verb = verb_of(row_name(row), fields)
-        return verb, () if verb == OPEN else VERB_NEEDS[verb]
+        return RoutePermission(verb, VERB_NEEDS[verb], verb in READING) if verb else OPEN
     further = (need for name, need in operation.needs_with.items() if _is_given(fields.get(name)))
-    return operation.name, (*operation.needs, *further)
-
-
-def is_reading(row: Route, fields: Mapping[str, object]) -> bool:
-    """True if a request reveals records, and changes nothing."""
-    if row.operation is None:
-        return verb_of(row_name(row), fields) in READING
-    return any(_is_given(fields.get(name)) for name in row.operation.reads_with)
+    is_reading = operation.reads_records or any(_is_given(fields.get(name)) for name in operation.reads_with)
+    return RoutePermission(operation.name, (*operation.needs, *further), is_reading)
 
 
 def _is_given(value: object) -> bool:

@@ -20,6 +20,7 @@ from diamant.broker.errors import BadArgument, NotFound, NotPossible, TooMany, n
 from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.records.log_files import MAX_OPEN_FILES, Changed, LogFiles
+from diamant.broker.operations.records.record_requests import ExplainRequest
 from diamant.broker.operations.records.taken import Taken
 from diamant.broker.record_json import key_fields
 from diamant.broker.transactions.open_in_log import open_transactions
@@ -82,24 +83,6 @@ class Explanation:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainRequest:
-    """A question about records: what keeps each on disk, and when it will be removed.
-
-    Without `key`, `offset` and `is_tombstones` it concerns whole partitions.
-    """
-
-    topic: str
-    partition: int | None = None
-    """One partition; None: all."""
-    key: bytes | str | None = None
-    """Every record of this key."""
-    offset: int | None = None
-    """The record at this offset, and all records of its key. Requires `partition`."""
-    is_tombstones: bool = False
-    """Every tombstone, and the groups that have not passed it."""
-
-
 class ExplainOperation:
     """The operation `explain` of one broker. Created on first use. Belongs to the loop thread."""
 
@@ -121,25 +104,22 @@ class ExplainOperation:
     async def explain(self, request: ExplainRequest, progress: Progress | None = None) -> Explanation:
         """See `Broker.explain`."""
         topic, partition, key, offset = request.topic, request.partition, request.key, request.offset
-        if (key is not None) + (offset is not None) + request.is_tombstones > 1:
+        if (key is not None) + (offset is not None) + request.tombstones > 1:
             raise BadArgument(
                 "expected one of key, offset and tombstones, or none of them for the partitions as a whole"
             )
         if offset is not None and partition is None:
             raise BadArgument("an offset is in a partition: say which")
-        if offset is not None and offset < 0:
-            raise BadArgument(f"offset is {offset}, expected 0 or more")
         logs = self.logs(topic, partition)
         if self._running >= MAX_AT_ONCE:
             raise TooMany(f"{MAX_AT_ONCE} explanations are in progress, try again when one is over")
         self._running += 1
-        key = key.encode() if isinstance(key, str) else key
         progress = progress or Progress()
         progress.begin("reading", sum(log.size for log in logs), "bytes")
         found = []
         try:
             for log in logs:
-                if request.is_tombstones:
+                if request.tombstones:
                     found.append(await self._tombstones(log, progress))
                 elif offset is not None:
                     key, one = await self._at_offset(log, offset, progress)

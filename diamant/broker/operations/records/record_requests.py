@@ -30,3 +30,29 @@ class CountRequest:
             "a second of processor time; the rest gets bounds."
         ),
     ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainRequest:
+    """Asks what keeps each record on disk, and when it will be removed.
+
+    Without `key`, `offset` and `tombstones` it concerns whole partitions. Errors: NotFound, BadArgument, NotPossible, TooMany.
+    """
+
+    topic: Topic
+    _: KW_ONLY
+    partition: Partition = None
+    key: Annotated[bytes | None, Argument("Every record of this key.", short="-k")] = None
+    offset: Annotated[
+        int | None,
+        Argument("The record at this offset (needs a partition), and all others with its key.", short="-o"),
+    ] = None
+    tombstones: Annotated[bool, Argument("Every tombstone, and the groups that have not read it.")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class GhostsRequest:
+    """Asks for deleted keys that groups may still hold. Errors: NotFound."""
+
+    topic: Topic
+    group: Annotated[str | None, Argument("One group. Default: all.", short="-g")] = None

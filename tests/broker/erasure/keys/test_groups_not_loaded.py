@@ -118,13 +118,13 @@ async def test_explain_and_the_metric_say_that_groups_are_not_known(tmp_path: Pa
     async with restarted(tmp_path) as broker:
         await wait_until_loaded(broker)
         await erase(broker)
-        (one,) = (await broker.explain("users", is_tombstones=True)).partitions
+        (one,) = (await broker.explain("users", tombstones=True)).partitions
         assert ([record.groups_behind for record in one.records], one.problems) == ([(GROUP,)], ())
         assert await wait_behind(broker) == 1
     damage(tmp_path)
     async with restarted(tmp_path) as broker:
         await wait_until_loaded(broker)
-        (one,) = (await broker.explain("users", is_tombstones=True)).partitions
+        (one,) = (await broker.explain("users", tombstones=True)).partitions
         assert [record.groups_behind for record in one.records] == [()]
         assert one.problems[0].startswith(f"groups that may be behind are not known: {NOT_LOADED}")
         assert math.isnan(await wait_behind(broker))

@@ -135,7 +135,7 @@ async def test_its_own_erasure_is_named(broker: Broker, key: bytes) -> None:
     told = [(1, f"erase-now {erasure.id}")]
     assert await advice(broker, key=key) == told
     assert await advice(broker, partition=0, offset=1) == told
-    assert await advice(broker, is_tombstones=True) == told
+    assert await advice(broker, tombstones=True) == told
     done = await broker.erase_now(erasure.id)
     assert (done.state, await advice(broker, key=key)) == ("key-gone", [])
 
@@ -158,7 +158,7 @@ async def test_tombstones_of_others_have_nothing_to_do_with_it(broker: Broker) -
     write(broker, (KEY, None), topic="orders")
     erasure = await erase(broker)
     third = await erase(broker, b"third")
-    tombstones = await advice(broker, is_tombstones=True)
+    tombstones = await advice(broker, tombstones=True)
     assert tombstones[1:] == [(4, f"erase-now {erasure.id}"), (5, f"erase-now {third.id}")]
     read: list[str] = []
     for one in (erasure.id, third.id):

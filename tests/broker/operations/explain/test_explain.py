@@ -431,7 +431,7 @@ async def test_questions_that_make_no_sense(tmp_path: Path) -> None:
             ({"topic": "t", "partition": 7}, NotFound),
             ({"topic": "t", "offset": 3}, BadArgument),
             ({"topic": "t", "partition": 0, "offset": -3}, BadArgument),
-            ({"topic": "t", "key": "k", "is_tombstones": True}, BadArgument),
+            ({"topic": "t", "key": "k", "tombstones": True}, BadArgument),
             ({"topic": "t", "partition": 0, "offset": 3}, NotFound),
         ):
             with pytest.raises(error):

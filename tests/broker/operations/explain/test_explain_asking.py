@@ -63,7 +63,7 @@ async def test_tombstones_and_the_groups_that_have_not_passed_them(tmp_path: Pat
         await committed(at, "between", 4)
         await committed(at, "done", 8)
         await at.put("z=")
-        found = await at.partition(is_tombstones=True)
+        found = await at.partition(tombstones=True)
         assert [one.offset for one in found.records] == [3, 4, 8]
         assert [one.groups_behind for one in found.records] == [
             ("late",),
@@ -73,7 +73,7 @@ async def test_tombstones_and_the_groups_that_have_not_passed_them(tmp_path: Pat
         assert [one.goes_ms for one in found.records[:2]] == [START_MS + DAY_MS] * 2
         assert kinds(found.records[0]) == [explanation.HORIZON]
         await at.is_there_until(START_MS + DAY_MS, 3)
-        assert [one.offset for one in (await at.partition(is_tombstones=True)).records] == [8]
+        assert [one.offset for one in (await at.partition(tombstones=True)).records] == [8]
 
 
 async def test_deadlines_in_the_metrics_and_the_health(tmp_path: Path) -> None:

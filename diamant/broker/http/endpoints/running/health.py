@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from diamant.broker.http.serving.authorization import OPEN
 from diamant.broker.http.serving.route import Call, Route
 from diamant.broker.metrics.erasure_deadline import take_deadlines
 from diamant.broker.metrics.offline import offline_partitions
@@ -48,6 +49,7 @@ ROUTES = (
         healthz,
         "Whether the broker is alive; with ?erasure also whether every erasure deadline is met (503: no).",
         query=(Param("erasure", "boolean", "Check the erasure deadlines, too.", default=False),),
+        permission=OPEN,
     ),
-    Route("GET", "/readyz", readyz, "Whether the broker accepts clients (503: no)."),
+    Route("GET", "/readyz", readyz, "Whether the broker accepts clients (503: no).", permission=OPEN),
 )

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from diamant.broker.errors import NotAllowed, VerbError
 from diamant.broker.http.page.making.rendering import HEADERS, refused
+from diamant.broker.http.serving.authorization import RoutePermission
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.route import Call, Route
 
@@ -59,7 +60,7 @@ async def stream(call: Call, parts: Parts, is_busy: Callable[[], bool] = lambda:
     return response
 
 
-def live_view(path: str, handle: Callable[[Call], Awaitable[web.StreamResponse]]) -> Route:
+def live_view(path: str, handle: Callable[[Call], Awaitable[web.StreamResponse]], permission: RoutePermission) -> Route:
     """Return the row of a stream. An error becomes a notice."""
 
     async def answer(call: Call) -> web.StreamResponse:
@@ -68,7 +69,7 @@ def live_view(path: str, handle: Callable[[Call], Awaitable[web.StreamResponse]]
         except (VerbError, JsonError) as error:
             return await _not_live(call, f"No longer live: {error}.")
 
-    return Route("GET", path, answer, "Changes of a view.", takes_any_query=True, refuse=refused)
+    return Route("GET", path, answer, "Changes of a view.", takes_any_query=True, refuse=refused, permission=permission)
 
 
 async def _begin(call: Call, text: str) -> web.StreamResponse:

@@ -21,6 +21,7 @@ from markupsafe import Markup, escape
 
 from diamant.broker.errors import VerbError
 from diamant.broker.http.page.making.assets import asset_href
+from diamant.broker.http.serving.authorization import RoutePermission
 from diamant.broker.http.serving.jobs import error_fields
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.route import Call, Route
@@ -114,13 +115,13 @@ def view(
     path: str,
     handle: Callable[[Call], Awaitable[web.StreamResponse]],
     summary: str,
-    *,
-    shows_records: bool = False,
+    permission: RoutePermission,
 ) -> Route:
     """Return the row of a view. Invalid query parameters count as missing; errors become pages."""
     return Route(
-        "GET", path, _errors_as_pages(handle), summary, changes_data=shows_records, takes_any_query=True, refuse=refused
-    )
+        "GET", path, _errors_as_pages(handle), summary, changes_data=permission.is_reading, takes_any_query=True,
+        refuse=refused, permission=permission,
+    )  # fmt: skip
 
 
 def _errors_as_pages(

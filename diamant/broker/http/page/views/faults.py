@@ -7,6 +7,7 @@ from aiohttp import web
 from diamant.broker.faults.fault import Fault
 from diamant.broker.http.page.making.live import live_view, stream
 from diamant.broker.http.page.making.rendering import ShownCall, fragment, page, shown_call, view
+from diamant.broker.http.serving.authorization import FAULTS
 from diamant.broker.http.serving.route import Call
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import API_NAMES, SERVED
@@ -74,4 +75,4 @@ async def live(call: Call) -> web.StreamResponse:
     return await stream(call, parts)
 
 
-ROUTES = (view("/faults", show, "Faults."), live_view("/live/faults", live))
+ROUTES = (view("/faults", show, "Faults.", FAULTS), live_view("/live/faults", live, FAULTS))

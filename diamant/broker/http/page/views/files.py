@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from diamant.broker.http.page.making import assets
 from diamant.broker.http.page.making.rendering import refused
+from diamant.broker.http.serving.authorization import OPEN
 from diamant.broker.http.serving.route import Route
 
 ROUTES = (
-    Route("GET", "/static/{digest}/{name}", assets.serve, "A file of the page.", takes_any_query=True, refuse=refused),
+    Route(
+        "GET",
+        "/static/{digest}/{name}",
+        assets.serve,
+        "A file of the page.",
+        takes_any_query=True,
+        refuse=refused,
+        permission=OPEN,
+    ),
 )

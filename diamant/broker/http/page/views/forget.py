@@ -27,6 +27,7 @@ from diamant.broker.http.page.making.rendering import (
     shown_call,
     view,
 )
+from diamant.broker.http.serving.authorization import CERTIFICATES, RECORDS
 from diamant.broker.http.serving.route import Call, Route
 from diamant.broker.operations.calls.parameters import Param
 from diamant.broker.record_json import key_fields
@@ -121,7 +122,7 @@ def _hex_of(pem: str) -> str:
 
 async def preview_key(call: Call) -> web.StreamResponse:
     """Return the places of a key. NotFound, NotPossible, TooMany."""
-    from diamant.broker.operations.records.explain import ExplainRequest
+    from diamant.broker.operations.records.record_requests import ExplainRequest
 
     key: bytes = call.fields["key"]
     places: list[KeyPlace] = []
@@ -232,11 +233,12 @@ def _preview(path: str, handle: Callable[[Call], object], fields: tuple[Param, .
     return Route(
         "POST", path, handle, "A preview.",  # type: ignore[arg-type]
         fields=fields, changes_data=True, refuse=refused, max_body_bytes=MAX_KEYED_BODY_BYTES, max_wait_ms=MAX_WAIT_MS,
+        permission=RECORDS,
     )  # fmt: skip
 
 
 ROUTES = (
-    view("/forget", show, "Forget a person."),
+    view("/forget", show, "Forget a person.", CERTIFICATES),
     _preview(
         "/forget/key",
         preview_key,

@@ -15,6 +15,7 @@ from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.offsets import committed_offset_of
 from diamant.broker.http.page.making.live import live_view, stream
 from diamant.broker.http.page.making.rendering import ShownCall, fragment, page, shown_call, view
+from diamant.broker.http.serving.authorization import GROUP, STATUS
 from diamant.broker.http.serving.route import Call
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ProtocolError
@@ -250,7 +251,7 @@ def _reset_call(call: Call, group: str) -> ShownCall:
 
 async def tombstones(call: Call) -> web.StreamResponse:
     """Return the number of tombstones that a group has not read, by partition. NotFound, NotPossible."""
-    from diamant.broker.operations.records.explain import ExplainRequest
+    from diamant.broker.operations.records.record_requests import ExplainRequest
 
     _, group = _group(call)
     found = []
@@ -258,7 +259,7 @@ async def tombstones(call: Call) -> web.StreamResponse:
         known = call.services.node.topics.by_name.get(topic)
         if known is None or not call.may_know(topic) or not any(log.config.is_compacted for log in known.logs.values()):
             continue
-        explanation = await call.services.explain().explain(ExplainRequest(topic, is_tombstones=True))
+        explanation = await call.services.explain().explain(ExplainRequest(topic, tombstones=True))
         for one in explanation.partitions:
             behind = [record for record in one.records if group.group_id in record.groups_behind]
             if behind:
@@ -274,8 +275,8 @@ async def tombstones(call: Call) -> web.StreamResponse:
 
 
 ROUTES = (
-    view("/groups", show, "The list of groups."),
-    live_view("/live/groups", live),
-    view("/groups/{group}", show_group, "A group."),
-    view("/groups/{group}/tombstones", tombstones, "Tombstones that a group has not read."),
+    view("/groups", show, "The list of groups.", STATUS),
+    live_view("/live/groups", live, STATUS),
+    view("/groups/{group}", show_group, "A group.", GROUP),
+    view("/groups/{group}/tombstones", tombstones, "Tombstones that a group has not read.", GROUP),
 )

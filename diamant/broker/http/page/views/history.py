@@ -6,6 +6,7 @@ from aiohttp import web
 
 from diamant.broker.errors import NotFound
 from diamant.broker.http.page.making.rendering import page, view
+from diamant.broker.http.serving.authorization import HISTORY
 from diamant.broker.http.serving.route import Call
 from diamant.cleaner.rules.result import REASONS
 
@@ -62,4 +63,4 @@ async def show(call: Call) -> web.StreamResponse:
     return page("history.html.j2", context, title="History", view="History")
 
 
-ROUTES = (view("/history", show, "The history."),)
+ROUTES = (view("/history", show, "The history.", HISTORY),)

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from diamant.broker.errors import NotAllowed
 from diamant.broker.http.page.making.rendering import HEADERS, refused, view
+from diamant.broker.http.serving.authorization import OPEN
 from diamant.broker.http.serving.route import Call, Route
 from diamant.broker.http.serving.token import COOKIE
 from diamant.broker.operations.calls.parameters import Param
@@ -28,7 +29,7 @@ async def login(call: Call) -> web.StreamResponse:
 
 
 ROUTES = (
-    view("/login", show, "The form for the token."),
+    view("/login", show, "The form for the token.", OPEN),
     Route(
         "POST",
         "/login",
@@ -36,5 +37,6 @@ ROUTES = (
         "Keep the token in a cookie.",
         fields=(Param("token", "string", "The token.", is_required=True),),
         refuse=refused,
+        permission=OPEN,
     ),
 )

@@ -7,6 +7,7 @@ from aiohttp import web
 from diamant.broker.http.page.making.live import live_view, stream
 from diamant.broker.http.page.making.rendering import ShownCall, fragment, page, shown_call, view
 from diamant.broker.http.page.views.faults import fault_text
+from diamant.broker.http.serving.authorization import STATUS
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.running.status import BrokerStatus, broker_status
 from diamant.kernels import WITHOUT_KERNELS
@@ -73,4 +74,4 @@ async def live(call: Call) -> web.StreamResponse:
     return await stream(call, parts)
 
 
-ROUTES = (view("/", show, "The overview."), live_view("/live/overview", live))
+ROUTES = (view("/", show, "The overview.", STATUS), live_view("/live/overview", live, STATUS))

@@ -17,8 +17,9 @@ from diamant.broker.http.page.making.shown_records import (
     shown_record,
 )
 from diamant.broker.http.page.views.topic import query_number
+from diamant.broker.http.serving.authorization import RECORDS
 from diamant.broker.http.serving.route import Call
-from diamant.broker.operations.records.explain import ExplainRequest
+from diamant.broker.operations.records.record_requests import ExplainRequest
 from diamant.broker.operations.records.search import Found, PlacedDamage, PlacedRecord
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.duration import parse_time_ms
@@ -151,7 +152,7 @@ async def show(call: Call) -> web.StreamResponse:
 async def fate(call: Call) -> web.StreamResponse:
     """Return the explanation of a record and of all others with its key. NotFound, NotPossible."""
     log, offset = _log(call), _offset(call)
-    found = await call.services.explain().explain(ExplainRequest(log.topic, log.partition, offset=offset))
+    found = await call.services.explain().explain(ExplainRequest(log.topic, partition=log.partition, offset=offset))
     records = [record for one in found.partitions for record in one.records]
     return page(
         "fate.html.j2",
@@ -203,8 +204,8 @@ def _log(call: Call) -> Log:
 
 
 ROUTES = (
-    view("/topics/{topic}/records", show_topic, "The newest records.", shows_records=True),
-    view("/topics/{topic}/{partition}", show, "Records.", shows_records=True),
-    view("/topics/{topic}/{partition}/{offset}", fate, "The explanation of a record.", shows_records=True),
-    view("/topics/{topic}/{partition}/{offset}/value", value, "The value of a record.", shows_records=True),
+    view("/topics/{topic}/records", show_topic, "The newest records.", RECORDS),
+    view("/topics/{topic}/{partition}", show, "Records.", RECORDS),
+    view("/topics/{topic}/{partition}/{offset}", fate, "The explanation of a record.", RECORDS),
+    view("/topics/{topic}/{partition}/{offset}/value", value, "The value of a record.", RECORDS),
 )

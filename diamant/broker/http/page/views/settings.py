@@ -12,6 +12,7 @@ from aiohttp import web
 from diamant.broker.config.topic_values import describe_topic_configs, log_config
 from diamant.broker.handlers.configs.changes import stored_configs
 from diamant.broker.http.page.making.rendering import HEADERS, fragment, page, refused, shown_call, view
+from diamant.broker.http.serving.authorization import CONFIGS, SET_CONFIGS
 from diamant.broker.http.serving.route import Call, Route
 from diamant.broker.http.serving.topic_configs import change_topic_configs
 from diamant.broker.operations.calls.parameters import Param
@@ -149,7 +150,7 @@ def _retention_text(logs: Sequence[Log], config: LogConfig, now_ms: int) -> str:
 
 
 ROUTES = (
-    view("/topics/{topic}/settings", show, "The settings of a topic."),
+    view("/topics/{topic}/settings", show, "The settings of a topic.", CONFIGS),
     Route(
         "POST",
         "/topics/{topic}/settings",
@@ -161,5 +162,6 @@ ROUTES = (
         ),
         changes_data=True,
         refuse=refused,
+        permission=SET_CONFIGS,
     ),
 )

@@ -15,8 +15,9 @@ from diamant.broker.http.page.making.rendering import ShownCall, fragment, page,
 from diamant.broker.http.page.strips.segments import KINDS
 from diamant.broker.http.page.strips.strip import LEAST_ALIKE, Strip, are_alike, make_strip, ranges, total_of
 from diamant.broker.http.page.views.settings import readable
+from diamant.broker.http.serving.authorization import EXPLAIN
 from diamant.broker.http.serving.route import Call
-from diamant.broker.operations.records.explain import ExplainRequest
+from diamant.broker.operations.records.record_requests import ExplainRequest
 from diamant.cleaner.explain.explanation import PartitionExplanation
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.storage.log.log import Log
@@ -214,7 +215,7 @@ async def show(call: Call) -> web.StreamResponse:
     strips = await _strips(call, logs, scale, {})
     explanations: list[PartitionExplanation] = []
     for log in logs:
-        found = await call.services.explain().explain(ExplainRequest(topic, log.partition))
+        found = await call.services.explain().explain(ExplainRequest(topic, partition=log.partition))
         explanations += found.partitions
     configs = call.services.node.topics.image.configs.get((TOPIC_RESOURCE, topic), {})
     return page(
@@ -260,4 +261,4 @@ async def live(call: Call) -> web.StreamResponse:
     return await stream(call, parts, is_busy)
 
 
-ROUTES = (view("/topics/{topic}", show, "A topic."), live_view("/live/topics/{topic}", live))
+ROUTES = (view("/topics/{topic}", show, "A topic.", EXPLAIN), live_view("/live/topics/{topic}", live, EXPLAIN))

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from diamant.broker.http.page.making.live import live_view, stream
 from diamant.broker.http.page.making.rendering import fragment, page, view
+from diamant.broker.http.serving.authorization import STATUS
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.figures.background_counts import MAX_BYTES
 from diamant.broker.operations.figures.counted_partition import SupersededShare
@@ -190,4 +191,4 @@ async def live(call: Call) -> web.StreamResponse:
     return await stream(call, parts, lambda: is_counting)
 
 
-ROUTES = (view("/topics", show, "The list of topics."), live_view("/live/topics", live))
+ROUTES = (view("/topics", show, "The list of topics.", STATUS), live_view("/live/topics", live, STATUS))
