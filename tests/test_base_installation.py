@@ -24,7 +24,7 @@ async def main():
             await produce(wire, "t", *(f"k{index}=" + f"{batch:01000}" for index in range(500)))
         report = await broker.compact("t")
         assert report.partitions[0].runners == ("process",), report
-        await broker.erase("k7", "t", reason="a test", is_now=True)
+        await broker.erase("k7", "t", reason="a test", now=True)
         await broker.redact("t", where='key == "k8"', reason="a test", yes_all=True)
         latest = {record.key async for _, record in broker.latest("t", 0)}
         assert latest == {b"k%d" % index for index in range(500)} - {b"k7", b"k8"}

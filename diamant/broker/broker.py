@@ -175,10 +175,6 @@ class Broker(Operations):
     produce = facade.produce
     records = facade.records
     latest = facade.latest
-    erase = facade.erase
-    erase_now = facade.erase_now
-    redact = facade.redact
-    cancel = facade.cancel
     snapshot = facade.snapshot
     reset = facade.reset
     play = facade.play
@@ -378,10 +374,6 @@ class BlockingBroker(BlockingOperations):
     stop = waiting(Broker.stop)
     create_topic = waiting(Broker.create_topic)
     produce = waiting(Broker.produce)
-    erase = waiting(Broker.erase)
-    erase_now = waiting(Broker.erase_now)
-    redact = waiting(Broker.redact)
-    cancel = waiting(Broker.cancel)
     snapshot = waiting(Broker.snapshot)
     reset = waiting(Broker.reset)
     fork = waiting(Broker.fork)

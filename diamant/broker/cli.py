@@ -52,27 +52,7 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
         ),
     },
     "Compact": {},
-    "Erase and certify": {
-        "erase": LazyCommand(
-            "diamant.broker.commands.admin.erase:erase", "Erase a key from topics and certify the removal."
-        ),
-        "erase-now": LazyCommand(
-            "diamant.broker.commands.admin.erase:erase_now", "Remove the tombstones of an erasure before their horizon."
-        ),
-        "redact": LazyCommand(
-            "diamant.broker.commands.admin.redact:redact", "Remove matching records from a topic and certify it."
-        ),
-        "cancel": LazyCommand(
-            "diamant.broker.commands.admin.cancel:cancel", "Cancel a pending erasure or redaction, or list them."
-        ),
-        "certificates": LazyCommand(
-            "diamant.broker.commands.admin.certificates:certificates",
-            "List the certificates of a broker, or fetch one.",
-        ),
-        "verify": LazyCommand(
-            "diamant.broker.commands.admin.verify:verify", "Check a certificate of an erasure or redaction."
-        ),
-    },
+    "Erase and certify": {},
     "For tests": {
         "exec": LazyCommand("diamant.broker.launch.exec:exec_", "Run a command, usually tests, with its own broker."),
         "clock": LazyCommand(

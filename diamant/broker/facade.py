@@ -5,16 +5,13 @@ They may be awaited in any event loop, and raise VerbError (`broker/errors.py`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.perform import AnyBroker
 
 if TYPE_CHECKING:
-    from diamant.broker.erasure.erase.erase_result import Erasure
-    from diamant.broker.erasure.redact.redact_result import Redaction
-    from diamant.broker.operations.calls.progress import Progress
     from diamant.broker.operations.records.produce import Data, Headers, Produced
     from diamant.broker.schedules.history import History
     from diamant.broker.schedules.schedule import Schedule
@@ -66,73 +63,6 @@ def latest(
     """
     operation = broker.services.records()
     return operation.records(operation.latest_pages(topic, partition, with_tombstones=with_tombstones))
-
-
-async def erase(
-    broker: AnyBroker,
-    key: bytes | str,
-    topics: str | Sequence[str],
-    *,
-    reason: str,
-    reference: str = "",
-    timeout_ms: int | None = None,
-    is_now: bool = False,
-    is_confirmed: bool = False,
-    is_forced: bool = False,
-    engine: str | None = None,
-    progress: Progress | None = None,
-) -> Erasure:
-    """Erase a key from compacted topics, and return a signed certificate; `EraseRequest` says what the arguments mean."""
-    from diamant.broker.erasure.jobs.requests import EraseRequest
-
-    names = tuple(sorted({topics} if isinstance(topics, str) else {*topics}))
-    encoded = key.encode() if isinstance(key, str) else bytes(key)
-    request = EraseRequest(encoded, names, reason, reference, is_now, is_confirmed, is_forced, engine, timeout_ms)
-    return await (await broker.services.erasures.loaded()).erase(request, progress)
-
-
-async def erase_now(
-    broker: AnyBroker,
-    erasure_id: str,
-    *,
-    is_confirmed: bool = False,
-    timeout_ms: int | None = None,
-    progress: Progress | None = None,
-) -> Erasure:
-    """Resume an erasure that waits for its tombstones' horizon at once, as `erase` with `is_now` does.
-
-    Without `is_confirmed` nothing is changed if groups are behind the tombstones: `is_now_refused` says so.
-    """
-    return await (await broker.services.erasures.loaded()).erase_now(
-        erasure_id, is_confirmed=is_confirmed, timeout_ms=timeout_ms, progress=progress
-    )
-
-
-async def redact(
-    broker: AnyBroker,
-    topic: str,
-    *,
-    where: str,
-    reason: str,
-    reference: str = "",
-    yes_all: bool = False,
-    undecided: str = "hold",
-    timeout_ms: int | None = None,
-    progress: Progress | None = None,
-) -> Redaction:
-    """Remove the records that match, and return a signed certificate; `RedactRequest` says what the arguments mean."""
-    from diamant.broker.erasure.jobs.requests import RedactRequest
-
-    request = RedactRequest(topic, where, reason, reference, yes_all, undecided, timeout_ms)
-    return await (await broker.services.redactions.loaded()).redact(request, progress)
-
-
-async def cancel(broker: AnyBroker, job_id: str, *, reason: str) -> Erasure | Redaction:
-    """End an erasure or a redaction that is not over, and return its last certificate, which has the `reason`."""
-    from diamant.broker.erasure.jobs.cancel import cancel_job
-
-    found: Erasure | Redaction = await cancel_job(broker.services.jobs, job_id, reason=reason)
-    return found
 
 
 async def snapshot(broker: AnyBroker) -> BrokerSnapshot:

@@ -5,17 +5,20 @@ The request of an operation (such as `CompactRequest`) says what the arguments m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from diamant.broker.operations.calls.cross_loop import waiting
 from diamant.broker.perform import AnyBroker, perform
 
 if TYPE_CHECKING:
+    from diamant.broker.erasure.erase.erase_result import Erasure
+    from diamant.broker.erasure.redact.redact_result import Redaction
     from diamant.broker.ghosts.ledger import GhostReport
     from diamant.broker.operations.calls.progress import Progress
     from diamant.broker.operations.records.count import TopicRecords
     from diamant.broker.operations.records.explain import Explanation
+    from diamant.cleaner.evidence.certificates.verification import Verification
     from diamant.cleaner.on_demand.report import CompactionReport
     from diamant.duration import Duration
 
@@ -70,6 +73,73 @@ class Operations:
         """List deleted keys that consumer groups may still hold. See `GhostsRequest`."""
         return await perform(self, "ghosts", locals())
 
+    async def erase(
+        self: AnyBroker,
+        key: bytes | str,
+        topics: str | Sequence[str],
+        *,
+        reason: str,
+        reference: str = "",
+        now: bool = False,
+        confirm_groups_behind: bool = False,
+        force: bool = False,
+        engine: Literal["inline", "process", "spark"] | None = None,
+        timeout: Duration | None = None,
+        progress: Progress | None = None,
+    ) -> Erasure:
+        """Erase a key from topics and certify the removal. See `EraseRequest`."""
+        return await perform(self, "erase", locals())
+
+    async def erase_now(
+        self: AnyBroker,
+        id: str,
+        *,
+        confirm_groups_behind: bool = False,
+        timeout: Duration | None = None,
+        progress: Progress | None = None,
+    ) -> Erasure:
+        """Remove the tombstones of an erasure before their horizon. See `EraseNowRequest`."""
+        return await perform(self, "erase_now", locals())
+
+    async def redact(
+        self: AnyBroker,
+        topic: str,
+        where: str,
+        *,
+        reason: str,
+        reference: str = "",
+        yes_all: bool = False,
+        undecided: Literal["hold", "remove", "keep"] = "hold",
+        timeout: Duration | None = None,
+        progress: Progress | None = None,
+    ) -> Redaction:
+        """Remove matching records from a topic and certify it. See `RedactRequest`."""
+        return await perform(self, "redact", locals())
+
+    async def cancel(self: AnyBroker, id: str, *, reason: str, progress: Progress | None = None) -> Erasure | Redaction:
+        """Cancel a pending erasure or redaction. See `CancelRequest`."""
+        return await perform(self, "cancel", locals())
+
+    async def certificates(self: AnyBroker) -> Mapping[str, Any]:
+        """List the certificates of a broker, or fetch one. See `CertificatesRequest`."""
+        return await perform(self, "certificates", locals())
+
+    async def certificate(self: AnyBroker, id: str, *, as_it_is: bool = False) -> Mapping[str, Any]:
+        """Return the last certificate of an erasure or redaction. See `CertificateRequest`."""
+        return await perform(self, "certificate", locals())
+
+    async def verify(
+        self: AnyBroker,
+        certificate: Mapping[str, Any],
+        *,
+        public_key: str | None = None,
+        key: bytes | str | None = None,
+        where: str | None = None,
+        progress: Progress | None = None,
+    ) -> Verification:
+        """Check a certificate of an erasure or redaction. See `VerifyRequest`."""
+        return await perform(self, "verify", locals())
+
 
 class BlockingOperations:
     """The same operations, each of which waits for its end."""
@@ -79,3 +149,10 @@ class BlockingOperations:
     count = waiting(Operations.count)
     explain = waiting(Operations.explain)
     ghosts = waiting(Operations.ghosts)
+    erase = waiting(Operations.erase)
+    erase_now = waiting(Operations.erase_now)
+    redact = waiting(Operations.redact)
+    cancel = waiting(Operations.cancel)
+    certificates = waiting(Operations.certificates)
+    certificate = waiting(Operations.certificate)
+    verify = waiting(Operations.verify)

@@ -56,7 +56,7 @@ async def test_certificates_are_listed_beside_one_that_is_none(tmp_path: Path, o
     """The list says that it cannot be read; asking for it is answered, and says why."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
-        asked = await erase(broker, is_now=True)
+        asked = await erase(broker, now=True)
         odd(data_of(broker) / CERTIFICATE)
         found = {one["id"]: one["check"] for one in await broker.services.certificates().list_all()}
         assert found[asked.id] == "signed"

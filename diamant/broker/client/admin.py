@@ -252,55 +252,6 @@ class Admin(RemoteOperations):
             for line in _lines(response):
                 yield json.loads(line)
 
-    def erase(
-        self,
-        key: Key,
-        topics: str | Sequence[str],
-        *,
-        reason: str,
-        timeout: Duration | None = None,
-        on_progress: OnProgress | None = None,
-        **options: Any,
-    ) -> JsonObject:
-        """Erase a key from one or more topics; returns the certificate and its contents. `options`: fields of POST /v1/erase."""
-        names = [topics] if isinstance(topics, str) else list(topics)
-        fields = _given(key=_key(key), topics=names, reason=reason, **options)
-        return self.call("POST", "/v1/erase", fields, timeout=timeout, on_progress=on_progress)
-
-    def erase_now(
-        self,
-        erasure_id: str,
-        *,
-        timeout: Duration | None = None,
-        on_progress: OnProgress | None = None,
-        **options: Any,
-    ) -> JsonObject:
-        """Resume now an erasure that waits for its tombstones' horizon; returns the certificate and its contents.
-        `options`: fields of POST /v1/erase/{id}/now.
-        """
-        path = f"/v1/erase/{quote(erasure_id, safe='')}/now"
-        return self.call("POST", path, _given(**options), timeout=timeout, on_progress=on_progress)
-
-    def redact(
-        self,
-        topic: str,
-        where: str,
-        *,
-        reason: str,
-        timeout: Duration | None = None,
-        on_progress: OnProgress | None = None,
-        **options: Any,
-    ) -> JsonObject:
-        """Remove the matching records of a topic; returns the certificate and its contents. `options`: fields of
-        POST /v1/redact.
-        """
-        fields = _given(topic=topic, where=where, reason=reason, **options)
-        return self.call("POST", "/v1/redact", fields, timeout=timeout, on_progress=on_progress)
-
-    def cancel(self, undertaking_id: str, *, reason: str, timeout: Duration | None = None) -> JsonObject:
-        """Cancel a pending erasure or redaction; returns its last certificate, which records the cancellation."""
-        return self.call("POST", "/v1/cancel", {"id": undertaking_id, "reason": reason}, timeout=timeout)
-
     def snapshot(self) -> Fields:
         """Save the current state of the broker, for `reset`: `{"id", "created_ms", "size_bytes"}`."""
         return self.call("POST", "/v1/snapshots")
@@ -317,18 +268,6 @@ class Admin(RemoteOperations):
     def reset(self, snapshot_id: str, *, seamless: bool = False) -> None:
         """Restore a snapshot. `seamless` keeps client connections open."""
         self.call("POST", "/v1/reset", {"snapshot": snapshot_id, "seamless": seamless})
-
-    def verify(
-        self,
-        certificate: Fields,
-        *,
-        timeout: Duration | None = None,
-        on_progress: OnProgress | None = None,
-        **options: Any,
-    ) -> JsonObject:
-        """Check a certificate against the broker's current data. `options`: fields of POST /v1/verify."""
-        fields = _given(certificate=dict(certificate), **options)
-        return self.call("POST", "/v1/verify", fields, timeout=timeout, on_progress=on_progress)
 
     def status(self, *, timeout: Duration | None = None) -> JsonObject:
         """Return the broker's identity, its clock, and the cleaner's progress in each compacted partition."""

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from diamant.broker.client.json_types import Fields, JsonObject, Key, OnProgress
@@ -69,3 +70,73 @@ class RemoteOperations:
     def ghosts(self: Asks, topic: str, group: str | None = None, *, timeout: Duration | None = None) -> JsonObject:
         """List deleted keys that consumer groups may still hold."""
         return self.perform("POST /v1/ghosts", locals())
+
+    def erase(
+        self: Asks,
+        key: Key,
+        topics: str | Sequence[str],
+        *,
+        reason: str,
+        reference: str = "",
+        now: bool = False,
+        confirm_groups_behind: bool = False,
+        force: bool = False,
+        engine: Literal["inline", "process", "spark"] | None = None,
+        timeout: Duration | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> JsonObject:
+        """Erase a key from topics and certify the removal."""
+        return self.perform("POST /v1/erase", locals())
+
+    def erase_now(
+        self: Asks,
+        id: str,
+        *,
+        confirm_groups_behind: bool = False,
+        timeout: Duration | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> JsonObject:
+        """Remove the tombstones of an erasure before their horizon."""
+        return self.perform("POST /v1/erase/{id}/now", locals())
+
+    def redact(
+        self: Asks,
+        topic: str,
+        where: str,
+        *,
+        reason: str,
+        reference: str = "",
+        yes_all: bool = False,
+        undecided: Literal["hold", "remove", "keep"] = "hold",
+        timeout: Duration | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> JsonObject:
+        """Remove matching records from a topic and certify it."""
+        return self.perform("POST /v1/redact", locals())
+
+    def cancel(
+        self: Asks, id: str, *, reason: str, timeout: Duration | None = None, on_progress: OnProgress | None = None
+    ) -> JsonObject:
+        """Cancel a pending erasure or redaction."""
+        return self.perform("POST /v1/cancel", locals())
+
+    def certificates(self: Asks, *, timeout: Duration | None = None) -> JsonObject:
+        """List the certificates of a broker, or fetch one."""
+        return self.perform("GET /v1/certificates", locals())
+
+    def certificate(self: Asks, id: str, *, as_it_is: bool = False, timeout: Duration | None = None) -> JsonObject:
+        """Return the last certificate of an erasure or redaction."""
+        return self.perform("GET /v1/certificates/{id}", locals())
+
+    def verify(
+        self: Asks,
+        certificate: Mapping[str, Any],
+        *,
+        public_key: str | None = None,
+        key: Key | None = None,
+        where: str | None = None,
+        timeout: Duration | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> JsonObject:
+        """Check a certificate of an erasure or redaction."""
+        return self.perform("POST /v1/verify", locals())

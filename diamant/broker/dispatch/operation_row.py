@@ -79,10 +79,11 @@ class OperationRow(NamedTuple):
         return found
 
     async def work(self, services: Services) -> Work:
-        """Return the function with its dependencies. A thread imports it: that would block the loop for 0.1 s and more."""
-        if self.name not in services.works:
-            services.works[self.name] = await asyncio.to_thread(self._work, services)
-        return services.works[self.name]
+        """Return the function with its dependencies. A thread creates them: imports would block the loop for 0.1 s."""
+        if self.name not in services.performed:
+            await asyncio.to_thread(self._work, services)
+            services.performed.add(self.name)
+        return self._work(services)
 
     def _work(self, services: Services) -> Work:
         return partial(imported(self.function), *self.dependencies(services))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.dispatch.dispatcher import Dispatcher, Handler
 from diamant.broker.dispatch.enforced_quotas import EnforcedQuotas
@@ -107,8 +107,8 @@ class Services:
         )
         self.api_versions: dict[int, bytes] = {}
         """Encoded answers of ApiVersions by version."""
-        self.works: dict[str, Callable[..., Awaitable[Any]]] = {}
-        """Functions of operations in use, by name."""
+        self.performed: set[str] = set()
+        """The names of the operations whose functions and dependencies exist."""
         self.reset: Callable[[str, bool], Awaitable[None]]
         """Resets the broker to the snapshot with an id, and may keep connections. Set by `RunningBroker`."""
 
@@ -331,7 +331,7 @@ class Services:
     def certificates(self) -> Certificates:
         from diamant.broker.erasure.evidence.certificates import Certificates
 
-        return Certificates(self.evidence(), self.node.loop)
+        return Certificates(self.evidence())
 
     @lazily
     def erasures(self) -> Erasures:

@@ -6,9 +6,10 @@ python -m diamant.broker.reference.methods
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from inspect import get_annotations
+from inspect import get_annotations, getmodule, getsource
 from pathlib import Path
 from textwrap import wrap
 
@@ -109,8 +110,14 @@ def _awaited(row: OperationRow, homes: dict[str, str]) -> str:
     function = imported(row.function)
     result = get_annotations(function)["return"]
     for name in _names(result):
-        if name in function.__globals__ and name not in homes:
+        if name in homes:
+            continue
+        if name in function.__globals__:
             homes[name] = function.__globals__[name].__module__
+        elif imports := re.search(
+            rf"from (diamant\S+) import .*\b{name}\b", getsource(getmodule(function) or function)
+        ):
+            homes[name] = imports[1]
     parameters = [*_parameters(row, _TYPES)]
     if row.is_job:
         parameters.append("progress: Progress | None = None")

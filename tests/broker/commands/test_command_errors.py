@@ -50,10 +50,10 @@ def test_a_token_that_is_missing_or_wrong_is_asked_for_by_its_option(tmp_path: P
     with Broker(data_dir=tmp_path / "data", properties=properties) as broker:
         command = ["compact", "users", "-b", broker.bootstrap_servers]
         for options, words in (
-            ([], "needs the broker's token: give"),
+            ([], "needs the broker's token. Give"),
             (
                 ["--token-file", str(files["other"])],
-                "the token is not the one in the broker's diamant.http.token.file: give",
+                "the token is not the one in the broker's diamant.http.token.file. Give",
             ),
         ):
             result = CliRunner(env={"DIAMANT_TOKEN_FILE": None}).invoke(main, [*command, *options])

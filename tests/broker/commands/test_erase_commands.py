@@ -93,7 +93,7 @@ def test_the_command_erases_and_writes_certificate_and_page(broker: Broker, tmp_
 
 
 def test_the_command_asks_before_it_overrides_the_horizon(broker: Broker, tmp_path: Path) -> None:
-    """Without consent the tombstone stays, with hints for the next steps; --yes removes it, too."""
+    """Without consent the tombstone stays, with hints for the next steps; --confirm-groups-behind removes it, too."""
     certificate = tmp_path / "c.json"
     arguments = ["users", "--key", KEY, "--reason", "r", "--now", "--certificate", str(certificate), *on(broker)]
     for answer in ("", "n\n"):
@@ -102,9 +102,15 @@ def test_the_command_asks_before_it_overrides_the_horizon(broker: Broker, tmp_pa
         kept = json.loads(certificate.read_text())
         assert kept["state"] == "values-gone"
         assert (kept["id"] in result.stderr, "values-gone" in result.stdout) == (True, True), result.output
-        for words in ("tombstones stay", f"diamant erase-now {kept['id']} --yes", f"diamant cancel {kept['id']}"):
+        for words in (
+            "tombstones stay",
+            f"diamant erase-now {kept['id']} --confirm-groups-behind",
+            f"diamant cancel {kept['id']}",
+        ):
             assert words in result.stderr
-    result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", "--yes", "--json", *on(broker))
+    result = run(
+        erase, "users", "--key", KEY, "--reason", "r", "--now", "--confirm-groups-behind", "--json", *on(broker)
+    )
     assert result.exit_code == 0, result.output
     assert json.loads(result.output[result.output.index("{") :])["state"] == "key-gone"
 
@@ -115,7 +121,19 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_erased(
 ) -> None:
     """Exit code 2, and no request is sent."""
     for path in (tmp_path / "no" / "c.json", tmp_path):
-        result = run(erase, "users", "--key", KEY, "--reason", "r", "--yes", "--now", option, str(path), *on(broker))
+        result = run(
+            erase,
+            "users",
+            "--key",
+            KEY,
+            "--reason",
+            "r",
+            "--confirm-groups-behind",
+            "--now",
+            option,
+            str(path),
+            *on(broker),
+        )
         assert (result.exit_code, option in result.output, str(tmp_path) in result.output) == (2, True, True)
     for path in (tmp_path / "c", tmp_path / "." / "c"):
         both = ["--certificate", str(tmp_path / "c"), "--page", str(path)]
@@ -129,7 +147,9 @@ def test_a_file_that_cannot_be_written_after_all_stops_nothing(broker: Broker, t
     """On a full disk the erasure and --now complete, the certificate's path is printed, and the exit code is 1."""
     page = tmp_path / "c.html"
     outputs = ["--certificate", "/dev/full", "--page", str(page)]
-    result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", "--yes", *outputs, *on(broker))
+    result = run(
+        erase, "users", "--key", KEY, "--reason", "r", "--now", "--confirm-groups-behind", *outputs, *on(broker)
+    )
     assert (result.exit_code, "key-gone" in result.stdout) == (1, True), result.output
     (erasure_id,) = {
         one["id"] for one in Admin(broker.bootstrap_servers).call("GET", "/v1/certificates")["certificates"]
@@ -143,7 +163,11 @@ def test_a_file_that_cannot_be_written_after_all_stops_nothing(broker: Broker, t
 
 def test_a_key_that_is_nowhere_is_said_to_be_so_first(broker: Broker) -> None:
     """A missing key does not look like success: the first line says so and what to check; a certificate and exit code 4."""
-    for arguments in (["--key", "costumer-42"], ["--key-hex", ""], ["--key", "customer-4Z2", "--now", "--yes"]):
+    for arguments in (
+        ["--key", "costumer-42"],
+        ["--key-hex", ""],
+        ["--key", "customer-4Z2", "--now", "--confirm-groups-behind"],
+    ):
         result = run(erase, "users", *arguments, "--reason", "r", *on(broker))
         first, second = result.stdout.splitlines()[:2]
         assert (result.exit_code, first[:46]) == (4, "NOTHING WAS FOUND under this key in users, so "), result.output
@@ -157,7 +181,7 @@ def test_a_key_that_is_nowhere_is_said_to_be_so_first(broker: Broker) -> None:
             assert words in first
         assert (second[:15], arguments[1] in first and arguments[1] != "") == ("nothing-matched", False)
     for when in ("found", "erased before"):
-        result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", "--yes", *on(broker))
+        result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", "--confirm-groups-behind", *on(broker))
         is_nothing = when == "erased before"
         assert ("NOTHING WAS FOUND" in result.stdout, result.exit_code) == (is_nothing, 4 if is_nothing else 0), (
             result.output
@@ -187,7 +211,9 @@ def test_the_command_continues_one_erasure(broker: Broker, tmp_path: Path) -> No
     """With --now, the `key-gone` certificate includes the first findings and nothing of another erasure."""
     data, certificate = tmp_path / "data", tmp_path / "c.json"
     outputs = ["--certificate", str(certificate)]
-    result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", "--yes", *outputs, *on(broker))
+    result = run(
+        erase, "users", "--key", KEY, "--reason", "r", "--now", "--confirm-groups-behind", *outputs, *on(broker)
+    )
     assert result.exit_code == 0, result.output
     gone = json.loads(certificate.read_text())
     assert (gone["state"], gone["coverage"]["values_searched_for"]) == ("key-gone", 1)
@@ -224,7 +250,7 @@ def test_the_command_goes_on_later_with_what_was_answered_with_no(broker: Broker
         assert gone["overrides"][0]["groups_that_had_not_passed_it"] == ["billing"]
     result = run(erase_now, "0" * 32, *on(broker))
     assert (result.exit_code, result.output.count("\n"), "no erasure" in result.output) == (2, 1, True), result.output
-    assert f"diamant certificates -b {broker.bootstrap_servers} lists those" in result.output
+    assert f"has those that are unfinished: diamant certificates -b {broker.bootstrap_servers}" in result.output
 
 
 def test_mistakes_are_one_line(broker: Broker) -> None:

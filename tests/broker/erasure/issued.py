@@ -11,6 +11,7 @@ from diamant.cleaner.evidence.certificates.certificate import parse_certificate,
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import Verification
 from diamant.storage import names
+from tests.broker.checked_certificate import check_certificate
 from tests.broker.erasure.brokers import data_of, move_to
 from tests.broker.erasure.constants import KEY
 from tests.broker.erasure.erasing import intents_of
@@ -53,7 +54,7 @@ def pinned(certificate: dict[str, Any]) -> bytes:
 
 async def verify(broker: Broker, certificate: dict[str, Any], key: bytes | None = KEY) -> Verification:
     """Verify a certificate with the broker; its public key was pinned before."""
-    return await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=key)
+    return await check_certificate(broker, certificate, public_key=pinned(certificate), key=key)
 
 
 def key_of(broker: Broker) -> SigningKey:

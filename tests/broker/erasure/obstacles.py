@@ -72,7 +72,7 @@ async def erase_in_vain(broker: Broker, patched: pytest.MonkeyPatch, *arguments:
         rounds += progress.stage == "compacting" and progress.done == progress.total
 
     progress = Progress(count)
-    call = asyncio.ensure_future(erase(broker, *arguments, timeout_ms=limit.ms, progress=progress, **options))
+    call = asyncio.ensure_future(erase(broker, *arguments, timeout=f"{limit.ms}ms", progress=progress, **options))
     await wait_until(lambda: call.done() or rounds >= 2)
     if not call.done():
         limit.end()

@@ -18,7 +18,7 @@ from diamant.broker.http.serving.route import Route, route_of, row_name
 from diamant.broker.http.serving.routes import Routes
 from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.http.serving.token import TokenCheck
-from diamant.broker.http.serving.verbs import VERBS, WITH, permission_of, verb_of
+from diamant.broker.http.serving.verbs import VERBS, WITH, permission_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
 from tests.broker.erasure.records import commit
@@ -239,14 +239,16 @@ async def test_every_path_has_a_verb_and_every_verb_its_needs(broker: Broker) ->
 
 def test_what_a_field_makes_of_a_verb() -> None:
     """Erasing with `now` needs more permissions than erasing; explaining a key counts as reading."""
-    assert verb_of("POST /v1/erase", {"now": False}) == "erase"
-    assert verb_of("POST /v1/erase", {"now": True}) == "erase now"
+    erase, verify = route_of(OPERATIONS["erase"]), route_of(OPERATIONS["verify"])
+    assert permission_of(erase, {"now": False}).needs == (needs.DELETE_TOPIC,)
+    assert permission_of(erase, {"now": True}).needs == (needs.DELETE_TOPIC, needs.ALTER_CLUSTER)
     explain = route_of(OPERATIONS["explain"])
     assert permission_of(explain, {"topic": "t", "key": None}).needs == (needs.DESCRIBE_TOPIC,)
     for fields in ({"topic": "t", "key": b""}, {"topic": "t", "partition": 0, "offset": 0}):
         found = permission_of(explain, fields)
         assert (found.needs, found.is_reading) == ((needs.DESCRIBE_TOPIC, needs.READ_TOPIC), True)
-    assert verb_of("POST /v1/verify", {"certificate": {}, "key": b"guess", "where": None}) == "verify keys"
+    guessed = permission_of(verify, {"certificate": {}, "key": b"guess", "where": None})
+    assert (guessed.needs, guessed.is_reading) == ((needs.DESCRIBE_CLUSTER, needs.ALTER_CLUSTER), True)
     unstated = Route("GET", "/new", explain.handle, "A row that states no permission needs ALTER on the cluster.")
     assert permission_of(unstated, {}).needs == (needs.ALTER_CLUSTER,)
 

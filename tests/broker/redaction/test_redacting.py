@@ -24,6 +24,7 @@ from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.cleaner.redaction import locate, rewrite
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
+from tests.broker.checked_certificate import check_certificate
 from tests.broker.erasure.brokers import broker_at, clock_of, data_of, env_of, move_to
 from tests.broker.erasure.constants import RETRY_MS, START_MS
 from tests.broker.erasure.erasing import intents_of
@@ -96,7 +97,7 @@ async def wait_gone(broker: Broker) -> dict[str, Any]:
 
 async def verified(broker: Broker, certificate: dict[str, Any], where: str | None = WHERE) -> Verification:
     """Verify a certificate with the broker, using the certificate's own key."""
-    return await broker.services.certificates().verify(certificate, public_key=pinned(certificate), where=where)
+    return await check_certificate(broker, certificate, public_key=pinned(certificate), where=where)
 
 
 # -- what goes, and what is said of it -----------------------------------------------------------------------------------
@@ -255,7 +256,7 @@ async def test_undecided_records_go_or_stay_as_is_asked(broker: Broker) -> None:
     assert gone.certificate["overrides"] == []
     assert offsets(broker) == [1]
     assert (await verified(broker, gone.certificate)).is_valid
-    with pytest.raises(BadArgument, match="expected hold, remove or keep"):
+    with pytest.raises(BadArgument, match="expected one of hold, remove, keep"):
         await redact(broker, undecided="perhaps")
 
 

@@ -16,6 +16,7 @@ from diamant.broker.errors import NotFound, NotPossible
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.topics.growth import add_partitions
 from diamant.cleaner.evidence.certificates.page import certificate_page
+from tests.broker.checked_certificate import check_certificate
 from tests.broker.erasure.brokers import data_of, env_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, RETRY_MS, START_MS
 from tests.broker.erasure.erasing import intents_of
@@ -117,7 +118,9 @@ async def test_a_timeout_while_the_intent_goes_leaves_nothing_to_be_tried_again(
     await make(broker)
     write_two(broker)
     held, limit = Held(broker.env, "remove", "*.intent"), TimeLimit(monkeypatch)
-    told = await told_at_its_limit(redact(broker, timeout_ms=limit.ms), held, limit, broker.services.redactions().queue)
+    told = await told_at_its_limit(
+        redact(broker, timeout=f"{limit.ms}ms"), held, limit, broker.services.redactions().queue
+    )
     assert "it has ended just now, see its certificate" in told
     assert (broker.services.redactions().queue.unfinished(), intents_of(broker)) == ([], [])
     assert len(list(data_of(broker).glob("*.records-gone.json"))) == 1
@@ -155,7 +158,7 @@ async def test_a_topic_that_is_deleted_ends_its_redaction(broker: Broker, *, is_
     assert certificate["ended"]["what"] == ("topic-recreated" if is_recreated else "topic-deleted")
     assert certificate["claims"] == []
     assert [one["topic"] for one in certificate["topics_ended"]] == ["orders"]
-    verified = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), where=WHERE)
+    verified = await check_certificate(broker, certificate, public_key=pinned(certificate), where=WHERE)
     assert (verified.signature, verified.coverage_adds_up, verified.is_valid) == ("trusted", True, False)
     assert intents_of(broker) == []
 
@@ -277,9 +280,7 @@ async def test_undecided_records_in_files_of_no_partition_are_kept_like_others(b
     assert (kept.state, kept.next_due_ms) == ("nothing-matched", None), str(kept.certificate["not_certified"])
     assert [one["file"] for one in kept.certificate["overrides"] if "file" in one] == [f"stray/{stray.name}"]
     assert "stray/" in certificate_page(kept.certificate)
-    verified = await broker.services.certificates().verify(
-        kept.certificate, public_key=pinned(kept.certificate), where=where
-    )
+    verified = await check_certificate(broker, kept.certificate, public_key=pinned(kept.certificate), where=where)
     assert verified.outcome == "nothing-matched", verified.notes
 
 

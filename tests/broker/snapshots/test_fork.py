@@ -158,7 +158,7 @@ async def test_an_erasure_in_a_fork(tmp_path: Path) -> None:
         source = data_of(broker)
         before = {path: digest(path) for path in source.glob("users-0/*.log")}
         async with await broker.fork() as fork:
-            erasure = await erase(fork, is_now=True, is_confirmed=True)
+            erasure = await erase(fork, now=True, confirm_groups_behind=True)
             assert erasure.certificate is not None
             certificate = erasure.certificate
             found = await verify(fork, certificate)

@@ -26,7 +26,7 @@ def cancel(job_id: str | None, reason: str | None, asked: Asked) -> None:
     needs no reason; if it has started an erasure or a redaction, cancel that by its ID. Exit codes: 0 done, 1 failed, 2 usage.
     """
     if job_id is None:
-        answer = asked.admin.call("GET", "/v1/certificates")
+        answer = asked.admin.certificates()
         unfinished = {"unfinished": answer["unfinished"]}
         asked.show(unfinished, lambda console: _print_unfinished(console, answer["unfinished"]))
         return
@@ -36,7 +36,7 @@ def cancel(job_id: str | None, reason: str | None, asked: Asked) -> None:
         return
     if reason is None:
         fail("--reason is missing: the certificate records it", "bad-argument")
-    with going_on(asked):
+    with going_on(asked, is_named=True):
         found = asked.admin.cancel(job_id, reason=reason, timeout=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from diamant.broker.client.admin import AdminError, path_step
+from diamant.broker.client.admin import AdminError
 from diamant.broker.commands.terminal.failures import report
 from diamant.broker.commands.terminal.files import time_text, visible
 from diamant.broker.commands.terminal.remote import (
@@ -69,22 +69,20 @@ def certificates(
         if file is not None or page is not None or signed is not None or as_it_is:
             options = "--certificate, --page, --signed and --as-it-is"
             fail(f"{options} need an ID. List the IDs with: {asked.command('certificates')}", "bad-argument")
-        listed = asked.admin.call("GET", "/v1/certificates")
+        listed = asked.admin.certificates()
         asked.show(listed, lambda console: _print_list(console, asked, listed))
         is_genuine = all(one.get("check") in ("signed", None) for one in listed["certificates"])
         sys.exit(EXIT_DONE if is_genuine else EXIT_NOT_SO)
-    path, problem = f"/v1/certificates/{path_step(job_id)}", ""
+    problem = ""
     try:
-        found = asked.admin.call("GET", path)
+        found = asked.admin.certificate(job_id)
     except AdminError as error:
         if error.code != "not-genuine":
             raise
-        # The option's name differs from the HTTP parameter's.
-        here = f"this shows it as it is: {asked.command('certificates', job_id, '--as-it-is')}"
-        problem = str(error).replace("as_it_is=true hands it out as it is", here)
+        problem = f"{error}: {asked.command('certificates', job_id, '--as-it-is')}"
         if not as_it_is:
             fail(problem, error.code)
-        found = asked.admin.call("GET", f"{path}?as_it_is=true")
+        found = asked.admin.certificate(job_id, as_it_is=True)
         report(problem, error.code)
     is_written = write_outputs({"certificate": found, "certificate_path": f"id {job_id}"}, file, page, problem)
     is_written = write_bundle(found, signed) and is_written
@@ -95,7 +93,7 @@ def certificates(
 
 
 def _print_public_key(asked: Asked) -> NoReturn:
-    listed = asked.admin.call("GET", "/v1/certificates")
+    listed = asked.admin.certificates()
     key = listed["public_key"]
     if key is None:
         fail(listed["key_problem"] or _NO_KEY)

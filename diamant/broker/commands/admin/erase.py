@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.files import time_text
-from diamant.broker.commands.terminal.key_options import key_options, required
+from diamant.broker.commands.terminal.key_options import required
+from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.remote import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -18,7 +18,6 @@ from diamant.broker.commands.terminal.remote import (
     EXIT_NOTHING,
     Asked,
     OutputFile,
-    asking,
     going_on,
     print_reasons,
     write_outputs,
@@ -33,100 +32,53 @@ MAX_SHOWN = 20
 _UNKNOWN = " Its values are unknown, so copies of them in other files were not looked for."
 
 
-@click.command()
-@click.argument("topics", nargs=-1, required=True, shell_complete=topic_names)
-@key_options("Erase the records of a key")
-@click.option(
-    "--reason", required=True, help="The reason. The certificate records it, so it must contain no key and no value."
-)
-@click.option("--reference", default="", help="The case number of the request, recorded in the certificate.")
-@click.option(
-    "--now",
-    is_flag=True,
-    help="Remove the tombstones before their horizon. Lists the groups that have not read them, and asks.",
-)
-@click.option("--yes", is_flag=True, help="With --now: do not ask.")
-@click.option("--force", is_flag=True, help="Ignore min.compaction.lag.ms.")
-@click.option(
-    "--engine",
-    type=click.Choice(["inline", "process", "spark"]),
-    help="The engine for all sizes: a thread of the broker, a worker process, or Spark.",
-)
+@operation_command("erase")
 @click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
 @click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
-@asking
-def erase(
-    topics: Sequence[str],
-    key: bytes | None,
-    reason: str,
-    reference: str,
-    now: bool,
-    yes: bool,
-    force: bool,
-    engine: str | None,
-    file: str | None,
-    page: str | None,
-    asked: Asked,
-) -> None:
+def erase(asked: Asked, file: str | None, page: str | None, **fields: Any) -> None:
     """Erase a key from TOPICS and certify the removal.
 
     Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 not everything is certified, the key was written
     again during the erasure, or the tombstones stay because --now was declined, 4 the topics have no record with the key.
     """
-    wanted = required(key)
-    options: dict[str, Any] = {
-        "reason": reason,
-        "reference": reference,
-        "force": force,
-        "timeout_ms": round(asked.timeout_s * 1000),
-        **({} if engine is None else {"engine": engine}),
-    }
-
+    fields["key"] = required(fields["key"])
+    is_now, is_confirmed = fields.pop("now"), fields.pop("confirm_groups_behind")
     with going_on(asked):
-        found = asked.admin.erase(wanted, topics, timeout=asked.timeout_s, on_progress=asked.on_progress, **options)
+        found = asked.admin.erase(**fields, **asked.waiting)
     # Written first: it holds no matter how the next steps end.
     is_written = write_outputs(found, file, page)
     is_refused = False
-    if now and found["state"] == "values-gone":
+    if is_now and found["state"] == "values-gone":
         asked.end_progress()
-        is_refused = not _is_agreed(found, is_asked=not yes)
+        is_refused = not _is_agreed(found, is_asked=not is_confirmed)
         if not is_refused:
             found = _go_on_now(asked, found["id"], is_confirmed=True)
             is_written = write_outputs(found, file, page)
     _end(asked, found, is_refused=is_refused, is_written=is_written)
 
 
-@click.command("erase-now")
-@click.argument("erasure_id", metavar="ID")
-@click.option("--yes", is_flag=True, help="Do not ask, even if groups are behind the tombstones.")
+@operation_command("erase_now")
 @click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
 @click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
-@asking
-def erase_now(erasure_id: str, yes: bool, file: str | None, page: str | None, asked: Asked) -> None:
+def erase_now(asked: Asked, id: str, confirm_groups_behind: bool, file: str | None, page: str | None) -> None:
     """Remove the tombstones of the erasure ID before their horizon, and certify that the key itself is gone.
 
     Lists the groups that have not read the tombstones, and asks. Exit codes: those of `diamant erase`.
     """
-    found = _go_on_now(asked, erasure_id, is_confirmed=yes)
+    found = _go_on_now(asked, id, is_confirmed=confirm_groups_behind)
     is_refused = found["is_now_refused"]
     if is_refused:
         asked.end_progress()
         is_refused = not _is_agreed(found, is_asked=True)
         if not is_refused:
-            found = _go_on_now(asked, erasure_id, is_confirmed=True)
+            found = _go_on_now(asked, id, is_confirmed=True)
     is_written = write_outputs(found, file, page)
     _end(asked, found, is_refused=is_refused, is_written=is_written)
 
 
 def _go_on_now(asked: Asked, erasure_id: str, *, is_confirmed: bool) -> dict[str, Any]:
-    with going_on(asked):
-        return asked.admin.erase_now(
-            erasure_id,
-            confirm_groups_behind=is_confirmed,
-            timeout_ms=round(asked.timeout_s * 1000),
-            timeout=asked.timeout_s,
-            on_progress=asked.on_progress,
-        )
+    with going_on(asked, is_named=True):
+        return asked.admin.erase_now(erasure_id, confirm_groups_behind=is_confirmed, **asked.waiting)
 
 
 def _end(asked: Asked, found: Mapping[str, Any], *, is_refused: bool, is_written: bool) -> NoReturn:
@@ -164,8 +116,8 @@ def _refusal(asked: Asked, found: Mapping[str, Any]) -> str:
     until = "" if due_ms is None else f" until {time_text(due_ms)}; then the broker removes them by itself"
     return (
         f"diamant: declined, so erasure {found['id']} continues without --now: the values are gone, the tombstones stay"
-        f"{until}. To remove them at once: {asked.command('erase-now', found['id'], '--yes')}; to cancel the erasure: "
-        f"{asked.command('cancel', found['id'], '--reason', 'tombstones stay')}"
+        f"{until}. To remove them at once: {asked.command('erase-now', found['id'], '--confirm-groups-behind')}"
+        f"; to cancel the erasure: {asked.command('cancel', found['id'], '--reason', 'tombstones stay')}"
     )
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.client.admin import AdminError
-from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.remote import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -18,8 +17,6 @@ from diamant.broker.commands.terminal.remote import (
     EXIT_NOTHING,
     Asked,
     OutputFile,
-    asking,
-    fail,
     going_on,
     print_reasons,
     write_outputs,
@@ -30,64 +27,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-@click.command()
-@click.argument("topic", shell_complete=topic_names)
-@click.option(
-    "--where",
-    required=True,
-    help="What to remove: 'key == \"customer-42\"', 'header.user == \"42\"', 'value.customer.email == \"ada@example.com\"'; "
-    "combined with and, or, parentheses.",
-)
-@click.option(
-    "--reason", required=True, help="The reason. The certificate records it, so it must contain no key and no value."
-)
-@click.option("--reference", default="", help="The case number of the request, recorded in the certificate.")
-@click.option("--yes-all", is_flag=True, help="Continue even if every record of the topic matches.")
-@click.option(
-    "--undecided",
-    type=click.Choice(["hold", "remove", "keep"]),
-    default="hold",
-    show_default=True,
-    help="How to treat values that are not JSON but contain the searched text: certify nothing, remove them, or keep them "
-    "and list them in the certificate.",
-)
+@operation_command("redact")
 @click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
 @click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
-@asking
-def redact(
-    topic: str,
-    where: str,
-    reason: str,
-    reference: str,
-    yes_all: bool,
-    undecided: str,
-    file: str | None,
-    page: str | None,
-    asked: Asked,
-) -> None:
+def redact(asked: Asked, file: str | None, page: str | None, **fields: Any) -> None:
     """Remove the matching records of TOPIC and certify the removal. All other records keep their offsets.
 
     Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 records are left or could not be checked, or no
     record matches although some contain the searched text, 4 nothing matches.
     """
-    try:
-        with going_on(asked):
-            found = asked.admin.redact(
-                topic,
-                where,
-                reason=reason,
-                reference=reference,
-                yes_all=yes_all,
-                undecided=undecided,
-                timeout=asked.timeout_s,
-                on_progress=asked.on_progress,
-                timeout_ms=round(asked.timeout_s * 1000),
-            )
-    except AdminError as error:
-        if error.code != "everything-matches":
-            raise
-        # The option's name differs from the parameter's.
-        fail(str(error).replace("set yes_all", "say --yes-all"), error.code)
+    with going_on(asked):
+        found = asked.admin.redact(**fields, **asked.waiting)
     is_written = write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, found))
     if found["state"] == "not-certified" or found["unmatched"]:

@@ -94,8 +94,8 @@ def verify(
         is_written = write_bundle(fields, signed)
         pinned = None if public_key is None else read_public_key(public_key)
         if data_dir is None and not offline:
-            options = {"public_key": None if pinned is None else pinned.hex(), "key": wanted, "where": where}
-            found = asked.admin.verify(fields, timeout=asked.timeout_s, on_progress=asked.on_progress, **options)
+            trusted = None if pinned is None else pinned.hex()
+            found = asked.admin.verify(fields, public_key=trusted, key=wanted, where=where, **asked.waiting)
         else:
             known = None if secret is None else load_secret(secret)
             found = _verify_here(fields, pinned, data_dir, key, where, known, asked.on_progress)

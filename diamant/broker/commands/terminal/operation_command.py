@@ -29,9 +29,10 @@ def operation_command(name: str) -> Callable[[Callable[..., None]], click.Comman
 
     def make(function: Callable[..., None]) -> click.Command:
         run = asking(function)
-        for param in reversed(params_of(operation.request_class())):
-            if param.name not in OF_ALL:
-                run = _declared(param)(run)
+        params = [param for param in params_of(operation.request_class()) if param.name not in OF_ALL]
+        named = next((one for one in params if one.is_required and not one.is_by_name and one.type != "key"), None)
+        for param in reversed(params):
+            run = (_positional if param is named else _option)(param)(run)
         return click.command(name.replace("_", "-"))(run)
 
     return make
@@ -49,14 +50,16 @@ def printing(name: str) -> click.Command:
     return operation_command(name)(run)
 
 
-def _declared(param: Param) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _positional(param: Param) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    completion = topic_names if param.name in ("topic", "topics") else None
+    count = -1 if param.type == "strings" else 1
+    return click.argument(param.name, required=True, nargs=count, shell_complete=completion)
+
+
+def _option(param: Param) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     if param.type == "key":
         return key_options(param.doc.rstrip("."))
-    if param.is_required and not param.is_by_name:
-        completion = topic_names if param.name in ("topic", "topics") else None
-        count = -1 if param.type == "strings" else 1
-        return click.argument(param.name, required=True, nargs=count, shell_complete=completion)
-    completion = {"group": group_names}.get(param.name)
+    completion = group_names if param.name == "group" else None
     option = f"--{param.name.replace('_', '-')}"
     names = [option, *([param.short] if param.short else []), param.name]
     if param.type == "boolean" and param.default:

@@ -151,9 +151,7 @@ def one_line_errors() -> Iterator[None]:
     except AdminError as error:
         message = str(error)
         if error.code == "unauthorized":
-            # Commands have an option in place of the header.
-            message = message.partition(": Authorization")[0]
-            message += f": give the file with the token by --token-file or ${TOKEN_VARIABLE}"
+            message += f". Give the file with the token by --token-file or ${TOKEN_VARIABLE}"
         elif error.code == "no-answer" and not error.status:
             message += ADDRESS_HINT
         fail(message, error.code)
@@ -165,16 +163,18 @@ def one_line_errors() -> Iterator[None]:
 
 
 @contextmanager
-def going_on(asked: Asked) -> Iterator[None]:
-    """Extend the errors of work that survives a stop of the broker: if the broker goes away, say how to list the work."""
+def going_on(asked: Asked, *, is_named: bool = False) -> Iterator[None]:
+    """Extend the errors of work that survives a stop of the broker by the command that lists the work.
+
+    `is_named`: the work existed before, and the command names it.
+    """
     try:
         yield
     except AdminError as error:
         asked.end_progress()
         listing = asked.command("certificates")
-        if error.code == "not-found":
-            # Commands have a command in place of the HTTP path.
-            fail(str(error).replace("GET /v1/certificates lists", f"{listing} lists"), error.code)
+        if error.code == "not-found" and is_named:
+            fail(f"{error}: {listing}", error.code)
         if error.code != "went-away":
             raise
         fail(

@@ -39,9 +39,8 @@ from diamant.broker.erasure.evidence.scope import Scope, claims_of
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
-from diamant.broker.erasure.jobs.requests import EraseRequest
+from diamant.broker.erasure.jobs.requests import EraseNowRequest, EraseRequest
 from diamant.broker.errors import BadArgument, NotFound, NotPossible
-from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compact import check_engine
 from diamant.cleaner.erasure.intent import WAITING, WRITING, Intent, intent_files
@@ -86,35 +85,15 @@ class Erasures:
         steps = EraseSteps(node, evidence, self.table, cleaning, compactions, self._groups, self._keys)
         self.queue: JobQueue[Intent, Subject, Erasure] = JobQueue(steps, self.table, evidence, node)
 
-    # -- any loop --------------------------------------------------------------------------------------------------------
-
-    async def erase(self, request: EraseRequest, progress: Progress | None = None) -> Erasure:
-        """Erase a key; see `Broker.erase`."""
-        return await on_loop(self.queue.loop, self._erase(request, progress or Progress()))
-
-    async def erase_now(
-        self,
-        erasure_id: str,
-        *,
-        is_confirmed: bool = False,
-        timeout_ms: int | None = None,
-        progress: Progress | None = None,
-    ) -> Erasure:
-        """Resume an erasure now, before its horizon; see `Broker.erase_now`."""
-        return await on_loop(
-            self.queue.loop, self._erase_now(erasure_id, is_confirmed, timeout_ms, progress or Progress())
-        )
-
-    # -- the loop thread -------------------------------------------------------------------------------------------------
-
     def pending(self, topic: str) -> PendingErasures | None:
         """Return the erasures in progress that may concern a topic's tombstones; None if there are none."""
         image = self._evidence.topics.image.topics.get(topic)
         return None if image is None else self._keys.of(self._evidence.keys.loaded, topic, uuid_to_text(image.topic_id))
 
-    # -- a call ----------------------------------------------------------------------------------------------------------
+    # -- a call ---------------------------------------------------------------------------------------------------------
 
-    async def _erase(self, request: EraseRequest, progress: Progress) -> Erasure:
+    async def erase(self, request: EraseRequest, progress: Progress) -> Erasure:
+        """Erase a key; see `Broker.erase`."""
         texts.check_reason(request.reason, request.reference)
         texts.check_unsaid("reason and reference", [request.reason, request.reference], [request.key])
         check_engine(request.engine)
@@ -125,24 +104,24 @@ class Erasures:
                 id=job_id,
                 phase=WRITING,
                 key=request.key,
-                topics=request.topics,
+                topics=tuple(sorted({*request.topics})),
                 reason=request.reason,
                 reference=request.reference,
                 requested_ms=self._evidence.env.clock.now_ms(),
                 key_bytes=len(request.key),
-                is_now=request.is_now,
-                is_confirmed=request.is_confirmed,
-                is_forced=request.is_forced,
+                is_now=request.now,
+                is_confirmed=request.confirm_groups_behind,
+                is_forced=request.force,
                 engine=request.engine,
                 scope=scope,
             )
 
-        check = self._groups.check_known if request.is_now else None
-        return await self.queue.begin(request.topics, intent, request.timeout_ms, progress, check)
+        check = self._groups.check_known if request.now else None
+        return await self.queue.begin(sorted({*request.topics}), intent, request.timeout, progress, check)
 
-    async def _erase_now(
-        self, erasure_id: str, is_confirmed: bool, timeout_ms: int | None, progress: Progress
-    ) -> Erasure:
+    async def erase_now(self, request: EraseNowRequest, progress: Progress) -> Erasure:
+        """Resume an erasure now, before its horizon; see `Broker.erase_now`."""
+        erasure_id, is_confirmed = request.id, request.confirm_groups_behind
         with self.queue.call(is_new=False):
             progress.job_id = erasure_id
             if erasure_id not in await self.table.ids_on_disk():
@@ -152,7 +131,8 @@ class Erasures:
                 raise NotPossible(
                     f"erasure {erasure_id} cannot continue: its intent cannot be read, or it is ending or being cancelled"
                 )
-            return await self.queue.run(erasure_id, timeout_ms, self._hasten(erasure_id, is_confirmed, key, progress))
+            work = self._hasten(erasure_id, is_confirmed, key, progress)
+            return await self.queue.run(erasure_id, request.timeout, work)
 
     def _check(self, key: bytes, topics: Sequence[str]) -> None:
         """Refuse topics in which a tombstone removes nothing, and a key too long for their records."""
@@ -204,8 +184,8 @@ class Erasures:
         except NotFound:
             pass  # A missing erasure, and one that ended without a certificate, get the same error.
         raise NotFound(
-            f"there is no erasure {erasure_id[:64]!r} in progress: it has ended, or has another id. GET /v1/certificates lists "
-            "those that are unfinished"
+            f"there is no erasure {erasure_id[:64]!r} in progress: it has ended, or has another id. The list of certificates "
+            "has those that are unfinished"
         )
 
     async def _as_certified(self, erasure_id: str) -> Erasure:

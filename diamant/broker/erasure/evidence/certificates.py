@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.errors import BadArgument, NotFound, NotGenuine, NotPossible
 from diamant.broker.operations.calls.blocking import in_thread
-from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.evidence.certificates.certificate import (
     INVALID,
@@ -28,6 +27,7 @@ from diamant.cleaner.redaction.claims import check_redaction_claims
 from diamant.storage.env.env import Env
 
 if TYPE_CHECKING:
+    from diamant.broker.erasure.jobs.requests import CertificateRequest, VerifyRequest
     from diamant.cleaner.redaction.where import Where
 
 
@@ -51,40 +51,36 @@ class KeptCertificate:
 class Certificates:
     """The certificates in a data directory."""
 
-    def __init__(self, evidence: Evidence, loop: asyncio.AbstractEventLoop) -> None:
-        """`loop`: the broker's."""
+    def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
-        self._loop = loop
         self._list = CertificateList()
 
-    # -- any loop --------------------------------------------------------------------------------------------------------
-
-    async def verify(
-        self,
-        certificate: Mapping[str, Any],
-        *,
-        public_key: bytes | None = None,
-        key: bytes | None = None,
-        where: str | None = None,
-        progress: Progress | None = None,
-    ) -> Verification:
+    async def verify(self, request: VerifyRequest, progress: Progress) -> Verification:
         """Check a certificate against the broker's present data. Raises BadArgument for anything but a certificate.
 
         Files and records are compared only for certificates signed with the broker's own key: a forged certificate could
         probe whether a file begins with some bytes, or whether a topic has a key.
-
-        `public_key`: the trusted key, 32 bytes; without it the signer is untrusted. `key`, `where`: the subject of the
-        erasure or redaction.
         """
-        meant = None
-        if where is not None:
+        where = public_key = None
+        if request.public_key is not None:
+            try:
+                public_key = bytes.fromhex(request.public_key)
+            except ValueError:
+                public_key = b""
+            if len(public_key) != 32:
+                raise BadArgument("public_key: expected the 64 hexadecimal digits of an Ed25519 public key")
+        if request.where is not None:
             from diamant.cleaner.redaction.where import WhereError, parse_where
 
             try:
-                meant = parse_where(where)
+                where = parse_where(request.where)
             except WhereError as error:
                 raise BadArgument(str(error)) from None
-        return await on_loop(self._loop, self._verify(certificate, public_key, key, meant, progress or Progress()))
+        return await self._verify(request.certificate, public_key, request.key, where, progress)
+
+    async def certificate(self, request: CertificateRequest, _progress: Progress) -> Mapping[str, Any]:
+        """Return the last certificate of an erasure or redaction; see `Broker.certificate`."""
+        return (await self.kept(request.id)).certificate if request.as_it_is else await self.last(request.id)
 
     async def public_key(self) -> str | None:
         """Return the public key as PEM; None if there is no key yet. NotPossible if it cannot be used."""
@@ -108,7 +104,7 @@ class Certificates:
         if kept.problem:
             raise NotGenuine(
                 f"the certificate is not what this broker has signed, so it proves nothing: {kept.path}: {kept.problem}. Restore "
-                "the file from a copy; as_it_is=true hands it out as it is"
+                "the file from a copy; as_it_is returns it as it is"
             )
         return kept.certificate
 

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from diamant.broker.erasure.evidence.signing_keys import reason_of
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.removal import Ended
+from diamant.broker.erasure.jobs.requests import CancelRequest
 from diamant.broker.errors import NotFound, NotPossible
-from diamant.broker.operations.calls.cross_loop import on_loop
+from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compact import BrokerStopping
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from diamant.broker.erasure.erase.erase_result import Erasure
+    from diamant.broker.erasure.redact.redact_result import Redaction
 
 logger = logging.getLogger(__name__)
 
@@ -30,20 +35,20 @@ CANCELLED = "cancelled"
 AnyQueue: TypeAlias = JobQueue[Any, Any, Any]
 
 
-async def cancel_job(queues: Iterable[AnyQueue], job_id: str, *, reason: str) -> Any:
-    """End an unfinished job of any kind; see `Broker.cancel`. From any event loop."""
-    for queue in queues:
-        found = await _cancel_in(queue, job_id, reason)
+async def cancel(
+    queues: Callable[[], Iterable[AnyQueue]], request: CancelRequest, _progress: Progress
+) -> Erasure | Redaction:
+    """End an unfinished job of any kind; see `Broker.cancel`."""
+    job_id = request.id
+    for queue in queues():
+        found = await _begin(queue, job_id, request.reason)
         if found is not None:
-            return found
+            ended: Erasure | Redaction = found
+            return ended
     raise NotFound(
         f"there is no erasure or redaction {job_id[:64]!r} in progress, so nothing was cancelled: it has ended, or has "
-        "another id. GET /v1/certificates lists those that are unfinished"
+        "another id. The list of certificates has those that are unfinished"
     )
-
-
-async def _cancel_in(queue: AnyQueue, job_id: str, reason: str) -> Any:
-    return await on_loop(queue.loop, _begin(queue, job_id, reason))
 
 
 async def _begin(queue: AnyQueue, job_id: str, reason: str) -> Any:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_TIMEOUT_MS = 600_000
+DEFAULT_TIMEOUT_S = 600
 MAX_WAITING = 64
 MAX_UNFINISHED = 10_000
 
@@ -217,7 +217,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         self,
         topics: Sequence[str],
         intent_of: Callable[[str, Scope], IntentT],
-        timeout_ms: int | None,
+        timeout_s: float | None,
         progress: Progress,
         check: Callable[[Progress], Awaitable[None]] | None = None,
     ) -> ResultT:
@@ -237,19 +237,19 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             scope = scope_of(self._evidence.topics, topics)
             key = await self.keys.usable()
             intent = intent_of(os.urandom(ID_BYTES).hex(), scope)
-            return await self.run(intent.id, timeout_ms, first(intent, key))
+            return await self.run(intent.id, timeout_s, first(intent, key))
 
-    async def run(self, job_id: str, timeout_ms: int | None, work: Coroutine[Any, Any, T]) -> T:
+    async def run(self, job_id: str, timeout_s: float | None, work: Coroutine[Any, Any, T]) -> T:
         """Run the work that a caller waits for, within its timeout. Failures are raised as a VerbError."""
-        limit_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
+        limit_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
         attempts, table, name = self.attempts, self.table, f"{self.table.noun} {job_id}"
         try:
-            async with asyncio.timeout(limit_ms / 1000):
+            async with asyncio.timeout(limit_s):
                 return await attempts.run(job_id, work)
         except TimeoutError:
             table.note_failure(job_id)
             raise TimedOut(
-                f"{name} was not certified within {limit_ms} ms{attempts.other_holder(job_id)}; {table.fate_of(job_id)}"
+                f"{name} was not certified within {limit_s:g} s{attempts.other_holder(job_id)}; {table.fate_of(job_id)}"
             ) from None
         except asyncio.CancelledError:
             ending = attempts.ending.get(job_id)

@@ -1,55 +1,140 @@
-"""Requests for erasures and redactions. Every entry point builds one and passes it on unchanged."""
+"""Requests of erasures, redactions and their certificates."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, TypeAlias
 
-from diamant.cleaner.redaction.where import HOLD
+from diamant.argument import Argument, Engine, Force, Timeout
+from diamant.cleaner.redaction.where import HOLD, KEEP, REMOVE
+
+Reason: TypeAlias = Annotated[
+    str, Argument("The reason. The certificate records it, so it must contain no key and no value.")
+]
+Reference: TypeAlias = Annotated[
+    str,
+    Argument("The case number of the request, recorded in the certificate, so it must contain no key and no value."),
+]
+Id: TypeAlias = Annotated[str, Argument("The id of the erasure or redaction.")]
 
 
 @dataclass(frozen=True, slots=True)
 class EraseRequest:
-    """A request to erase a key from compacted topics.
+    """Erases a key from compacted topics.
 
     The answer comes once no value is left. It states the due time of the certificate for `key-gone`, which follows automatically.
     Errors: NotFound, NotPossible (not compacted), BadArgument, TimedOut, EraseFailed.
     """
 
-    key: bytes
-    topics: tuple[str, ...]
-    """Unique names, ascending."""
-    reason: str
-    """Stands in the certificate, as does `reference`: neither may hold a key or a value."""
-    reference: str = ""
-    is_now: bool = False
-    """Remove the tombstones before their horizon, too: consumers that are behind may miss them."""
-    is_confirmed: bool = False
-    """The requester accepts that groups may miss the tombstone. With `is_now`."""
-    is_forced: bool = False
-    """Ignore `min.compaction.lag.ms`."""
-    engine: str | None = None
-    """The engine that compacts, regardless of the log's size (`rules.modes.ENGINES`)."""
-    timeout_ms: int | None = None
-    """The time that the caller waits; None: `job_queue.DEFAULT_TIMEOUT_MS`."""
+    key: Annotated[bytes, Argument("The key whose records to erase.", short="-k")]
+    topics: Annotated[tuple[str, ...], Argument("Compacted topics; all their partitions are searched.")]
+    _: KW_ONLY
+    reason: Reason
+    reference: Reference = ""
+    now: Annotated[
+        bool,
+        Argument(
+            "Also remove the tombstones before their horizon, unless groups have not read them. Then the tombstones stay, "
+            "`is_now_refused` is true and `groups_behind` lists the groups; `erase_now` continues."
+        ),
+    ] = False
+    confirm_groups_behind: Annotated[
+        bool,
+        Argument("With `now`: remove the tombstones even if groups have not read them. Those never see the deletion."),
+    ] = False
+    force: Force = False
+    engine: Engine = None
+    timeout: Timeout = None
+
+
+@dataclass(frozen=True, slots=True)
+class EraseNowRequest:
+    """Resumes at once an erasure that waits for its tombstones' horizon, as `now` of an erasure does.
+
+    Errors: NotFound, NotPossible, TimedOut, EraseFailed.
+    """
+
+    id: Annotated[str, Argument("The id of the erasure.")]
+    _: KW_ONLY
+    confirm_groups_behind: Annotated[
+        bool,
+        Argument(
+            "Proceed even if groups have not read the tombstones and will never see the deletion. Otherwise such groups prevent "
+            "any change: `is_now_refused` is true and `groups_behind` lists them."
+        ),
+    ] = False
+    timeout: Timeout = None
 
 
 @dataclass(frozen=True, slots=True)
 class RedactRequest:
-    """A request to remove the matching records of a topic, compacted or not. All other records keep their offsets.
+    """Removes the matching records of a topic, compacted or not. All other records keep their offsets.
 
     On a compacted topic, older values of a matched key are removed, too. Errors: NotFound, NotPossible, BadArgument,
     TimedOut, RedactFailed.
     """
 
-    topic: str
-    where: str
-    """A condition such as `key == "customer-42"` or `value.customer.email == "ada@example.com"` (`redaction/where.py`)."""
-    reason: str
-    """Stands in the certificate, as does `reference`: neither may hold a key or a value."""
-    reference: str = ""
-    is_all_agreed: bool = False
-    """The requester accepts that every record of the topic may be removed."""
-    undecided: str = HOLD
-    """The fate of undecided records (`redaction/where.py`)."""
-    timeout_ms: int | None = None
-    """The time that the caller waits; None: `job_queue.DEFAULT_TIMEOUT_MS`."""
+    topic: Annotated[str, Argument("The topic, compacted or not; all its partitions.")]
+    where: Annotated[
+        str,
+        Argument(
+            'The records to remove: key == "customer-42", header.user == "42", value.customer.email == "ada@example.com"; '
+            "combined with and, or, parentheses."
+        ),
+    ]
+    _: KW_ONLY
+    reason: Reason
+    reference: Reference = ""
+    yes_all: Annotated[bool, Argument("Continue even if every record of the topic matches.")] = False
+    undecided: Annotated[
+        str,
+        Argument(
+            "How to treat values that are not JSON but contain the searched text: certify nothing, remove them, or keep them and "
+            "list them in the certificate.",
+            (HOLD, REMOVE, KEEP),
+        ),
+    ] = HOLD
+    timeout: Timeout = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequest:
+    """Ends an erasure or a redaction that is not over. Errors: NotFound, NotPossible."""
+
+    id: Id
+    _: KW_ONLY
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """Checks a certificate against the broker's present data. Errors: BadArgument."""
+
+    certificate: Annotated[Mapping[str, Any], Argument("The certificate.")]
+    _: KW_ONLY
+    public_key: Annotated[
+        str | None, Argument("The trusted public key, in hexadecimal; without it the signer is untrusted.")
+    ] = None
+    key: Annotated[bytes | None, Argument("The erased key, to search for it.", short="-k")] = None
+    where: Annotated[str | None, Argument("The `where` of a redaction, to search for its records again.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class CertificatesRequest:
+    """Asks for all certificates, unfinished jobs and the public key."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateRequest:
+    """Asks for the last certificate of an erasure or redaction.
+
+    Errors: NotFound; NotGenuine if it has changed since it was signed.
+    """
+
+    id: Id
+    _: KW_ONLY
+    as_it_is: Annotated[
+        bool,
+        Argument("Return it even if its signature check fails, or cannot be done; a page says so in its first line."),
+    ] = False

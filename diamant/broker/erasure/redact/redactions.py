@@ -33,7 +33,6 @@ from diamant.broker.erasure.jobs.requests import RedactRequest
 from diamant.broker.erasure.redact.redact_result import Redaction, RedactLimits
 from diamant.broker.erasure.redact.redact_steps import RedactSteps
 from diamant.broker.errors import BadArgument
-from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.redaction.claims import Redacted
 from diamant.cleaner.redaction.intent import LOCATING, RedactionIntent, redaction_files
@@ -65,11 +64,8 @@ class Redactions:
             self._steps, self.table, evidence, node, lock
         )
 
-    async def redact(self, request: RedactRequest, progress: Progress | None = None) -> Redaction:
-        """Remove the matching records; see `Broker.redact`. From any loop."""
-        return await on_loop(self.queue.loop, self._redact(request, progress or Progress()))
-
-    async def _redact(self, request: RedactRequest, progress: Progress) -> Redaction:
+    async def redact(self, request: RedactRequest, progress: Progress) -> Redaction:
+        """Remove the matching records; see `Broker.redact`."""
         try:
             where = parse_where(request.where, request.undecided)
         except WhereError as error:
@@ -87,10 +83,10 @@ class Redactions:
                 reason=request.reason,
                 reference=request.reference,
                 requested_ms=self._evidence.env.clock.now_ms(),
-                is_all_agreed=request.is_all_agreed,
+                is_all_agreed=request.yes_all,
                 undecided=request.undecided,
                 scope=scope,
             )
             return self._steps.with_ends(intent)
 
-        return await self.queue.begin([request.topic], intent, request.timeout_ms, progress)
+        return await self.queue.begin([request.topic], intent, request.timeout, progress)

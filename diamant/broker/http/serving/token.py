@@ -90,7 +90,10 @@ class TokenCheck:
         if not self._tokens:
             return 403, self.problem or "there is no token"
         if _given(authorization, cookie) is None:
-            return 401, "this changes data and needs the broker's token: Authorization: Bearer <token>"
+            return (
+                401,
+                "this changes data or shows records, and needs the broker's token",
+            )
         return (401, WRONG) if self.caller(authorization, cookie) is None else None
 
 

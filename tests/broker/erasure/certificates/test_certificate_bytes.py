@@ -55,7 +55,7 @@ async def erased_at_once(broker: Broker) -> dict[str, Any]:
     """A key in two partitions, both erased at once; return its last certificate."""
     await create_with_key(broker, 2, others=5)
     write(broker, (b"customer-7", b"so much as says " + PERSON))
-    return (await broker.erase(KEY, ["users"], reason="GDPR Art. 17", reference="4711", is_now=True)).certificate
+    return (await broker.erase(KEY, ["users"], reason="GDPR Art. 17", reference="4711", now=True)).certificate
 
 
 async def values_gone(broker: Broker) -> dict[str, Any]:

@@ -222,7 +222,7 @@ async def test_no_other_key_is_made_where_certificates_are(tmp_path: Path) -> No
     """A new key could not verify them. The existing certificates can be listed; the error says what to do."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
-        await erase(broker, is_now=True)
+        await erase(broker, now=True)
     (tmp_path / "keys").rename(tmp_path / "unmounted")
     async with broker_at(tmp_path, **HTTP) as broker:
         write(broker, (b"customer-7", b"somebody else"))

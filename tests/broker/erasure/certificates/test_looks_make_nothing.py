@@ -12,6 +12,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.errors import NotFound
 from diamant.storage import names
+from tests.broker.checked_certificate import check_certificate
 from tests.broker.erasure.brokers import broker_at, data_of
 from tests.broker.erasure.constants import HTTP, KEY
 from tests.broker.erasure.erasing import erase
@@ -77,7 +78,7 @@ async def test_verifying_makes_no_key(tmp_path: Path) -> None:
         await wait_until(lambda: has_hash_key(broker))
         before = files_below(tmp_path)
         pinned = bytes.fromhex(certificate["signature"]["public_key"])
-        found = await broker.services.certificates().verify(certificate, public_key=pinned, key=KEY)
+        found = await check_certificate(broker, certificate, public_key=pinned, key=KEY)
         assert (found.signature, found.outcome) == ("trusted", "not-confirmed")
         assert files_below(tmp_path) == before
 

@@ -134,7 +134,7 @@ async def test_nor_one_of_a_redaction_or_of_a_cancellation(broker: Broker) -> No
     cancelled = await erase(broker, MAIL.encode())
     await broker.cancel(cancelled.id, reason=TEXT)
     erasure = await erase(broker, MAIL.encode())
-    done = await broker.erase_now(erasure.id, is_confirmed=True)
+    done = await broker.erase_now(erasure.id, confirm_groups_behind=True)
     assert done.state == "key-gone"
     assert len(told(done.certificate)) == 2
     # What is not to be found again: nobody finds it in the way of another redaction, either.

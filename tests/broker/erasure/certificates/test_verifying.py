@@ -23,6 +23,7 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv
+from tests.broker.checked_certificate import check_certificate
 from tests.broker.erasure.brokers import data_of
 from tests.broker.erasure.constants import KEY, PERSON
 from tests.broker.erasure.erasing import erase
@@ -39,9 +40,9 @@ async def test_a_certificate_is_verified_against_the_broker(broker: Broker) -> N
     assert not found.is_evidence
     assert "no evidence" in found.notes[0]
     assert [one["verdict"] for one in found.claims] == ["holds"]
-    unknown = await broker.services.certificates().verify(erasure.certificate)
+    unknown = await check_certificate(broker, erasure.certificate)
     assert (unknown.is_valid, unknown.signature) == (False, "untrusted signer")
-    other = await broker.services.certificates().verify(erasure.certificate, public_key=bytes(32))
+    other = await check_certificate(broker, erasure.certificate, public_key=bytes(32))
     assert (other.is_valid, "another key" in other.signature) == (False, True)
 
 
@@ -57,7 +58,7 @@ async def test_a_forged_certificate_cannot_probe_files(broker: Broker, tmp_path:
     fields = {name: value for name, value in genuine.items() if name != "signature"}
     forged = sign_certificate({**fields, "segments": {**fields["segments"], "after": [guess]}}, key)
     for options in ({}, {"public_key": key.public_bytes}, {"key": KEY}, {"key": b"customer-7"}):
-        found = await broker.services.certificates().verify(forged, **options)
+        found = await check_certificate(broker, forged, **options)
         assert (found.segments, found.was_scanned, found.is_valid) == ([], False, False)
         assert {one["verdict"] for one in found.claims} == {"cannot be told"}
         assert "not with this broker's key" in found.notes[-1]
@@ -82,8 +83,8 @@ async def test_a_changed_certificate_is_refused(broker: Broker) -> None:
     erasure = await erase(broker)
     changes: tuple[dict[str, Any], ...] = ({"state": "key-gone"}, {"claims": []}, {"is_evidence": True}, {"extra": 1})
     for change in changes:
-        found = await broker.services.certificates().verify(
-            {**erasure.certificate, **change}, public_key=pinned(erasure.certificate)
+        found = await check_certificate(
+            broker, {**erasure.certificate, **change}, public_key=pinned(erasure.certificate)
         )
         assert (found.is_valid, "not valid" in found.signature) == (False, True)
     text = json.dumps(erasure.certificate).encode()
@@ -91,7 +92,7 @@ async def test_a_changed_certificate_is_refused(broker: Broker) -> None:
         with pytest.raises(CertificateError):
             parse_certificate(text[:cut])
     with pytest.raises(BadArgument):
-        await broker.services.certificates().verify({"type": "something"})
+        await check_certificate(broker, {"type": "something"})
 
 
 async def test_a_missing_partition_confirms_nothing(broker: Broker, tmp_path: Path) -> None:
@@ -182,7 +183,7 @@ async def test_the_condition_must_suit_the_kind_of_certificate(broker: Broker) -
     await create(broker)
     certificate = (await erase(broker)).certificate
     with pytest.raises(BadArgument, match="certificate of an erasure: verify it with a key"):
-        await broker.services.certificates().verify(certificate, public_key=pinned(certificate), where='key == "k"')
+        await check_certificate(broker, certificate, public_key=pinned(certificate), where='key == "k"')
 
 
 async def test_without_the_secret_no_claim_is_confirmed(broker: Broker) -> None:
@@ -201,15 +202,15 @@ async def test_the_key_in_a_file_of_nobody_leaves_the_claim_open(broker: Broker)
     key = b"customer-number-42"
     await create(broker)
     write(broker, (key, PERSON))
-    certificate = (await erase(broker, key, is_now=True)).certificate
+    certificate = (await erase(broker, key, now=True)).certificate
     assert certificate["state"] == "key-gone"
     arguments: dict[str, Any] = {"public_key": pinned(certificate), "key": key}
     (data_of(broker) / "dump.csv").write_bytes(PERSON)
-    found = await broker.services.certificates().verify(certificate, **arguments)
+    found = await check_certificate(broker, certificate, **arguments)
     assert found.is_valid
     assert any(one.startswith("Values outside of records, as in files beside the logs, are") for one in found.notes)
     (data_of(broker) / "notes.txt").write_bytes(b"remember " + key)
-    found = await broker.services.certificates().verify(certificate, **arguments)
+    found = await check_certificate(broker, certificate, **arguments)
     assert (found.is_valid, found.claims[0]["verdict"]) == (False, "cannot be told")
     assert "Files outside all partitions that contain the key: notes.txt." in found.notes
     (data_of(broker) / "notes.txt").unlink()

@@ -48,7 +48,7 @@ async def meanwhile(broker: Broker) -> list[Callable[[], Any]]:
 
 async def check_certified(broker: Broker) -> None:
     """Erase with `now`, and verify."""
-    erasure = await erase(broker, is_now=True)
+    erasure = await erase(broker, now=True)
     assert (erasure.state, erasure.certificate["coverage"]["not_read"]) == ("key-gone", [])
     assert values_left(broker) == []
     found = await verify(broker, erasure.certificate)
@@ -190,17 +190,19 @@ async def test_a_call_whose_turn_does_not_come_says_whose_it_is(
     with monkeypatch.context() as patched:
         patched.setattr(broker.services.compactions(), "compact", hang)
         limit = TimeLimit(patched)
-        own = await said_at_its_limit(erase(broker, timeout_ms=limit.ms), limit, lambda: hanging)
+        own = await said_at_its_limit(erase(broker, timeout=f"{limit.ms}ms"), limit, lambda: hanging)
         ((erasure_id, due_ms),) = [(one["id"], one["due_ms"]) for one in unfinished(broker)]
         assert "turn" not in own
         move_to(broker, due_ms)
         await wait_until(lambda: broker.services.erasures().queue.attempts.lock.holder == f"erasure {erasure_id}")
         said = rf"because it waits for erasure {erasure_id}, .*cancel that one if it hangs.*; nothing was"
-        other = erase(broker, topics=["orders"], timeout_ms=limit.ms)
+        other = erase(broker, topics=["orders"], timeout=f"{limit.ms}ms")
         assert re.search(
             said, await said_at_its_limit(other, limit, lambda: broker.services.erasures().queue.attempts.waiting)
         )
-        redaction = broker.redact("orders", where='key == "a"', reason="ticket 4711", yes_all=True, timeout_ms=limit.ms)
+        redaction = broker.redact(
+            "orders", where='key == "a"', reason="ticket 4711", yes_all=True, timeout=f"{limit.ms}ms"
+        )
         assert re.search(
             said, await said_at_its_limit(redaction, limit, lambda: broker.services.redactions().queue.attempts.waiting)
         )

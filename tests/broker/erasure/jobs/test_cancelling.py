@@ -33,7 +33,9 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
     """The answer and the next start agree that the erasure continues."""
     await create_with_key(broker)
     held, limit = Held(broker.env, "rename", "*.intent.tmp"), TimeLimit(monkeypatch)
-    told = await told_at_its_limit(erase(broker, timeout_ms=limit.ms), held, limit, broker.services.erasures().queue)
+    told = await told_at_its_limit(
+        erase(broker, timeout=f"{limit.ms}ms"), held, limit, broker.services.erasures().queue
+    )
     assert "it continues in the broker" in told
     assert len(intents_of(broker)) == 1
     await certified_at(broker, START_MS + RETRY_MS, "values-gone")

@@ -37,7 +37,7 @@ async def test_a_last_certificate_that_could_not_get_its_name_gets_it_by_the_nex
     """Its intent is removed by then, so nothing else is left to do. Then the job counts as done."""
     await create_with_key(broker)
     with pytest.raises(EraseFailed, match="Input/output error"):
-        await erase(broker, is_now=True)
+        await erase(broker, now=True)
     assert (intents_of(broker), certificates_of(broker, "key-gone")) == ([], [])
     move_to(broker, START_MS + RETRY_MS)
     await wait_idle(broker)
@@ -60,7 +60,7 @@ async def test_a_clock_that_stepped_back_does_not_undo_the_last_word(tmp_path: P
         await create_with_key(broker)
         erasure = await erase(broker)
     async with broker_at(tmp_path, START_MS - DAY_MS) as broker:
-        assert (await broker.erase_now(erasure.id, is_confirmed=True)).state == "key-gone"
+        assert (await broker.erase_now(erasure.id, confirm_groups_behind=True)).state == "key-gone"
         assert (await broker.services.certificates().last(erasure.id))["state"] == "key-gone"
         assert (await broker.erase_now(erasure.id)).state == "key-gone"
 

@@ -27,7 +27,7 @@ async def waiting(broker: Broker) -> str:
     await create(broker)
     write(broker, (KEY, PERSON), (KEY, b"another value of the same person"))
     fill(broker)
-    erasure = await erase(broker, is_now=True)
+    erasure = await erase(broker, now=True)
     assert (erasure.state, erasure.next_due_ms) == ("values-gone", START_MS + DAY_MS)
     return erasure.id
 
@@ -46,7 +46,7 @@ async def test_the_certificate_for_the_key_has_what_the_same_erasure_found(broke
     """Earlier values, digests and segments are in the certificate, the values were searched for, and no intent is left."""
     erasure_id = await waiting(broker)
     first = await broker.services.certificates().last(erasure_id)
-    done = await broker.erase_now(erasure_id, is_confirmed=True)
+    done = await broker.erase_now(erasure_id, confirm_groups_behind=True)
     certificate = done.certificate
     assert (done.id, done.state, done.next_due_ms) == (erasure_id, "key-gone", None)
     assert [(one["values"], len(one["value_hmacs"])) for one in certificate["found"]] == [(2, 2)]
@@ -95,7 +95,7 @@ async def test_a_confirmation_outlives_the_broker(tmp_path: Path) -> None:
         commit(broker, (1, "billing"))
         erasure_id = await waiting(broker)
         held = Held(broker.env, "create_new", "*.cleaned")
-        call = asyncio.ensure_future(broker.erase_now(erasure_id, is_confirmed=True))
+        call = asyncio.ensure_future(broker.erase_now(erasure_id, confirm_groups_behind=True))
         await wait_until(held.begun.is_set)
         intent = intent_of(broker)
         assert (intent.is_now, intent.is_confirmed, intent.due_ms) == (True, True, None)
@@ -140,7 +140,7 @@ async def test_an_erasure_that_is_not_in_progress_is_an_error(broker: Broker) ->
         await broker.erase_now("ab" * 16)
     await broker.cancel(erasure_id, reason="asked in vain")
     with pytest.raises(NotFound, match="it has ended"):
-        await broker.erase_now(erasure_id, is_confirmed=True)
+        await broker.erase_now(erasure_id, confirm_groups_behind=True)
     broker.services.erasures().queue.calls = MAX_WAITING
     with pytest.raises(VerbError, match="too many"):
         await broker.erase_now(erasure_id)
@@ -154,7 +154,7 @@ async def test_one_with_now_ends_the_others_of_its_key(broker: Broker) -> None:
     await create(broker)
     write(broker, (KEY, PERSON), (b"customer-7", b"somebody else"))
     earlier, other = await erase(broker), await erase(broker, b"customer-7")
-    done = await erase(broker, is_now=True)
+    done = await erase(broker, now=True)
     assert (done.state, done.id != earlier.id) == ("key-gone", True)
     await wait_until(
         lambda: len(certificates_of(broker, "key-gone")) == 2 and not broker.services.erasures().table.busy
@@ -176,7 +176,7 @@ async def test_an_erasure_is_counted_once_at_its_end(broker: Broker) -> None:
     erasure_id = await waiting(broker)
     await broker.erase_now(erasure_id)
     assert await erasures_counted(broker) == {"done": 0, "failed": 0, "held": 0}
-    await broker.erase_now(erasure_id, is_confirmed=True)
+    await broker.erase_now(erasure_id, confirm_groups_behind=True)
     await broker.erase_now(erasure_id)
     assert await erasures_counted(broker) == {"done": 1, "failed": 0, "held": 0}
     write(broker, (KEY, PERSON))
@@ -193,7 +193,7 @@ async def test_attempts_at_what_goes_on_are_held_and_not_failed(broker: Broker) 
     move_to(broker, START_MS + RETRY_MS)
     await wait_until(lambda: broker.services.erasures().table.held == 2 and not broker.services.erasures().table.busy)
     with pytest.raises(TimedOut, match="it continues in the broker"):
-        await broker.erase_now(erasure.id, timeout_ms=0)
+        await broker.erase_now(erasure.id, timeout=0)
     assert await erasures_counted(broker) == {"done": 0, "failed": 0, "held": 3}
     env_of(broker).fail("rename", "*.intent.tmp", errno.ENOSPC)
     with pytest.raises(VerbError, match="No space left"):

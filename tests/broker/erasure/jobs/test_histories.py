@@ -87,7 +87,7 @@ async def one_history(broker: Broker, rng: random.Random, name: str) -> None:
     if history.open:
         # Nothing behind an open transaction can be cleaned: there is a certificate at once only if there is nothing to clean.
         with contextlib.suppress(TimedOut), pytest.MonkeyPatch.context() as patched:
-            certificate = (await erase_in_vain(broker, patched, key, [name], is_now=is_now)).certificate
+            certificate = (await erase_in_vain(broker, patched, key, [name], now=is_now)).certificate
         if certificate is not None:
             check_claims(data_of(broker), certificate, key)
         history.end_all()
@@ -96,7 +96,7 @@ async def one_history(broker: Broker, rng: random.Random, name: str) -> None:
             await wait_until(lambda: certificates_of(broker, "*") != [] and not broker.services.erasures().table.busy)
             certificate = parse_certificate(certificates_of(broker, "*")[-1].read_bytes())
     else:
-        certificate = (await erase(broker, key, [name], is_now=is_now)).certificate
+        certificate = (await erase(broker, key, [name], now=is_now)).certificate
     assert certificate["state"] in ("values-gone", "key-gone", "nothing-matched"), certificate["not_certified"]
     assert len(certificate["claims"]) == history.partitions
     check_claims(data_of(broker), certificate, key)

@@ -85,7 +85,7 @@ async def copies_of_an_erasure(tmp_path: Path, *, is_now: bool) -> list[str]:
     async with Broker(config(tmp_path), env=env) as broker:
         await create_with_key(broker, others=8, codec=4)
         env.copies = tmp_path / "copies"
-        erasure = await erase(broker, is_now=is_now)
+        erasure = await erase(broker, now=is_now)
         if not is_now:
             assert erasure.state == "values-gone"
             await certified_at(broker, START_MS + DAY_MS, "key-gone")
@@ -160,7 +160,7 @@ async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(broke
     seen: list[Intent] = []
     removed_before: list[list[Path]] = []
     env_of(broker).before("remove", "*.intent", lambda: removed_before.append(certificates_of(broker, "key-gone")))
-    erasure = await erase(broker, is_now=True, progress=at_stage(SCANNING, lambda: seen.append(intent_of(broker))))
+    erasure = await erase(broker, now=True, progress=at_stage(SCANNING, lambda: seen.append(intent_of(broker))))
     assert (erasure.state, removed_before) == ("key-gone", [[]])
     first, last = seen
     assert (first.key, last.key, last.phase) == (KEY, b"", CLOSING)
@@ -176,7 +176,7 @@ async def test_a_last_scan_without_the_key_says_what_it_could_not_look_for(tmp_p
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         with pytest.raises(EraseFailed):
-            await erase(broker, is_now=True, progress=at_last_scan(broker, stopped))
+            await erase(broker, now=True, progress=at_last_scan(broker, stopped))
         (path,) = intents_of(broker)
         assert KEY not in path.read_bytes()
     async with broker_at(tmp_path, START_MS + RETRY_MS) as broker:
@@ -194,7 +194,7 @@ async def test_a_value_that_comes_back_delays_the_certificate(broker: Broker) ->
     log = data_of(broker) / "users-0" / "00000000000000000000.log"
     old = log.read_bytes()
     come_back = at_last_scan(broker, lambda: log.with_suffix(".log.swap").write_bytes(old))
-    erasure = await erase(broker, is_now=True, progress=come_back)
+    erasure = await erase(broker, now=True, progress=come_back)
     assert (erasure.state, erasure.next_due_ms) == ("not-certified", START_MS + RETRY_MS)
     assert [one["id"] for one in unfinished(broker)] == [erasure.id]
     assert (await broker.services.certificates().last(erasure.id))["state"] == "not-certified"

@@ -140,7 +140,7 @@ async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_
         return digests
 
     put_in(monkeypatch, Mutant(Evidence, "digests", held))
-    call = asyncio.ensure_future(erase(broker, is_now=True))
+    call = asyncio.ensure_future(erase(broker, now=True))
     await wait_until(begun.is_set)
     await delete_topics(broker.node.topics, ["users"])
     go_on.set()

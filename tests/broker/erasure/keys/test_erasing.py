@@ -18,6 +18,7 @@ from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
+from tests.broker.checked_certificate import check_certificate
 from tests.broker.erasure.brokers import broker_at, clock_of, data_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, START_MS
 from tests.broker.erasure.erasing import erase, intents_of, traces_of
@@ -84,7 +85,7 @@ async def test_a_certificate_that_found_nothing_is_not_valid_but_said_to_have_fo
     fill(broker)
     erasure = await erase(broker)
     pinned = bytes.fromhex(erasure.certificate["signature"]["public_key"])
-    verified = await broker.services.certificates().verify(erasure.certificate, public_key=pinned, key=KEY)
+    verified = await check_certificate(broker, erasure.certificate, public_key=pinned, key=KEY)
     assert (verified.outcome, verified.is_valid, verified.claims[0]["verdict"]) == ("nothing-matched", False, "holds")
     assert verified.notes[1:] == [
         "Nothing was found when it was issued, and nothing was removed, so it proves no removal.",
@@ -95,11 +96,11 @@ async def test_a_certificate_that_found_nothing_is_not_valid_but_said_to_have_fo
     key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
     fields = {name: one for name, one in erasure.certificate.items() if name != "signature"}
     older = sign_certificate({**fields, "state": "key-gone"}, key)
-    assert (await broker.services.certificates().verify(older, public_key=pinned, key=KEY)).outcome == "valid"
+    assert (await check_certificate(broker, older, public_key=pinned, key=KEY)).outcome == "valid"
     claims = [{**one, "below_offset": 1000} for one in erasure.certificate["claims"]]
     wider = sign_certificate({**fields, "claims": claims}, key)
     write(broker, (KEY, PERSON))
-    assert (await broker.services.certificates().verify(wider, public_key=pinned, key=KEY)).outcome == "broken"
+    assert (await check_certificate(broker, wider, public_key=pinned, key=KEY)).outcome == "broken"
 
 
 async def test_a_key_of_which_there_was_only_a_tombstone_was_found(broker: Broker) -> None:

@@ -81,7 +81,7 @@ async def test_now_waits_until_the_groups_are_loaded(tmp_path: Path, monkeypatch
     slow = Slow(monkeypatch)
     async with restarted(tmp_path) as broker:
         assert broker.services.groups().loading.is_loading
-        waiting = asyncio.create_task(erase(broker, is_now=True))
+        waiting = asyncio.create_task(erase(broker, now=True))
         await wait_until(lambda: broker.services.erasures().queue.calls == 1)
         slow.go_on()
         found = await waiting
@@ -97,7 +97,7 @@ async def test_groups_that_cannot_be_loaded_refuse_now(tmp_path: Path) -> None:
     async with restarted(tmp_path) as broker:
         for is_confirmed in (False, True):
             with pytest.raises(NotPossible) as raised:
-                await erase(broker, is_now=True, is_confirmed=is_confirmed)
+                await erase(broker, now=True, confirm_groups_behind=is_confirmed)
             assert NOT_LOADED + "its records cannot be read" in str(raised.value)
             assert "Without --now" in str(raised.value)
             assert GROUP not in str(raised.value)
@@ -107,7 +107,7 @@ async def test_groups_that_cannot_be_loaded_refuse_now(tmp_path: Path) -> None:
         assert found.groups_not_known[0].startswith(NOT_LOADED)
         assert found.to_fields()["groups_not_known"] == found.groups_not_known
         with pytest.raises(NotPossible, match="it is not known which groups"):
-            await broker.erase_now(found.id, is_confirmed=True)
+            await broker.erase_now(found.id, confirm_groups_behind=True)
         await certified_at(broker, broker.env.clock.now_ms() + DAY_MS + RETRY_MS, "key-gone")
 
 
@@ -151,7 +151,7 @@ async def test_waiting_for_groups_is_bounded(tmp_path: Path, monkeypatch: pytest
         assert told.startswith(NOT_LOADED + "it is being loaded")
         slow.go_on()
         await wait_until_loaded(broker)
-        assert (await erase(broker, is_now=True)).groups_behind == {"users-0": [GROUP]}
+        assert (await erase(broker, now=True)).groups_behind == {"users-0": [GROUP]}
 
 
 async def test_many_partitions_are_told_in_few_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

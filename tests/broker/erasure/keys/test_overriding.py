@@ -28,7 +28,7 @@ async def test_the_horizon_can_be_overridden(broker: Broker) -> None:
     await create(broker)
     write(broker, (KEY, PERSON), (b"other", b"stays"))
     fill(broker)
-    erasure = await erase(broker, is_now=True)
+    erasure = await erase(broker, now=True)
     assert (erasure.state, erasure.next_due_ms) == ("key-gone", None)
     assert erasure.certificate["overrides"][0]["groups_that_had_not_passed_it"] == []
     assert values_left(broker) == []
@@ -66,7 +66,7 @@ async def test_a_group_that_comes_before_the_next_attempt_is_not_passed_over_una
     """No group was behind at the request, so none was confirmed: the tombstone waits for its horizon."""
     await create_with_key(broker)
     with pytest.raises(EraseFailed, match="No space left"):
-        await erase(broker, is_now=True, progress=at_stage("removing tombstones", partial(fill_up, broker)))
+        await erase(broker, now=True, progress=at_stage("removing tombstones", partial(fill_up, broker)))
     env_of(broker).faults = ()
     commit(broker, (1, "late"))
     move_to(broker, START_MS + RETRY_MS)
@@ -92,7 +92,7 @@ async def test_groups_that_miss_a_tombstone_are_on_disk_before_it_goes(broker: B
         env_of(broker).fail("remove", "*.log.deleted", errno.ENOSPC)
 
     with pytest.raises(EraseFailed, match="No space left"):
-        await erase(broker, is_now=True, is_confirmed=True, progress=at_stage("removing tombstones", stop_behind))
+        await erase(broker, now=True, confirm_groups_behind=True, progress=at_stage("removing tombstones", stop_behind))
     env_of(broker).faults = ()
     assert noted == [("billing",)]
     commit(broker, (1, "another"), (2, "billing"))
@@ -110,7 +110,7 @@ async def test_behind_a_tombstone_that_was_there_already_is_who_has_not_passed_i
     await create_with_key(broker)
     write(broker, (KEY, None))
     fill(broker)
-    erasure = await erase(broker, is_now=True)
+    erasure = await erase(broker, now=True)
     assert (erasure.is_now_refused, erasure.state) == (is_refused, "values-gone" if is_refused else "key-gone")
     assert erasure.groups_behind == ({"users-0": ["reader"]} if is_refused else {})
     assert [one["below_offset"] for one in erasure.certificate["claims"]] == [32]

@@ -102,7 +102,7 @@ async def test_tombstones_of_others_are_removed_at_once_although_one_partition_r
     assert erasure.state == "values-gone"
     broker.node.topics.log("orders", 0).write_failure = OSError(errno.EIO, os.strerror(errno.EIO), "somewhere")
     with pytest.raises(EraseFailed, match="orders-0: refuses writes"):
-        await broker.erase_now(erasure.id, is_confirmed=True)
+        await broker.erase_now(erasure.id, confirm_groups_behind=True)
     assert [topic for topic in TOPICS if records_of_key(data_of(broker), topic, KEY)] == ["orders"]
     assert [one["id"] for one in unfinished(broker)] == [erasure.id]
 

@@ -35,7 +35,7 @@ async def ask_erase(broker: Broker) -> Any:
 
 async def ask_erase_now(broker: Broker) -> Any:
     """Erase the key without waiting for the tombstone's horizon."""
-    return await erase(broker, is_now=True, is_confirmed=True)
+    return await erase(broker, now=True, confirm_groups_behind=True)
 
 
 async def ask_redact(broker: Broker) -> Any:
@@ -221,7 +221,7 @@ async def test_a_copy_made_while_an_erasure_waits_stops_later_requests(
         await broker.cancel(first.id, reason="asked in vain")
     assert files_that_refuse(await ask(broker)) == {"dump.csv"}
     if not is_cancelled:
-        assert files_that_refuse(await broker.erase_now(first.id, is_confirmed=True)) == {"dump.csv"}
+        assert files_that_refuse(await broker.erase_now(first.id, confirm_groups_behind=True)) == {"dump.csv"}
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
@@ -271,7 +271,7 @@ async def test_an_erasure_that_found_nothing_but_a_file_with_the_key_is_refused_
     await create(broker)
     write(broker, (LONG_KEY, VALUE), (BOBS_KEY, BOBS_VALUE))
     fill(broker)
-    assert (await erase(broker, LONG_KEY, is_now=True)).state == "key-gone"
+    assert (await erase(broker, LONG_KEY, now=True)).state == "key-gone"
     copy = data_of(broker) / "exports" / "dump3.csv"
     copy.parent.mkdir()
     copy.write_bytes(b"1;" + LONG_KEY + b"\n")
@@ -292,7 +292,7 @@ async def test_a_tombstone_copied_beside_the_log_is_nothing_to_wait_for(broker: 
     segment = data_of(broker) / "users-0" / f"{0:020d}.log"
     tombstone = segment.read_bytes()
     fill(broker)
-    assert (await erase(broker, LONG_KEY, is_now=True)).state == "key-gone"
+    assert (await erase(broker, LONG_KEY, now=True)).state == "key-gone"
     (data_of(broker) / "dump.csv").write_bytes(b"1;" + LONG_KEY + b"\n")
     asked = await erase(broker, LONG_KEY)
     assert files_that_refuse(asked) == {"dump.csv"}

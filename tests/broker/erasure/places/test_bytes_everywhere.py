@@ -15,6 +15,7 @@ from diamant.broker.broker import Broker
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
+from tests.broker.checked_certificate import check_certificate
 from tests.broker.erasure.brokers import broker_at, data_of
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, START_MS
 from tests.broker.erasure.erasing import erase
@@ -70,7 +71,7 @@ async def test_a_value_that_is_there_in_any_case_can_be_erased(
 async def test_a_key_that_is_there_in_any_case_can_be_erased(tmp_path: Path, key: bytes) -> None:
     """The certificate lists the name that stays; it is confirmed later."""
     async with await started_again(tmp_path, key, lambda _: PERSON) as broker:
-        certificate = (await erase(broker, key, is_now=True)).certificate
+        certificate = (await erase(broker, key, now=True)).certificate
         assert certificate["state"] == "key-gone"
         check_claims(data_of(broker), certificate, key)
         listed = {one["file"] for one in certificate["elsewhere"] if "topic" not in one}
@@ -116,7 +117,7 @@ async def test_a_redacted_value_may_be_a_topics_name(tmp_path: Path) -> None:
         assert (redaction.state, redaction.removed) == ("records-gone", 1)
         assert any(text.startswith("Names of topics") for text in redaction.certificate["not_covered"])
         certificate = redaction.certificate
-        found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), where=where)
+        found = await check_certificate(broker, certificate, public_key=pinned(certificate), where=where)
         assert (found.outcome, any(note.startswith("Names of topics") for note in found.notes)) == ("valid", True)
 
 
@@ -127,7 +128,7 @@ async def test_names_of_the_brokers_own_files_prevent_no_claim(tmp_path: Path, k
         await create(broker)
         write(broker, (key.encode(), PERSON))
         fill(broker)
-        assert (await erase(broker, key.encode(), is_now=True)).state == "key-gone"
+        assert (await erase(broker, key.encode(), now=True)).state == "key-gone"
 
 
 async def test_a_certificate_does_not_repeat_a_name_with_the_key(broker: Broker) -> None:
@@ -142,7 +143,7 @@ async def test_a_certificate_does_not_repeat_a_name_with_the_key(broker: Broker)
     copy.write_bytes((data_of(broker) / "users-0/00000000000000000000.log").read_bytes())
     link = path.parent / NAMED
     link.symlink_to(data_of(broker))
-    erasure = await erase(broker, NAMED.encode(), is_now=True, is_confirmed=True)
+    erasure = await erase(broker, NAMED.encode(), now=True, confirm_groups_behind=True)
     assert (erasure.state, NAMED in json.dumps(erasure.certificate)) == ("not-certified", False)
     label = f"[key {erasure.certificate['request']['key_hmac'][:8]}]"
     assert erasure.certificate["coverage"]["links_not_followed"] == [f"exports/{label}"]
@@ -150,7 +151,7 @@ async def test_a_certificate_does_not_repeat_a_name_with_the_key(broker: Broker)
     assert f"users-0/{label}.bak" in names.intersection(erasure.certificate["found"][0]["files"])
     for one in (path, copy, link):
         one.unlink()
-    erasure = await broker.erase_now(erasure.id, is_confirmed=True)
+    erasure = await broker.erase_now(erasure.id, confirm_groups_behind=True)
     assert (erasure.state, NAMED in json.dumps(erasure.certificate)) == ("key-gone", False)
     found = await verify(broker, erasure.certificate, NAMED.encode())
     assert found.outcome == "valid"
@@ -167,8 +168,8 @@ async def test_an_empty_directory_and_a_link_to_nowhere_count_by_their_names(bro
     link = data_of(broker) / NAMED
     link.symlink_to("nowhere")
     for one, leave in (("users-0/exports/[value ", directory.rmdir), ("[key ", link.unlink)):
-        erasure = await erase(broker, NAMED.encode(), is_now=True, is_confirmed=True)
+        erasure = await erase(broker, NAMED.encode(), now=True, confirm_groups_behind=True)
         problems = [found["file"] for found in erasure.certificate["not_certified"][0]["problems"]]
         assert (erasure.state, [found.startswith(one) for found in problems]) == ("not-certified", [True])
         leave()
-    assert (await broker.erase_now(erasure.id, is_confirmed=True)).state == "key-gone"
+    assert (await broker.erase_now(erasure.id, confirm_groups_behind=True)).state == "key-gone"

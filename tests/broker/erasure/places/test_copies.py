@@ -17,6 +17,7 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv
+from tests.broker.checked_certificate import check_certificate
 from tests.broker.erasure.brokers import broker_at, clock_of, data_of, env_of
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, RETRY_MS, START_MS
 from tests.broker.erasure.erasing import erase
@@ -106,7 +107,7 @@ async def test_a_copied_tombstone_keeps_the_key_from_being_gone(broker: Broker, 
     path = data_of(broker) / place
     path.parent.mkdir()
     path.write_bytes(build_batch([Record(0, 1000, KEY, None)]))
-    erasure = await erase(broker, is_now=True)
+    erasure = await erase(broker, now=True)
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
     (refused,) = erasure.certificate["not_certified"]
     assert (refused["state"], refused["problems"][0]["file"]) == ("inconclusive", place)
@@ -127,17 +128,17 @@ async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker:
     certificate = (await erase(broker)).certificate
     assert list(certificate["request"]["topic_ids"]) == ["users"]
     arguments: dict[str, Any] = {"public_key": pinned(certificate), "key": KEY}
-    assert (await broker.services.certificates().verify(certificate, **arguments)).is_valid
+    assert (await check_certificate(broker, certificate, **arguments)).is_valid
     await delete_topics(broker.node.topics, ["users"])
     broker.services.evidence().remove_doomed(["users"], [])
     await create(broker)
     for values in ((), ((b"a", b"b"), (KEY, b"another customer"))):
         write(broker, (b"a", b"b"), *values)
-        found = await broker.services.certificates().verify(certificate, **arguments)
+        found = await check_certificate(broker, certificate, **arguments)
         assert (found.is_valid, [one["verdict"] for one in found.claims]) == (False, ["cannot be told"])
         assert [one["state_now"] for one in found.claims] == ["topic-recreated"]
         assert any(one.startswith("users-0: of another topic now.") for one in found.notes)
-    old = await broker.services.certificates().verify(without_ids(broker, certificate), **arguments)
+    old = await check_certificate(broker, without_ids(broker, certificate), **arguments)
     assert [one["verdict"] for one in old.claims] == ["broken"]
 
 
@@ -193,9 +194,9 @@ async def test_a_partition_that_was_added_owns_only_the_directory_in_use(broker:
     await add_partitions(broker.node.topics, "users", 2)
     write(broker, (KEY, b"in the new partition"), partition=1)
     arguments: dict[str, Any] = {"public_key": pinned(first.certificate), "key": KEY}
-    assert (await broker.services.certificates().verify(first.certificate, **arguments)).is_valid
+    assert (await check_certificate(broker, first.certificate, **arguments)).is_valid
     directory = set_aside(broker, "users", 1, BATCH)
-    found = await broker.services.certificates().verify(first.certificate, **arguments)
+    found = await check_certificate(broker, first.certificate, **arguments)
     assert [one["verdict"] for one in found.claims] == ["cannot be told"]
     refused = await certified_at(broker, first.next_due_ms, "not-certified")
     assert refused["not_certified"][0]["problems"][0]["file"] == f"{directory.name}/{LOG}"
@@ -213,7 +214,7 @@ async def test_directories_of_other_topics_are_no_obstacle(broker: Broker, suffi
         await create(broker, topic)
     directory = set_aside(broker, "clicks", 3, BATCH, suffix)
     set_aside(broker, "views", 0, b"damaged", suffix)
-    erasure = await erase(broker, is_now=True)
+    erasure = await erase(broker, now=True)
     assert erasure.state == "key-gone"
     (seen,) = [one for one in erasure.certificate["elsewhere"] if one["what"] == "same-key"]
     assert seen["file"] == f"{directory.name}/{LOG}"
@@ -230,7 +231,7 @@ async def test_directories_of_deleted_topics_are_no_obstacle(broker: Broker) -> 
     await delete_topics(broker.node.topics, ["clicks", "users"])
     await create_with_key(broker)
     assert len(list(data_of(broker).glob(f"*{names.DELETE_DIR_SUFFIX}"))) == 4
-    erasure = await erase(broker, is_now=True)
+    erasure = await erase(broker, now=True)
     assert erasure.state == "key-gone"
     assert files_with(data_of(broker), PERSON) == []
     found = await verify(broker, erasure.certificate)
@@ -245,12 +246,12 @@ async def test_a_redaction_is_not_certified_either(broker: Broker, partition: in
     done = await orders.redact(broker, "value.id == 7")
     assert done.state == "records-gone"
     arguments: dict[str, Any] = {"public_key": pinned(done.certificate), "where": "value.id == 7"}
-    assert (await broker.services.certificates().verify(done.certificate, **arguments)).is_valid
+    assert (await check_certificate(broker, done.certificate, **arguments)).is_valid
     directory = set_aside(broker, "orders", partition, build_batch([Record(0, 1000, b"k", b'{"id": 7}')]))
     redaction = await orders.redact(broker, "value.id == 7")
     assert redaction.state == "not-certified"
     assert f"{directory.name}/{LOG}" in json.dumps(redaction.certificate["not_certified"])
-    assert not (await broker.services.certificates().verify(done.certificate, **arguments)).is_valid
+    assert not (await check_certificate(broker, done.certificate, **arguments)).is_valid
 
 
 LONG = "u" * 249

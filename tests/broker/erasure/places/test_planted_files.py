@@ -75,7 +75,7 @@ async def one_case(broker: Broker, seed: int, outcomes: Outcomes) -> None:
     if not is_during:
         do_plant()
     if is_erasure:
-        how: dict[str, Any] = {"is_now": rng.random() < 0.5, "is_confirmed": True, "progress": progress}
+        how: dict[str, Any] = {"now": rng.random() < 0.5, "confirm_groups_behind": True, "progress": progress}
         found: Any = await broker.erase(key, [topic], reason="GDPR Art. 17", **how)
     else:
         where = f'value.email == "{mail}"'

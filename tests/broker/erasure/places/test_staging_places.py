@@ -23,6 +23,7 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
+from tests.broker.checked_certificate import check_certificate
 from tests.broker.erasure.brokers import config, data_of, env_at, env_of
 from tests.broker.erasure.constants import KEY, PERSON
 from tests.broker.erasure.erasing import erase
@@ -97,7 +98,7 @@ async def test_a_copied_segment_with_the_value_lets_nothing_be_certified(broker:
     assert certificate["state"] == "values-gone"
     copies[0].write_bytes(segment)
     arguments: dict[str, Any] = {"public_key": pinned(certificate), "key": KEY}
-    found = await broker.services.certificates().verify(certificate, **arguments)
+    found = await check_certificate(broker, certificate, **arguments)
     assert [one["verdict"] for one in found.claims] == ["broken", "holds"]
 
 

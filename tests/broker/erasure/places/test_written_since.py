@@ -18,6 +18,7 @@ from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
+from tests.broker.checked_certificate import check_certificate
 from tests.broker.erasure.constants import KEY, PERSON
 from tests.broker.erasure.erasing import erase
 from tests.broker.erasure.issued import pinned, verify
@@ -94,7 +95,7 @@ async def test_a_later_tombstone_of_the_application_is_told(broker: Broker) -> N
     first = await erase(broker)
     assert (first.certificate["tombstones_since"], first.certificate["tombstones_since_not_listed"]) == ([], 0)
     offset = write(broker, (KEY, None))
-    erasure = await broker.erase_now(first.id, is_confirmed=True)
+    erasure = await broker.erase_now(first.id, confirm_groups_behind=True)
     certificate = erasure.certificate
     assert (erasure.state, certificate["written_since"], certificate["lost_tombstones"]) == ("key-gone", [], [])
     assert [(one["what"], one["offset"]) for one in certificate["tombstones_since"]] == [("tombstone", offset)]
@@ -104,7 +105,7 @@ async def test_a_later_tombstone_of_the_application_is_told(broker: Broker) -> N
     found = await verify(broker, certificate)
     assert (found.outcome, found.claims[0]["written_since"]) == ("valid", 0)
     assert "Tombstones of the key since, above the offsets that the claims cover: 1." in found.notes
-    before = await broker.services.certificates().verify(first.certificate, public_key=pinned(certificate), key=KEY)
+    before = await check_certificate(broker, first.certificate, public_key=pinned(certificate), key=KEY)
     assert before.notes.count("Tombstones of the key since, above the offsets that the claims cover: 1.") == 1
 
 
@@ -114,7 +115,7 @@ async def test_very_many_later_tombstones_are_counted(broker: Broker) -> None:
     write(broker, (KEY, PERSON))
     first = await erase(broker)
     write_often(broker, MAX_LISTED + 5, None)
-    certificate = (await broker.erase_now(first.id, is_confirmed=True)).certificate
+    certificate = (await broker.erase_now(first.id, confirm_groups_behind=True)).certificate
     assert certificate["state"] == "key-gone"
     assert (len(certificate["tombstones_since"]), certificate["tombstones_since_not_listed"]) == (
         MAX_LISTED,
@@ -129,5 +130,5 @@ async def test_a_tombstone_in_a_partition_that_was_added_is_told(broker: Broker)
     first = await erase(broker)
     await add_partitions(broker.node.topics, "users", 2)
     write(broker, (KEY, None), partition=1)
-    certificate = (await broker.erase_now(first.id, is_confirmed=True)).certificate
+    certificate = (await broker.erase_now(first.id, confirm_groups_behind=True)).certificate
     assert [(one["partition"], one["offset"]) for one in certificate["tombstones_since"]] == [(1, 0)]
