@@ -38,7 +38,7 @@ from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.result import CleaningAborted
 from diamant.cleaner.service.log_picker import why_not
 from diamant.cleaner.service.loop import Wakeup
-from diamant.cleaner.service.round_requests import RoundRequest, RoundWatch, UnknownPartition
+from diamant.cleaner.service.round_requests import RoundRequest, UnknownPartition
 from diamant.cleaner.service.service import CleanerService
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
@@ -54,22 +54,6 @@ def no_stage(_stage: str) -> None:
     """Discard the stage."""
 
 
-class Compactor:
-    """Compacts single partitions. Belongs to the loop thread; all calls share the record counts."""
-
-    def __init__(self, service: CleanerService) -> None:
-        self.service = service
-        self.counts = CountedLogs(service.blocking)
-
-    async def compact(self, log: Log, request: CompactRequest, on_stage: OnStage = no_stage) -> PartitionCompaction:
-        """Compact the partition of `log` for a request, and wait; errors are part of the report."""
-        watch = self.service.callers.watch((log.topic, log.partition))
-        try:
-            return await _PartitionJob(self.service, self.counts, log, watch, request, on_stage).run()
-        finally:
-            self.service.callers.unwatch((log.topic, log.partition), watch)
-
-
 class _Failed(Exception):
     """Ends a call."""
 
@@ -78,17 +62,16 @@ class _Failed(Exception):
         self.code = code
 
 
-class _PartitionJob:
-    """The compaction of one partition for one caller."""
+class PartitionJob:
+    """The compaction of one partition for one caller. Belongs to the loop thread; `counted` is shared by all calls."""
 
     def __init__(
         self,
         service: CleanerService,
         counted: CountedLogs,
         log: Log,
-        watch: RoundWatch,
         request: CompactRequest,
-        on_stage: OnStage,
+        on_stage: OnStage = no_stage,
     ) -> None:
         self._service = service
         self._log = log
@@ -96,7 +79,7 @@ class _PartitionJob:
         self._partition = (log.topic, log.partition)
         self._request = request
         self._on_stage = on_stage
-        self._watch = watch
+        self._watch = watch = service.callers.watch(self._partition)
         self._asked_offset = log.log_end_offset
         self._remaining = RemainingRecords(service, counted, log, watch, self._asked_offset)
         self._first_dirty: int | None = None
@@ -107,29 +90,30 @@ class _PartitionJob:
         self._started_ms = self._clock.now_ms()
 
     async def run(self) -> PartitionCompaction:
-        """Run all stages, and report."""
-        failure: _Failed | None = None
+        """Request rounds until the request is fulfilled, and report; errors are part of the report."""
         before = [segment.size for segment in self._remaining.segments()]
+        try:
+            return await self._report(before, await self._remove())
+        finally:
+            self._service.callers.unwatch(self._partition, self._watch)
+
+    async def _remove(self) -> _Failed | None:
+        """Request rounds until the request is fulfilled, or return the reason why it cannot be."""
         try:
             self._check()
             self._roll()
-            await self._remove()
+            while True:
+                await self._remove_dirty()
+                horizon_ms = await self._remove_expired()
+                if self._request.until == CLEAN or not self._request.wait or horizon_ms is None:
+                    return None
+                if horizon_ms <= self._clock.now_ms():
+                    return None  # a round was done, and something else keeps the tombstone
+                await self._wait_for(horizon_ms)
         except _Failed as failed:
-            failure = failed
+            return failed
         except UnknownPartition as error:
-            failure = _Failed(DELETED, str(error))
-        return await self._report(before, failure)
-
-    async def _remove(self) -> None:
-        """Request rounds until the request is fulfilled."""
-        while True:
-            await self._remove_dirty()
-            horizon_ms = await self._remove_expired()
-            if self._request.until == CLEAN or not self._request.wait or horizon_ms is None:
-                return
-            if horizon_ms <= self._clock.now_ms():
-                return  # a round was done, and something else keeps the tombstone
-            await self._wait_for(horizon_ms)
+            return _Failed(DELETED, str(error))
 
     def _check(self) -> None:
         """Raise if no round is possible."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from diamant.cleaner.on_demand.compaction import Compactor, OnStage, no_stage
-from diamant.cleaner.on_demand.record_counts import LogCounts, SegmentCounts
+from diamant.cleaner.on_demand.compaction import OnStage, PartitionJob, no_stage
+from diamant.cleaner.on_demand.record_counts import CountedLogs, LogCounts, SegmentCounts
 from diamant.cleaner.on_demand.report import (
     DELETED,
     MIN_COMPACTION_LAG,
@@ -36,21 +36,30 @@ DAY_MS = 24 * HOUR_MS
 PART = ("t", 0)
 
 
-async def compactor(logs: SeveralLogs, **settings: Any) -> Compactor:
-    """A cleaner that does nothing by itself, with its compactor."""
+class Cleaner(NamedTuple):
+    """A cleaner, with the record counts that all calls share."""
+
+    service: CleanerService
+    counts: CountedLogs
+
+
+async def compactor(logs: SeveralLogs, **settings: Any) -> Cleaner:
+    """A cleaner that does nothing by itself."""
     settings.setdefault("is_enabled", False)
-    return Compactor(await logs.start(**settings))
+    service = await logs.start(**settings)
+    return Cleaner(service, CountedLogs(service.blocking))
 
 
-async def compact(made: Compactor, log: Log, on_stage: OnStage = no_stage, **options: Any) -> PartitionCompaction:
+async def compact(made: Cleaner, log: Log, on_stage: OnStage = no_stage, **options: Any) -> PartitionCompaction:
     """Compact with a generous timeout."""
     async with asyncio.timeout(60):
-        return await made.compact(log, CompactRequest(log.topic, log.partition, **options), on_stage)
+        request = CompactRequest(log.topic, log.partition, **options)
+        return await PartitionJob(made.service, made.counts, log, request, on_stage).run()
 
 
 async def begun(
     logs: SeveralLogs, held: HeldRunner, log: Log, **settings: Any
-) -> tuple[Compactor, asyncio.Future[PartitionCompaction]]:
+) -> tuple[Cleaner, asyncio.Future[PartitionCompaction]]:
     """A call whose round is running until the runner is released."""
     made = await compactor(logs, new_process_runner=lambda: held, **settings)
     call = asyncio.ensure_future(compact(made, log))

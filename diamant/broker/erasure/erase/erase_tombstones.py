@@ -202,7 +202,6 @@ def write_tombstone(node: Node, log: Log, key: bytes) -> int:
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR and log.write_failure is None:
             raise EraseFailed(f"{log.topic}-{log.partition}: the tombstone cannot be written: {error}") from None
         raise TombstoneRefused(_why_refused(log, len(batch), error)) from None
-    node.log_events.changed(log)
     return appended.base_offset
 
 

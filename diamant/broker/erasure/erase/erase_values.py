@@ -87,8 +87,8 @@ class EraseValues:
         """Compact partitions, several at once, so that the cleaner never has to look for other work in between."""
         self.waits_for.pop(intent.id, None)
         steps, room = {**intent.done}, asyncio.Semaphore(COMPACTIONS_AT_ONCE)
-        # Load the compactor first: otherwise all tasks would wait for it and resume in the same turn.
-        await self.compactions.compactor()
+        # Load the cleaner first: otherwise all tasks would wait for it and resume in the same turn.
+        await self.compactions.counts()
         present = {one: log for one in partitions if (log := self.evidence.logs.get(one)) is not None}
         compacted = CompactedBytes(await self.cleaning.service(), present.values(), progress)
         compacted.begin(stage)

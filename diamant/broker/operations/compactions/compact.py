@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
     from diamant.broker.operations.compactions.topic_figures import TopicFigures
     from diamant.broker.transactions.coordinator import TransactionCoordinator
-    from diamant.cleaner.on_demand.compaction import Compactor
+    from diamant.cleaner.on_demand.record_counts import CountedLogs
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Compactions:
         self._cleaning = cleaning
         self._transactions = transactions
         self._loop = node.loop
-        self._compactor: Compactor | None = None
+        self._counts: CountedLogs | None = None
         self._is_stopping = False
         self._running: set[asyncio.Task[CompactionReport]] = set()
 
@@ -117,21 +117,20 @@ class Compactions:
         for running in self._running:
             running.cancel()
 
-    async def compactor(self) -> Compactor:
-        """The compactor of single partitions; loads the cleaner if necessary."""
-        if self._compactor is None:
+    async def counts(self) -> CountedLogs:
+        """Return the record counts that all calls share. Loads the cleaner if necessary."""
+        if self._counts is None:
             service = await self._cleaning.service()
-            from diamant.cleaner.on_demand.compaction import Compactor
+            from diamant.cleaner.on_demand.record_counts import CountedLogs
 
-            self._compactor = self._compactor or Compactor(service)
-        return self._compactor
+            self._counts = self._counts or CountedLogs(service.blocking)
+        return self._counts
 
     async def figures(self) -> TopicFigures:
         """Return the figures of topics for DescribeConfigs."""
-        compactor = await self.compactor()
         from diamant.broker.operations.compactions.topic_figures import TopicFigures
 
-        return TopicFigures(self._node, compactor.service, compactor.counts)
+        return TopicFigures(self._node, await self._cleaning.service(), await self.counts())
 
     async def _partitions(self, request: CompactRequest, progress: Progress) -> CompactionReport:
         """Compact the partitions in parallel."""
@@ -139,16 +138,18 @@ class Compactions:
         topic = request.topic
         await self._node.topics.settled([topic])
         logs = self._logs(topic, request.partition)
-        compactor = await self.compactor()
-        compacted = CompactedBytes(compactor.service, logs, progress)
+        service, counts = await self._cleaning.service(), await self.counts()
+        compacted = CompactedBytes(service, logs, progress)
         compacted.begin(f"compacting {topic}")
 
         def stage(text: str) -> None:
             if len(logs) == 1:
                 compacted.begin(f"{topic}: {text}")
 
+        from diamant.cleaner.on_demand.compaction import PartitionJob
+
         async def one(log: Log) -> PartitionCompaction:
-            found = await compactor.compact(log, request, stage)
+            found = await PartitionJob(service, counts, log, request, stage).run()
             compacted.is_over(found.topic, found.partition, rounds=found.rounds)
             return self._with_transaction(log, found)
 

@@ -163,7 +163,7 @@ class CountOperation:
 
     async def _at_once(self, log: Log) -> PartitionRecords:
         await asyncio.sleep(0)  # there may be thousands
-        counted = (await self._compactions.compactor()).counts.of(log)
+        counted = (await self._compactions.counts()).of(log)
         start = (await self._cleaning.service()).states.first_dirty(log) if log.config.is_compacted else 0
         segments = list(log.segments)
         # Everything past the last compaction is dirty, including all of a segment that it ends in.

@@ -80,7 +80,6 @@ class ProduceOperation:
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         record = Record(0, now_ms, _data(key), _data(value), tuple(Header(name, _data(one)) for name, one in pairs))
         result = log.append_as_leader(memoryview(build_batch([record], base_offset=0)))
-        node.log_events.changed(log)
         return Produced(topic, chosen, result.base_offset)
 
     async def produce_all(self, records: Sequence[RecordLine]) -> int:
@@ -104,8 +103,6 @@ class ProduceOperation:
         ]
         for log, batch in checked:
             log.append_checked(batch)
-        for log in placed:
-            self._node.log_events.changed(log)
         return len(records)
 
     def _check(self, log: Log, numbered: Sequence[tuple[int, Record]]) -> CheckedBatch:
