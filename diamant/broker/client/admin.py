@@ -73,32 +73,32 @@ class AdminError(Exception):
 
 
 class Admin(RemoteOperations):
-    """A client of one broker. `bootstrap` is the address of its Kafka listener, or several addresses, tried in order."""
+    """A client of one broker. `bootstrap_server` is the address of its Kafka listener, or several addresses, tried in order."""
 
     def __init__(
         self,
-        bootstrap: str = DEFAULT_BOOTSTRAP,
+        bootstrap_server: str = DEFAULT_BOOTSTRAP,
         *,
         token: str | None = None,
         token_file: str | None = None,
         timeout: Duration = 60.0,
         http_url: str | None = None,
         login: Login | None = None,
-        ca_file: str | None = None,
+        ca: str | None = None,
     ) -> None:
         """`token` (or a file with it) is for brokers that require one. `timeout` bounds each call, including jobs.
         `http_url` (`http://host:port`) skips the query for the HTTP address; `login` is for that query, if the listener has
-        SASL. `ca_file`, certificates in PEM or `system`, is for Kafka listeners and HTTP ports with TLS. The constructor does
+        SASL. `ca`, certificates in PEM or `system`, is for Kafka listeners and HTTP ports with TLS. The constructor does
         not connect.
         """
         if token_file is not None:
             token = _token_in(token_file)
-        self.bootstrap = bootstrap
+        self.bootstrap_server = bootstrap_server
         self.timeout_s = seconds_of(timeout)
         self._token = token
         self._http_url = http_url
         self._login = login
-        self._tls = None if ca_file is None else _trusting(ca_file)
+        self._tls = None if ca is None else _trusting(ca)
         self._has_answered = False
         self.clock = AdminClock(self)
 
@@ -107,7 +107,7 @@ class Admin(RemoteOperations):
         """The URL of the broker's HTTP port, `http://host:port`, fetched once. Raises AdminError."""
         if self._http_url is None:
             self._http_url = _find_http_url(
-                self.bootstrap, min(CONNECT_TIMEOUT_S, self.timeout_s), self._login, self._tls
+                self.bootstrap_server, min(CONNECT_TIMEOUT_S, self.timeout_s), self._login, self._tls
             )
         return self._http_url
 

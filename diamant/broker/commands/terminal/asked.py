@@ -40,7 +40,7 @@ class Asked:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_ms / 1000
         self.as_json = as_json
-        self.admin = Admin(bootstrap, token_file=token_file, timeout=self.timeout_s, login=_login(user), ca_file=ca)
+        self.admin = Admin(bootstrap, token_file=token_file, timeout=self.timeout_s, login=_login(user), ca=ca)
         self.job: str | None = None
         """The ID of the job in progress, once the broker has returned it."""
         self.has_begun = False

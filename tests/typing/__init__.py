@@ -1,0 +1,1 @@
+"""Types of the public interface, checked by mypy."""
