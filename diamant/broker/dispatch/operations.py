@@ -91,7 +91,7 @@ _ROWS = (
     OperationRow(
         "erase",
         "POST /v1/erase",
-        "broker.erasure.jobs.requests:EraseRequest",
+        "broker.erasure.evidence.erasure_requests:EraseRequest",
         "broker.erasure.erase.erasures:Erasures.erase",
         lambda services: (services.erasures(),),
         "Erase a key from topics and certify the removal.",
@@ -108,7 +108,7 @@ _ROWS = (
     OperationRow(
         "erase_now",
         "POST /v1/erase/{id}/now",
-        "broker.erasure.jobs.requests:EraseNowRequest",
+        "broker.erasure.evidence.erasure_requests:EraseNowRequest",
         "broker.erasure.erase.erasures:Erasures.erase_now",
         lambda services: (services.erasures(),),
         "Remove the tombstones of an erasure before their horizon.",
@@ -122,7 +122,7 @@ _ROWS = (
     OperationRow(
         "redact",
         "POST /v1/redact",
-        "broker.erasure.jobs.requests:RedactRequest",
+        "broker.erasure.evidence.erasure_requests:RedactRequest",
         "broker.erasure.redact.redactions:Redactions.redact",
         lambda services: (services.redactions(),),
         "Remove matching records from a topic and certify it.",
@@ -138,8 +138,8 @@ _ROWS = (
     OperationRow(
         "cancel",
         "POST /v1/cancel",
-        "broker.erasure.jobs.requests:CancelRequest",
-        "broker.erasure.jobs.cancel:cancel",
+        "broker.erasure.evidence.erasure_requests:CancelRequest",
+        "broker.erasure.pending.cancel:cancel",
         lambda services: (lambda: services.jobs,),
         "Cancel a pending erasure or redaction.",
         (needs.ALTER_CLUSTER,),
@@ -152,8 +152,8 @@ _ROWS = (
     OperationRow(
         "certificates",
         "GET /v1/certificates",
-        "broker.erasure.jobs.requests:CertificatesRequest",
-        "broker.erasure.jobs.listing:certificates",
+        "broker.erasure.evidence.erasure_requests:CertificatesRequest",
+        "broker.erasure.pending.listing:certificates",
         lambda services: (services.certificates(), lambda: services.jobs),
         "List the certificates of a broker, or fetch one.",
         (needs.DESCRIBE_CLUSTER,),
@@ -164,7 +164,7 @@ _ROWS = (
     OperationRow(
         "certificate",
         "GET /v1/certificates/{id}",
-        "broker.erasure.jobs.requests:CertificateRequest",
+        "broker.erasure.evidence.erasure_requests:CertificateRequest",
         "broker.erasure.evidence.certificates:Certificates.certificate",
         lambda services: (services.certificates(),),
         "Return the last certificate of an erasure or redaction.",
@@ -174,7 +174,7 @@ _ROWS = (
     OperationRow(
         "verify",
         "POST /v1/verify",
-        "broker.erasure.jobs.requests:VerifyRequest",
+        "broker.erasure.evidence.erasure_requests:VerifyRequest",
         "broker.erasure.evidence.certificates:Certificates.verify",
         lambda services: (services.certificates(),),
         "Check a certificate of an erasure or redaction.",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erasures import Erasures
     from diamant.broker.erasure.evidence.certificates import Certificates
     from diamant.broker.erasure.evidence.evidence import Evidence
-    from diamant.broker.erasure.jobs.cancel import AnyQueue
+    from diamant.broker.erasure.pending.cancel import AnyQueue
     from diamant.broker.erasure.redact.redactions import Redactions
     from diamant.broker.faults.faults import Faults
     from diamant.broker.ghosts.ghosts import Ghosts

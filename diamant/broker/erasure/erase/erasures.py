@@ -34,12 +34,12 @@ from diamant.broker.erasure.erase.erase_result import Erasure
 from diamant.broker.erasure.erase.erase_steps import EraseSteps
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.evidence.certificates import Certificates
+from diamant.broker.erasure.evidence.erasure_requests import EraseNowRequest, EraseRequest
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import Scope, claims_of
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
-from diamant.broker.erasure.jobs.requests import EraseNowRequest, EraseRequest
 from diamant.broker.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compact import check_engine

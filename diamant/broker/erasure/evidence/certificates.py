@@ -27,7 +27,7 @@ from diamant.cleaner.redaction.claims import check_redaction_claims
 from diamant.storage.env.env import Env
 
 if TYPE_CHECKING:
-    from diamant.broker.erasure.jobs.requests import CertificateRequest, VerifyRequest
+    from diamant.broker.erasure.evidence.erasure_requests import CertificateRequest, VerifyRequest
     from diamant.cleaner.redaction.where import Where
 
 

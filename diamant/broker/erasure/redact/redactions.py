@@ -23,13 +23,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diamant.broker.erasure.evidence.erasure_requests import RedactRequest
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import Scope
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.attempts import JobLock
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
-from diamant.broker.erasure.jobs.requests import RedactRequest
 from diamant.broker.erasure.redact.redact_result import Redaction, RedactLimits
 from diamant.broker.erasure.redact.redact_steps import RedactSteps
 from diamant.broker.errors import BadArgument

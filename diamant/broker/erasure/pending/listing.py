@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from diamant.broker.erasure.evidence.certificates import Certificates
-from diamant.broker.erasure.jobs.cancel import AnyQueue
-from diamant.broker.erasure.jobs.requests import CertificatesRequest
+from diamant.broker.erasure.evidence.erasure_requests import CertificatesRequest
+from diamant.broker.erasure.pending.cancel import AnyQueue
 from diamant.broker.errors import NotPossible
 from diamant.broker.operations.calls.progress import Progress
 

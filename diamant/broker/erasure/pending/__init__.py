@@ -1,0 +1,1 @@
+"""Operations on pending jobs of any kind: their list, and their cancellation."""
