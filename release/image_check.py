@@ -33,8 +33,6 @@ from release.images import BASE, IMAGES, Image, Store, size_of
 
 MOST_ABOVE_BASE_MB = 90
 SLOWER_AT_MOST = 1.5
-PATIENT = ("--set", "diamant.cleaner.spark.executor.timeout.ms=900000")
-"""The driver runs at low priority: beside other work of the machine it takes minutes, after which the broker would do without."""
 TURNS = 3
 RECORDS, KEYS, VALUE_BYTES, BATCH = 1_000_000, 100_000, 180, 1_000
 """A log of 200 MB."""
@@ -177,17 +175,17 @@ def check_cluster(image: Image, place: Place) -> None:
     volumes = {path: place.volume(f"spark-{path.strip('/')}", uid) for path in ("/data", "/keys", "/staging")}
     shared = {path: volumes[path] for path in ("/data", "/staging")}
 
-    def running(name: str, *options: str):
+    def running(name: str):
         service = services[name]
         health = service.get("healthcheck", {}).get("test", ["CMD", "true"])
-        return containers[name].running([*service["command"], *options], health[1:], service.get("environment"))
+        return containers[name].running(service["command"], health[1:], service.get("environment"))
 
     broker, worker = containers["broker"], containers["spark-worker"]
     with (
         broker.mounted(volumes),
         containers["spark-master"].mounted({}),
         worker.mounted(shared, ["/data"]),
-        running("broker", *PATIENT),
+        running("broker"),
         running("spark-master"),
         running("spark-worker"),
     ):
