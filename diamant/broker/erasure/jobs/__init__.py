@@ -1,1 +1,1 @@
-"""The queue of jobs: one runs at a time, resumes after any stop, and is cancelled on request."""
+"""Removals: the queue of their jobs, the parts that erasures and redactions share, and their cancellation."""

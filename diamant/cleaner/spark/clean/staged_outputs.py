@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable
+from contextlib import closing
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -173,7 +174,7 @@ def _read(env: Env, path: str, check_done: CheckDone, throttle: Throttle) -> Sta
 def _copy(env: Env, source: Location, path: str, check_done: CheckDone, throttle: Throttle) -> StagedFile:
     target = env.create_new(path)
     try:
-        with source.open() as file:
+        with closing(source.open()) as file:
             size = crc = 0
             while data := file.pread(CHUNK_BYTES, size):
                 check_done()

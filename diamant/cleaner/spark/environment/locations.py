@@ -20,17 +20,18 @@ import posixpath
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from diamant.cleaner.spark.environment.errors import SparkError, SparkMisuse, SparkUnavailable
+from diamant.storage.env.env import RealFile
 from diamant.storage.input_file import open_regular
 
 if TYPE_CHECKING:
-    from diamant.storage.env.env import Buffer
+    from diamant.storage.env.env import Buffer, ReadableFile
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
 _MAGIC = re.compile(r"[*?\[]")
@@ -174,16 +175,18 @@ class Location:
                 elif entry.is_dir:
                     yield from self.child(entry.name)._matching(parts[1:])
 
-    def open(self, *, read_ahead_bytes: int = READ_AHEAD_BYTES) -> LocationFile:
-        """Open a file for random reads. Raises FileNotFoundError if it does not exist.
+    def open(self, *, read_ahead_bytes: int = READ_AHEAD_BYTES) -> ReadableFile:
+        """Open a file for random reads; the caller closes it. Raises FileNotFoundError if it does not exist.
 
         `read_ahead_bytes`: smallest size of a request for a remote file.
         """
-        return _LocalFile(self) if self.is_local else LocationFile(self, read_ahead_bytes)
+        if self.is_local:
+            return RealFile(self.path, open_regular(self.path)[0])
+        return LocationFile(self, read_ahead_bytes)
 
     def read_bytes(self) -> bytes:
         """Return the content of a file, which must fit into memory."""
-        with self.open() as file:
+        with closing(self.open()) as file:
             return file.pread(file.size(), 0)
 
     def write_bytes(self, data: Buffer) -> None:
@@ -242,7 +245,7 @@ class Location:
 
 
 class LocationFile:
-    """The reading half of `storage.env.env.File`. Use it as a context manager, or close it."""
+    """A file in an object store."""
 
     def __init__(self, location: Location, read_ahead_bytes: int = READ_AHEAD_BYTES) -> None:
         self.path = str(location)
@@ -251,12 +254,6 @@ class LocationFile:
         self._read_ahead_bytes = read_ahead_bytes
         self._ahead = b""
         self._ahead_from = 0
-
-    def __enter__(self) -> LocationFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def pread(self, count: int, position: int) -> bytes:
         """Read up to `count` bytes at `position`; shorter only at the end of the file."""
@@ -273,32 +270,12 @@ class LocationFile:
         return self._size
 
     def fileno(self) -> int | None:
-        """Return the descriptor of a local file; None for any other."""
+        """Return None: it has no descriptor."""
         return None
 
     def close(self) -> None:
         """Release the file."""
         self._stream.close()
-
-
-class _LocalFile(LocationFile):
-    """A local file, read without pyarrow, which would copy once more."""
-
-    def __init__(self, location: Location) -> None:
-        self.path = location.path
-        self._fd = open_regular(location.path)[0]
-        self._size = os.fstat(self._fd).st_size
-
-    def pread(self, count: int, position: int) -> bytes:
-        return os.pread(self._fd, count, position)
-
-    def fileno(self) -> int | None:
-        return self._fd
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
 
 @lru_cache(maxsize=64)

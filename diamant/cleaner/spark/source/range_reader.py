@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,7 +23,6 @@ from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
 from diamant.cleaner.spark.environment.errors import SegmentChanged
-from diamant.cleaner.spark.environment.locations import LocationFile
 from diamant.cleaner.spark.source.arrow_columns import ArrowColumns, ColumnBuffers, RowSource
 from diamant.cleaner.spark.source.filter_bounds import LEAST, FilterBounds
 from diamant.kernels.batches import find_bad_crc
@@ -81,7 +81,7 @@ class Counters:
     records_walked: int = 0
 
 
-def open_range(part: Range) -> LocationFile:
+def open_range(part: Range) -> ReadableFile:
     """Open the planned file of a range. Raises SegmentChanged if it is gone or replaced.
 
     Files removed by the cleaner or retention remain under another name for a while (`file.delete.delay.ms`).
@@ -129,7 +129,7 @@ class RangeReader:
         """Yield the requested records; with `latest`, only those at its offsets."""
         task = self._task
         arrow = ArrowColumns(columns, task.topic, task.partition, self._part.location)
-        with open_range(self._part) as file:
+        with closing(open_range(self._part)) as file:
             try:
                 for rows in self._sound_chunks(file):
                     yield from self._arrow_of(rows, arrow, latest)
@@ -142,7 +142,7 @@ class RangeReader:
 
     def groups_to_map(self) -> Iterator[tuple[Rows, memoryview, int, int]]:
         """Yield (rows, unpacked bytes, first row, end row). Of these, only rows with STEP `READ` count."""
-        with open_range(self._part) as file:
+        with closing(open_range(self._part)) as file:
             for rows in self._sound_chunks(file):
                 for unpacked, first, end, _ in self._groups(rows):
                     yield rows, unpacked, first, end
@@ -163,7 +163,7 @@ class RangeReader:
 
     # -- chunks --------------------------------------------------------------------------------------------------------
 
-    def _sound_chunks(self, file: LocationFile) -> Iterator[Rows]:
+    def _sound_chunks(self, file: ReadableFile) -> Iterator[Rows]:
         """Yield the chunks up to the end, or to a torn batch of a live log. Raises CorruptLog for bytes that are not a batch."""
         position = self._part.start
         try:
@@ -231,7 +231,7 @@ class RangeReader:
         batches = table[fields.PRODUCER_ID, rows].tolist(), table[fields.BASE_OFFSET, rows].tolist()
         table[fields.KEPT, rows] = [*map(self._outcomes.of_transactional, *batches)]
 
-    def _is_torn_end(self, file: LocationFile, position: int) -> bool:
+    def _is_torn_end(self, file: ReadableFile, position: int) -> bool:
         """True if the bytes from `position` on are a batch that is still being written, or was cut off by a crash."""
         part = self._part
         if not part.is_last or part.end != part.size:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diamant.cleaner.segments.tolerant_reader import PartitionFiles, SegmentFile
-from diamant.cleaner.spark.environment.locations import Location, LocationFile
+from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.source.filter_bounds import GREATEST, LEAST, FilterBounds
 from diamant.cleaner.spark.source.options import SourceOptions
 from diamant.cleaner.spark.source.partition_logs import find_partitions, place_of
@@ -34,6 +35,8 @@ from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.segment import scan_at_entry
 
 if TYPE_CHECKING:
+    from diamant.storage.env.env import ReadableFile
+
     pass
 
 _LISTING_THREADS = 8
@@ -204,7 +207,7 @@ def _ranges(log: PartitionFiles, segment: SegmentFile, bounds: FilterBounds, opt
             used.append(number)
             starts.append(position)
     try:
-        with place.open(read_ahead_bytes=0) as file:
+        with closing(place.open(read_ahead_bytes=0)) as file:
             if not segment.is_last and file.size() != segment.size:
                 return [whole]  # as below
             # The last segment may have grown since it was listed.
@@ -219,7 +222,7 @@ def _ranges(log: PartitionFiles, segment: SegmentFile, bounds: FilterBounds, opt
 
 
 def _check_entry(
-    file: LocationFile, location: Location, index: NDArray[np.int64], number: int, *, above: int = LEAST
+    file: ReadableFile, location: Location, index: NDArray[np.int64], number: int, *, above: int = LEAST
 ) -> None:
     """Compare an entry of the offset index at `location` with its batch, whose base offset must be greater than `above`.
 

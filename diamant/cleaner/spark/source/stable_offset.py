@@ -10,6 +10,7 @@ Memory: 24 bytes for each aborted transaction, about 100 for each open one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diamant.cleaner.segments.tolerant_reader import PartitionFiles, SegmentFile
-    from diamant.cleaner.spark.environment.locations import LocationFile
+    from diamant.storage.env.env import ReadableFile
 
 _WINDOW = 4096
 """Read size: headers are far apart, so a page for each is enough. Of remote files more is read ahead."""
@@ -141,7 +142,7 @@ def _headers_from(
     for segment in log.segments:
         if segment.end_offset is not None and segment.end_offset <= start_offset:
             continue
-        with place_of(log, segment.path).open() as file:
+        with closing(place_of(log, segment.path).open()) as file:
             size = min(segment.size, file.size())
             position = _position_before(log, segment, start_offset, file)
             try:
@@ -151,7 +152,7 @@ def _headers_from(
                     raise
 
 
-def _position_before(log: PartitionFiles, segment: SegmentFile, offset: int, file: LocationFile) -> int:
+def _position_before(log: PartitionFiles, segment: SegmentFile, offset: int, file: ReadableFile) -> int:
     """Return the start of a batch at or before the one with `offset`; 0 if the index is missing or wrong."""
     path = segment.index(names.INDEX_SUFFIX)
     if offset <= segment.base_offset or not log.has(path):
@@ -168,7 +169,7 @@ def _position_before(log: PartitionFiles, segment: SegmentFile, offset: int, fil
 
 
 def _headers(
-    file: LocationFile, position: int, end: int, *, is_last: bool
+    file: ReadableFile, position: int, end: int, *, is_last: bool
 ) -> Iterator[tuple[BatchHeader, ControlType | None]]:
     buffer, start = b"", 0
     while position < end:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,7 @@ def test_a_place_is_listed_written_read_and_removed(store: ObjectStore) -> None:
     assert [(entry.name, entry.is_dir) for entry in root.entries()] == [("t-0", True), ("t-1", True)]
     assert [(entry.name, entry.size) for entry in root.child("t-0").entries()] == [("0.log", 10)]
     assert [place.name for place in Location.parse(store.uri(f"{BUCKET}/logs/t-*")).expand()] == ["t-0", "t-1"]
-    with root.child("t-0").child("0.log").open() as file:
+    with closing(root.child("t-0").child("0.log").open()) as file:
         assert (file.pread(4, 8), file.size(), file.fileno()) == (b"89", 10, None)
     root.child("t-0").remove()
     assert store.keys(BUCKET) == ["logs/t-1/0.log"]

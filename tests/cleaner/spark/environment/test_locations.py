@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_files_are_listed_written_read_and_removed(tmp_path: Path) -> None:
     found = file.find()
     assert found is not None
     assert found.size == 10
-    with file.open() as opened:
+    with closing(file.open()) as opened:
         assert opened.pread(4, 8) == b"89"
         assert opened.size() == 10
     assert file.read_bytes() == b"0123456789"
@@ -99,7 +100,7 @@ def test_a_remote_file_is_read_ahead(tmp_path: Path) -> None:
     """Small sequential reads take few requests; any order gives the right bytes."""
     content = bytes(range(250))
     (tmp_path / "file").write_bytes(content)
-    with LocationFile(Location(str(tmp_path / "file")), read_ahead_bytes=100) as file:
+    with closing(LocationFile(Location(str(tmp_path / "file")), read_ahead_bytes=100)) as file:
         for count, position in ((10, 0), (10, 90), (20, 95), (250, 0), (5, 3), (50, 240), (10, 250)):
             assert file.pread(count, position) == content[position : position + count]
         assert (file.size(), file.fileno()) == (250, None)
