@@ -34,6 +34,7 @@ from diamant.storage.config_key import (
     setting,
     settings_of,
 )
+from diamant.storage.kraft.features import DEFAULT_RELEASE, RELEASES
 
 _BOOLEAN, _STRING, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 _DOUBLE, _LIST = ConfigType.DOUBLE, ConfigType.LIST
@@ -412,6 +413,13 @@ class OwnSettings:
         "`full` checks each produced record, as Kafka does. `header` checks only CRC and header, on topics that are neither "
         "compacted nor LogAppendTime: this is faster, but malformed records reach consumers.",
         any_of("full", "header"),
+    )
+    diamant_release_version: str = setting(
+        _STRING,
+        DEFAULT_RELEASE,
+        "Release of Kafka for which a new directory is formatted, with its levels of `metadata.version` and of the other "
+        "features; older releases cannot open it. An existing directory keeps its levels until `kafka-features upgrade`.",
+        any_of(*RELEASES),
     )
     diamant_http_listen: str | None = setting(
         _STRING,

@@ -25,6 +25,7 @@ from diamant.broker.launch.leaving import end_without_threads
 from diamant.broker.launch.settings import ArgumentError, make_config, one_line, raise_file_limit
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
+from diamant.storage.kraft.features import DEFAULT_RELEASE, RELEASES
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
@@ -89,6 +90,11 @@ LOOK_S = 0.5
     help="Clock of the broker; manual: a clock that `diamant clock` moves. Default: system.",
 )
 @click.option(
+    "--release-version",
+    type=click.Choice([*RELEASES]),
+    help=f"Release of Kafka for which a new data directory is formatted; older ones cannot open it. Default: {DEFAULT_RELEASE}.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -119,6 +125,7 @@ def start(
     acls: Sequence[str],
     data_dir: str | None,
     clock: str | None,
+    release_version: str | None,
     log_level: str,
     exit_with_parent: bool,
     as_json: bool,
@@ -139,6 +146,8 @@ def start(
     try:
         if clock is not None:
             settings = [*settings, f"diamant.clock={clock}"]
+        if release_version is not None:
+            settings = [*settings, f"diamant.release.version={release_version}"]
         config = make_config(file, settings, addresses, data_dir, logins, acls)
     except ArgumentError as error:
         fail(str(error), "bad-argument")

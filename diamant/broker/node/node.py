@@ -28,6 +28,7 @@ from diamant.storage import names
 from diamant.storage.directory.log_directory import LogDirectory
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
+from diamant.storage.kraft.features import RELEASES
 from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.kraft.opening import open_metadata_log
 from diamant.storage.log.log import Log
@@ -239,6 +240,7 @@ def open_metadata(env: Env, config: BrokerConfig, addresses: Addresses) -> Metad
             for listener, told in zip(addresses.kafka, config.advertised(addresses.kafka), strict=True)
         ],
         rack=config.broker_rack,
+        features=RELEASES[config.diamant_release_version],
         snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
         snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
     )

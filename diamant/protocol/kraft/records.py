@@ -8,8 +8,8 @@ A record's value, in the log and in snapshots alike:
     ...      the version's fields, in the order of the class below
     uvarint  number of tagged fields, then for each, ascending: uvarint tag, uvarint size, content
 
-The classes declare the fields (`declared/layout.py`), with Kafka's defaults. Layouts are those of Kafka 4.3.1
-(metadata.version 7 to 30).
+The classes declare the fields (`declared/layout.py`), with Kafka's defaults. Layouts are those of Kafka 4.4.0
+(metadata.version 7 to 33).
 
     TopicRecord(name="foo", topic_id=UUID(...))    01 02 00  04 66 6f 6f  <16 bytes>  00
 """
@@ -48,8 +48,8 @@ FRAME_VERSION = 1
 
 MIN_METADATA_VERSION = 7
 """3.3-IV3, the minimum of Kafka 4."""
-MAX_METADATA_VERSION = 30
-"""4.3-IV0, the level with which Kafka 4.3 and we format directories."""
+MAX_METADATA_VERSION = 33
+"""4.4-IV2, the level with which Kafka 4.4 formats directories."""
 
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2
@@ -329,6 +329,12 @@ class ClearElrRecord(FrozenRecord):
     topic_name: Text
 
 
+class UnregisterControllerRecord(FrozenRecord):
+    """A controller was unregistered (KIP-1312)."""
+
+    controller_id: Int32
+
+
 MetadataRecord: TypeAlias = (
     RegisterBrokerRecord
     | UnregisterBrokerRecord
@@ -356,6 +362,7 @@ MetadataRecord: TypeAlias = (
     | RemoveDelegationTokenRecord
     | RegisterControllerRecord
     | ClearElrRecord
+    | UnregisterControllerRecord
 )
 
 
@@ -393,6 +400,7 @@ RECORD_TYPES: dict[int, RecordType] = {
     26: RecordType(RemoveDelegationTokenRecord, 0),
     27: RecordType(RegisterControllerRecord, 0),
     28: RecordType(ClearElrRecord, 0),
+    29: RecordType(UnregisterControllerRecord, 0),
 }
 """All records by api key (`MetadataRecordType`); 6, 13 and 16 were never released."""
 
@@ -475,7 +483,7 @@ def _layout(api_key: int, version: int) -> RecordLayout:
     """Return the layout of a record version. The cache has one entry per known (api key, version)."""
     record_type = RECORD_TYPES.get(api_key)
     if record_type is None:
-        raise UnsupportedRecord(f"record with api key {api_key} (version {version}): no such record up to Kafka 4.3")
+        raise UnsupportedRecord(f"record with api key {api_key} (version {version}): no such record up to Kafka 4.4")
     record_class, max_version = record_type
     if not 0 <= version <= max_version:
         raise UnsupportedRecord(f"{record_class.__name__} v{version}: versions 0 to {max_version} are known")

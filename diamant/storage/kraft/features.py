@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diamant.protocol.kraft.records import MAX_METADATA_VERSION, MIN_METADATA_VERSION, FeatureRange
+from diamant.protocol.kraft.records import (
+    MAX_METADATA_VERSION,
+    MIN_METADATA_VERSION,
+    FeatureLevelRecord,
+    FeatureRange,
+    MetadataRecord,
+)
 
 METADATA_VERSION = "metadata.version"
 TRANSACTION_VERSION = "transaction.version"
@@ -18,6 +24,16 @@ FIRST_WITH_TRANSACTIONS = 13
 """The first metadata.version (3.6-IV1) in which several batches can be one change."""
 FIRST_WITH_DIRECTORIES = 17
 """The first metadata.version (3.7-IV2) in which a partition names its log directory."""
+FIRST_WITH_ELIGIBLE_LEADER_REPLICAS = 23
+"""The first metadata.version (4.0-IV1) of `eligible.leader.replicas.version` 1."""
+FIRST_OF_4_4 = 31
+"""The first metadata.version of Kafka 4.4, whose formatter puts the features beside the voters (KIP-1170)."""
+
+_LEVEL_NAMES: Mapping[int, str] = {MIN_METADATA_VERSION: "3.3-IV3", MAX_METADATA_VERSION: "4.4-IV2", 34: "4.5-IV0"}
+"""The names (`MetadataVersion`) of the levels of `metadata.version` that a refusal shows."""
+
+_LEVELS_WITH_NEW_RECORDS = (7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33)
+"""`MetadataVersion.didMetadataChange`."""
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (MIN_METADATA_VERSION, MAX_METADATA_VERSION),
@@ -25,21 +41,27 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     TRANSACTION_VERSION: (0, 2),
     "kraft.version": (0, 1),
     ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
-    "share.version": (0, 1),
+    "share.version": (0, 2),
     "streams.version": (0, 1),
 }
-"""The levels with which we open a log: those of Kafka 4.3. Share and streams groups are not served, but a log that allows
+"""The levels with which we open a log: those of Kafka 4.4. Share and streams groups are not served, but a log that allows
 them is read and continued."""
 
-BOOTSTRAP_FEATURES: Mapping[str, int] = {
-    METADATA_VERSION: MAX_METADATA_VERSION,
+_FEATURES_OF_4_3: Mapping[str, int] = {
+    METADATA_VERSION: 30,
     ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
     "group.version": 1,
     "share.version": 1,
     "streams.version": 1,
     TRANSACTION_VERSION: 2,
 }
-"""Features of a new directory, as written by `kafka-storage format` of Kafka 4.3. Older versions of Kafka cannot open it.
+
+DEFAULT_RELEASE = "4.3"
+RELEASES: Mapping[str, Mapping[str, int]] = {
+    DEFAULT_RELEASE: _FEATURES_OF_4_3,
+    "4.4": {**_FEATURES_OF_4_3, METADATA_VERSION: 33, "share.version": 2},
+}
+"""Features of a new directory, as written by `kafka-storage format` of each release of Kafka; older releases cannot open it.
 Share and streams groups are not served here; they are included for a Kafka that opens the directory.
 """
 
@@ -51,11 +73,27 @@ def unsupported_feature(name: str, level: int) -> str | None:
     if level == 0:
         return None
     if name not in SUPPORTED_FEATURES:
-        return f"feature {name} is at level {level}, and no feature of that name is known up to Kafka 4.3"
+        return f"feature {name} is at level {level}, and no feature of that name is known up to Kafka 4.4"
     lowest, highest = SUPPORTED_FEATURES[name]
     if not lowest <= level <= highest:
-        return f"feature {name} is at level {level}, supported are {lowest} to {highest}"
+        shown = [_shown(name, one) for one in (level, lowest, highest)]
+        return "feature {} is at level {}, supported are {} to {}".format(name, *shown)
     return None
+
+
+def _shown(name: str, level: int) -> str:
+    return f"{level} ({_LEVEL_NAMES[level]})" if name == METADATA_VERSION and level in _LEVEL_NAMES else str(level)
+
+
+def may_lose_metadata(present: int, lower: int) -> bool:
+    """True if records at level `present` of `metadata.version` may not exist at level `lower`."""
+    return any(lower < level <= present for level in _LEVELS_WITH_NEW_RECORDS)
+
+
+def feature_records(levels: Mapping[str, int]) -> list[MetadataRecord]:
+    """Return the records of feature levels above 0, in Kafka's order: `metadata.version` first."""
+    names_in_order = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
+    return [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names_in_order if levels[name]]
 
 
 def registered_ranges(finalized: Mapping[str, int]) -> tuple[FeatureRange, ...]:

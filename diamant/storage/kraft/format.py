@@ -1,8 +1,9 @@
 """Formats a log directory: its owner, its initial features, and the voters of its metadata quorum.
 
-    <log dir>/bootstrap.checkpoint                                              the features, for the first start
+    <log dir>/bootstrap.checkpoint                                              up to Kafka 4.3: the features
     <log dir>/__cluster_metadata-0/partition.metadata                           the metadata topic's fixed id
-    <log dir>/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint   the one voter (kraft.version 1)
+    <log dir>/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint   the one voter (kraft.version 1);
+                                                                                from Kafka 4.4 on, also the features
     <log dir>/meta.properties                                                   written last: it marks completion
 
 The result equals that of `kafka-storage format --standalone` (Kafka's Formatter, DynamicVoters).
@@ -14,13 +15,13 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from diamant.protocol.kraft.control_records import KRaftVoters, Voter, VoterEndpoint
-from diamant.protocol.kraft.records import Endpoint, FeatureLevelRecord, MetadataRecord
+from diamant.protocol.kraft.records import Endpoint
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import write_partition_metadata
 from diamant.storage.checkpoints.meta_properties import MetaProperties, write_meta_properties
 from diamant.storage.env.env import Env, parent
 from diamant.storage.errors import StorageError
-from diamant.storage.kraft.features import BOOTSTRAP_FEATURES, METADATA_VERSION
+from diamant.storage.kraft.features import DEFAULT_RELEASE, FIRST_OF_4_4, METADATA_VERSION, RELEASES, feature_records
 from diamant.storage.kraft.replay import BOOTSTRAP_SNAPSHOT
 from diamant.storage.kraft.snapshot import Snapshot, encode_snapshot, write_snapshot
 from diamant.storage.uuid_text import METADATA_TOPIC_ID, random_id, uuid_to_text
@@ -42,7 +43,7 @@ def format_directory(
     *,
     directory_id: UUID | None = None,
     controller_endpoint: Endpoint = DEFAULT_CONTROLLER_ENDPOINT,
-    features: Mapping[str, int] = BOOTSTRAP_FEATURES,
+    features: Mapping[str, int] = RELEASES[DEFAULT_RELEASE],
 ) -> MetaProperties:
     """Format `path`, which need not exist, as a log directory; return its properties. Missing ids are generated.
 
@@ -58,14 +59,17 @@ def format_directory(
     properties = MetaProperties(cluster_id or uuid_to_text(random_id()), node_id, directory_id or random_id())
     now_ms = env.clock.now_ms()
     env.make_dirs(directory)
-    levels = [(METADATA_VERSION, features[METADATA_VERSION])]
-    levels += [(name, features[name]) for name in sorted(features) if name != METADATA_VERSION and features[name]]
-    records: list[MetadataRecord] = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels]
-    bootstrap = Snapshot(0, 0, None, records)
-    content = encode_snapshot(bootstrap, epoch=0, metadata_version=features[METADATA_VERSION], timestamp_ms=now_ms)
-    env.write_atomically(f"{path}/{names.BOOTSTRAP_CHECKPOINT}", content)
+    level = features[METADATA_VERSION]
+    records = feature_records(features)
+    if level < FIRST_OF_4_4:
+        bootstrap = Snapshot(0, 0, None, records)
+        content = encode_snapshot(bootstrap, epoch=0, metadata_version=level, timestamp_ms=now_ms)
+        env.write_atomically(f"{path}/{names.BOOTSTRAP_CHECKPOINT}", content)
+        records = []
     voters = KRaftVoters((voter_of(properties, controller_endpoint),))
-    content = encode_snapshot(Snapshot(now_ms, 1, voters, ()), epoch=0, metadata_version=0, timestamp_ms=now_ms)
+    content = encode_snapshot(
+        Snapshot(now_ms, 1, voters, records), epoch=0, metadata_version=level, timestamp_ms=now_ms
+    )
     write_snapshot(env, directory, BOOTSTRAP_SNAPSHOT, content)
     write_partition_metadata(env, directory, METADATA_TOPIC_ID)
     write_meta_properties(env, path, properties)

@@ -44,13 +44,12 @@ from diamant.protocol.kraft.records import (
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
 from diamant.storage.errors import StorageError
-
-METADATA_VERSION = "metadata.version"
-KRAFT_VERSION = "kraft.version"
+from diamant.storage.kraft.features import METADATA_VERSION, feature_records
 
 Undo: TypeAlias = list[tuple[dict[Any, Any], Any, Any]]
 """(mapping, key, previous value or `_ABSENT`) of each change, in order; see `undo_changes`."""
@@ -168,7 +167,7 @@ class MetadataImage:
 
     def to_records(self) -> Iterator[MetadataRecord]:
         """Yield the records that build this image from an empty one, in the order of Kafka's snapshots."""
-        yield from self._feature_records()
+        yield from feature_records(self.features)
         if self.zk_migration_state:
             yield ZkMigrationStateRecord(zk_migration_state=self.zk_migration_state)
         for broker_id in sorted(self.brokers):
@@ -189,12 +188,6 @@ class MetadataImage:
         yield from self.acls.values()
         yield from self.scram_credentials.values()
         yield from self.delegation_tokens.values()
-
-    def _feature_records(self) -> Iterator[MetadataRecord]:
-        if self.metadata_version:
-            yield FeatureLevelRecord(name=METADATA_VERSION, feature_level=self.metadata_version)
-        for name in sorted(self.features.keys() - {METADATA_VERSION}):
-            yield FeatureLevelRecord(name=name, feature_level=self.features[name])
 
 
 def undo_changes(undo: Undo) -> None:
@@ -409,6 +402,12 @@ def _register_controller(image: MetadataImage, record: RegisterControllerRecord,
     _put(undo, image.controllers, record.controller_id, record)
 
 
+def _unregister_controller(image: MetadataImage, record: UnregisterControllerRecord, undo: Undo | None) -> None:
+    if record.controller_id not in image.controllers:
+        raise InconsistentMetadata(f"{record!r}: no such controller is registered")
+    _drop(undo, image.controllers, record.controller_id)
+
+
 def _producer_ids(image: MetadataImage, record: ProducerIdsRecord, undo: Undo | None) -> None:
     if record.next_producer_id <= image.next_producer_id:
         raise InconsistentMetadata(f"{record!r}: the next producer id is {image.next_producer_id} already")
@@ -493,6 +492,7 @@ _HANDLERS: dict[type[Any], Callable[[MetadataImage, Any, Undo | None], None]] = 
     RemoveDelegationTokenRecord: _remove_delegation_token,
     RegisterControllerRecord: _register_controller,
     ClearElrRecord: _clear_elr,
+    UnregisterControllerRecord: _unregister_controller,
 }
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from uuid import UUID
 
+from diamant.protocol.kraft.records import FeatureLevelRecord, MetadataRecord
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import read_partition_metadata, write_partition_metadata
 from diamant.storage.checkpoints.meta_properties import MetaProperties
@@ -39,17 +40,23 @@ def check_topic_id(env: Env, directory: str) -> None:
         )
 
 
-def check_writable(directory: str, loaded: LoadedMetadata, properties: MetaProperties) -> None:
-    """Raise StorageError, with the first reason, for a readable log that this node alone cannot continue."""
-    reason = next(_objections(loaded, properties), None)
+def check_writable(
+    directory: str, loaded: LoadedMetadata, properties: MetaProperties, first: Sequence[MetadataRecord]
+) -> None:
+    """Raise StorageError, with the first reason, for a readable log that this node alone cannot continue.
+
+    `first`: the records that a first start will add.
+    """
+    reason = next(_objections(loaded, properties, first), None)
     if reason is not None:
         raise StorageError(f"{directory}: {reason}")
 
 
-def _objections(loaded: LoadedMetadata, properties: MetaProperties) -> Iterator[str]:
+def _objections(loaded: LoadedMetadata, properties: MetaProperties, first: Sequence[MetadataRecord]) -> Iterator[str]:
     node_id = properties.node_id
     image = loaded.image
-    for name, level in image.features.items():
+    formatted = {record.name: record.feature_level for record in first if isinstance(record, FeatureLevelRecord)}
+    for name, level in (image.features | formatted).items():
         reason = unsupported_feature(name, level)
         if reason is not None:
             yield reason

@@ -3,7 +3,7 @@
 Like a real node at its start, reads the log, becomes its leader in a new epoch and registers the broker. Every start writes:
 
     LeaderChange                      a control batch; with KRaftVersion and KRaftVoters the first time
-    Begin, features, End              the first time only, from bootstrap.checkpoint
+    Begin, features, End              the first time only, from the formatter's checkpoint
     RegisterBroker                    its broker epoch is its own offset
     BrokerRegistrationChange          unfenced, and in the same batch a PartitionChange for every partition without a
                                       leader, as a real Kafka leaves them at its stop; after a crash for all partitions
@@ -13,7 +13,7 @@ Source: KafkaRaftClient, QuorumController, ClusterControlManager, ReplicationCon
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from diamant.protocol.kraft.records import (
@@ -26,7 +26,7 @@ from diamant.protocol.kraft.records import (
 from diamant.storage.checkpoints.meta_properties import read_meta_properties
 from diamant.storage.checkpoints.quorum_state import read_quorum_state
 from diamant.storage.env.env import Env
-from diamant.storage.kraft.features import registered_ranges
+from diamant.storage.kraft.features import DEFAULT_RELEASE, RELEASES, registered_ranges
 from diamant.storage.kraft.format import DEFAULT_CONTROLLER_ENDPOINT, format_directory, metadata_directory
 from diamant.storage.kraft.incarnation import is_of_diamant, new_incarnation_id
 from diamant.storage.kraft.metadata_log import (
@@ -49,15 +49,15 @@ def open_metadata_log(
     controller_endpoint: Endpoint = DEFAULT_CONTROLLER_ENDPOINT,
     directory_id: UUID | None = None,
     rack: str | None = None,
+    features: Mapping[str, int] = RELEASES[DEFAULT_RELEASE],
     snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
     snapshot_interval_ms: int = DEFAULT_SNAPSHOT_INTERVAL_MS,
 ) -> MetadataLog:
     """Open the metadata log of the log directory `path`; format a new directory first. Blocks.
 
-    The caller holds the directory's lock. `endpoints` are the broker's advertised listeners, `(name, host, port,
-    security protocol)`. `controller_endpoint` is used only when the directory is formatted. `directory_id`, if given, is
-    the id of a new directory and must match that of an existing one. A snapshot is due after `snapshot_bytes` of records
-    or after `snapshot_interval_ms`, 0 for never.
+    The caller holds the directory's lock. `endpoints` are the broker's advertised listeners, `(name, host, port, security
+    protocol)`. `controller_endpoint` and `features` are those of a new directory; `directory_id` too, and must match that of
+    an existing one. A snapshot is due after `snapshot_bytes` of records or after `snapshot_interval_ms`, 0 for never.
 
     StorageError if the log belongs to another node, has replicas on other brokers or other voters, or is from a newer Kafka;
     CorruptLog if it is damaged.
@@ -67,7 +67,12 @@ def open_metadata_log(
     properties = read_meta_properties(env, path)
     if properties is None:
         properties = format_directory(
-            env, path, node_id=node_id, directory_id=directory_id, controller_endpoint=controller_endpoint
+            env,
+            path,
+            node_id=node_id,
+            directory_id=directory_id,
+            controller_endpoint=controller_endpoint,
+            features=features,
         )
     check_owner(path, properties, node_id, directory_id)
     directory = metadata_directory(path)
@@ -80,7 +85,8 @@ def open_metadata_log(
     quorum_state = read_quorum_state(env, directory)
     if not loaded.quorum and quorum_state.voters:
         loaded.quorum = quorum_state.voters
-    check_writable(directory, loaded, properties)
+    first = bootstrap_records(env, path, loaded, features)
+    check_writable(directory, loaded, properties, first)
     log = MetadataLog(
         env,
         path,
@@ -95,9 +101,8 @@ def open_metadata_log(
         log.begin_epoch(epoch, has_voters_in_log=loaded.has_voters_in_log)
         if loaded.has_open_transaction:
             log.append([AbortTransactionRecord(reason="Controller failover")])
-        # An aborted first start leaves only records of an open transaction (`ActivationRecordsGenerator`).
-        if loaded.is_empty or (loaded.has_open_transaction and log.image.is_empty):
-            log.append(bootstrap_records(env, path, loaded))
+        if first:
+            log.append(first)
         _register(log, tuple(Endpoint(*endpoint) for endpoint in endpoints), rack)
         _append_all(log, orphaned_configs(log.image))
         log.sync()

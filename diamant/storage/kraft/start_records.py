@@ -5,6 +5,7 @@ Source: QuorumController, ActivationRecordsGenerator, ReplicationControlManager.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from diamant.protocol.kraft.records import (
@@ -21,11 +22,11 @@ from diamant.protocol.kraft.records import (
 from diamant.storage import names
 from diamant.storage.env.env import MAX_LOG_FILE, Env
 from diamant.storage.kraft.features import (
-    BOOTSTRAP_FEATURES,
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     FIRST_WITH_DIRECTORIES,
     FIRST_WITH_TRANSACTIONS,
     METADATA_VERSION,
+    feature_records,
 )
 from diamant.storage.kraft.image import MetadataImage, PartitionImage
 from diamant.storage.kraft.replay import LoadedMetadata
@@ -34,17 +35,22 @@ from diamant.storage.kraft.snapshot import decode_snapshot
 _BOOTSTRAP_NAME = "Bootstrap records"
 
 
-def bootstrap_records(env: Env, path: str, loaded: LoadedMetadata) -> list[MetadataRecord]:
-    """Return the first records of the log in the log directory `path`: its formatted features, as one transaction."""
+def bootstrap_records(env: Env, path: str, loaded: LoadedMetadata, features: Mapping[str, int]) -> list[MetadataRecord]:
+    """Return the records of the first start in the log directory `path`, as one transaction; none for a later start.
+
+    They are the features with which the directory was formatted, `features` if it names none.
+    """
+    # An aborted first start leaves only records of an open transaction (`ActivationRecordsGenerator`).
+    if not (loaded.is_empty or (loaded.has_open_transaction and loaded.image.is_empty)):
+        return []
     file = f"{path}/{names.BOOTSTRAP_CHECKPOINT}"
     records: list[MetadataRecord] = list(loaded.bootstrap_records)
     if env.exists(file):
         records = list(decode_snapshot(file, env.read_bytes(file, MAX_LOG_FILE)).records)
     levels = {record.name: record.feature_level for record in records if isinstance(record, FeatureLevelRecord)}
     if METADATA_VERSION not in levels:
-        levels = dict(BOOTSTRAP_FEATURES)
-        features = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
-        records = [*features, *records]
+        levels = dict(features)
+        records = [*feature_records(levels), *records]
     if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
         # Like QuorumController: with ELR the minimum of in-sync replicas is a setting of the cluster, not of each broker.
         records.append(

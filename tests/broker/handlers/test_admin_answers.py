@@ -23,6 +23,9 @@ ADVICE = re.compile(
     r" Diamant is one broker: with diamant\.replication\.factor\.max=\d+ it accepts this, and keeps one replica\."
 )
 
+NEWEST_LEVEL = re.compile(r"only supports versions 7-33")
+"""The levels of Kafka 4.4, where 4.3.1 answers 7-30."""
+
 DEVIATIONS: dict[str, tuple[str, str | None]] = {
     "topic: unknown operation": ("INVALID_REQUEST", "Unknown operation 9 for retention.ms, expected 0 to 3"),
     "broker: too many cleaners": (
@@ -62,7 +65,8 @@ def test_the_recording_is_of_this_script() -> None:
 @pytest.mark.parametrize("case", [case for case in SCRIPT if case.name not in DEVIATIONS], ids=lambda case: case.name)
 def test_answer_is_as_kafkas(answers: dict[str, Any], case: Any) -> None:
     """Codes, messages and shapes equal the recorded answer, but for the advice at the end of some messages."""
-    assert ADVICE.sub("", json.dumps(answers[case.name])) == json.dumps(GOLDEN[case.name])
+    ours = NEWEST_LEVEL.sub("only supports versions 7-30", ADVICE.sub("", json.dumps(answers[case.name])))
+    assert ours == json.dumps(GOLDEN[case.name])
 
 
 @pytest.mark.parametrize("name", DEVIATIONS)

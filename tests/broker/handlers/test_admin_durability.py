@@ -16,6 +16,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.kraft.records import QuotaEntity
 from diamant.storage.env.env import RealEnv
+from diamant.storage.kraft.features import RELEASES
 from diamant.storage.kraft.format import format_directory
 from tests.broker.handlers.admin_cases import (
     ALTER_QUOTAS,
@@ -47,7 +48,7 @@ from tests.broker.wire import (
     produce_fields,
 )
 
-UPGRADE, SAFE_DOWNGRADE = 1, 2
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 async def alter(wire: WireClient, resource_type: int, name: str, key: str, value: str) -> None:
@@ -181,11 +182,65 @@ async def test_finalized_features_are_told_with_a_higher_epoch(tmp_path: Path) -
     assert told[1][1] > told[0][1]
 
 
-async def test_features_that_are_not_served_cannot_be_finalized(wire: WireClient) -> None:
-    """Kafka has share.version, but this broker has no share groups."""
-    answer = await update_feature(wire, "share.version", 1, UPGRADE)
-    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert "does not support this feature" in answer.error_message
+async def update_features(wire: WireClient, levels: dict[str, int], kind: int) -> Any:
+    """Finalize several levels at once."""
+    updates = [{"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level in levels.items()]
+    return await wire.call(UPDATE_FEATURES, 2, {"feature_updates": updates, "validate_only": False})
+
+
+async def test_an_upgrade_to_a_release_of_kafka(tmp_path: Path) -> None:
+    """`kafka-features upgrade --release-version 4.4` raises all features, those for share and streams groups, too; with eligible
+    leader replicas, min.insync.replicas becomes a setting of the cluster, with the value of the broker's file.
+    """
+    format_directory(RealEnv(), str(tmp_path), features={"metadata.version": 22, "group.version": 1})
+    properties = {"min.insync.replicas": "2"}
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties=properties)
+    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await alter(wire, BROKER, "1", "min.insync.replicas", "3")
+        elr = {"eligible.leader.replicas.version": 1}
+        answer = await update_features(wire, elr, UPGRADE)
+        assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+        assert answer.error_message.endswith("it depends on metadata.version level 23")
+        answer = await update_features(wire, {**RELEASES["4.4"], "kraft.version": 1}, UPGRADE)
+        assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
+    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
+        assert broker.node.metadata.image.features == RELEASES["4.4"]
+        assert (await configs(wire, BROKER, ""))["min.insync.replicas"] == "2"
+        assert broker.node.metadata.image.configs.get((4, "1"), {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("present", "level", "kind", "refusal"),
+    [
+        (31, 30, SAFE_DOWNGRADE, None),
+        (29, 23, SAFE_DOWNGRADE, None),
+        (30, 29, SAFE_DOWNGRADE, "might delete metadata information."),
+        (32, 31, SAFE_DOWNGRADE, "from 32 to 31. Refusing to perform the requested downgrade because it might delete"),
+        (33, 32, UNSAFE_DOWNGRADE, "Unsafe metadata downgrade is not supported in this version."),
+        (33, 7, UNSAFE_DOWNGRADE, "Unsafe metadata downgrade is not supported in this version."),
+        (31, 30, UPGRADE, "without setting the upgrade type to either safe or unsafe downgrade."),
+        (30, 33, SAFE_DOWNGRADE, "Can't downgrade to a newer version."),
+        (33, 34, UPGRADE, "Local controller 1 only supports versions 7-33"),
+    ],
+)
+async def test_levels_of_metadata_go_down_where_no_record_could_be_lost(
+    tmp_path: Path, present: int, level: int, kind: int, refusal: str | None
+) -> None:
+    """metadata.version goes down, safely or not, as long as no level in between has changed the records, as in Kafka."""
+    format_directory(RealEnv(), str(tmp_path), features={"metadata.version": present})
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
+    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
+        answer = await update_feature(wire, "metadata.version", level, kind)
+        assert broker.node.metadata.image.metadata_version == (present if refusal else level)
+    assert answer.error_code == (ErrorCode.INVALID_UPDATE_VERSION if refusal else ErrorCode.NONE)
+    assert refusal is None or refusal in answer.error_message
+
+
+async def test_share_groups_are_not_advertised(wire: WireClient) -> None:
+    """Kafka has share.version; it can be raised and lowered for a Kafka that opens the directory, but ApiVersions has it not."""
+    assert (await update_feature(wire, "share.version", 2, UPGRADE)).error_code == ErrorCode.NONE
+    answer = await wire.call(API_VERSIONS, 4, {"client_software_name": "t", "client_software_version": "1"})
+    assert "share.version" not in {feature.name for feature in answer.finalized_features}
     assert (await update_feature(wire, "share.version", 0, SAFE_DOWNGRADE)).error_code == ErrorCode.NONE
 
 

@@ -264,9 +264,9 @@ def test_a_higher_version_is_refused(api_key: int) -> None:
         decode_record(bytes((1, api_key, max_version + 1, 0)))
 
 
-@pytest.mark.parametrize("api_key", [6, 13, 16, 29, 100])
+@pytest.mark.parametrize("api_key", [6, 13, 16, 30, 100])
 def test_an_unknown_record_type_is_refused(api_key: int) -> None:
-    """An api key that no Kafka up to 4.3 has is unsupported."""
+    """An api key that no Kafka up to 4.4 has is unsupported."""
     with pytest.raises(UnsupportedRecord, match=f"api key {api_key} "):
         decode_record(bytes((1, api_key, 0, 0)))
 

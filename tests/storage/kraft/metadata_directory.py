@@ -27,6 +27,7 @@ from diamant.storage.kraft.opening import open_metadata_log
 from diamant.storage.uuid_text import random_id
 
 GOLDEN = Path(__file__).parents[1].parent / "golden" / "metadata-kafka-4.3.1"
+GOLDEN_4_4 = GOLDEN.with_name("metadata-kafka-4.4.0")
 DATA = "/data"
 METADATA = f"{DATA}/__cluster_metadata-0"
 FIRST_SEGMENT = f"{METADATA}/00000000000000000000.log"
@@ -69,12 +70,13 @@ def partition(topic_id: UUID, number: int, directory_id: UUID, node_id: int = 1)
     )
 
 
-def golden_directory(tmp_path: Path, *, with_snapshots: bool = True) -> str:
+def golden_directory(tmp_path: Path, golden: Path = GOLDEN, *, with_snapshots: bool = True) -> str:
     """Return a copy of a directory left by Kafka."""
     target = tmp_path / "kafka"
-    shutil.copytree(GOLDEN, target)
+    shutil.copytree(golden, target)
     if not with_snapshots:
-        (target / "__cluster_metadata-0" / "00000000000000000057-0000000002.checkpoint").unlink()
+        for snapshot in (target / "__cluster_metadata-0").glob("*-0000000002.checkpoint"):
+            snapshot.unlink()
     return str(target)
 
 
@@ -106,6 +108,8 @@ KAFKAS_FEATURES = {
     "transaction.version": 2,
 }
 """The features finalized by `kafka-storage format` of 4.3.1."""
+FEATURES_OF_4_4 = {**KAFKAS_FEATURES, "metadata.version": 33, "share.version": 2}
+"""Those of 4.4.0."""
 
 
 def make_static_log(env: MemoryEnv, *batches: bytes) -> None:

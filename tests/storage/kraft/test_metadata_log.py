@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import errno
 import threading
+from pathlib import Path
 
 import pytest
 
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.kraft.records import BeginTransactionRecord, EndTransactionRecord, FeatureLevelRecord, NoOpRecord
+from diamant.protocol.kraft.records import (
+    BeginTransactionRecord,
+    Endpoint,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+)
 from diamant.storage.checkpoints.checkpoints import read_partition_metadata
 from diamant.storage.checkpoints.meta_properties import read_meta_properties
 from diamant.storage.checkpoints.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
+from diamant.storage.kraft.features import RELEASES
 from diamant.storage.kraft.format import format_directory
 from diamant.storage.kraft.image import InconsistentMetadata
 from diamant.storage.kraft.metadata_log import MAX_RECORDS_PER_BATCH, MetadataLog
@@ -24,11 +34,14 @@ from diamant.storage.uuid_text import METADATA_TOPIC_ID
 from tests.storage.kraft.metadata_directory import (
     DATA,
     ENDPOINT,
+    FEATURES_OF_4_4,
     FIRST_SEGMENT,
     GOLDEN,
+    GOLDEN_4_4,
     KAFKAS_FEATURES,
     METADATA,
     config,
+    golden_directory,
     open_log,
     topic,
 )
@@ -60,6 +73,28 @@ def test_bootstrap_checkpoint_is_kafkas(memory: MemoryEnv) -> None:
     format_directory(memory, DATA)
     kafkas = (GOLDEN / "bootstrap.checkpoint").read_bytes()
     assert without_times(memory.read_bytes(f"{DATA}/bootstrap.checkpoint")) == without_times(kafkas)
+
+
+def test_a_directory_for_kafka_4_4_is_kafkas(memory: MemoryEnv, tmp_path: Path) -> None:
+    """It has no bootstrap.checkpoint: as `kafka-storage format` of 4.4.0 does, the features are written beside the voters."""
+    directory = golden_directory(tmp_path, GOLDEN_4_4)
+    properties = read_meta_properties(RealEnv(), directory)
+    assert properties is not None
+    name = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+    kafkas = (GOLDEN_4_4 / name).read_bytes()
+    memory.clock = SettableClock(decode_snapshot(name, kafkas).last_contained_log_timestamp_ms)
+    format_directory(
+        memory,
+        DATA,
+        directory_id=properties.directory_id,
+        controller_endpoint=Endpoint("CONTROLLER", "127.0.0.1", 21193),
+        features=RELEASES["4.4"],
+    )
+    assert memory.list_dir(DATA) == ["__cluster_metadata-0", "meta.properties"]
+    assert without_times(memory.read_bytes(f"{DATA}/{name}")) == without_times(kafkas)
+    log = open_log(memory)
+    assert log.image.features == FEATURES_OF_4_4
+    log.close()
 
 
 def test_the_first_batches_are_kafkas(memory: MemoryEnv) -> None:
@@ -152,7 +187,8 @@ def test_after_a_failed_fsync_nothing_more_is_taken(memory: MemoryEnv, log: Meta
 @pytest.mark.parametrize(
     ("name", "level", "complaint"),
     [
-        ("metadata.version", 31, "supported are 7 to 30"),
+        ("metadata.version", 34, r"34 \(4\.5-IV0\), supported are 7 \(3\.3-IV3\) to 33 \(4\.4-IV2\)"),
+        ("metadata.version", 99, r"level 99, supported are"),
         ("group.version", 2, "supported are 0 to 1"),
         ("quantum.version", 1, "no feature of that name"),
     ],

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID, uuid4
+
+import pytest
 
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.kraft.records import (
@@ -14,19 +17,23 @@ from diamant.protocol.kraft.records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
+from diamant.storage.checkpoints.meta_properties import read_meta_properties
 from diamant.storage.checkpoints.quorum_state import QuorumState, read_quorum_state
 from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.errors import StorageError
 from diamant.storage.kraft.format import format_directory
 from diamant.storage.kraft.image import MetadataImage
 from diamant.storage.kraft.incarnation import is_of_diamant, was_last_broker
 from diamant.storage.kraft.replay import load_metadata
 from diamant.storage.kraft.snapshot import Snapshot, decode_snapshot, encode_snapshot
-from diamant.storage.uuid_text import uuid_from_text
 from tests.storage.kraft.metadata_directory import (
     DATA,
     FEATURE_25,
+    FEATURES_OF_4_4,
     GOLDEN,
+    GOLDEN_4_4,
+    KAFKAS_FEATURES,
     METADATA,
     START_MS,
     batch,
@@ -38,10 +45,35 @@ from tests.storage.kraft.metadata_directory import (
 )
 
 
-def test_kafkas_log_and_snapshots_agree(env: RealEnv, tmp_path: Path) -> None:
+class Release(NamedTuple):
+    """A release of Kafka, and what it left in its golden directory."""
+
+    golden: Path
+    features: dict[str, int]
+    end_offset: int
+    second_epoch: int
+    hosts: list[str]
+    """Hosts of the ACLs."""
+
+
+RELEASES = {
+    "4.3.1": Release(GOLDEN, KAFKAS_FEATURES, 64, 47, ["*"]),
+    "4.4.0": Release(GOLDEN_4_4, FEATURES_OF_4_4, 68, 51, ["*", "10.0.0.0/8", "2001:db8::/32"]),
+}
+
+
+@pytest.fixture(params=RELEASES.values(), ids=list(RELEASES))
+def release(request: pytest.FixtureRequest) -> Release:
+    """Each release in turn."""
+    found: Release = request.param
+    return found
+
+
+def test_kafkas_log_and_snapshots_agree(env: RealEnv, tmp_path: Path, release: Release) -> None:
     """Replaying Kafka's log yields the image of its last snapshot, except for one config that Kafka should have dropped."""
-    log_only = load_metadata(env, f"{golden_directory(tmp_path, with_snapshots=False)}/__cluster_metadata-0")
-    last = decode_snapshot("last.checkpoint", (GOLDEN / "last.checkpoint").read_bytes())
+    path = golden_directory(tmp_path, release.golden, with_snapshots=False)
+    log_only = load_metadata(env, f"{path}/__cluster_metadata-0")
+    last = decode_snapshot("last.checkpoint", (release.golden / "last.checkpoint").read_bytes())
     of_snapshot = MetadataImage()
     for record in last.records:
         of_snapshot.apply(record)
@@ -50,28 +82,31 @@ def test_kafkas_log_and_snapshots_agree(env: RealEnv, tmp_path: Path) -> None:
         # Kafka writes the ranges in the order of a hash table.
         image.brokers[1] = replace(image.brokers[1], features=tuple(sorted(image.brokers[1].features)))
     assert of_snapshot == log_only.image
-    assert (log_only.end_offset, log_only.last_epoch, log_only.epochs) == (64, 2, [(1, 0), (2, 47)])
+    assert (log_only.end_offset, log_only.last_epoch) == (release.end_offset, 2)
+    assert log_only.epochs == [(1, 0), (2, release.second_epoch)]
+    # In the log of 4.4.0 controller 2 was registered, and unregistered.
+    assert list(log_only.image.controllers) == [1]
     assert log_only.voters == last.voters
     registration = next(record for record in last.records if isinstance(record, RegisterBrokerRecord))
     assert registration.cordoned_log_dirs == registration.log_dirs
 
 
-def test_our_snapshot_of_kafkas_image_is_its_own(env: RealEnv, tmp_path: Path) -> None:
+def test_our_snapshot_of_kafkas_image_is_its_own(release: Release) -> None:
     """Written by us, Kafka's image has the same records in the same versions as in Kafka's snapshot."""
-    content = (GOLDEN / "last.checkpoint").read_bytes()
+    content = (release.golden / "last.checkpoint").read_bytes()
     last = decode_snapshot("last.checkpoint", content)
     image = MetadataImage()
     for record in last.records:
         image.apply(record)
     assert sorted(map(repr, image.to_records())) == sorted(map(repr, last.records))
-    ours = encode_snapshot(last, epoch=2, metadata_version=30, timestamp_ms=START_MS)
+    ours = encode_snapshot(last, epoch=2, metadata_version=image.metadata_version, timestamp_ms=START_MS)
     assert len(ours) == len(content)
     assert ours[61:154] == content[61:154]
 
 
-def test_a_directory_of_a_stopped_kafka_is_taken_over(env: RealEnv, tmp_path: Path) -> None:
+def test_a_directory_of_a_stopped_kafka_is_taken_over(env: RealEnv, tmp_path: Path, release: Release) -> None:
     """Kafka stops with partitions without leaders; we lead all of them in a higher epoch, and keep everything else."""
-    path = golden_directory(tmp_path)
+    path = golden_directory(tmp_path, release.golden)
     before = load_metadata(env, f"{path}/__cluster_metadata-0").image
     assert {image.leader for found in before.topics.values() for image in found.partitions.values()} == {-1}
     log = open_log(env, path)
@@ -82,11 +117,13 @@ def test_a_directory_of_a_stopped_kafka_is_taken_over(env: RealEnv, tmp_path: Pa
             assert (image.leader, image.isr, image.eligible_leader_replicas) == (1, (1,), ())
             assert image.leader_epoch == before.topics[name].partitions[number].leader_epoch + 1
             assert image.directories == (log.directory_id,)
-    assert log.directory_id == uuid_from_text("_u8IsgKsTmSHsgFe89V2NQ")
-    assert log.image.features == before.features
+    properties = read_meta_properties(env, path)
+    assert properties is not None
+    assert log.directory_id == properties.directory_id
+    assert log.image.features == before.features == release.features
     assert log.image.next_producer_id == 1000
     assert list(log.image.scram_credentials) == [(1, "alice")]
-    assert len(log.image.acls) == 1
+    assert [acl.host for acl in log.image.acls.values()] == release.hosts
     registered = {found.name for found in log.image.brokers[1].features}
     assert set(log.image.features) <= registered
     log.close()
@@ -105,23 +142,33 @@ def test_configs_of_a_topic_that_is_gone_are_dropped(env: RealEnv, tmp_path: Pat
     assert (2, "gone") not in load_metadata(env, f"{path}/__cluster_metadata-0").image.configs
 
 
-def test_a_directory_that_kafka_has_formatted_and_not_started(env: RealEnv, tmp_path: Path) -> None:
-    """Features and voters come from Kafka's formatter: metadata.version 30, the ELR default with it."""
-    path = golden_directory(tmp_path, with_snapshots=False)
+def test_a_directory_that_kafka_has_formatted_and_not_started(env: RealEnv, tmp_path: Path, release: Release) -> None:
+    """Features and voters come from Kafka's formatter: its metadata.version, the ELR default with it."""
+    path = golden_directory(tmp_path, release.golden, with_snapshots=False)
     for name in ("00000000000000000000.log", "quorum-state", "leader-epoch-checkpoint"):
         env.remove(f"{path}/__cluster_metadata-0/{name}")
     log = open_log(env, path)
-    assert (log.epoch, log.image.metadata_version) == (1, 30)
-    assert log.image.features["eligible.leader.replicas.version"] == 1
+    assert (log.epoch, log.image.features) == (1, release.features)
     assert log.image.configs == {(4, ""): {"min.insync.replicas": "1"}}
     log.close()
     ours = (tmp_path / "kafka" / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()
-    kafkas = (GOLDEN / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()
+    kafkas = (release.golden / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()
     ours_records, kafkas_records = (
         [data[position + 61 : position + header.size] for position, header in iter_headers(data)][:2]
         for data in (ours, kafkas)
     )
     assert ours_records == kafkas_records
+
+
+def test_a_directory_that_a_newer_kafka_has_formatted(memory: MemoryEnv) -> None:
+    """It is refused by the name of its level, before anything is written to it."""
+    format_directory(memory, DATA, features={**FEATURES_OF_4_4, "metadata.version": 34})
+    before = memory.list_dir(METADATA)
+    with pytest.raises(
+        StorageError, match=r"is at level 34 \(4\.5-IV0\), supported are 7 \(3\.3-IV3\) to 33 \(4\.4-IV2\)"
+    ):
+        open_log(memory)
+    assert memory.list_dir(METADATA) == before
 
 
 def test_bootstrap_records_of_a_newer_formatter(memory: MemoryEnv) -> None:

@@ -56,7 +56,7 @@ SNAPSHOT = encode_snapshot(Snapshot(0, 0, None, [FEATURE_25]), epoch=1, metadata
 ELECTION = format_quorum_state(QuorumState(2, 1, voters=(1, 2, 3)))
 TWO_VOTERS = KRaftVoters((Voter(1, UUID(int=0xD18 << 100), ()), Voter(2, UUID(int=9 << 100), ())))
 CONTROLS = [LeaderChange(1, (1, 2), (1, 2)), KRaftVersion(1), TWO_VOTERS]
-NEWER = FeatureLevelRecord(name="metadata.version", feature_level=31)
+NEWER = FeatureLevelRecord(name="metadata.version", feature_level=34)
 UNFIT = {
     "a replica elsewhere": (
         log_of(leader_change(), batch(FOREIGN, 1)),
@@ -74,14 +74,14 @@ UNFIT = {
     ),
     "newer features": (
         log_of(leader_change(), batch([NEWER], 1)),
-        r"metadata\.version is at level 31, supported are 7 to 30",
+        r"metadata\.version is at level 34 \(4\.5-IV0\), supported are 7 \(3\.3-IV3\) to 33 \(4\.4-IV2\)",
     ),
     "a newer record": (
         log_of(
             leader_change(),
-            encode_metadata_batch([bytes((1, 29, 0, 0))], base_offset=1, leader_epoch=1, timestamp_ms=START_MS),
+            encode_metadata_batch([bytes((1, 30, 0, 0))], base_offset=1, leader_epoch=1, timestamp_ms=START_MS),
         ),
-        "api key 29 .* a newer Kafka wrote it",
+        "api key 30 .* a newer Kafka wrote it",
     ),
     "another topic id": (
         log_of(beside=("partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg")),

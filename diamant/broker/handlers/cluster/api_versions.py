@@ -20,6 +20,7 @@ from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.schemas import encode_response_fields
+from diamant.storage.kraft.features import METADATA_VERSION, SUPPORTED_FEATURES, TRANSACTION_VERSION
 
 if TYPE_CHECKING:
     from kio.schema.api_versions.v4.request import ApiVersionsRequest
@@ -33,12 +34,8 @@ FIRST_WITH_ZERO_MINIMUM = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """The name or version of a client's software. Source: ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN."""
 
-SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
-    "metadata.version": (7, 30),
-    "group.version": (0, 1),
-    "transaction.version": (0, 2),
-}
-"""The supported levels of each feature, by name. Only implemented features are listed."""
+_IMPLEMENTED_FEATURES = (METADATA_VERSION, "group.version", TRANSACTION_VERSION)
+"""Only these are listed."""
 
 
 def handle(
@@ -74,14 +71,14 @@ def _encode(metadata: MetadataLog, served_keys: Collection[int], version: int) -
             ],
             "supported_features": [
                 {"name": name, "min_version": low, "max_version": high}
-                for name, (low, high) in SUPPORTED_FEATURES.items()
+                for name, (low, high) in ((name, SUPPORTED_FEATURES[name]) for name in _IMPLEMENTED_FEATURES)
                 if low > 0 or version >= FIRST_WITH_ZERO_MINIMUM
             ],
             # Clients adopt features with a higher epoch than the known one. Kafka uses this offset, too.
             "finalized_features_epoch": metadata.end_offset - 1,
             "finalized_features": [
                 {"name": name, "max_version_level": finalized[name], "min_version_level": finalized[name]}
-                for name in SUPPORTED_FEATURES
+                for name in _IMPLEMENTED_FEATURES
                 if finalized.get(name, 0) > 0
             ],
         },

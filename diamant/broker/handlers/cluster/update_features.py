@@ -4,24 +4,30 @@ Behaviour: all or nothing; present levels are accepted without effect. After the
 under a higher epoch.
 Versions: 0 has "allow downgrade", 1 the type of upgrade and validate_only; up to 1, the results per feature are empty, as
 the error is at the top level.
-Deviations: metadata.version is never downgraded; Kafka sometimes can. Unsupported levels are refused although Kafka has
-them (share.version, streams.version, eligible.leader.replicas.version); a feature that another broker put into the log
-may be removed.
+Levels of share.version and streams.version are kept for a Kafka that opens the directory.
+Deviation: kraft.version cannot be raised.
 
-Source: FeatureControlManager.updateFeatures, QuorumFeatures.reasonNotLocallySupported.
+Source: FeatureControlManager.updateFeatures, QuorumFeatures.reasonNotLocallySupported,
+ConfigurationControlManager.updateFeatures.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.handlers.cluster.api_versions import SUPPORTED_FEATURES
+from diamant.broker.handlers.configs.changes import MIN_INSYNC_REPLICAS
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.kraft.records import FeatureLevelRecord
+from diamant.protocol.kraft.records import BROKER_RESOURCE, ConfigRecord, FeatureLevelRecord, MetadataRecord
 from diamant.protocol.wire.schemas import encode_response_fields
-from diamant.storage.kraft.features import METADATA_VERSION
-from diamant.storage.kraft.features import SUPPORTED_FEATURES as READABLE_FEATURES
+from diamant.storage.config_key import ConfigSource
+from diamant.storage.kraft.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    FIRST_WITH_ELIGIBLE_LEADER_REPLICAS,
+    METADATA_VERSION,
+    SUPPORTED_FEATURES,
+    may_lose_metadata,
+)
 
 if TYPE_CHECKING:
     from kio.schema.update_features.v2.request import UpdateFeaturesRequest
@@ -45,15 +51,20 @@ async def _update(node: Node, answers: dict[int, bytes], version: int, request: 
         wanted: dict[str, tuple[int, int]] = {}
         for update in request.feature_updates:
             wanted[str(update.feature)] = (int(update.max_version_level), _type(version, update))
+        levels = {name: level for name, (level, _) in wanted.items()}
         for name, (level, kind) in wanted.items():
             _check(node, name, level, kind)
-        records = [
+            _check_dependency(name, level, levels.get(METADATA_VERSION, node.metadata.image.metadata_version))
+        records: list[MetadataRecord] = [
             FeatureLevelRecord(name=name, feature_level=level)
-            for name, (level, _) in wanted.items()
+            for name, level in levels.items()
             if level != _present(node, name)
         ]
         if records and not getattr(request, "validate_only", False):
+            if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+                records = [*_cluster_wide_minimum(node), *records]
             node.metadata.append(records)
+            node.apply_dynamic_config()
             answers.clear()
             await node.topics.sync()
     except REQUEST_ERRORS as error:
@@ -87,12 +98,9 @@ def _check(node: Node, name: str, level: int, kind: int) -> None:
         raise refuse("The controller does not support the given upgrade type.")
     if level < 0:
         raise refuse("A feature version cannot be less than 0.")
-    supported = (0, 1) if name == KRAFT_VERSION else SUPPORTED_FEATURES.get(name)
+    supported = SUPPORTED_FEATURES.get(name)
     if supported is None:
-        if level == 0 and name in READABLE_FEATURES:
-            supported = (0, present)
-        else:
-            raise refuse(f"Local controller {node_id} does not support this feature.")
+        raise refuse(f"Local controller {node_id} does not support this feature.")
     lowest, highest = supported
     if not (lowest <= level <= highest or (level == 0 and name != METADATA_VERSION)):
         raise refuse(f"Local controller {node_id} only supports versions {lowest}-{highest}")
@@ -101,11 +109,13 @@ def _check(node: Node, name: str, level: int, kind: int) -> None:
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
             "downgrade."
         )
+    if level > present and kind != UPGRADE:
+        raise refuse("Can't downgrade to a newer version.")
     if name == KRAFT_VERSION and level < present:
         raise refuse("Can't downgrade the version of this feature.")
     if name == KRAFT_VERSION and level > present:
         raise refuse("It can only be set when a directory is formatted.")
-    if name == METADATA_VERSION and level < present:
+    if name == METADATA_VERSION and may_lose_metadata(present, level):
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,
             f"Unsupported metadata.version downgrade from {present} to {level}. "
@@ -115,3 +125,31 @@ def _check(node: Node, name: str, level: int, kind: int) -> None:
                 else "Refusing to perform the requested downgrade because it might delete metadata information."
             ),
         )
+
+
+def _check_dependency(name: str, level: int, metadata_version: int) -> None:
+    first = FIRST_WITH_ELIGIBLE_LEADER_REPLICAS
+    if name == ELIGIBLE_LEADER_REPLICAS_VERSION and level and metadata_version < first:
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"Invalid update version {level} for feature {name}. {name} could not be set to {level} because it depends on "
+            f"{METADATA_VERSION} level {first}",
+        )
+
+
+def _cluster_wide_minimum(node: Node) -> list[MetadataRecord]:
+    """Return the records that make min.insync.replicas a setting of the cluster, as eligible leader replicas need it."""
+    configs = node.metadata.image.configs
+    records: list[MetadataRecord] = []
+    if MIN_INSYNC_REPLICAS not in configs.get((BROKER_RESOURCE, ""), {}):
+        static = (ConfigSource.STATIC_BROKER_CONFIG, ConfigSource.DEFAULT_CONFIG)
+        value = next(one.value for one in node.config.sources(MIN_INSYNC_REPLICAS) if one.source in static)
+        records.append(
+            ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name=MIN_INSYNC_REPLICAS, value=value)
+        )
+    records += [
+        ConfigRecord(resource_type=kind, resource_name=broker, name=MIN_INSYNC_REPLICAS, value=None)
+        for (kind, broker), values in configs.items()
+        if kind == BROKER_RESOURCE and broker and MIN_INSYNC_REPLICAS in values
+    ]
+    return records
