@@ -193,3 +193,7 @@ class CorruptBatch(Exception):
 
 class DecompressionBomb(CorruptBatch):
     """Compressed records that exceed their reader's limit when decompressed."""
+
+
+class OversizedRecord(CorruptBatch):
+    """A record of a compressed batch that exceeds `max.decompressed.message.bytes`."""

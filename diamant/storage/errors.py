@@ -19,6 +19,19 @@ class WrongInput(StorageError):
     """The caller names something that is not there, such as a directory without logs, or gives a wrong value."""
 
 
+class RecordTooLarge(StorageError):
+    """A record of a compressed batch exceeds its topic's `max.decompressed.message.bytes`, which was higher before.
+
+    `path` names the file, `position` the start of the batch, `reason` the sizes.
+    """
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(f"{path} at {position}: {reason} It can be read once max.decompressed.message.bytes is raised")
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+
 class CorruptLog(StorageError):
     """The contents of a file violate its format.
 

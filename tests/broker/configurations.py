@@ -10,9 +10,12 @@ from tests.broker.request_fields import alteration
 from tests.broker.wire import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, WireClient
 
 TOPIC, BROKER = 2, 4
-REAL: dict[str, Any] = json.loads(
-    (Path(__file__).parent / "golden" / "broker_configs_4.3.1.json").read_text(encoding="utf-8")
-)["configs"]
+GOLDEN = Path(__file__).parent / "golden"
+NEW_IN_4_4: dict[str, Any] = json.loads((GOLDEN / "new_configs_4.4.0.json").read_text(encoding="utf-8"))
+"""What Kafka 4.4.0 answers beyond 4.3.1."""
+REAL: dict[str, Any] = (
+    json.loads((GOLDEN / "broker_configs_4.3.1.json").read_text(encoding="utf-8"))["configs"] | NEW_IN_4_4["broker"]
+)
 """Type, default and read-only flag of a real broker's configurations, by name."""
 
 

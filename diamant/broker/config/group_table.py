@@ -1,17 +1,19 @@
 """The table of group configurations (resource type 32, KIP-848), with their validation and description.
 
 A group's own value overrides the broker's, within the broker's limits. A configuration may be set before its group exists.
-Kafka also has rows for share and streams groups.
+Those of share and streams groups are kept for a Kafka that opens the directory.
 
 Source: GroupConfig, GroupConfigManager.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from diamant.broker.config.kafka_table import KAFKA_ONLY
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.config_key import (
     ConfigError,
@@ -20,6 +22,10 @@ from diamant.storage.config_key import (
     ConfigSynonym,
     ConfigType,
     DescribedConfig,
+    InvalidValue,
+    Validator,
+    Value,
+    any_of,
     at_least,
 )
 
@@ -30,46 +36,119 @@ ASSIGNMENT_INTERVAL_MS = "consumer.assignment.interval.ms"
 SESSION_TIMEOUT_MS = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL_MS = "consumer.heartbeat.interval.ms"
 
+ASSIGNOR_NAME = "streams.assignor.name"
+RACK_TAGS = "streams.rack.aware.assignment.tags"
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+
+_INT, _STRING, _BOOLEAN = ConfigType.INT, ConfigType.STRING, ConfigType.BOOLEAN
+_SHARE = "Of share groups, which are not served here: kept and shown."
+_STREAMS = "Of streams groups, which are not served here: kept and shown."
+_NO_SYNONYM = frozenset({"share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"})
+_DURATION = re.compile(r"by_duration:(?i:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d{0,9})?S)?)?)")
+
+
+def _check_start(name: str, value: Value) -> None:
+    if str(value) not in ("earliest", "latest") and not _DURATION.fullmatch(str(value)):
+        raise InvalidValue(
+            name,
+            value,
+            f"Invalid value `{value}` for configuration {name}. The value must be either 'earliest', 'latest' or of the format "
+            "'by_duration:<PnDTnHnMn.nS>'.",
+        )
+
+
+def _row(
+    name: str,
+    type_: ConfigType,
+    default: Value,
+    documentation: str,
+    validator: Validator | None = None,
+    synonym: str | None = None,
+) -> ConfigKey:
+    """A configuration. Most have the broker's as `synonym`: group.share.session.timeout.ms for share.session.timeout.ms."""
+    is_of_broker = name not in _NO_SYNONYM and not name.startswith("errors.")
+    synonyms = (synonym or f"group.{name}",) if is_of_broker else ()
+    return ConfigKey(name, type_, default, documentation, validator, synonyms)
+
+
 GROUP_CONFIGS: Mapping[str, ConfigKey] = {
     key.name: key
     for key in (
-        ConfigKey(
+        _row(
             ASSIGNMENT_INTERVAL_MS,
-            ConfigType.INT,
+            _INT,
             1_000,
             "Shortest time between two target assignments of this consumer group.",
             at_least(0),
-            ("group.consumer.assignment.interval.ms",),
+            "group.consumer.assignment.interval.ms",
         ),
-        ConfigKey(
+        _row(
             HEARTBEAT_INTERVAL_MS,
-            ConfigType.INT,
+            _INT,
             5_000,
             "Interval of the heartbeats of this consumer group's members.",
             at_least(1),
-            ("group.consumer.heartbeat.interval.ms",),
+            "group.consumer.heartbeat.interval.ms",
         ),
-        ConfigKey(
+        _row(
             SESSION_TIMEOUT_MS,
-            ConfigType.INT,
+            _INT,
             45_000,
             "Time after which a silent member is removed from this consumer group.",
             at_least(1),
-            ("group.consumer.session.timeout.ms",),
+            "group.consumer.session.timeout.ms",
         ),
+        _row("errors.deadletterqueue.copy.record.enable", _BOOLEAN, False, _SHARE),
+        _row(DEAD_LETTER_TOPIC, _STRING, "", _SHARE),
+        _row("share.assignment.interval.ms", _INT, 1_000, _SHARE, at_least(0)),
+        _row("share.auto.offset.reset", _STRING, "latest", _SHARE, Validator("a strategy", _check_start)),
+        _row("share.delivery.count.limit", _INT, 5, _SHARE, at_least(2)),
+        _row("share.heartbeat.interval.ms", _INT, 5_000, _SHARE, at_least(1)),
+        _row(
+            "share.isolation.level", _STRING, "read_uncommitted", _SHARE, any_of("read_committed", "read_uncommitted")
+        ),
+        _row("share.partition.max.record.locks", _INT, 2_000, _SHARE, at_least(100)),
+        _row("share.record.lock.duration.ms", _INT, 30_000, _SHARE, at_least(1_000)),
+        _row("share.renew.acknowledge.enable", _BOOLEAN, True, _SHARE),
+        _row("share.session.timeout.ms", _INT, 45_000, _SHARE, at_least(1)),
+        _row("streams.assignment.interval.ms", _INT, 1_000, _STREAMS, at_least(0)),
+        _row(ASSIGNOR_NAME, _STRING, None, _STREAMS, None, "group.streams.assignors"),
+        _row("streams.heartbeat.interval.ms", _INT, 5_000, _STREAMS, at_least(1)),
+        _row("streams.initial.rebalance.delay.ms", _INT, 3_000, _STREAMS, at_least(0)),
+        _row("streams.num.standby.replicas", _INT, 0, _STREAMS, at_least(0)),
+        _row(RACK_TAGS, ConfigType.LIST, [], _STREAMS),
+        _row("streams.session.timeout.ms", _INT, 45_000, _STREAMS, at_least(1)),
     )
 }
 """The table, by name."""
 
 _LIMITS = {
-    ASSIGNMENT_INTERVAL_MS: ("group.consumer.min.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
     HEARTBEAT_INTERVAL_MS: ("group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
     SESSION_TIMEOUT_MS: ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    ASSIGNMENT_INTERVAL_MS: ("group.consumer.min.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
+    **{
+        f"{kind}.{rest}": (f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}")
+        for kind, rest in (
+            ("share", "heartbeat.interval.ms"),
+            ("share", "session.timeout.ms"),
+            ("share", "record.lock.duration.ms"),
+            ("share", "delivery.count.limit"),
+            ("share", "partition.max.record.locks"),
+            ("share", "assignment.interval.ms"),
+            ("streams", "heartbeat.interval.ms"),
+            ("streams", "session.timeout.ms"),
+            ("streams", "assignment.interval.ms"),
+        )
+    },
 }
-
+_MAX_STANDBYS = ("streams.num.standby.replicas", "group.streams.max.standby.replicas")
+_SESSIONS = [
+    (f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms") for kind in ("consumer", "share", "streams")
+]
 
 _OF_THE_BROKER: Mapping[str, Callable[[BrokerConfig], int]] = {
-    name: attrgetter(key.synonyms[0].replace(".", "_")) for name, key in GROUP_CONFIGS.items()
+    name: attrgetter(GROUP_CONFIGS[name].synonyms[0].replace(".", "_"))
+    for name in (ASSIGNMENT_INTERVAL_MS, HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS)
 }
 
 
@@ -78,18 +157,40 @@ def validate_group_configs(outcome: Mapping[str, str], config: BrokerConfig) -> 
     for name in outcome:
         if name not in GROUP_CONFIGS:
             raise _refusal(f"Unknown group config name: {name}")
+    tags = [tag.strip() for tag in outcome.get(RACK_TAGS, "").split(",")]
+    if len({*tags}) < len(tags):
+        raise _refusal(f"{RACK_TAGS} must not contain duplicate tag keys.")
     try:
         values = {name: GROUP_CONFIGS[name].parse(text) for name, text in outcome.items()}
     except ConfigError as error:
         raise _refusal(str(error)) from None
-    for name, (lowest, highest) in _LIMITS.items():
-        value = values.setdefault(name, config[GROUP_CONFIGS[name].synonyms[0]])
-        if _number(value) < _number(config[lowest]):
-            raise _refusal(f"{name} must be greater than or equal to {lowest}")
-        if _number(value) > _number(config[highest]):
-            raise _refusal(f"{name} must be less than or equal to {highest}")
-    if _number(values[SESSION_TIMEOUT_MS]) <= _number(values[HEARTBEAT_INTERVAL_MS]):
-        raise _refusal(f"{SESSION_TIMEOUT_MS} must be greater than {HEARTBEAT_INTERVAL_MS}")
+    for name, limits in _LIMITS.items():
+        lowest, highest = (_number(_of_the_broker(config, limit)) for limit in limits)
+        if name in values and not lowest <= _number(values[name]) <= highest:
+            raise _refusal(f"{name} must be in the range {lowest} to {highest} inclusive.")
+    name, limit = _MAX_STANDBYS
+    most = _number(_of_the_broker(config, limit))
+    if name in values and _number(values[name]) > most:
+        raise _refusal(f"{name} must be less than or equal to {most}")
+    assignors = _of_the_broker(config, "group.streams.assignors")
+    assert isinstance(assignors, list)
+    if ASSIGNOR_NAME in values and values[ASSIGNOR_NAME] not in assignors:
+        raise _refusal(
+            f"{ASSIGNOR_NAME} '{values[ASSIGNOR_NAME]}' is not a registered task assignor. Registered assignors are: "
+            f"[{', '.join(assignors)}]."
+        )
+    for pair in _SESSIONS:
+        session, heartbeat = (
+            values.get(name, _of_the_broker(config, GROUP_CONFIGS[name].synonyms[0])) for name in pair
+        )
+        if _number(session) <= _number(heartbeat) and values.keys() & {*pair}:
+            raise _refusal(f"{pair[0]} must be greater than {pair[1]}")
+    if str(values.get(DEAD_LETTER_TOPIC, "")).startswith("__"):
+        raise _refusal(f"{DEAD_LETTER_TOPIC}: DLQ topic name must not start with '__'")
+
+
+def _of_the_broker(config: BrokerConfig, name: str) -> Value:
+    return KAFKA_ONLY[name].default if name in KAFKA_ONLY else config[name]
 
 
 def value_of_group(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> int:
@@ -105,7 +206,7 @@ def describe_group_configs(overrides: Mapping[str, str], config: BrokerConfig) -
     """Every configuration of a group, with its value and source."""
     described = []
     for key in GROUP_CONFIGS.values():
-        synonyms = list(config.sources(key.synonyms[0]))
+        synonyms = _synonyms(key, config)
         if key.name in overrides:
             synonyms.insert(0, ConfigSynonym(key.name, overrides[key.name], ConfigSource.GROUP_CONFIG))
         described.append(
@@ -121,6 +222,15 @@ def describe_group_configs(overrides: Mapping[str, str], config: BrokerConfig) -
             )
         )
     return described
+
+
+def _synonyms(key: ConfigKey, config: BrokerConfig) -> list[ConfigSynonym]:
+    """The sources of the value of a group that has none of its own: the broker's configuration, or the default."""
+    name = key.synonyms[0] if key.synonyms else key.name
+    if key.synonyms and name not in KAFKA_ONLY:
+        return list(config.sources(name))
+    row = KAFKA_ONLY.get(name, key)
+    return [ConfigSynonym(name, row.shown(row.default), ConfigSource.DEFAULT_CONFIG)]
 
 
 def _number(value: object) -> int:

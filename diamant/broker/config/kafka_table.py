@@ -5,7 +5,7 @@ known to differ: it has one thread for requests, copies from no broker, moves no
 and has no remote storage and no reporters of metrics. A star
 after the type: can be changed, and is kept for a Kafka that opens the directory.
 
-Source: Kafka 4.3.1's response to DescribeConfigs.
+Source: Kafka 4.4.0's response to DescribeConfigs.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ delegation.token.max.lifetime.ms LONG =604800000
 delegation.token.secret.key PASSWORD
 delete.records.purgatory.purge.interval.requests INT =1
 early.start.listeners LIST
+errors.deadletterqueue.auto.create.topics.enable BOOLEAN* =false
+errors.deadletterqueue.topic.name.prefix STRING* =dlq.
 fetch.purgatory.purge.interval.requests INT =1000
 follower.fetch.last.tiered.offset.enable BOOLEAN =false
 group.coordinator.append.linger.ms INT =-1
@@ -72,6 +74,7 @@ group.share.partition.max.record.locks INT =2000
 group.share.record.lock.duration.ms INT =30000
 group.share.session.timeout.ms INT =45000
 group.streams.assignment.interval.ms INT =1000
+group.streams.assignors LIST =sticky
 group.streams.heartbeat.interval.ms INT =5000
 group.streams.initial.rebalance.delay.ms INT =3000
 group.streams.max.assignment.interval.ms INT =15000
@@ -83,7 +86,9 @@ group.streams.min.assignment.interval.ms INT =0
 group.streams.min.heartbeat.interval.ms INT =5000
 group.streams.min.session.timeout.ms INT =45000
 group.streams.num.standby.replicas INT =0
+group.streams.rack.aware.assignment.tags LIST =
 group.streams.session.timeout.ms INT =45000
+group.streams.topology.description.plugin.class CLASS
 initial.broker.registration.timeout.ms INT =60000
 inter.broker.listener.name STRING
 kafka.metrics.polling.interval.secs INT =10
@@ -164,6 +169,8 @@ sasl.login.retry.backoff.max.ms LONG =10000
 sasl.login.retry.backoff.ms LONG =100
 sasl.mechanism.controller.protocol STRING =GSSAPI
 sasl.mechanism.inter.broker.protocol STRING* =GSSAPI
+sasl.oauthbearer.allow.unverified.audience BOOLEAN =false
+sasl.oauthbearer.allow.unverified.issuer BOOLEAN =false
 sasl.oauthbearer.assertion.algorithm STRING =RS256
 sasl.oauthbearer.assertion.claim.aud STRING
 sasl.oauthbearer.assertion.claim.exp.seconds INT =300

@@ -13,6 +13,12 @@ from diamant.storage.segments.log_config import LogConfig
 
 _OTHERS = (
     ConfigKey(
+        "errors.deadletterqueue.group.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether the topic may take the undeliverable records of share groups. Kept and shown; share groups are not served here.",
+    ),
+    ConfigKey(
         "follower.replication.throttled.replicas",
         ConfigType.LIST,
         [],
@@ -50,6 +56,22 @@ _OTHERS = (
         "Local time limit of a tiered topic; -2 means `retention.ms`. Kept and shown; there is no tiered storage here.",
         at_least(-2),
         ("log.local.retention.ms",),
+    ),
+    ConfigKey(
+        "remote.copy.lag.bytes",
+        ConfigType.LONG,
+        -1,
+        "Bytes of a tiered topic that are not uploaded yet. Kept and shown; there is no tiered storage here.",
+        at_least(-1),
+        ("log.remote.copy.lag.bytes",),
+    ),
+    ConfigKey(
+        "remote.copy.lag.ms",
+        ConfigType.LONG,
+        0,
+        "Age from which a segment of a tiered topic is uploaded. Kept and shown; there is no tiered storage here.",
+        at_least(-1),
+        ("log.remote.copy.lag.ms",),
     ),
     ConfigKey(
         "remote.log.copy.disable",

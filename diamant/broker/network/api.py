@@ -11,7 +11,7 @@ from diamant.broker.config.listeners import PLAINTEXT
 from diamant.broker.network.response_writer import Buffer, Part
 from diamant.broker.security.authorization.access import OPEN, Access
 from diamant.broker.security.identity.principal import ANONYMOUS, Principal
-from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
+from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError, OversizedRecord
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.connection import Request
 from diamant.storage.errors import CorruptLog, StorageError
@@ -71,6 +71,8 @@ def error_of(error: BaseException) -> tuple[int, str | None]:
             return int(error.code), error.detail or None
         logger.error("%s", error.detail)
         return int(error.code), f"the log directory failed ({error.__cause__.strerror}), see the broker's log"
+    if isinstance(error, OversizedRecord):
+        return int(ErrorCode.INVALID_RECORD), error.reason
     if isinstance(error, CorruptBatch):
         return int(ErrorCode.CORRUPT_MESSAGE), error.reason
     logger.error("%s", error)

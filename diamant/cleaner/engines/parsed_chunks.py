@@ -77,8 +77,7 @@ class ParsedChunks:
         """Return a batch of a run as a `ChunkBatch`, for code that handles batches one by one."""
         at = batch[0]
         header = parse_header(chunk.data, at)
-        limit = self._work.limits.batch_bytes
-        return ChunkBatch(chunk.path, chunk.position, chunk.data, at, header, self.payloads, limit)
+        return _single(chunk.path, chunk.position, chunk.data, at, header, self.payloads, self._work.limits)
 
     def _parse(self, segment: SegmentPlan, position: int) -> Iterator[ParsedChunk]:
         work = self._work
@@ -116,7 +115,7 @@ def parse(file: File, position: int, data: bytes, payloads: SmallPayloads, limit
     entries: list[PlainRun | ChunkBatch] = []
     at, memory_bytes = 0, len(data)
     while True:
-        run = read_run(data, at, payloads, room)
+        run = read_run(data, at, payloads, room, limits.record_bytes)
         if run.batches:
             entries.append(run)
             room -= run.memory_bytes
@@ -125,10 +124,22 @@ def parse(file: File, position: int, data: bytes, payloads: SmallPayloads, limit
         header = _header(file, position, data, at)
         if header is None:
             break
-        entries.append(ChunkBatch(file.path, position, data, at, header, payloads, limits.batch_bytes))
+        entries.append(_single(file.path, position, data, at, header, payloads, limits))
         memory_bytes += BATCH_BYTES
         at += header.size
     return ParsedChunk(file.path, position, data, entries, at, memory_bytes)
+
+
+def _single(
+    path: str,
+    position: int,
+    data: bytes,
+    at: int,
+    header: BatchHeader,
+    payloads: SmallPayloads,
+    limits: EngineLimits,
+) -> ChunkBatch:
+    return ChunkBatch(path, position, data, at, header, payloads, limits.batch_bytes, limits.record_bytes)
 
 
 def _header(file: File, position: int, data: bytes, at: int) -> BatchHeader | None:

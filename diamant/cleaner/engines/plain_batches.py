@@ -35,6 +35,7 @@ from diamant.protocol.batches.header import (
     TRANSACTIONAL_FLAG,
     parse_header,
 )
+from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.varint import read_varint, read_varlong, varint_size, write_varint
 
@@ -89,10 +90,13 @@ class PlainRun:
         """Memory of the run, in bytes."""
 
 
-def read_run(data: bytes, at: int, payloads: SmallPayloads, room: int) -> PlainRun:
+def read_run(
+    data: bytes, at: int, payloads: SmallPayloads, room: int, max_record_bytes: int = NO_RECORD_LIMIT
+) -> PlainRun:
     """Return the plain batches from `at` on, possibly none, that fit into `room` bytes of memory.
 
-    Batches larger than `small_payloads.MAX_BYTES` are decompressed too, up to the rest of `room`.
+    Batches larger than `small_payloads.MAX_BYTES` are decompressed too, up to the rest of `room`; none that is larger than
+    `max_record_bytes`, so that no record of it is.
     """
     run = PlainRun(at)
     keys, offsets, batches = run.keys, run.offsets, run.batches
@@ -125,6 +129,8 @@ def read_run(data: bytes, at: int, payloads: SmallPayloads, room: int) -> PlainR
                     unpack, unpacks = payloads.unpacker(codec), codec
                 payload = (end - place <= MAX_BYTES and unpack(packed)) or _unpack_large(codec, packed, room - taken)
                 place, end = 0, len(payload)
+                if end > max_record_bytes:
+                    raise _NotPlainError
             start = place
             memory_bytes = BATCH_BYTES + RECORD_BYTES * count + (end - start << 1 if codec else end - start)
             if taken + memory_bytes > room:

@@ -23,6 +23,9 @@ class RoundWork:
     stats: CleanStats = field(default_factory=CleanStats)
     """Updated during the work."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limits", self.limits.of(self.plan))
+
     def log_path(self, segment: SegmentPlan) -> str:
         """Return the path of a segment's `.log` file."""
         return names.log_file(self.plan.directory, segment.base_offset)

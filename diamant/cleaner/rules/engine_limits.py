@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from diamant.cleaner.rules.plan import MAX_SEGMENT_BYTES
+from diamant.cleaner.rules.plan import MAX_SEGMENT_BYTES, CleanPlan
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
+from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,8 @@ class EngineLimits:
 
     batch_bytes: int = MAX_BATCH_BYTES
     """Largest decompressed batch."""
+    record_bytes: int = NO_RECORD_LIMIT
+    """Largest record of a compressed batch, that of the plan."""
     output_bytes: int = MAX_SEGMENT_BYTES
     """Largest output, even if the plan allows more."""
     parsed_bytes: int = 16 * 1024 * 1024
@@ -35,6 +38,10 @@ class EngineLimits:
     """Least size of a piece of the log that the processes of a divided round take from each other."""
     table_slots: int = 64
     """Smallest table: less memory than for this number of slots is refused."""
+
+    def of(self, plan: CleanPlan) -> EngineLimits:
+        """Return these limits with those of a plan."""
+        return self if plan.max_record_bytes == self.record_bytes else replace(self, record_bytes=plan.max_record_bytes)
 
 
 ENGINE_LIMITS = EngineLimits()

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from diamant.cleaner.rules.modes import KAFKA, MODES
+from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT
 from diamant.storage.segments.txn_index import AbortedTxn
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -92,6 +93,8 @@ class CleanPlan:
     """Bytes of a segment read at a time; a larger batch is read as a whole."""
     hash_key: bytes
     """16 random bytes of the data directory, for engines that keep hashes of keys."""
+    max_record_bytes: int = NO_RECORD_LIMIT
+    """Largest record of a compressed batch: the round fails with RecordTooLarge for others (`record_sizes`)."""
     map_load_factor: float = 1.0
     """Mode kafka: the share of the map's table that `map_max_entries` keys occupy."""
     io_max_bytes_per_second: float = math.inf

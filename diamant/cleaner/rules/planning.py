@@ -102,6 +102,7 @@ def make_plan(
         index_interval_bytes=config.index_interval_bytes,
         delete_retention_ms=config.delete_retention_ms,
         max_message_bytes=config.max_message_bytes,
+        max_record_bytes=config.max_decompressed_message_bytes,
         active_producers={
             entry.producer_id: ActiveProducer(
                 entry.producer_epoch, entry.last_offset if entry.last_offset >= 0 else None

@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 from diamant.cleaner.prompt.filter_making import FactsTask
 from diamant.cleaner.rules.result import CleaningAborted, OutputOverflow
 from diamant.cleaner.runners.contract import MemoryLimit, RunnerFailed
-from diamant.storage.errors import CorruptLog
+from diamant.storage.errors import CorruptLog, RecordTooLarge
 
 Message: TypeAlias = dict[str, Any]
 
@@ -54,6 +54,8 @@ def error_fields(error: BaseException, memory_limit_bytes: int) -> Message:
             return {"kind": "aborted", "reason": str(error)}
         case CorruptLog():
             return {"kind": "corrupt", "path": error.path, "position": error.position, "reason": error.reason}
+        case RecordTooLarge():
+            return {"kind": "record", "path": error.path, "position": error.position, "reason": error.reason}
         case OutputOverflow():
             return {"kind": "overflow", "path": error.path, "reason": error.reason}
         case MemoryError():
@@ -71,6 +73,8 @@ def error_from(fields: Message, what: str) -> Exception:
             return CleaningAborted(fields["reason"])
         case "corrupt":
             return CorruptLog(fields["path"], fields["position"], fields["reason"])
+        case "record":
+            return RecordTooLarge(fields["path"], fields["position"], fields["reason"])
         case "overflow":
             return OutputOverflow(fields["path"], fields["reason"])
         case "memory":

@@ -9,10 +9,11 @@ from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES, NONE
 from diamant.protocol.batches.control import parse_control_type
 from diamant.protocol.batches.header import CURRENT_MAGIC, HEADER_SIZE, BatchHeader, Record
+from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT, check_record_sizes
 from diamant.protocol.batches.records import iter_payload, iter_records, records_payload
-from diamant.protocol.errors import CorruptBatch
+from diamant.protocol.errors import CorruptBatch, OversizedRecord
 from diamant.storage.env.env import Buffer
-from diamant.storage.errors import CorruptLog
+from diamant.storage.errors import CorruptLog, RecordTooLarge
 
 _NOT_READ = -1
 
@@ -20,7 +21,17 @@ _NOT_READ = -1
 class ChunkBatch:
     """A batch of any magic. `data` is the chunk's bytes and stays valid as long as the batch."""
 
-    __slots__ = ("_at", "_control_type", "_data", "_max_bytes", "_payloads", "header", "path", "position")
+    __slots__ = (
+        "_at",
+        "_control_type",
+        "_data",
+        "_max_bytes",
+        "_max_record_bytes",
+        "_payloads",
+        "header",
+        "path",
+        "position",
+    )
 
     def __init__(
         self,
@@ -31,10 +42,11 @@ class ChunkBatch:
         header: BatchHeader,
         payloads: SmallPayloads | None = None,
         max_bytes: int = MAX_BATCH_BYTES,
+        max_record_bytes: int = NO_RECORD_LIMIT,
     ) -> None:
         """`at` is the batch's position in `data`. `payloads` is a fast path that decompresses small batches.
 
-        No batch may decompress to more than `max_bytes`.
+        No batch may decompress to more than `max_bytes`. `max_record_bytes` limits the records of `records`.
         """
         self.path = path
         self.position = chunk_position + at
@@ -44,6 +56,7 @@ class ChunkBatch:
         self._at = at
         self._payloads = payloads
         self._max_bytes = max_bytes
+        self._max_record_bytes = max_record_bytes
         self._control_type: int | None = _NOT_READ
 
     def view(self) -> memoryview:
@@ -71,7 +84,10 @@ class ChunkBatch:
             raise self.corrupt(error.reason) from error
 
     def records(self) -> Sequence[Record]:
-        """Return the records. Raises CorruptLog if CRC or records are wrong: a rebuilt batch would hide that by a valid CRC."""
+        """Return the records.
+
+        Raises RecordTooLarge, and CorruptLog if CRC or records are wrong: a rebuilt batch would hide that by a valid CRC.
+        """
         self.check()
         try:
             if (payload := self._small_payload()) is not None:
@@ -79,7 +95,10 @@ class ChunkBatch:
                     return tuple(iter_payload(payload, self.header))
                 except CorruptBatch:
                     pass  # The slow path reports the error.
-            return tuple(iter_records(self._data, self._at, max_bytes=self._max_bytes))
+            limits = {"max_bytes": self._max_bytes, "max_record_bytes": self._max_record_bytes}
+            return tuple(iter_records(self._data, self._at, **limits))
+        except OversizedRecord as error:
+            raise RecordTooLarge(self.path, self.position, error.reason) from error
         except CorruptBatch as error:
             raise self.corrupt(error.reason) from error
 
@@ -100,7 +119,10 @@ class ChunkBatch:
             return None
         packed = bytes(self._data[self._at + HEADER_SIZE : self._at + header.size])
         if packed and header.codec != NONE:
-            return self._payloads.unpack(header.codec, packed) or None
+            payload = self._payloads.unpack(header.codec, packed) or None
+            if payload is not None:
+                check_record_sizes(payload, header.record_count, self._max_record_bytes)
+            return payload
         return packed or None
 
     def corrupt(self, reason: str) -> CorruptLog:

@@ -81,7 +81,16 @@ class RowRecords:
         """Return the batch of a row, for code that handles batches one by one."""
         data, at = chunk.data, chunk.rows[fields.POSITION, row]
         header = parse_header(data, at) if chunk.rows[fields.MAGIC, row] == 2 else self._old_header(chunk, at)
-        return ChunkBatch(chunk.path, chunk.position, data, at, header, max_bytes=self._limits.batch_bytes)
+        limits = self._limits
+        return ChunkBatch(
+            chunk.path,
+            chunk.position,
+            data,
+            at,
+            header,
+            max_bytes=limits.batch_bytes,
+            max_record_bytes=limits.record_bytes,
+        )
 
     def fail(self, chunk: Rows, row: int) -> NoReturn:
         """Raise CorruptLog for the batch of a row; reads its records one by one to find the reason."""
@@ -122,6 +131,8 @@ class RowRecords:
                 try:
                     starts[row], ends[row] = unpacker.unpack(codec, data[start:stop], limits.batch_bytes)
                     is_unpacked[row] = 1
+                    if ends[row] - starts[row] > limits.record_bytes:
+                        self.batch(chunk, row).records()
                 except CorruptBatch as error:
                     raise CorruptLog(
                         chunk.path, chunk.position + chunk.rows[fields.POSITION, row], error.reason

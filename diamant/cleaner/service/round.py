@@ -33,7 +33,7 @@ from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.cleaner.service.round_requests import RoundReport, RoundRequests
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
-from diamant.storage.errors import CorruptLog, StorageError
+from diamant.storage.errors import CorruptLog, RecordTooLarge, StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment
 
@@ -194,6 +194,7 @@ class Rounds:
                 return reason
         # Kafka takes the whole log directory offline for an OSError. The death of a worker is not the log's fault.
         is_retried = self._prompt is not None or isinstance(failure, OSError | RunnerFailed)
+        is_retried = is_retried and not isinstance(failure, RecordTooLarge)
         found = self._states.mark_uncleanable(partition, reason, now_ms, is_retried=is_retried)
         when = "not tried again" if found.retry_ms is None else f"next try in {(found.retry_ms - now_ms) // 1000} s"
         if self._prompt is None:

@@ -53,8 +53,6 @@ from diamant.storage.segments.log_config import LogConfig
 
 logger = logging.getLogger(__name__)
 
-MIN_PAUSE_MS = 10
-"""Shortest pause when there is nothing to do, even if `log.cleaner.backoff.ms` is less."""
 
 ROLL_DELAY_MS = 1_000
 """Mode prompt: time from the roll of a segment to the cycle that examines it, and others rolled since."""
@@ -115,7 +113,7 @@ class CleanerService:
         """The concurrent rounds and their progress."""
         self._filters = FilterMaking(env, self.blocking, self.slots.file_facts, lambda: self._is_busy)
         self.warmth = WorkerWarmth(self.slots.warm_up)
-        self._loop = CleaningLoop(env.clock, self._pause_ms, self._cycle)
+        self._loop = CleaningLoop(env.clock, lambda: self.settings.pause_ms, self._cycle)
         self._has_begun = False
         """True if a round has begun during the current cycle."""
 
@@ -232,14 +230,13 @@ class CleanerService:
         self.settings = settings
         self.rounds.settings = settings.for_rounds(self._hash_key)
         self.slots.limit(settings.io_max_bytes_per_second / settings.threads)
-        self._loop.run_by(self._env.clock.now_ms() + self._pause_ms())
+        self._loop.run_by(self._env.clock.now_ms() + self.settings.pause_ms)
         if not self._is_kafka:
             self._run_now()
 
     def config_changed(self, log: Log, before: LogConfig) -> None:
-        """Apply a log's new configuration. If it is no longer compacted, abort its round and end its watches.
-
-        In mode prompt, also retry the log if it is uncleanable, and start a new scan.
+        """Apply a log's new configuration. If it is no longer compacted, abort its round and end its watches. Retry an
+        uncleanable log: in mode prompt, after a new scan; in mode kafka, if larger records may be read.
         """
         if before == log.config:
             return
@@ -252,6 +249,8 @@ class CleanerService:
             self.states.retry_now(partition, self._env.clock.now_ms())
             self._prompt.release(log)
             self._run_now()
+        elif log.config.max_decompressed_message_bytes > before.max_decompressed_message_bytes:
+            self.states.retry_now(partition, self._env.clock.now_ms())
 
     def forget(self, log: Log) -> None:
         """Drop all state under the name of a log that is new or being deleted. A round in progress ends without effect."""
@@ -281,9 +280,6 @@ class CleanerService:
         self._loop.run_now()
 
     # -- the loop ------------------------------------------------------------------------------------------------
-
-    def _pause_ms(self) -> int:
-        return max(self.settings.backoff_ms, MIN_PAUSE_MS)
 
     async def _cycle(self, is_settling: bool) -> bool:
         """Begin as many due rounds as there are slots; return True if nothing is left to do at this time."""

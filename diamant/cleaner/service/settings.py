@@ -14,6 +14,10 @@ from diamant.storage.env.env import Env
 HASH_KEY_BYTES = 16
 
 
+MIN_PAUSE_MS = 10
+"""Shortest pause when there is nothing to do, even if `log.cleaner.backoff.ms` is less."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """The cleaner's mode and the broker's configuration `log.cleaner.*`, with Kafka's defaults."""
@@ -29,6 +33,11 @@ class ServiceSettings:
     load_factor: float = 0.9
     io_buffer_bytes: int = 524_288
     io_max_bytes_per_second: float = math.inf
+
+    @property
+    def pause_ms(self) -> int:
+        """The pause of the loop when no log is due."""
+        return max(self.backoff_ms, MIN_PAUSE_MS)
 
     def for_rounds(self, hash_key: bytes) -> CleanerSettings:
         """Return the settings for each round's plan: the share of one thread."""

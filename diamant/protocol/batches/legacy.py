@@ -39,6 +39,7 @@ from diamant.protocol.batches.header import (
     NO_TIMESTAMP,
     BatchHeader,
 )
+from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT, check_record_size
 from diamant.protocol.errors import CorruptBatch
 
 if TYPE_CHECKING:
@@ -136,10 +137,16 @@ def parse_legacy_header(buffer: Buffer, position: int = 0, *, max_bytes: int = M
     )
 
 
-def iter_legacy_records(buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_BATCH_BYTES) -> Iterator[Record]:
+def iter_legacy_records(
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    max_bytes: int = MAX_BATCH_BYTES,
+    max_record_bytes: int = NO_RECORD_LIMIT,
+) -> Iterator[Record]:
     """Yield the record of a plain entry at `position`, or the records of a wrapper, with absolute offsets.
 
-    CorruptBatch as in `parse_legacy_header`, and for a wrapped entry with a wrong CRC.
+    CorruptBatch as in `parse_legacy_header`, and for a wrapped entry with a wrong CRC; OversizedRecord for one that is larger.
     """
     # Imported here: records.py imports this module for the old magics.
     from diamant.protocol.batches.header import Record
@@ -147,7 +154,7 @@ def iter_legacy_records(buffer: Buffer, position: int = 0, *, max_bytes: int = M
     entry = parse_entry(buffer, position)
     if entry.codec == compression.NONE:
         return iter((Record(entry.offset, entry.timestamp, entry.key, entry.value),))
-    inner = _unwrap(entry, position, max_bytes)
+    inner = _unwrap(entry, position, max_bytes, max_record_bytes)
     shift = _offset_shift(entry, inner, position)
     is_log_append_time = entry.magic == 1 and entry.attributes & LOG_APPEND_TIME_FLAG
     return iter(
@@ -175,7 +182,9 @@ def _read_bytes(buffer: Buffer, at: int, end: int, position: int, what: str) -> 
     return bytes(buffer[at : at + size]), at + size
 
 
-def _unwrap(wrapper: LegacyEntry, position: int, max_bytes: int) -> list[LegacyEntry]:
+def _unwrap(
+    wrapper: LegacyEntry, position: int, max_bytes: int, max_record_bytes: int = NO_RECORD_LIMIT
+) -> list[LegacyEntry]:
     """Return the entries in `wrapper`, at least one; memory is bounded by `max_bytes` of entries."""
     if wrapper.value is None:
         raise CorruptBatch(position, "a compressed entry has no value")
@@ -188,6 +197,7 @@ def _unwrap(wrapper: LegacyEntry, position: int, max_bytes: int) -> list[LegacyE
     at = 0
     while at < len(payload):
         entry = parse_entry(payload, at)
+        check_record_size(entry.size - LOG_OVERHEAD, max_record_bytes)
         if entry.codec != compression.NONE:
             raise CorruptBatch(at, "a compressed entry inside a compressed entry")
         if crc32(memoryview(payload)[at + 16 : at + entry.size]) != entry.crc:

@@ -47,28 +47,39 @@ from diamant.protocol.batches.header import (
     add_to_sequence,
     parse_header,
 )
+from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT, check_record_sizes
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.varint import MAX_VARINT_SIZE, MAX_VARLONG_SIZE, read_varint, write_varint
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
-def iter_records(buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_BATCH_BYTES) -> Iterator[Record]:
+def iter_records(
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    max_bytes: int = MAX_BATCH_BYTES,
+    max_record_bytes: int = NO_RECORD_LIMIT,
+) -> Iterator[Record]:
     """Yield the records of the one batch at `position`, of any magic, decompressed to at most `max_bytes`.
 
     Keys and values are copies. The CRC is not checked. CorruptBatch unless there are exactly the declared number of
-    well-formed records, possibly after some were yielded; DecompressionBomb above `max_bytes`.
+    well-formed records, possibly after some were yielded; DecompressionBomb above `max_bytes`, OversizedRecord for a record of a
+    compressed batch above `max_record_bytes`.
     Source: `DefaultRecordBatch.iterator`, `DefaultRecord.readFrom`.
     """
     if position + MAGIC < len(buffer) and buffer[position + MAGIC] in (0, 1):
         from diamant.protocol.batches.legacy import iter_legacy_records
 
-        return iter_legacy_records(buffer, position, max_bytes=max_bytes)
+        return iter_legacy_records(buffer, position, max_bytes=max_bytes, max_record_bytes=max_record_bytes)
     header = parse_header(buffer, position)
     if header.record_count == 0:
         # A batch emptied by compaction keeps the codec in its attributes, but has no payload.
         return iter(())
-    return iter_payload(records_payload(buffer, position, header, max_bytes=max_bytes), header)
+    payload = records_payload(buffer, position, header, max_bytes=max_bytes)
+    if header.codec != compression.NONE:
+        check_record_sizes(payload, header.record_count, max_record_bytes)
+    return iter_payload(payload, header)
 
 
 def records_payload(

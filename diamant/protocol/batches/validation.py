@@ -34,8 +34,9 @@ from diamant.kernels.constants.walk import (
 )
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.header import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
+from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT, check_record_sizes
 from diamant.protocol.batches.records import records_payload
-from diamant.protocol.errors import CorruptBatch, DecompressionBomb, ErrorCode, KafkaError
+from diamant.protocol.errors import CorruptBatch, DecompressionBomb, ErrorCode, KafkaError, OversizedRecord
 from diamant.protocol.varint import read_varint, read_varlong
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -278,6 +279,7 @@ def validate_client_batch(
     checks: RecordChecks,
     *,
     max_decompressed_bytes: int,
+    max_record_bytes: int = NO_RECORD_LIMIT,
     walk: Walk = walk_records,
 ) -> WalkResult:
     """Check the magic 2 batch of a client at `position`, as the leader of a partition does.
@@ -285,7 +287,8 @@ def validate_client_batch(
     The caller has checked that the batch is complete, its size against max.message.bytes, its CRC, and base offset 0.
     Raises KafkaError, with the invalid records if any:
 
-    * INVALID_RECORD: inconsistent header, bytes that are not the declared records, missing keys where required.
+    * INVALID_RECORD: inconsistent header, bytes that are not the declared records, missing keys where required, a record of a
+      compressed batch with more than `max_record_bytes`.
     * UNKNOWN_SERVER_ERROR: bytes that cannot be decompressed.
     * INVALID_TIMESTAMP: at least one record out of range, or a batch with LogAppendTime on a topic that sets it.
     * MESSAGE_TOO_LARGE: more than `max_decompressed_bytes` of records, so that the client splits the batch.
@@ -300,8 +303,11 @@ def validate_client_batch(
             payload = memoryview(buffer)[position + HEADER_SIZE : end]
         else:
             payload = records_payload(buffer, position, header, max_bytes=max_decompressed_bytes)
+            check_record_sizes(payload, header.record_count, max_record_bytes)
     except DecompressionBomb as error:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch is refused: {error}") from error
+    except OversizedRecord as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, error.reason) from error
     except CorruptBatch as error:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the batch cannot be decompressed: {error}") from error
     outcome = walk(payload, header.record_count, header.base_timestamp)

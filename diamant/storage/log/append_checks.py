@@ -131,7 +131,13 @@ class BatchCheck(NamedTuple):
         max_bytes = LIGHT_DECOMPRESSED_BYTES if is_light else MAX_DECOMPRESSED_BYTES
         try:
             return validate_client_batch(
-                records, 0, header, checks, max_decompressed_bytes=max_bytes, walk=validation.walk
+                records,
+                0,
+                header,
+                checks,
+                max_decompressed_bytes=max_bytes,
+                max_record_bytes=config.max_decompressed_message_bytes,
+                walk=validation.walk,
             ).max_timestamp
         except KafkaError as error:
             if is_light and isinstance(error.__cause__, DecompressionBomb):

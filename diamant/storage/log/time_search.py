@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.batches.records import iter_records
+from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import FileSlice, Segment, floor_position, scan_headers
 
 # Limits of a light step; a scan moves to a thread after LIGHT_HEADERS headers.
@@ -40,6 +41,7 @@ class BatchSearch(NamedTuple):
     header: BatchHeader
     target: int
     min_offset: int
+    max_record_bytes: int
 
     @property
     def is_light(self) -> bool:
@@ -49,8 +51,8 @@ class BatchSearch(NamedTuple):
         )
 
     def run(self) -> TimestampOffset | None:
-        """Decode the batch, in any thread; None if no record matches, whatever the header says."""
-        for record in iter_records(self.batch.read()):
+        """Decode the batch, in any thread; None if no record matches, whatever the header says. Raises OversizedRecord."""
+        for record in iter_records(self.batch.read(), max_record_bytes=self.max_record_bytes):
             if record.timestamp >= self.target and record.offset >= self.min_offset:
                 return TimestampOffset(record.timestamp, record.offset)
         return None
@@ -62,6 +64,7 @@ class StretchSearch(NamedTuple):
     stretch: FileSlice
     target: int
     min_offset: int
+    max_record_bytes: int
 
     @property
     def is_light(self) -> bool:
@@ -70,7 +73,7 @@ class StretchSearch(NamedTuple):
 
     def run(self) -> TimestampOffset | None:
         """Search the batches in order, in any thread. CorruptLog where bytes cannot be a batch."""
-        for search in _candidates(self.stretch, self.target, self.min_offset):
+        for search in _candidates(self.stretch, self.target, self.min_offset, self.max_record_bytes):
             if (found := search.run()) is not None:
                 return found
         return None
@@ -80,6 +83,7 @@ class StretchSearch(NamedTuple):
 class LargestSurvey:
     """A scan, one segment per step, for the first batch with records that has the largest timestamp of all."""
 
+    max_record_bytes: int
     stretch: FileSlice | None = None
     """The segment that the next step scans."""
     best: BatchSearch | None = None
@@ -100,7 +104,8 @@ class LargestSurvey:
         file, position, size = self.stretch
         for at, header in scan_headers(file, position, position + size):
             if header.record_count and (header.max_timestamp, -header.base_offset) > self._rank():
-                self.best = BatchSearch(FileSlice(file, at, header.size), header, header.max_timestamp, 0)
+                batch = FileSlice(file, at, header.size)
+                self.best = BatchSearch(batch, header, header.max_timestamp, 0, self.max_record_bytes)
         return None
 
     def _rank(self) -> tuple[int, int]:
@@ -118,6 +123,11 @@ class Searched(Protocol):
     @property
     def active(self) -> Segment:
         """The last segment."""
+        ...
+
+    @property
+    def config(self) -> LogConfig:
+        """The log's settings."""
         ...
 
     log_start_offset: int
@@ -145,7 +155,8 @@ def at_or_after(log: Searched, timestamp: int) -> Iterator[Step]:
         if index is None:
             return
         end = log.segments[index + 1].base_offset if index + 1 < len(log.segments) else None
-        yield from _in_segment(log.segments[index], timestamp, offset, is_first=is_first)
+        limit = log.config.max_decompressed_message_bytes
+        yield from _in_segment(log.segments[index], timestamp, offset, limit, is_first=is_first)
         if end is None:
             return
         offset, is_first = end, False
@@ -156,13 +167,14 @@ def with_largest_timestamp(log: Searched) -> Iterator[Step]:
 
     Without any timestamp that is the first record.
     """
+    limit = log.config.max_decompressed_message_bytes
     segment = max(log.segments, key=lambda segment: segment.max_timestamp)
     located = segment.locate(segment.offset_of_max_timestamp) if segment.max_timestamp >= 0 else None
     if located is not None and located[1].record_count:
         at, header = located
-        yield BatchSearch(FileSlice(segment.file, at, header.size), header, segment.max_timestamp, 0)
+        yield BatchSearch(FileSlice(segment.file, at, header.size), header, segment.max_timestamp, 0, limit)
         return
-    survey = LargestSurvey()
+    survey = LargestSurvey(limit)
     passed: set[Segment] = set()
     while True:
         # Looked up again for each step: cleaned segments may have replaced others since.
@@ -179,7 +191,9 @@ def with_largest_timestamp(log: Searched) -> Iterator[Step]:
         yield survey.best
 
 
-def _in_segment(segment: Segment, timestamp: int, min_offset: int, *, is_first: bool) -> Iterator[Step]:
+def _in_segment(
+    segment: Segment, timestamp: int, min_offset: int, max_record_bytes: int, *, is_first: bool
+) -> Iterator[Step]:
     """Yield the steps in one segment. The start of the first segment is scanned here: it nearly always has the record."""
     _, indexed_offset = segment.time_index.lookup(timestamp)
     position = floor_position(segment, max(indexed_offset, min_offset))
@@ -189,17 +203,19 @@ def _in_segment(segment: Segment, timestamp: int, min_offset: int, *, is_first: 
                 position = at
                 break
             if _may_hold(header, timestamp, min_offset):
-                yield BatchSearch(FileSlice(segment.file, at, header.size), header, timestamp, min_offset)
+                batch = FileSlice(segment.file, at, header.size)
+                yield BatchSearch(batch, header, timestamp, min_offset, max_record_bytes)
         else:
             return
-    yield StretchSearch(FileSlice(segment.file, position, segment.size - position), timestamp, min_offset)
+    stretch = FileSlice(segment.file, position, segment.size - position)
+    yield StretchSearch(stretch, timestamp, min_offset, max_record_bytes)
 
 
-def _candidates(stretch: FileSlice, timestamp: int, min_offset: int) -> Iterator[BatchSearch]:
+def _candidates(stretch: FileSlice, timestamp: int, min_offset: int, max_record_bytes: int) -> Iterator[BatchSearch]:
     file, position, size = stretch
     for at, header in scan_headers(file, position, position + size):
         if _may_hold(header, timestamp, min_offset):
-            yield BatchSearch(FileSlice(file, at, header.size), header, timestamp, min_offset)
+            yield BatchSearch(FileSlice(file, at, header.size), header, timestamp, min_offset, max_record_bytes)
 
 
 def _may_hold(header: BatchHeader, timestamp: int, min_offset: int) -> bool:

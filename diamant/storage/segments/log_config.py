@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT
 from diamant.storage.config_key import LONG_MAX, ConfigType, any_of, at_least, between, between_or, list_of, setting
 
 CLEANUP_DELETE = "delete"
@@ -124,6 +125,14 @@ class LogConfig:
         "Longest time that a record of a compacted topic may wait for the cleaner, regardless of the dirty ratio.",
         at_least(1),
         ("log.cleaner.max.compaction.lag.ms",),
+    )
+    max_decompressed_message_bytes: int = setting(
+        _INT,
+        NO_RECORD_LIMIT,
+        "Largest record of a compressed batch, in its decompressed form. Larger ones are refused. A partition that has them "
+        "already, because the limit was higher, is not cleaned, and is not searched by time, until the limit is raised.",
+        between(1, NO_RECORD_LIMIT),
+        ("max.decompressed.message.bytes",),
     )
     max_message_bytes: int = setting(
         _INT,

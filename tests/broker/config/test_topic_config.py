@@ -30,8 +30,9 @@ def golden(name: str) -> dict[str, Any]:
     return content
 
 
-REAL = golden("topic_configs_4.3.1.json")["configs"]
-REAL_ANSWERS = golden("topic_config_values_4.3.1.json")["cases"]
+NEW_IN_4_4 = golden("new_configs_4.4.0.json")
+REAL = golden("topic_configs_4.3.1.json")["configs"] | NEW_IN_4_4["topic"]
+REAL_ANSWERS = golden("topic_config_values_4.3.1.json")["cases"] + NEW_IN_4_4["topic_values"]
 
 
 def test_the_table_has_what_kafka_has() -> None:

@@ -7,6 +7,7 @@ test_engines_agree.py compares the bytes with the reference.
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
-from diamant.storage.errors import CorruptLog
+from diamant.storage.errors import CorruptLog, RecordTooLarge
 from tests.builder import make_message
 from tests.cleaner.cleaner_log import CleanerLog
 from tests.cleaner.engines.engines import ENGINES, LOCAL, Engine
@@ -429,6 +430,46 @@ def test_a_segment_of_more_than_31_bits_of_offsets_is_named_in_mode_prompt(new_l
         with pytest.raises(error, match="out of the segment's range of 31 bits"):
             log.engine(log.env, replace(plan, segments=(segment,), first_uncleanable_offset=far + 1))
         assert leftovers(log) == []
+
+
+# -- max.decompressed.message.bytes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [100, 100_000], ids=["small", "large"])
+@pytest.mark.parametrize("codec", range(5))
+def test_a_record_above_the_limit_of_a_compressed_batch_ends_the_round(engine: Engine, codec: int, size: int) -> None:
+    """What counts is the size that the record declares. Uncompressed ones are exempt."""
+    largest = size + (8 if size == 100 else 9)
+    for mode, limit in itertools.product(MODES, (largest - 1, largest)):
+        history = SegmentHistory()
+        history.batch([(b"a", b"b"), (b"k", b"v" * size), (b"k", b"v" * (size - 1))], codec=codec)
+        history.roll()
+        history.batch([(b"k", b"v")])
+        env, plan = history.stored(mode=mode, max_record_bytes=limit)
+        if codec == 0 or limit == largest:
+            assert engine(env, plan).stats.removed
+        else:
+            with pytest.raises(RecordTooLarge, match=f"{largest} exceeds .* {limit}.*raised"):
+                engine(env, plan)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_record_above_the_limit_in_a_compressed_set_of_an_old_format_ends_the_round(
+    engine: Engine, magic: int
+) -> None:
+    """Its size is that of the whole message after offset and size. Plain messages are exempt."""
+    largest = (14 if magic == 0 else 22) + 101
+    for codec, limit in ((0, largest - 1), (1, largest - 1), (1, largest)):
+        history = SegmentHistory()
+        history.old(magic, codec, [(b"k", b"v" * 100)])
+        history.roll()
+        history.batch([(b"k", b"v")])
+        env, plan = history.stored(max_record_bytes=limit)
+        if codec == 0 or limit == largest:
+            assert engine(env, plan).stats.removed
+        else:
+            with pytest.raises(RecordTooLarge, match=f"{largest} exceeds"):
+                engine(env, plan)
 
 
 # -- the log start ---------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from diamant.cleaner.rules.result import CleanResult, OutputOverflow
 from diamant.cleaner.runners.contract import NoRoom, RunnerFailed
 from diamant.cleaner.service.partition_states import RETRY_FIRST_MS
 from diamant.storage.log.log import Log
+from tests.builder import make_batch
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.service.several_logs import HOUR_MS, SeveralLogs
 from tests.waiting import wait_until
@@ -103,6 +104,31 @@ async def test_a_corrupt_segment_restored_with_another_size_stays_left_out(
     await service.settled()
     assert service.quarantined(("t", 0)) == ()
     assert {key for _, key in logs.values(log)} == {"k0", "k1", "k2"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_larger_records_than_now_allowed_keep_a_log_from_being_cleaned_until_the_limit_is_raised(
+    logs: SeveralLogs, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is uncleanable, with the sizes and the remedy in its reason, and is not tried before. Nothing is in quarantine."""
+    log = logs.add("t", **ONCE)
+    for _ in range(3):
+        log.append_as_leader(memoryview(make_batch("k=" + "v" * 100, codec=1, timestamp=logs.clock.now_ms())))
+        log.roll()
+    logs.change(log, max_decompressed_message_bytes=107)
+    service = await logs.settled(mode=mode)
+    logs.clock.advance_ms(100 * HOUR_MS)
+    await service.settled()
+    (shown,) = service.status().partitions
+    assert "108 exceeds" in str(shown.uncleanable_reason)
+    assert "once max.decompressed.message.bytes is raised" in str(shown.uncleanable_reason)
+    assert (shown.quarantined, service.states.uncleanable["t", 0].failures) == ((), 1)
+    assert len([one for one in caplog.messages if "uncleanable, not tried again" in one]) == 1
+    logs.change(log, max_decompressed_message_bytes=108)
+    logs.clock.advance_ms(HOUR_MS)
+    await service.settled()
+    assert not service.states.uncleanable
+    assert [offset for offset, _ in logs.values(log)] == [2]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -309,3 +311,26 @@ def test_damage_raises_kafka_error_or_nothing(codec: int, data: st.DataObject) -
         ErrorCode.UNKNOWN_SERVER_ERROR,
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     )
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_record_above_the_limit_of_a_compressed_batch_is_refused(codec: int) -> None:
+    """`max.decompressed.message.bytes` limits the size that each record declares; the text is Kafka's."""
+    batch = make_batch("k=v", "k=" + "v" * 100, codec=codec)
+    for limit in (108, 107):
+        validated = partial(
+            validate_client_batch,
+            batch,
+            0,
+            parse_header(batch),
+            PLAIN,
+            max_decompressed_bytes=1 << 20,
+            max_record_bytes=limit,
+        )
+        if limit == 108 or codec == 0:
+            validated()
+            continue
+        with pytest.raises(KafkaError) as caught:
+            validated()
+        assert caught.value.code is ErrorCode.INVALID_RECORD
+        assert caught.value.detail == "Invalid record size: 108 exceeds the configured maximum record size of 107."

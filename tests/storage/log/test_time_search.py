@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from diamant.protocol.batches.batch import update_crc
 from diamant.protocol.batches.header import HEADER_SIZE, Record, parse_header
 from diamant.protocol.batches.records import build_batch
+from diamant.protocol.errors import OversizedRecord
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log import time_search
 from diamant.storage.log.log import Log
@@ -160,3 +162,19 @@ def test_without_any_timestamp_the_first_record_has_the_largest(env: RealEnv, tm
     assert offset_of_max_timestamp(log) == (-1, 0)
     log.append_as_leader(batch(b"late", timestamp=0))
     assert offset_of_max_timestamp(log) == (0, 8)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_search_reads_no_record_above_the_limit(env: RealEnv, tmp_path: Path, codec: int) -> None:
+    """A compressed batch with a record above `max.decompressed.message.bytes` is not searched, as in Kafka; others are."""
+    log = make_log(env, tmp_path)
+    records = [Record(0, START_MS, b"k", b"v"), Record(1, START_MS + 1, b"k", b"v" * 100)]
+    log.append_as_leader(memoryview(build_batch(records, codec=codec)))
+    assert offset_for_timestamp(log, START_MS + 1) == offset_of_max_timestamp(log) == (START_MS + 1, 1)
+    log.update_config(replace(log.config, max_decompressed_message_bytes=107))
+    for search in (lambda: offset_for_timestamp(log, START_MS), lambda: offset_of_max_timestamp(log)):
+        if codec:
+            with pytest.raises(OversizedRecord, match="108 exceeds"):
+                search()
+        else:
+            assert search() is not None

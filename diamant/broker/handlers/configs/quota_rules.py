@@ -10,6 +10,7 @@ Source: ClientQuotaControlManager, ClientQuotasImage, ClientQuotasConstants.
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
@@ -113,7 +114,9 @@ def check_limit(entity: Entity, key: str, value: float) -> None:
     type_ = (_IP_LIMITS if IP in kinds else _USER_LIMITS).get(key)
     if type_ is None:
         raise _refusal(f"Invalid configuration key {key}")
-    if not value > 0:  # also refuses NaN, which Kafka accepts
+    if not math.isfinite(value):
+        raise _refusal(f"Quota {key} must be a finite number")
+    if value <= 0:
         raise _refusal(f"Quota {key} must be greater than 0")
     if type_ == "DOUBLE":
         return

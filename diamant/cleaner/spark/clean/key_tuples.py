@@ -83,7 +83,7 @@ class PartWalk:
         throttle: Throttle = no_throttle,
         limits: TaskLimits = TASK_LIMITS,
     ) -> None:
-        self.records = RowRecords(limits.engine)
+        self.records = RowRecords(limits.engine.of(plan))
         # Without aborted transactions no task needs the tracker, but markers and data must still be recorded.
         tracker = ResumableTracker.resume(state) if state is not None and plan.has_aborted else None
         self.recorder = RecordingTracker(plan, tracker)

@@ -66,7 +66,7 @@ from diamant.cleaner.spark.runner.turns import POLL_S, SparkTurns
 from diamant.protocol.batches.batch import crc_is_valid
 from diamant.storage import names
 from diamant.storage.env.env import Env
-from diamant.storage.errors import CorruptLog
+from diamant.storage.errors import CorruptLog, RecordTooLarge
 from diamant.storage.segments.segment import scan_headers
 
 logger = logging.getLogger(__name__)
@@ -244,7 +244,7 @@ class SparkRunner:
 
     async def _failure(self, plan: CleanPlan, error: Exception) -> Exception:
         """Classify an error: return the log's own faults unchanged, and SparkError for all others."""
-        if isinstance(error, CleaningAborted | OutputOverflow):
+        if isinstance(error, CleaningAborted | OutputOverflow | RecordTooLarge):
             return error
         is_of_files = isinstance(error, OSError | SegmentChanged)
         if isinstance(error, RunnerFailed) and not is_of_files:

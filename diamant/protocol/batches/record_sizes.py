@@ -1,0 +1,39 @@
+"""The limit on the size of a compressed batch's records (`max.decompressed.message.bytes`).
+
+It is compared with the length that a record declares, before the record is read: in magic 2 the bytes after that length, in the
+old formats those after offset and size. Only records of compressed batches are limited, as others are as large as they are sent.
+
+Source: DefaultRecord.readFrom, AbstractLegacyRecordBatch.DataLogInputStream of Kafka 4.4.
+"""
+
+from __future__ import annotations
+
+from diamant.protocol.errors import CorruptBatch, OversizedRecord
+from diamant.protocol.varint import read_varint
+
+NO_RECORD_LIMIT = 2**31 - 9
+"""Kafka's default, the longest array of a JVM. No batch that is read here is as large."""
+
+
+def check_record_sizes(payload: bytes | memoryview, record_count: int, max_record_bytes: int) -> None:
+    """Raise OversizedRecord for the first record of a payload that is too large, unless a malformed one precedes it."""
+    if len(payload) <= max_record_bytes:
+        return
+    position = 0
+    for _ in range(record_count):
+        try:
+            size, position = read_varint(payload, position)
+        except CorruptBatch:
+            return
+        check_record_size(size, max_record_bytes)
+        position += size
+        if size < 0 or position > len(payload):
+            return
+
+
+def check_record_size(size: int, max_record_bytes: int) -> None:
+    """Raise OversizedRecord if a record's size exceeds the limit."""
+    if size > max_record_bytes:
+        raise OversizedRecord(
+            0, f"Invalid record size: {size} exceeds the configured maximum record size of {max_record_bytes}."
+        )
