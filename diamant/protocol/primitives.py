@@ -23,6 +23,8 @@ from diamant.protocol.errors import ProtocolError
 
 MAX_ELEMENTS = 500_000
 """Limit of array elements in one request. It bounds the memory of decoding: one byte may become a Python object."""
+MAX_TAGS = 10_000
+"""Limit of tagged fields in one block, that of Kafka 4.4."""
 
 ZERO_UUID = bytes(16)
 
@@ -114,11 +116,19 @@ def read_compact_array_length(buffer: memoryview, position: int, end: int) -> tu
     return count, position
 
 
+def read_tag_count(buffer: memoryview | bytes, position: int) -> tuple[int, int]:
+    """Read the number of tagged fields in a block."""
+    count, position = read_uvarint(buffer, position)
+    if count > MAX_TAGS:
+        raise ProtocolError(f"{count} tagged fields before position {position}, at most {MAX_TAGS} are possible")
+    return count, position
+
+
 def skip_tags(buffer: memoryview, position: int, end: int) -> int:
     """Skip a block of tagged fields; return the position after it."""
     if buffer[position] == 0:
         return position + 1
-    count, position = read_uvarint(buffer, position)
+    count, position = read_tag_count(buffer, position)
     for _ in range(count):
         _, position = read_uvarint(buffer, position)
         size, position = read_uvarint(buffer, position)

@@ -77,9 +77,9 @@ AUTHORIZATION_CONFIGS = (
         ACLS,
         ConfigType.STRING,
         "",
-        'ACLs as a JSON array, `["User:alice READ topic users", "User:* DENY ALL group g from 10.0.0.7"]`. At the start, the '
-        "missing ones are added to the metadata log. Needs `authorizer.class.name`; `BrokerConfig(acls=[...])` and "
-        "`diamant start --acl` set both.",
+        'ACLs as a JSON array, `["User:alice READ topic users", "User:* DENY ALL group g from 10.0.0.7"]`; from '
+        "`metadata.version` 32 on also `from 10.0.0.0/8`. At the start, the missing ones are added to the metadata log. Needs "
+        "`authorizer.class.name`; `BrokerConfig(acls=[...])` and `diamant start --acl` set both.",
         Validator("JSON array of ACLs", _check_acls),
     ),
     ConfigKey(

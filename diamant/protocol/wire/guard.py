@@ -4,7 +4,8 @@ kio's reader trusts lengths and counts: five bytes that announce an array of 34 
 It also fails on unknown tagged fields, which newer clients may send and readers must skip (KIP-482). Therefore every body is
 checked first:
 
-* every count and length must fit the remaining bytes; all arrays together may have at most `MAX_ELEMENTS` elements;
+* every count and length must fit the remaining bytes; all arrays together may have at most `MAX_ELEMENTS` elements, a block of
+  tagged fields at most `MAX_TAGS`;
 * fields that are not nullable must not be null;
 * the request must end within the body; bytes after it are cut off, since Kafka ignores them (librdkafka sends one in
   AlterUserScramCredentials);
@@ -23,7 +24,7 @@ from struct import error as StructError
 from typing import Any
 
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.primitives import INT16, INT32, INT64, MAX_ELEMENTS, encode_uvarint, read_uvarint
+from diamant.protocol.primitives import INT16, INT32, INT64, MAX_ELEMENTS, encode_uvarint, read_tag_count, read_uvarint
 from diamant.protocol.wire.schema_fields import SchemaField, is_flexible_struct, schema_fields
 
 _Edit = tuple[int, int, bytes]
@@ -316,7 +317,7 @@ def _tags_step(known: dict[int, tuple[str, _Step]]) -> _Step:
 
 def _walk_tag_block(known: dict[int, tuple[str, Any]], buffer: bytes, start: int, end: int, walk: _Walk) -> int:
     """Walk a non-empty block of tagged fields; if any part changes, replace the whole block."""
-    count, position = read_uvarint(buffer, start)
+    count, position = read_tag_count(buffer, start)
     kept: list[bytes] = []
     edits_before = walk.edits
     is_changed = False

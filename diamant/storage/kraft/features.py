@@ -20,12 +20,17 @@ METADATA_VERSION = "metadata.version"
 TRANSACTION_VERSION = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+"""With eligible leader replicas, this configuration is set for the whole cluster."""
+
 FIRST_WITH_TRANSACTIONS = 13
 """The first metadata.version (3.6-IV1) in which several batches can be one change."""
 FIRST_WITH_DIRECTORIES = 17
 """The first metadata.version (3.7-IV2) in which a partition names its log directory."""
 FIRST_WITH_ELIGIBLE_LEADER_REPLICAS = 23
 """The first metadata.version (4.0-IV1) of `eligible.leader.replicas.version` 1."""
+FIRST_WITH_HOST_RANGES = 32
+"""The first metadata.version (4.4-IV1) in which the host of an ACL can be a range of addresses (KIP-1276)."""
 FIRST_OF_4_4 = 31
 """The first metadata.version of Kafka 4.4, whose formatter puts the features beside the voters (KIP-1170)."""
 

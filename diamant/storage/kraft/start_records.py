@@ -26,6 +26,7 @@ from diamant.storage.kraft.features import (
     FIRST_WITH_DIRECTORIES,
     FIRST_WITH_TRANSACTIONS,
     METADATA_VERSION,
+    MIN_INSYNC_REPLICAS,
     feature_records,
 )
 from diamant.storage.kraft.image import MetadataImage, PartitionImage
@@ -54,7 +55,7 @@ def bootstrap_records(env: Env, path: str, loaded: LoadedMetadata, features: Map
     if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
         # Like QuorumController: with ELR the minimum of in-sync replicas is a setting of the cluster, not of each broker.
         records.append(
-            ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name="min.insync.replicas", value="1")
+            ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name=MIN_INSYNC_REPLICAS, value="1")
         )
     if levels[METADATA_VERSION] < FIRST_WITH_TRANSACTIONS:
         return records

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import BlockingBroker, Broker
+from diamant.broker.cannot_start import CannotStart
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
 from tests.broker.request_fields import acl, acl_filter
@@ -204,3 +205,60 @@ def test_kafka_python(broker: BlockingBroker) -> None:
         assert made.principal not in str(admin.describe_acls(wanted))
     finally:
         admin.close()
+
+
+RANGES = [
+    ("10.0.0.0/8", ErrorCode.NONE),
+    ("10.9.8.7/8", ErrorCode.NONE),
+    ("0.0.0.0/0", ErrorCode.NONE),
+    ("::/0", ErrorCode.NONE),
+    ("2001:db8::/32", ErrorCode.NONE),
+    ("10.0.0.0/33", ErrorCode.INVALID_REQUEST),
+    ("::ffff:10.0.0.0/104", ErrorCode.INVALID_REQUEST),
+    ("", ErrorCode.INVALID_REQUEST),
+]
+
+
+async def test_the_host_of_an_acl_can_be_a_range_of_addresses(tmp_path: Path) -> None:
+    """From metadata.version 32 on, as in Kafka: below it is refused, and a stored one keeps it from going down."""
+    update = {"feature": "metadata.version", "max_version_level": 33, "upgrade_type": 1}
+    requested = [acl(2, "users", "User:alice", 3) | {"host": host} for host, _ in RANGES]
+    refused = [ErrorCode.UNSUPPORTED_VERSION if host else ErrorCode.INVALID_REQUEST for host, _ in RANGES]
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        assert await create(wire, *requested) == refused
+        assert await described(wire) == set()
+        upgrade = {"feature_updates": [update], "validate_only": False}
+        assert (await wire.call(57, 2, upgrade)).error_code == ErrorCode.NONE
+        assert await create(wire, *requested) == [code for _, code in RANGES]
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        assert {one[4] for one in await described(wire)} == {host for host, code in RANGES if code == ErrorCode.NONE}
+        down = {"feature_updates": [update | {"max_version_level": 31, "upgrade_type": 2}], "validate_only": False}
+        answer = await wire.call(57, 2, down)
+        assert (answer.error_code, "might delete metadata" in answer.error_message) == (95, True)
+
+
+@pytest.mark.parametrize(
+    ("release", "host", "error"),
+    [
+        ("4.4", "127.0.0.0/8", None),
+        ("4.4", "127.0.0.0/64", "Invalid CIDR notation"),
+        ("4.3", "127.0.0.0/8", "4.4-IV1 or higher"),
+    ],
+)
+async def test_configured_acls_can_name_ranges(tmp_path: Path, release: str, host: str, error: str | None) -> None:
+    """`diamant.acls` is checked as requests are; the start fails with the reason."""
+    deny = f"User:ANONYMOUS DENY ALL topic users from {host}"
+    allow = "User:ANONYMOUS ALL topic *"
+    broker = Broker(config(tmp_path, acls=[allow, deny], super_users="", diamant_release_version=release))
+    if error is not None:
+        with pytest.raises(CannotStart, match=error):
+            await broker.start()
+        return
+    async with broker, WireClient(broker.bootstrap_servers) as wire:
+        assert len(broker.node.acls or ()) == 2
+        topics = [{"name": name} for name in ("users", "orders")]
+        answer = await wire.call(3, 9, {"topics": topics, "allow_auto_topic_creation": False})
+        assert {topic.name: topic.error_code for topic in answer.topics} == {
+            "users": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "orders": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }

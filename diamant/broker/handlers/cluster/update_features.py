@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.handlers.configs.changes import MIN_INSYNC_REPLICAS
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_RESOURCE, ConfigRecord, FeatureLevelRecord, MetadataRecord
@@ -25,6 +24,7 @@ from diamant.storage.kraft.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     FIRST_WITH_ELIGIBLE_LEADER_REPLICAS,
     METADATA_VERSION,
+    MIN_INSYNC_REPLICAS,
     SUPPORTED_FEATURES,
     may_lose_metadata,
 )

@@ -37,7 +37,7 @@ from diamant.protocol.kraft.records import (
     ConfigRecord,
 )
 from diamant.storage.config_key import ConfigError, ConfigSource, ConfigType, DescribedConfig
-from diamant.storage.kraft.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from diamant.storage.kraft.features import ELIGIBLE_LEADER_REPLICAS_VERSION, MIN_INSYNC_REPLICAS
 from diamant.storage.kraft.metadata_text import check_text
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ logger = logging.getLogger(__name__)
 
 HTTP_ADDRESS = "diamant.http.address"
 """An entry in DescribeConfigs of the broker that is not a configuration."""
-
-MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "

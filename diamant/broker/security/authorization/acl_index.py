@@ -1,9 +1,10 @@
 """The index of a broker's ACLs, which decides about an operation on a resource.
 
 Theory of operation. A lookup visits the patterns that cover the resource, and in each only the entries of the principal and of
-`User:*`. It finds the patterns by name: the literal one, the wildcard, and one prefix for each length that any prefixed pattern
-of the resource type has. The cost of a lookup is the number of distinct prefix lengths, at most the length of the name. It does
-not depend on the number of ACLs.
+`User:*`, for the client's address, `*` and the ranges that cover the address. It finds the patterns by name: the literal one, the
+wildcard, and one prefix for each length that any prefixed pattern of the resource type has; and the ranges by address: one for
+each length that any range has. The cost of a lookup is the product of the two numbers of distinct lengths. It does not depend on
+the number of ACLs.
 
 Memory: about 1 KiB per ACL.
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from typing import Any, TypeAlias
 
 from diamant.broker.acl import (
@@ -24,6 +26,7 @@ from diamant.broker.acl import (
     Permission,
     ResourceType,
 )
+from diamant.broker.security.authorization.hosts import AddressRange, HostKey, address_of, host_key
 
 _IMPLIED_BY = {
     Operation.DESCRIBE: frozenset(
@@ -40,39 +43,45 @@ class AclIndex:
     """All ACLs by resource and principal. Belongs to the loop thread."""
 
     def __init__(self, acls: Iterable[Acl] = ()) -> None:
-        self._entries: dict[tuple[Pattern, str], set[Acl]] = defaultdict(set)
+        self._entries: dict[tuple[Pattern, str, HostKey], set[Acl]] = defaultdict(set)
         self._patterns: Counter[Pattern] = Counter()
         self._prefix_lengths: dict[ResourceType, Counter[int]] = defaultdict(Counter)
-        self._by_principal: dict[tuple[ResourceType, str], set[Acl]] = defaultdict(set)
+        self._by_principal: dict[tuple[ResourceType, str, HostKey], set[Acl]] = defaultdict(set)
+        self._range_lengths: Counter[tuple[int, int]] = Counter()
+        """Number of ACLs by bits and length of their host's range."""
         for acl in acls:
             self.add(acl)
 
     def add(self, acl: Acl) -> None:
         """Add an ACL. Idempotent."""
-        pattern = _pattern(acl)
-        entries = self._entries[pattern, acl.principal]
+        pattern, host = _pattern(acl), host_key(acl.host)
+        entries = self._entries[pattern, acl.principal, host]
         if acl in entries:
             return
         entries.add(acl)
-        self._by_principal[acl.resource_type, acl.principal].add(acl)
+        self._by_principal[acl.resource_type, acl.principal, host].add(acl)
         self._patterns[pattern] += 1
+        if isinstance(host, AddressRange):
+            self._range_lengths[host.bits, host.length] += 1
         if acl.pattern_type == PatternType.PREFIXED:
             self._prefix_lengths[acl.resource_type][len(acl.resource_name)] += 1
 
     def remove(self, acl: Acl) -> None:
         """Remove an ACL. Idempotent."""
-        pattern = _pattern(acl)
-        entries = self._entries.get((pattern, acl.principal), set())
+        pattern, host = _pattern(acl), host_key(acl.host)
+        entries = self._entries.get((pattern, acl.principal, host), set())
         if acl not in entries:
             return
         entries.remove(acl)
         if not entries:
-            del self._entries[pattern, acl.principal]
-        of_principal = self._by_principal[acl.resource_type, acl.principal]
+            del self._entries[pattern, acl.principal, host]
+        of_principal = self._by_principal[acl.resource_type, acl.principal, host]
         of_principal.remove(acl)
         if not of_principal:
-            del self._by_principal[acl.resource_type, acl.principal]
+            del self._by_principal[acl.resource_type, acl.principal, host]
         _count_down(self._patterns, pattern)
+        if isinstance(host, AddressRange):
+            _count_down(self._range_lengths, (host.bits, host.length))
         if acl.pattern_type == PatternType.PREFIXED:
             _count_down(self._prefix_lengths[acl.resource_type], len(acl.resource_name))
 
@@ -81,18 +90,17 @@ class AclIndex:
     ) -> bool | None:
         """True if allowed, False if denied, None if no ACL of any principal covers this resource.
 
-        `principals` and `hosts`: all values of an entry that match the client, wildcards included.
+        `principals` and `hosts`: all values of an entry that match the client, wildcards included, but no ranges.
         """
+        keys = self._host_keys(hosts)
         is_allowed = has_acls = False
         covering = _IMPLIED_BY.get(operation, (operation, Operation.ALL))
         for pattern in self._covering(resource, name):
             if pattern not in self._patterns:
                 continue
             has_acls = True
-            for principal in principals:
-                for acl in self._entries.get((pattern, principal), ()):
-                    if acl.host not in hosts:
-                        continue
+            for principal, host in product(principals, keys):
+                for acl in self._entries.get((pattern, principal, host), ()):
                     if acl.permission == Permission.ALLOW:
                         is_allowed = is_allowed or acl.operation in covering
                     elif acl.operation in (operation, Operation.ALL):
@@ -102,12 +110,12 @@ class AclIndex:
     def allows_any(
         self, principals: Sequence[str], hosts: Sequence[str], operation: Operation, resource: ResourceType
     ) -> bool:
-        """True if the operation is allowed on a resource of this type with any name."""
+        """True if the operation is allowed on a resource of this type with any name. Arguments as in `decision`."""
         allowed: set[tuple[PatternType, str]] = set()
         denied: set[tuple[PatternType, str]] = set()
-        for principal in principals:
-            for acl in self._by_principal.get((resource, principal), ()):
-                if acl.host in hosts and acl.operation in (operation, Operation.ALL):
+        for principal, host in product(principals, self._host_keys(hosts)):
+            for acl in self._by_principal.get((resource, principal, host), ()):
+                if acl.operation in (operation, Operation.ALL):
                     patterns = allowed if acl.permission == Permission.ALLOW else denied
                     patterns.add((acl.pattern_type, acl.resource_name))
         everything = (PatternType.LITERAL, WILDCARD)
@@ -116,6 +124,18 @@ class AclIndex:
         if everything in allowed:
             return True
         return any(pattern not in denied and not _is_below_prefix(pattern[1], denied) for pattern in allowed)
+
+    def _host_keys(self, hosts: Sequence[str]) -> list[HostKey]:
+        """Return `hosts`, the client's address first, with the ranges that cover it."""
+        keys: list[HostKey] = [*hosts]
+        if self._range_lengths and (address := address_of(hosts[0])) is not None:
+            bits, number = address
+            keys += [
+                AddressRange(bits, length, number >> bits - length)
+                for of_bits, length in self._range_lengths
+                if of_bits == bits
+            ]
+        return keys
 
     def _covering(self, resource: ResourceType, name: str) -> Iterator[Pattern]:
         yield resource, PatternType.LITERAL, name

@@ -18,8 +18,10 @@ from diamant.broker.acl import (
 )
 from diamant.broker.security.authorization.acl_filter import AclFilter
 from diamant.broker.security.authorization.authorizer import Authorizer
+from diamant.broker.security.authorization.hosts import parse_range
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import AccessControlEntryRecord, MetadataRecord, RemoveAccessControlEntryRecord
+from diamant.storage.kraft.features import FIRST_WITH_HOST_RANGES
 from diamant.storage.kraft.image import MetadataImage
 from diamant.storage.kraft.metadata_log import MAX_RECORDS_PER_BATCH, MetadataLog
 
@@ -56,7 +58,7 @@ class AclStore:
         results: list[KafkaError | None] = []
         made: dict[Acl, uuid.UUID] = {}
         for acl in acls:
-            error = _error_of(acl)
+            error = _error_of(acl) or _error_of_host(acl.host, self._metadata.image.metadata_version)
             results.append(error)
             if error is None and acl not in self._ids and acl not in made:
                 made[acl] = uuid.uuid4()
@@ -127,3 +129,21 @@ def _error_of(acl: Acl) -> KafkaError | None:
     elif ":" not in acl.principal:
         reason = f"Invalid principal {acl.principal}: expected TYPE:NAME, for instance User:alice"
     return KafkaError(ErrorCode.INVALID_REQUEST, reason) if reason else None
+
+
+def _error_of_host(host: str, metadata_version: int) -> KafkaError | None:
+    """The error of an ACL's host (AclControlManager.validateHostPattern)."""
+    if not host:
+        return KafkaError(ErrorCode.INVALID_REQUEST, "Host pattern cannot be null or empty")
+    if "/" not in host:
+        return None
+    if metadata_version < FIRST_WITH_HOST_RANGES:
+        return KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher.",
+        )
+    try:
+        parse_range(host)
+    except ValueError as error:
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid CIDR notation '{host}': {error}")
+    return None

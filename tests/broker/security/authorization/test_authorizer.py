@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
+from ipaddress import ip_address, ip_network
 
 import pytest
 
@@ -20,6 +22,7 @@ from tests.effort import examples
 TOPIC = ResourceType.TOPIC
 ALICE: Client = (Principal("User", "alice"), "10.0.0.1")
 BOB: Client = (Principal("User", "bob"), "10.0.0.2")
+RANGES = ("10.0.0.0/8", "10.0.0.3/31", "10.0.0.2/32", "0.0.0.0/0", "::/0", "2001:db8::/32", "2001:db9::/32")
 IMPLIES_DESCRIBE = {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
 
 
@@ -45,7 +48,7 @@ def authorizer(*acls: Acl, super_users: Sequence[str] = (), allows_by_default: b
 def naive(acls: Sequence[Acl], client: Client, need: Need, name: str, *, allows_by_default: bool) -> bool:
     """The rules implemented literally: every ACL is examined."""
     about = [one for one in acls if one.resource_type == need.resource and _covers(one, name)]
-    mine = [one for one in about if one.principal in (str(client[0]), "User:*") and one.host in (client[1], "*")]
+    mine = [one for one in about if one.principal in (str(client[0]), "User:*") and _covers_host(one.host, client[1])]
     for one in mine:
         if one.permission == Permission.DENY and one.operation in (need.operation, Operation.ALL):
             return False
@@ -57,6 +60,12 @@ def naive(acls: Sequence[Acl], client: Client, need: Need, name: str, *, allows_
         ):
             return True
     return allows_by_default and not about
+
+
+def _covers_host(host: str, address: str) -> bool:
+    if "/" in host:
+        return ip_address(address) in ip_network(host, strict=False)
+    return host in (address, "*")
 
 
 def _covers(one: Acl, name: str) -> bool:
@@ -78,7 +87,7 @@ def test_random_acls_decide_as_the_rules_say() -> None:
                     rng.choice(["*", "a", "ab", "abc", "b"]),
                     kind=rng.choice([TOPIC, TOPIC, ResourceType.GROUP]),
                     pattern=rng.choice([PatternType.LITERAL, PatternType.PREFIXED]),
-                    host=rng.choice(["*", "*", "10.0.0.1"]),
+                    host=rng.choice(["*", "*", "10.0.0.1", *RANGES]),
                     permission=rng.choice([Permission.ALLOW, Permission.ALLOW, Permission.DENY]),
                 )
                 for _ in range(rng.randrange(8))
@@ -88,7 +97,7 @@ def test_random_acls_decide_as_the_rules_say() -> None:
         decides = authorizer(*acls, allows_by_default=allows_by_default)
         gone = acls[: rng.randrange(len(acls) + 1)]
         for current in (acls, acls[len(gone) :]):
-            for client in (ALICE, BOB):
+            for client in (ALICE, BOB, (ALICE[0], "2001:db8::1")):
                 for need in asked:
                     for name in ("a", "ab", "abcd", "b", "c", "*"):
                         expected = naive(current, client, need, name, allows_by_default=allows_by_default)
@@ -178,3 +187,32 @@ def test_remembered_decisions_are_bounded() -> None:
         decides.allows(ALICE, needs.READ_TOPIC, f"t{number}")
     assert decides.generation == before + 1
     assert decides.allows(ALICE, needs.READ_TOPIC, "t1")
+
+
+def test_a_range_denies_and_allows_the_addresses_that_it_covers() -> None:
+    """A DENY for a range overrides every ALLOW, also on the question about any resource; clients outside of it are unaffected."""
+    decides = authorizer(
+        acl(operation=Operation.WRITE),
+        acl(operation=Operation.WRITE, host="10.0.0.0/8", name="orders"),
+        acl(operation=Operation.ALL, host="10.0.0.0/31", name="*", permission=Permission.DENY),
+    )
+    inside, beside, outside = ((ALICE[0], host) for host in ("10.0.0.1", "10.0.0.2", "11.0.0.1"))
+    asked = [
+        [decides.allows(client, needs.WRITE_TOPIC, name) for name in ("users", "orders")]
+        for client in (inside, beside, outside)
+    ]
+    assert asked == [[False, False], [True, True], [True, False]]
+    assert [decides.decide_any(one, needs.WRITE_TOPIC, {}) for one in (inside, beside, outside)] == [False, True, True]
+
+
+def test_lookups_do_not_depend_on_the_number_of_ranges() -> None:
+    """However many ACLs a topic has, those of the client's ranges are looked at."""
+    many = [acl(host=f"10.{n >> 8}.{n & 255}.0/24", permission=Permission.DENY) for n in range(1, 5000)]
+    decides = authorizer(acl(), *many)
+    looked_up = Counter(len(decides.index._host_keys([host, "*"])) for host in ("10.0.0.1", "10.9.9.9", "::1"))
+    assert looked_up == {3: 2, 2: 1}
+    assert decides.allows(ALICE, needs.READ_TOPIC, "users")
+    assert not decides.allows((ALICE[0], "10.9.9.9"), needs.READ_TOPIC, "users")
+    decides.remove(many)
+    assert decides.allows((ALICE[0], "10.9.9.9"), needs.READ_TOPIC, "users")
+    assert not decides.index._range_lengths

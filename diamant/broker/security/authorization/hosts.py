@@ -1,0 +1,81 @@
+"""The hosts of ACLs: an address, `*`, or a range of addresses in CIDR notation (KIP-1276), such as `10.0.0.0/8`, `2001:db8::/32`.
+
+Bits of the address beyond the prefix are ignored. An IPv4 range covers no IPv6 client and the other way round, so `*` is the host
+for both. An IPv4 client of an IPv6 listener has its IPv4 address here; an IPv4-mapped range is refused.
+
+Source: CidrUtils, with SubnetUtils and SubnetUtils6 of Apache Commons Net; AclControlManager.validateHostPattern.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import NamedTuple, TypeAlias
+
+_IPV4 = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
+_PREFIX = re.compile(r"[+-]?[0-9]+")
+
+
+class AddressRange(NamedTuple):
+    """The addresses of `bits` bits, 32 or 128, whose first `length` bits are `prefix`."""
+
+    bits: int
+    length: int
+    prefix: int
+
+
+HostKey: TypeAlias = str | AddressRange
+"""An ACL's host as it is looked up; a text stands for itself."""
+
+
+def parse_range(host: str) -> AddressRange:
+    """Parse CIDR notation. The ValueError has Kafka's text."""
+    address, _, length = host.partition("/")
+    if ":" in host:
+        return _ipv6_range(host, address, length)
+    found = _IPV4.fullmatch(host)
+    if found is None:
+        raise ValueError(f"Could not parse [{host}]")
+    *octets, bits = (int(number) for number in found.groups())
+    for value, highest in (*((octet, 255) for octet in octets), (bits, 32)):
+        if value > highest:
+            raise ValueError(f"Value [{value}] not in range [0,{highest}]")
+    return AddressRange(32, bits, int.from_bytes(bytes(octets)) >> 32 - bits)
+
+
+def _ipv6_range(host: str, address: str, length: str) -> AddressRange:
+    if not _PREFIX.fullmatch(length):
+        raise ValueError(f"Could not parse [{host}] - invalid prefix length")
+    bits = int(length)
+    if not 0 <= bits <= 128:
+        raise ValueError(f"Could not parse [{host}] - prefix length must be between 0 and 128")
+    is_bracketed = address.startswith("[") and address.endswith("]")
+    try:
+        found = IPv6Address(address[1:-1] if is_bracketed else address)
+        if not (found.scope_id or "0").isdecimal():
+            raise AddressValueError("scopes have names on single machines only")
+    except AddressValueError:
+        raise ValueError(f"Could not parse [{address}]") from None
+    if found.ipv4_mapped is not None:
+        raise ValueError(f"Could not parse [{address}] - not an IPv6 address")
+    return AddressRange(128, bits, int(found) >> 128 - bits)
+
+
+def host_key(host: str) -> HostKey:
+    """Return the key of an ACL's host. Text that only looks like a range covers no client, as in Kafka."""
+    if "/" not in host:
+        return host
+    try:
+        return parse_range(host)
+    except ValueError:
+        return host
+
+
+def address_of(host: str) -> tuple[int, int] | None:
+    """Return the bits and the number of a client's address; None for one that no range covers: unknown, or 0.0.0.0."""
+    try:
+        if ":" in host:
+            return 128, int(IPv6Address(host))
+        return (32, number) if (number := int(IPv4Address(host))) else None
+    except AddressValueError:
+        return None

@@ -1,0 +1,40 @@
+"""Hosts of ACLs that are ranges of addresses, as Kafka 4.4.0 reads them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.security.authorization.hosts import AddressRange, address_of, host_key, parse_range
+
+CASES = json.loads((Path(__file__).parents[2] / "golden" / "cidr_4.4.0.json").read_text(encoding="utf-8"))["cases"]
+
+
+def test_ranges_are_read_as_by_kafka() -> None:
+    """The same texts are valid, with the same error for others, and a range covers the same addresses."""
+    found = []
+    for text, host, _, _ in CASES:
+        error, key = None, host_key(text)
+        try:
+            parse_range(text)
+        except ValueError as problem:
+            error = str(problem)
+        address = address_of(host)
+        is_covered = isinstance(key, AddressRange) and address is not None and address[0] == key.bits
+        found.append([text, host, error, is_covered and address[1] >> key.bits - key.length == key.prefix])
+    assert found == CASES
+
+
+@pytest.mark.parametrize("text", ["10.0.0.0/8", "10.9.8.7/8", "10.255.255.255/08"])
+def test_bits_beyond_the_prefix_do_not_count(text: str) -> None:
+    """A range with host bits is that of its network."""
+    assert host_key(text) == AddressRange(32, 8, 10)
+
+
+def test_a_range_that_names_an_interface_is_refused() -> None:
+    """Kafka accepts it where there is such an interface; a number is accepted anywhere."""
+    with pytest.raises(ValueError, match="Could not parse"):
+        parse_range("fe80::1%eth0/64")
+    assert parse_range("fe80::1%1/64") == parse_range("fe80::/64")
