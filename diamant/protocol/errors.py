@@ -14,7 +14,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """All error codes of the protocol in Kafka 4.3, under Kafka's names (`common.protocol.Errors`)."""
+    """All error codes of the protocol in Kafka 4.4, under Kafka's names (`common.protocol.Errors`)."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -151,6 +151,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
+    CONTROLLER_ID_NOT_REGISTERED = 136
 
 
 class KafkaError(Exception):

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (key 28): the request decoder and the response encoder, versions 0 to 5.
+"""TxnOffsetCommit (key 28): the request decoder and the response encoder, versions 0 to 6.
 
 Request (3+ in the flexible encoding):
 
@@ -6,10 +6,10 @@ Request (3+ in the flexible encoding):
     group_id             string
     producer_id          int64
     producer_epoch       int16
-    generation           int32                         [3+]
+    generation           int32                         [3+; of a group of KIP-848 the member epoch]
     member_id            string                        [3+]
     group_instance_id    nullable string               [3+]
-    topics               see `offset_columns`          [2+: with leader epochs]
+    topics               see `offset_columns`          [2+: with leader epochs; 6+: ids in place of names]
 
 Response:
 
@@ -33,11 +33,15 @@ from diamant.protocol.primitives import INT32, read_compact_string, read_string,
 FIRST_WITH_LEADER_EPOCH = 2
 FIRST_FLEXIBLE = 3
 FIRST_WITH_MEMBER = 3
+FIRST_WITH_TOPIC_IDS = 6
 
 NO_GENERATION = -1
 
 _PRODUCER = Struct(">qh")
-_LAYOUTS = tuple(Layout(version >= FIRST_FLEXIBLE, version >= FIRST_WITH_LEADER_EPOCH, False) for version in range(6))
+_LAYOUTS = tuple(
+    Layout(version >= FIRST_FLEXIBLE, version >= FIRST_WITH_LEADER_EPOCH, version >= FIRST_WITH_TOPIC_IDS)
+    for version in range(FIRST_WITH_TOPIC_IDS + 1)
+)
 
 
 class TxnOffsetCommitRequest(NamedTuple):
@@ -54,7 +58,7 @@ class TxnOffsetCommitRequest(NamedTuple):
 
 
 def decode_txn_offset_commit_request(version: int, body: memoryview) -> TxnOffsetCommitRequest:
-    """Decode a request of version 0 to 5; ignores bytes after it. Raises ProtocolError."""
+    """Decode a request of version 0 to 6; ignores bytes after it. Raises ProtocolError."""
     try:
         return _decode(version, body)
     except (IndexError, StructError, UnicodeDecodeError) as error:
@@ -92,6 +96,6 @@ def _decode(version: int, body: memoryview) -> TxnOffsetCommitRequest:
 def encode_txn_offset_commit_response(
     version: int, topics: Sequence[TopicOffsets], codes: Mapping[tuple[int, int], int]
 ) -> bytes:
-    """Return the body of the response to `topics` in version 0 to 5; `codes` as in `offset_columns.encode_results`."""
+    """Return the body of the response to `topics` in version 0 to 6; `codes` as in `offset_columns.encode_results`."""
     tags = b"\0" if version >= FIRST_FLEXIBLE else b""
     return b"\0\0\0\0" + encode_results(_LAYOUTS[version], topics, codes) + tags

@@ -17,6 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from diamant.protocol.errors import ProtocolError
+from diamant.protocol.wire import newer_schemas
 from diamant.protocol.wire.apis import API_NAMES, is_served
 
 Kind = Literal["request", "response"]
@@ -74,10 +75,11 @@ def message_class(api_key: int, version: int, kind: Kind) -> type:
     name = API_NAMES[api_key]
     snake_name = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
     import_kio()
-    module = import_module(f"kio.schema.{snake_name}.v{version}.{kind}")
+    newest = newer_schemas.NEWEST_OF_KIO.get(api_key, version)
+    module = import_module(f"kio.schema.{snake_name}.v{min(version, newest)}.{kind}")
     found = getattr(module, name + kind.capitalize())
     assert isinstance(found, type)
-    return found
+    return newer_schemas.newer_version(found) if version > newest else found
 
 
 def schema_fields(struct: type) -> list[SchemaField]:

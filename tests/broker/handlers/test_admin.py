@@ -33,7 +33,7 @@ from tests.broker.wire import (
 from tests.waiting import wait_until
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 async def test_api_versions_lists_what_is_served(wire: WireClient, version: int) -> None:
     """Exactly the table's keys with their advertised ranges; Produce is listed from 0, although it begins at 3."""
     response = await wire.call(API_VERSIONS, version, {"client_software_name": "test", "client_software_version": "1"})
@@ -49,12 +49,39 @@ async def test_api_versions_lists_what_is_served(wire: WireClient, version: int)
         assert response.finalized_features_epoch >= 0
 
 
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "code"),
+    [
+        (None, -1, ErrorCode.NONE),
+        ("mine", 1, ErrorCode.NONE),
+        ("mine", 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("mine", 0, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("mine", -2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("other", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (None, 1, ErrorCode.INVALID_REQUEST),
+        (None, -2, ErrorCode.INVALID_REQUEST),
+        ("mine", -1, ErrorCode.INVALID_REQUEST),
+        ("", -1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_a_client_that_means_another_broker_is_told(
+    broker: Broker, wire: WireClient, cluster_id: str | None, node_id: int, code: ErrorCode
+) -> None:
+    """KIP-1242: cluster and node, both or none; the answer has no APIs then. The codes are those of Kafka 4.4.0."""
+    named = broker.node.metadata.cluster_id if cluster_id == "mine" else cluster_id
+    software = {"client_software_name": "test", "client_software_version": "1"}
+    answer = await wire.call(API_VERSIONS, 5, {**software, "cluster_id": named, "node_id": node_id})
+    assert (answer.error_code, bool(answer.api_keys)) == (code, code is ErrorCode.NONE)
+    assert (await wire.call(API_VERSIONS, 5, software)).error_code == ErrorCode.NONE
+
+
 async def test_api_versions_of_the_future(wire: WireClient) -> None:
     """An unknown version is answered in version 0 with error 35 and the range of ApiVersions."""
     wire.writer.write(wire.frame(API_VERSIONS, 99, b"\x01\x01\x00whatever"))
     correlation_id, body = await wire.receive_frame()
     assert correlation_id == 1
-    assert body == struct.pack(">hihhh", 35, 1, 18, 0, 4)
+    assert body == struct.pack(">hihhh", 35, 1, 18, 0, 5)
     response = await wire.call(API_VERSIONS, 4, {"client_software_name": "test", "client_software_version": "1"})
     assert response.error_code == ErrorCode.NONE
 

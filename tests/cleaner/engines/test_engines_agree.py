@@ -181,8 +181,9 @@ def test_every_field_of_a_plan_is_thought_of() -> None:
     names_only = {"directory", "topic", "partition"}
     of_throttles = {"io_max_bytes_per_second", "threads"}
     of_no_engine = {"max_message_bytes"}
+    refused_at = {"max_record_bytes"}  # test_rounds.py
     of_reports = {"map_load_factor"}  # how full the map is, in figures and logs
-    known = drawn | by_histories | names_only | of_throttles | of_no_engine | of_reports
+    known = drawn | by_histories | names_only | of_throttles | of_no_engine | refused_at | of_reports
     assert {field.name for field in fields(CleanPlan)} == known
 
 

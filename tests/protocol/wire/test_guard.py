@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.primitives import MAX_ELEMENTS
+from diamant.protocol.primitives import MAX_ELEMENTS, encode_uvarint, skip_tags
 from diamant.protocol.wire.guard import compile_guard
 from diamant.protocol.wire.schemas import decode_request, encode_request_fields, request_class
 from tests.effort import is_quick
@@ -65,6 +65,19 @@ def test_trailing_bytes_are_ignored() -> None:
     """Like Kafka, the guard ignores bytes after the request: librdkafka sends one after AlterUserScramCredentials."""
     body = encode_request_fields(METADATA, 12, {})
     assert decode_request(METADATA, 12, body + b"\x00") == decode_request(METADATA, 12, body)
+
+
+@pytest.mark.parametrize("count", [10_000, 10_001])
+def test_tagged_fields_are_limited(count: int) -> None:
+    """As in Kafka 4.4, a block has at most 10,000 of them, in a request and in its header."""
+    block = encode_uvarint(count) + b"".join(encode_uvarint(10 + tag) + b"\0" for tag in range(count))
+    body = encode_request_fields(METADATA, 12, {})[:-1] + block
+    for read in (lambda: decode_request(METADATA, 12, body), lambda: skip_tags(memoryview(block), 0, len(block))):
+        if count == 10_000:
+            read()
+            continue
+        with pytest.raises(ProtocolError, match=r"10001 tagged fields .*at most 10000"):
+            read()
 
 
 @pytest.mark.slow

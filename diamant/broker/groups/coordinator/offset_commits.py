@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 """OffsetCommit: earlier versions answer ILLEGAL_GENERATION for a generation of a missing group."""
+FIRST_TXN_WITH_GROUP_ID_NOT_FOUND = 6
+"""The same for TxnOffsetCommit; also the first with STALE_MEMBER_EPOCH."""
 
 NO_RETENTION_MS = -1
 
@@ -91,19 +93,22 @@ class OffsetCommits:
     ) -> list[tuple[int, int]]:
         """Commit as `commit` does, effective once `end_transaction` reports a committed transaction (TxnOffsetCommit).
 
-        KafkaError as `commit`, with ILLEGAL_GENERATION in place of STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND, and the log's
-        errors about the producer. Source: OffsetMetadataManager.commitTransactionalOffset.
+        KafkaError as `commit`, below version 6 with ILLEGAL_GENERATION in place of STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND, and
+        the log's errors about the producer. Source: OffsetMetadataManager.commitTransactionalOffset.
         """
         self._store.check_usable(group_id)
         group = self._store.group(group_id)
         if group is None:
             if generation >= 0:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"Group {group_id} not found.")
+                is_known = version >= FIRST_TXN_WITH_GROUP_ID_NOT_FOUND
+                code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
+                raise KafkaError(code, f"Group {group_id} not found.")
             group = Group(group_id)
         try:
             _check_member(group, topics, member_id, instance_id, generation, version, is_transactional=True)
         except KafkaError as error:
-            if error.code == ErrorCode.STALE_MEMBER_EPOCH:
+            is_known = version >= FIRST_TXN_WITH_GROUP_ID_NOT_FOUND
+            if error.code == ErrorCode.STALE_MEMBER_EPOCH and not is_known:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.detail) from None
             raise
         now_ms = self._node.env.clock.now_ms()

@@ -1,9 +1,10 @@
-"""ApiVersions (key 18), versions 0 to 4: the served APIs and versions, computed from the handler table.
+"""ApiVersions (key 18), versions 0 to 5: the served APIs and versions, computed from the handler table.
 
 Behaviour: answered on any connection at any time, from a cache. The dispatcher answers unknown versions
 (KIP-511). Versions: 3 adds features (KIP-584); up to 3, features whose lowest level is 0 are omitted, as older Java
 clients fail on them (KAFKA-17011). From 3 on, the client sends its software's name and version (KIP-511); invalid ones are
-answered INVALID_REQUEST with empty lists.
+answered INVALID_REQUEST with empty lists. 5 names the cluster and the node that the client means: both or none, else it is
+INVALID_REQUEST, too; others than these are REBOOTSTRAP_REQUIRED (KIP-1242).
 Deviations: none known.
 
 Source: KafkaApis.handleApiVersionsRequest, ApiVersionsRequest.isValid, ApiVersionsResponse.
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 KEY = 18
 FIRST_WITH_ZERO_MINIMUM = 4
+NO_NODE = -1
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """The name or version of a client's software. Source: ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN."""
 
@@ -48,6 +50,8 @@ def handle(
     """Answer from the cache. `answers`: by version; a change of features clears it."""
     version = context.api_version
     name = getattr(request, "client_software_name", None)
+    if code := _misrouted(metadata, getattr(request, "cluster_id", None), getattr(request, "node_id", NO_NODE)):
+        return encode_response_fields(KEY, version, {"error_code": int(code)})
     if name is not None:
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(request.client_software_version)):
             return encode_response_fields(KEY, version, {"error_code": int(ErrorCode.INVALID_REQUEST)})
@@ -56,6 +60,14 @@ def handle(
     if body is None:
         body = answers[version] = _encode(metadata, served_keys, version)
     return body
+
+
+def _misrouted(metadata: MetadataLog, cluster_id: str | None, node_id: int) -> ErrorCode:
+    """The error of a client that means another cluster or node, or names one without the other; NONE for others."""
+    if (cluster_id is None) != (node_id == NO_NODE):
+        return ErrorCode.INVALID_REQUEST
+    is_here = cluster_id is None or (cluster_id, node_id) == (metadata.cluster_id, metadata.node_id)
+    return ErrorCode.NONE if is_here else ErrorCode.REBOOTSTRAP_REQUIRED
 
 
 def _encode(metadata: MetadataLog, served_keys: Collection[int], version: int) -> bytes:

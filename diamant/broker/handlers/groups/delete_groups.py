@@ -1,4 +1,6 @@
-"""DeleteGroups (key 42), versions 0 to 2: delete groups without members, with their committed offsets.
+"""DeleteGroups (key 42), versions 0 to 3: delete groups without members, with their committed offsets.
+
+Versions: 3 adds a message for each group, which Kafka fills for streams groups only (KIP-1331).
 
 Deviations: none known.
 

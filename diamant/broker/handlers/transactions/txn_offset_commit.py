@@ -1,8 +1,9 @@
-"""TxnOffsetCommit (key 28), versions 0 to 5: offsets that take effect when the transaction is committed.
+"""TxnOffsetCommit (key 28), versions 0 to 6: offsets that take effect when the transaction is committed.
 
 Behaviour: the group's partition of `__consumer_offsets` must belong to the transaction; the group coordinator checks the
 member and writes. Missing partitions get their error, the others are committed. Versions: 3 names the member
-(KIP-447), 4 knows TRANSACTION_ABORTABLE, 5 adds the group's partition to the transaction (TV2, KIP-890).
+(KIP-447), 4 knows TRANSACTION_ABORTABLE, 5 adds the group's partition to the transaction (TV2, KIP-890), 6 has ids
+of topics, and the codes GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH and UNKNOWN_TOPIC_ID (KIP-1319).
 Deviations: none known.
 
 Source: KafkaApis.handleTxnOffsetCommitRequest, GroupCoordinatorService.commitTransactionalOffsets.
@@ -17,6 +18,7 @@ from diamant.broker.groups.coordinator.offset_selection import CODES, Selection
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.txn_offset_commit import (
+    FIRST_WITH_TOPIC_IDS,
     TxnOffsetCommitRequest,
     decode_txn_offset_commit_request,
     encode_txn_offset_commit_response,
@@ -41,7 +43,9 @@ def handle(
 ) -> Answer:
     """Commit the valid offsets; every partition of the request gets a code."""
     version = context.api_version
-    selection = Selection(node.topics, request.topics, has_topic_ids=False, access=context.access)
+    selection = Selection(
+        node.topics, request.topics, has_topic_ids=version >= FIRST_WITH_TOPIC_IDS, access=context.access
+    )
     if selection.known:
         try:
             too_long = _commit(groups, transactions, node, version, request, selection)
