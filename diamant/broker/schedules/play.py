@@ -63,6 +63,7 @@ class SchedulePlay:
         self._schedule = schedule
         self._clock = node.env.clock
         self._partitions: dict[Log, PartitionPlay] = {}
+        self._settings = CleanerSettings(mode=KAFKA, kafka_version=node.config.diamant_cleaner_kafka_version)
         self._passed_ms = 0
         self._transactional: set[str] = set()
         """Topics that transactional producers write to."""
@@ -178,7 +179,7 @@ class SchedulePlay:
         start = log.log_start_offset
         if end <= start:
             return
-        plan = make_plan(log, start, end, self._clock.now_ms() + self._passed_ms, CleanerSettings(mode=KAFKA))
+        plan = make_plan(log, start, end, self._clock.now_ms() + self._passed_ms, self._settings)
         sizes = {segment.base_offset: segment.size for segment in plan.segments}
 
         def swap(output: OutputSegment) -> None:

@@ -275,6 +275,7 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
     assert all(name in shown for name in ("__transaction_state-0", "users-0", "bad-0"))
     assert "__consumer_offsets" not in shown
     assert "1 topic, 2 partitions" in shown
+    assert "cleaner: mode prompt, " in shown
     assert "in progress: users-0 by process: 25 %, 1.0 GiB of 4.0 GiB, 9.5 MiB/s, 5m 22s left" in shown
     assert "1 uncleanable, 2 past max.compaction.lag.ms (15 % of the bytes)" in shown.replace("\n", " ")
     assert shown.replace("\n", "").count("x") >= 100, "the reason is not cut off"
@@ -282,8 +283,10 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
     status._print(at, found, [], 50)
     assert "__transaction_state-0" in text(at), "a narrow terminal has fewer columns, and whole names"
     at = console()
+    found["cleaner"] |= {"mode": "kafka", "kafka_version": "4.3"}
     status._print(at, found, [], None)
     assert text(at).count("__consumer_offsets") == 50
+    assert "cleaner: mode kafka 4.3, " in text(at)
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,11 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
     if cleaner["must_clean_partitions"]:
         share = f"{100 * cleaner['must_clean_ratio']:.0f} % of the bytes"
         trouble += f", {cleaner['must_clean_partitions']} past max.compaction.lag.ms ({share})"
+    kafka_version = cleaner.get("kafka_version")  # unknown to brokers of 0.3
+    mode = f"{cleaner['mode']} {kafka_version}" if kafka_version else cleaner["mode"]
     on = "" if cleaner["is_enabled"] else ", [bold red]off[/]"
     console.print(
-        f"cleaner: mode {cleaner['mode']}{on}, {counted(cleaner['compacted_partitions'], 'compacted partition')}{trouble}"
+        f"cleaner: mode {mode}{on}, {counted(cleaner['compacted_partitions'], 'compacted partition')}{trouble}"
     )
     for one in cleaner["under_way"]:
         console.print(f"in progress: {escape(round_text(one))}")

@@ -24,7 +24,8 @@ from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_FAILED
 from diamant.broker.record_json import key_fields
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.offline.explain import explain_partition
-from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.rules.modes import KAFKA, followed_version
+from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.storage.config_key import ConfigError
@@ -116,7 +117,7 @@ def explain(
                     notes += said
                     problems += damage
                 bar.hide()
-                _show(topic, mode, now_ms, key, offset, told, limit=None if is_all else MAX_ROWS, as_json=as_json)
+                _show(topic, parsed.cleaner, now_ms, key, offset, told, is_all=is_all, as_json=as_json)
                 bar.show()
     if folded:
         click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all shows them)")
@@ -142,13 +143,13 @@ def _without_changes(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _show(
     topic: str,
-    mode: str,
+    cleaner: CleanerSettings,
     now_ms: int,
     key: bytes | None,
     offset: int | None,
     told: list[dict[str, Any]],
     *,
-    limit: int | None,
+    is_all: bool,
     as_json: bool,
 ) -> None:
     from rich.console import Console
@@ -157,7 +158,8 @@ def _show(
         told = [{**one, "problems": ()} for one in told]  # on standard error, at the end
     fields = {
         "topic": topic,
-        "mode": mode,
+        "mode": cleaner.mode,
+        "kafka_version": followed_version(cleaner.mode, cleaner.kafka_version),
         "now_ms": now_ms,
         "key": None if key is None else key_fields(key),
         "offset": offset,
@@ -172,7 +174,7 @@ def _show(
     console = Console(
         width=200 if is_plain and "COLUMNS" not in os.environ else None, highlight=False, soft_wrap=is_plain
     )
-    show_explanation(console, fields, False, limit, clock="the clock of this machine")
+    show_explanation(console, fields, False, None if is_all else MAX_ROWS, clock="the clock of this machine")
     console.print()
 
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from diamant.broker.commands.settings.clean_settings import parse_settings
+from diamant.broker.commands.settings.clean_settings import KAFKA_VERSION, parse_settings
 from diamant.broker.commands.settings.mode_option import ChosenMode, chosen_mode, mode_option
 from diamant.broker.commands.settings.topic_settings import TopicConfigs, topic_configs_of, with_topic_configs
 from diamant.broker.commands.settings.value_hint import with_hint
@@ -32,6 +32,7 @@ from diamant.broker.commands.terminal.files import (
     time_text,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.forecast.forecast import (
     CLEAN,
@@ -47,7 +48,7 @@ from diamant.cleaner.forecast.forecast import (
     Forecast,
     Scenario,
 )
-from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.rules.modes import KAFKA, followed_version
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
 from diamant.storage.config_key import ConfigError
 from diamant.storage.env.clock import SystemClock
@@ -258,6 +259,13 @@ class WhatIfRequest:
         now_ms = SystemClock().now_ms() if now_ms is None else now_ms
         return cls(combinations, chosen, now_ms, until_ms, memory_mib * MIB)
 
+    @property
+    def kafka_version(self) -> str | None:
+        """The version that is followed (`followed_version`); None if the combinations have several."""
+        default = BROKER_CONFIGS[KAFKA_VERSION].default
+        versions = {one.get(KAFKA_VERSION, default) for one in self.combinations}
+        return followed_version(self.mode.mode, str(versions.pop())) if len(versions) == 1 else None
+
     def choose_mode(self, env: Env, log_directory: str, given: str | None) -> None:
         """Set the mode for a log directory; `given` is the value of the option."""
         self.mode = chosen_mode(env, log_directory, given)
@@ -403,6 +411,7 @@ def _document(
         "now_ms": request.now_ms,
         "until_ms": request.until_ms,
         "mode": request.mode.mode,
+        "kafka_version": request.kafka_version,
         "partitions": [
             {
                 "topic": partition.topic,

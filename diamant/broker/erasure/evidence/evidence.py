@@ -31,6 +31,7 @@ from diamant.cleaner.evidence.search.findings import Unreadable
 from diamant.cleaner.evidence.search.offset_order import WHOLE_FILE, LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.evidence.search.remains import values_of
+from diamant.cleaner.rules.modes import followed_version
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
@@ -231,7 +232,8 @@ class Evidence:
         log = next(iter(topic.logs.values()), None) if topic is not None else None
         if log is None:
             return {}
-        config = log.config
+        config, broker = log.config, self._node.config
+        version = followed_version(broker.diamant_cleaner_mode, broker.diamant_cleaner_kafka_version)
         return {
             "cleanup.policy": ",".join(sorted(config.cleanup_policy)),
             "delete.retention.ms": config.delete_retention_ms,
@@ -240,7 +242,8 @@ class Evidence:
             "segment.bytes": config.segment_bytes,
             "segment.ms": config.segment_ms,
             "file.delete.delay.ms": config.file_delete_delay_ms,
-            "diamant.cleaner.mode": self._node.config.diamant_cleaner_mode,
+            "diamant.cleaner.mode": broker.diamant_cleaner_mode,
+            **({} if version is None else {"diamant.cleaner.kafka.version": version}),
         }
 
 

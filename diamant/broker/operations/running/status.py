@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.node.future_holds import FutureHold, future_holds
 from diamant.broker.operations.running.clock import ClockReport
 from diamant.broker.transactions.holds import TransactionHold, transaction_holds
+from diamant.cleaner.rules.modes import followed_version
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus
 from diamant.kernels import ARE_COMPILED
 from diamant.version import __version__
@@ -47,6 +48,8 @@ class BrokerStatus:
     """Of the `MAX_PARTITIONS` most overdue partitions, those that an open transaction holds."""
     clock: ClockReport
     cleaner_mode: str
+    cleaner_kafka_version: str | None
+    """See `followed_version`."""
     is_cleaner_enabled: bool
     cleaner: CleanerStatus
 
@@ -71,6 +74,7 @@ class BrokerStatus:
             "clock": self.clock.to_fields(),
             "cleaner": {
                 "mode": self.cleaner_mode,
+                "kafka_version": self.cleaner_kafka_version,
                 "is_enabled": self.is_cleaner_enabled,
                 "dead_threads": found.dead_thread_count,
                 "uncleanable_partitions": found.uncleanable_partitions_count,
@@ -112,6 +116,9 @@ def broker_status(
         transaction_holds=tuple(transaction_holds(node, held, transactions)),
         clock=clock,
         cleaner_mode=node.config.diamant_cleaner_mode,
+        cleaner_kafka_version=followed_version(
+            node.config.diamant_cleaner_mode, node.config.diamant_cleaner_kafka_version
+        ),
         is_cleaner_enabled=node.config.log_cleaner_enable,
         cleaner=cleaner,
     )

@@ -85,7 +85,9 @@ def test_what_expires_in_the_clean_part_has_its_round(tmp_path: Path, mode: str)
     (tmp_path / names.CLEAN_SHUTDOWN).touch()
     write_offset_checkpoint(RealEnv(), str(tmp_path / names.CLEANER_CHECKPOINT), {(log.topic, log.partition): 1})
     before = content(Path(log.path))
-    (told,) = json.loads(run(log.path, "-k", "gone", "--json", "--mode", mode).stdout)["partitions"]
+    document = json.loads(run(log.path, "-k", "gone", "--json", "--mode", mode).stdout)
+    assert (document["mode"], document["kafka_version"]) == (mode, "4.4" if mode == "kafka" else None)
+    (told,) = document["partitions"]
     expected = horizon_ms if mode == "prompt" else None
     assert told["records"][0]["goes_ms"] == expected
     assert ("delete-horizon" in [gate["kind"] for gate in told["gates"]]) == (mode == "prompt")

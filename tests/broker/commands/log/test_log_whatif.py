@@ -80,6 +80,7 @@ def test_the_document(data: Path) -> None:
     result = run(data, *NOW, "--mode", "kafka", "--json")
     document = json.loads(result.stdout)
     assert (document["log_directory"], document["now_ms"], document["mode"]) == (str(data), NOW_MS, "kafka")
+    assert document["kafka_version"] == "4.4"
     assert [(one["topic"], one["partition"]) for one in document["partitions"]] == [("t", 0), ("t", 1)]
     (one,) = document["partitions"][0]["forecasts"]
     assert (one["before"]["records"], one["before"]["superseded"]) == (13, 10)
@@ -88,6 +89,23 @@ def test_the_document(data: Path) -> None:
     assert (event["kind"], event["at_ms"], event["removed"]) == ("clean", NOW_MS, {"superseded": 9})
     assert one["tombstones_expire_ms"] == NOW_MS + DAY_MS
     assert one["waits_for"] == ["append", "round"]
+
+
+def test_versions_of_kafka_are_compared(tmp_path: Path) -> None:
+    """Until 4.3 a batch stays empty at the end of the round; the document names the version of mode kafka, if it is one."""
+    history = History().add("a=1")
+    history.batch(Record(1, TIMESTAMP, None, b"1"))
+    history.roll()
+    history.add("b=1").write(RealEnv(SettableClock(TIMESTAMP)), str(tmp_path))
+    for mode, versions, told, batches in (
+        ("kafka", ("4.3", "4.4"), None, [3, 2]),
+        ("kafka", ("4.3",), "4.3", [3]),
+        ("prompt", ("4.3",), None, [2]),
+    ):
+        options = ("--mode", mode, "--set", f"diamant.cleaner.kafka.version={','.join(versions)}")
+        document = json.loads(run(tmp_path / "t-0", *NOW, *options, "--json").stdout)
+        assert document["kafka_version"] == told
+        assert [one["after"]["batches"] for one in document["partitions"][0]["forecasts"]] == batches
 
 
 def test_the_table(data: Path) -> None:

@@ -77,6 +77,15 @@ async def test_a_key_that_is_nowhere_is_certified_so(broker: Broker) -> None:
     assert "This proves no removal" in page
 
 
+async def test_a_certificate_of_mode_kafka_names_its_version(tmp_path: Path) -> None:
+    """Beside the mode."""
+    properties = {"diamant.cleaner.mode": "kafka", "diamant.cleaner.kafka.version": "4.3"}
+    async with broker_at(tmp_path, **properties) as broker:
+        await create(broker)
+        settings = (await erase(broker)).certificate["configuration"]["users"]
+    assert (settings["diamant.cleaner.mode"], settings["diamant.cleaner.kafka.version"]) == ("kafka", "4.3")
+
+
 async def test_a_certificate_that_found_nothing_is_not_valid_but_said_to_have_found_nothing(broker: Broker) -> None:
     """It has its own outcome; a later value below the claim breaks it all the same. A certificate of an earlier version, with
     `key-gone` in that case, stays valid.
