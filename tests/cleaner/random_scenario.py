@@ -6,8 +6,8 @@
 
 Between two rounds records are written: plain, idempotent and transactional batches by all codecs, markers of both kinds,
 tombstones, records without key, headers, offsets with gaps, LogAppendTime, epochs that are bumped, segments rolled anywhere,
-transactions that stay open and bound a round. Time goes by, so that horizons which one round has set are over in a later one or
-just not yet. The plain engine carries out every round before the next chapter is written.
+transactions that stay open and bound a round, records behind a round. Time goes by, so that horizons which one round has set are
+over in a later one or just not yet. The plain engine carries out every round before the next chapter is written.
 
 A seed means the same log for as long as Python's `random` draws the same numbers.
 """
@@ -40,6 +40,7 @@ class Scenario:
         self._random = rng = random.Random(seed)
         self.mode = rng.choice(MODES)
         self.version = KAFKA_VERSIONS[seed % 2]
+        self.has_records_behind = seed // 2 % 2 == 1
         self.segment_bytes = rng.choice((1 << 30, 1 << 30, 30_000, 8_000))
         self.log = CleanerLog(
             delete_retention_ms=RETENTION_MS,
@@ -63,6 +64,8 @@ class Scenario:
                 for producer in sorted(self._open):
                     self._end(producer)
             log.roll()
+            if self.has_records_behind:
+                log.data("behind")
             bound = self._bound()
             if bound > log.first_dirty:
                 plan = replace(
