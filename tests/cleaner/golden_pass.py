@@ -28,7 +28,7 @@ from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.segments.txn_index import ENTRY_SIZE, AbortedTxn
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "cleaner"
-DIFFERS_IN_4_4 = GOLDEN / "differs-in-4.4.tar.xz"
+DIFFERS_IN_4_4 = GOLDEN / "differs_in_4.4.0.tar.xz"
 """The passes, of all cases, that end otherwise in Kafka 4.4."""
 
 HAS_ORDINARY_ZLIB = "ng" not in zlib.ZLIB_RUNTIME_VERSION

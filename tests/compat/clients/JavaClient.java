@@ -10,6 +10,7 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.UUID;
@@ -41,7 +42,6 @@ import org.apache.kafka.common.errors.InvalidProducerEpochException;
 import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
-import org.apache.kafka.common.utils.AppInfoParser;
 
 public class JavaClient {
     static final List<String> STEPS =
@@ -362,7 +362,9 @@ public class JavaClient {
         Map<String, Step> steps = Map.of("produce", JavaClient::produce, "consume", JavaClient::consume, "classic", JavaClient::classic,
             "cooperative", JavaClient::cooperative, "static", JavaClient::staticMembers, "consumer", JavaClient::consumer,
             "transactions", JavaClient::transactions, "admin", JavaClient::admin);
-        System.out.println("version " + AppInfoParser.getVersion());
+        Properties about = new Properties();
+        about.load(KafkaProducer.class.getResourceAsStream("/kafka/kafka-version.properties"));
+        System.out.println("version " + about.getProperty("version"));
         List<String> wanted = Arrays.asList(arguments).subList(1, arguments.length);
         for (String name : wanted.isEmpty() ? STEPS : wanted) {
             steps.get(name).run();

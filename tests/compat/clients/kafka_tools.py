@@ -18,7 +18,7 @@ SILENCE_MS = str(1000 * steps.TIMEOUT_S)
 """After so long without a record a console consumer gives up."""
 TOOLS = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
-    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-configs": "org.apache.kafka.tools.ConfigCommand",
     "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
@@ -36,6 +36,16 @@ TOOLS = {
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
 }
+OLDER_CLASSES = {"org.apache.kafka.tools.ConfigCommand": "kafka.admin.ConfigCommand"}
+"""Names of classes until Kafka 4.3."""
+
+
+def class_of(name: str) -> str:
+    """The class of a tool in the distribution."""
+    found = re.search(r"kafka-clients-(\d+)\.(\d+)", " ".join(os.listdir(f"{os.environ['KAFKA_HOME']}/libs")))
+    assert found is not None
+    is_older = (int(found[1]), int(found[2])) < (4, 4)
+    return OLDER_CLASSES.get(TOOLS[name], TOOLS[name]) if is_older else TOOLS[name]
 
 
 def tool(name: str, *arguments: str, text: str = "") -> str:
@@ -52,7 +62,7 @@ def tool(name: str, *arguments: str, text: str = "") -> str:
 
 def run(name: str, arguments: Sequence[str], text: str) -> str:
     class_path = f"{os.environ['KAFKA_HOME']}/libs/*"
-    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", class_path, TOOLS[name], *arguments]
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", class_path, class_of(name), *arguments]
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=4 * steps.TIMEOUT_S, check=False)
     assert done.returncode == 0, f"{name} {arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr

@@ -3,7 +3,7 @@
 `python -m tests.broker.groups.coordinator.answer_cases ADDRESS` sends them to a new broker with
 `offsets.topic.num.partitions=3` and prints the answers. Apache Kafka 4.3.1 produced tests/golden/groups/answers_4.3.1.json
 in this way. `ADDRESS classic` is for a broker that also has
-`group.coordinator.rebalance.protocols=classic` (answers_classic_4.3.1.json).
+`group.coordinator.rebalance.protocols=classic` (answers_classic_4.3.1.json). Kafka 4.4.0 gives the same answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers about groups equal those of a real Kafka 4.3.1, in every value and in their order."""
+"""Answers about groups equal those of Kafka 4.3.1 and 4.4.0, which are the same, in every value and in their order."""
 
 from __future__ import annotations
 

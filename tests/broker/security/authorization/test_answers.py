@@ -1,4 +1,4 @@
-"""Two thousand questions about access (API, operation, pattern, principal, host), answered as Kafka 4.3.1 answered them."""
+"""Two thousand questions about access (API, operation, pattern, principal, host), answered as by Kafka 4.3.1 and 4.4.0."""
 
 from __future__ import annotations
 
