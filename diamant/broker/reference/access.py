@@ -32,8 +32,8 @@ that a client may not DESCRIBE does not reveal whether the topic exists.
 
 ## Kafka's APIs
 
-As in Kafka 4.3. *Whole*: without the permission, no part of the request is executed, and the response has the error code in the
-same places as Kafka's.
+As in Kafka 4.3 and 4.4. *Whole*: without the permission, no part of the request is executed, and the response has the error
+code in the same places as Kafka's.
 
 | API | needs | a denial |
 |---|---|---|

@@ -28,7 +28,7 @@ Every configuration of topics and broker, with its default and limits.
 
 ## How to set one
 
-Names, types and meanings are Apache Kafka's (4.3).
+Names, types and meanings are Apache Kafka's (4.4).
 
 | where | how |
 |---|---|

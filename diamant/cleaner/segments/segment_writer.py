@@ -1,6 +1,6 @@
 """Writes the files of one output segment: `<base>.log.cleaned`, `.index.cleaned`, `.timeindex.cleaned`, `.txnindex.cleaned`.
 
-The index entries equal Kafka 4.3's. They depend on the batches alone, not on how these were read: an offset entry and a time
+The index entries equal Kafka's. They depend on the batches alone, not on how these were read: an offset entry and a time
 entry before each batch more than `index.interval.bytes` after the last entry, and a final time entry. An entry's offset is
 the last offset in the batch's header; its position is the start of the batch.
 Source: LogSegment.append as called by Cleaner.cleanInto.
