@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import NoReturn, TypeAlias
 
 from diamant.cleaner.on_demand.record_counts import CountedLogs
@@ -91,29 +92,43 @@ class PartitionJob:
 
     async def run(self) -> PartitionCompaction:
         """Request rounds until the request is fulfilled, and report; errors are part of the report."""
-        before = [segment.size for segment in self._remaining.segments()]
+        before, failure = [segment.size for segment in self._remaining.segments()], None
         try:
-            return await self._report(before, await self._remove())
+            try:
+                self._check()
+                self._roll()
+                async with aclosing(self._needed()) as needed:
+                    async for request in needed:
+                        await self._next_round(request)
+            except _Failed as failed:
+                failure = failed
+            except UnknownPartition as error:
+                failure = _Failed(DELETED, str(error))
+            return await self._report(before, failure)
         finally:
             self._service.callers.unwatch(self._partition, self._watch)
 
-    async def _remove(self) -> _Failed | None:
-        """Request rounds until the request is fulfilled, or return the reason why it cannot be."""
-        try:
-            self._check()
-            self._roll()
-            while True:
-                await self._remove_dirty()
-                horizon_ms = await self._remove_expired()
-                if self._request.until == CLEAN or not self._request.wait or horizon_ms is None:
-                    return None
-                if horizon_ms <= self._clock.now_ms():
-                    return None  # a round was done, and something else keeps the tombstone
-                await self._wait_for(horizon_ms)
-        except _Failed as failed:
-            return failed
-        except UnknownPartition as error:
-            return _Failed(DELETED, str(error))
+    async def _needed(self) -> AsyncGenerator[RoundRequest, None]:
+        """Yield the request for each round that is needed, until none is."""
+        force, engine = self._request.force, self._request.engine
+        while True:
+            while not await self._is_clean():
+                self._on_stage("cleaning")
+                yield RoundRequest(force, engine=engine)
+            tried: tuple[int, int] | None = None
+            while (horizons := await self._horizons()) is not None and horizons != tried:
+                if horizons[0] > self._clock.now_ms():
+                    break
+                tried = horizons
+                self._on_stage("removing what has expired")
+                yield RoundRequest(force, True, engine)
+                self._look()
+            last_ms = self._last_horizon_ms
+            if self._request.until == CLEAN or not self._request.wait or last_ms is None:
+                return
+            if last_ms <= self._clock.now_ms():
+                return  # a round was done, and something else keeps the tombstone
+            await self._wait_for(last_ms)
 
     def _check(self) -> None:
         """Raise if no round is possible."""
@@ -140,8 +155,8 @@ class PartitionJob:
         except (StorageError, OSError) as error:
             raise _Failed(UNCLEANABLE, f"{self._name}: the active segment cannot be closed: {error}") from error
 
-    async def _remove_dirty(self) -> None:
-        """Request rounds until nothing is dirty that a round may touch."""
+    async def _is_clean(self) -> bool:
+        """Return whether nothing is dirty that a round may touch. Waits for a round in progress."""
         while True:
             self._check()
             found = self._look()
@@ -149,17 +164,16 @@ class PartitionJob:
             is_in_progress = self._service.states.is_in_progress(self._partition)
             if is_clean and (self._watch.reports or not is_in_progress):
                 break
-            if is_in_progress:
-                self._on_stage("waiting for the round in progress")
-                await self._watch.until_next()
-            else:
-                self._on_stage("cleaning")
-                await self._next_round(RoundRequest(self._request.force, engine=self._request.engine))
+            if not is_in_progress:
+                return False
+            self._on_stage("waiting for the round in progress")
+            await self._watch.until_next()
         if quarantined := self._service.quarantined(self._partition):
             raise _Failed(
                 QUARANTINED,
                 f"{self._name}: what cannot be read is left as it is, the rest is clean: {'; '.join(quarantined)}",
             )
+        return True
 
     def _look(self) -> CleanableRange:
         found = self._service.picker.cleanable_range(self._log, self._clock.now_ms(), is_forced=self._request.force)
@@ -170,24 +184,14 @@ class PartitionJob:
             self._first_dirty = found.first_dirty_offset
         return found
 
-    async def _remove_expired(self) -> int | None:
-        """Request rounds until no horizon of a remaining tombstone is over; return the last remaining horizon."""
-        tried: tuple[int, int] | None = None
+    async def _horizons(self) -> tuple[int, int] | None:
+        """Return the first and the last horizon of the remaining tombstones; None without any."""
+        self._check()
         # Mode kafka files no facts, so the horizons of a large log are only read if the caller waits for them.
         reads_all = self._service.settings.mode != KAFKA or self._request.until != CLEAN
-        while True:
-            self._check()
-            horizons = await self._remaining.horizons(self._cleaned_to, reads_all=reads_all)
-            if horizons is None:
-                self._last_horizon_ms = None
-                return None
-            self._last_horizon_ms = horizons[1]
-            if horizons[0] > self._clock.now_ms() or horizons == tried:
-                return horizons[1]
-            tried = horizons
-            self._on_stage("removing what has expired")
-            await self._next_round(RoundRequest(self._request.force, True, self._request.engine))
-            self._look()
+        horizons = await self._remaining.horizons(self._cleaned_to, reads_all=reads_all)
+        self._last_horizon_ms = None if horizons is None else horizons[1]
+        return horizons
 
     async def _next_round(self, request: RoundRequest) -> None:
         """Wait for a round that begins after this call, shared with all calls that need one."""

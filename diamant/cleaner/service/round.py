@@ -107,7 +107,20 @@ class Rounds:
             known.clear()  # else the round's end would drop thousands of replaced segments, and close their files, at once
             if plan is not None:
                 plan = replace(plan, threads=max(1, plan.threads // rounds))
-                result = await self._run_plan(slot, log, plan, check_done, requests)
+                runner = await self._runner(slot, plan, requests)
+                async with self._inline_turns if isinstance(runner, InlineRunner) else nullcontext():
+                    running = slot.running = RunningRound(plan, runner, self._env.clock.now_ms())
+                    result = await run_plan(
+                        log,
+                        plan,
+                        runner,
+                        check_done=check_done,
+                        blocking=self._blocking,
+                        on_freed=running.free,
+                        on_swapped_in=no_output if self._prompt is None else self._prompt.of(log).note_swapped_in,
+                        until_free=self.swap_holds.released,
+                    )
+                slot.note_ready(runner)
                 checkpoint = await self._end(log, plan, result)
                 if note_expired is not None:
                     note_expired(plan, result.end_offset if plan.has_dirty_range else plan.first_uncleanable_offset)
@@ -141,27 +154,13 @@ class Rounds:
             plan = replace(plan, held_above=hold.above, held_since_ms=now_ms - hold.max_ms)
         return plan if self._prompt is None else self._prompt.of(log).fit(plan, found.first_dirty_offset, hold)
 
-    async def _run_plan(
-        self, slot: CleanerSlot, log: Log, plan: CleanPlan, check_done: CheckDone, requests: RoundRequests
-    ) -> CleanResult:
+    async def _runner(self, slot: CleanerSlot, plan: CleanPlan, requests: RoundRequests) -> Runner:
+        """Return the runner of a plan. NoRoom if the one on other machines is unavailable, and there is no room for it here."""
         engine = requests.request.engine
         runner = slot.runner_for(plan, is_requested=bool(requests.futures), engine=engine)
         if engine is None and slot.is_fallback(runner, plan):
             await asyncio.get_running_loop().run_in_executor(self._blocking, check_room, self._env, plan)
-        async with self._inline_turns if isinstance(runner, InlineRunner) else nullcontext():
-            one = slot.running = RunningRound(plan, runner, self._env.clock.now_ms())
-            result = await run_plan(
-                log,
-                plan,
-                runner,
-                check_done=check_done,
-                blocking=self._blocking,
-                on_freed=one.free,
-                on_swapped_in=no_output if self._prompt is None else self._prompt.of(log).note_swapped_in,
-                until_free=self.swap_holds.released,
-            )
-        slot.note_ready(runner)
-        return result
+        return runner
 
     async def _end(self, log: Log, plan: CleanPlan, result: CleanResult) -> int | None:
         """Return the checkpoint after a round; None: unchanged."""

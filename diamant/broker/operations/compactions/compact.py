@@ -148,18 +148,19 @@ class Compactions:
 
         from diamant.cleaner.on_demand.compaction import PartitionJob
 
-        async def one(log: Log) -> PartitionCompaction:
-            found = await PartitionJob(service, counts, log, request, stage).run()
-            compacted.is_over(found.topic, found.partition, rounds=found.rounds)
-            return self._with_transaction(log, found)
+        def is_over(task: asyncio.Task[PartitionCompaction]) -> None:
+            if not task.cancelled() and task.exception() is None:
+                found = task.result()
+                compacted.is_over(found.topic, found.partition, rounds=found.rounds)
 
         tasks: list[asyncio.Task[PartitionCompaction]] = []
         try:
             for count, log in enumerate(logs, start=1):
-                tasks.append(self._loop.create_task(one(log)))
+                tasks.append(self._loop.create_task(PartitionJob(service, counts, log, request, stage).run()))
+                tasks[-1].add_done_callback(is_over)
                 if count % PARTITIONS_PER_TURN == 0:
                     await asyncio.sleep(0)
-            reports = await asyncio.gather(*tasks)
+            reports = map(self._with_transaction, logs, await asyncio.gather(*tasks))
         finally:
             for task in tasks:
                 task.cancel()
