@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial, reduce
 from importlib import import_module
@@ -81,6 +80,8 @@ class OperationRow(NamedTuple):
     async def work(self, services: Services) -> Work:
         """Return the function with its dependencies. A thread creates them: imports would block the loop for 0.1 s."""
         if self.name not in services.performed:
+            import asyncio  # the help of commands needs the rows, but no event loop
+
             await asyncio.to_thread(self._work, services)
             services.performed.add(self.name)
         return self._work(services)

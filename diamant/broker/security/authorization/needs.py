@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from diamant.broker.acl import Operation, ResourceType
 from diamant.protocol.errors import ErrorCode
 
@@ -17,12 +15,17 @@ _DENIALS = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Need:
-    """One need. Each exists once and is compared and hashed by identity, since every request checks needs."""
+    """One need. Each exists once and is compared and hashed by identity, since every request checks needs.
 
-    operation: Operation
-    resource: ResourceType
+    No dataclass: the help of commands would wait for that module.
+    """
+
+    __slots__ = ("operation", "resource")
+
+    def __init__(self, operation: Operation, resource: ResourceType) -> None:
+        self.operation = operation
+        self.resource = resource
 
     @property
     def denial(self) -> ErrorCode:
