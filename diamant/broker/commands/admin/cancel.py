@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("job_id", metavar="[ID]", required=False)
+@click.argument("id", metavar="[ID]", required=False)
 @click.option("--reason", help="The reason. The certificate records it, so it must contain no key and no value.")
 @asking
-def cancel(job_id: str | None, reason: str | None, asked: Asked) -> None:
+def cancel(id: str | None, reason: str | None, asked: Asked) -> None:
     """Cancel the erasure or redaction ID, or the job with that number. Without an ID, list the pending erasures and redactions.
 
     Changes already made are kept. The last certificate states that nothing is certified, and why. A job (see diamant status)
     needs no reason; if it has started an erasure or a redaction, cancel that by its ID. Exit codes: 0 done, 1 failed, 2 usage.
     """
-    if job_id is None:
+    if id is None:
         answer = asked.admin.certificates()
         unfinished = {"unfinished": answer["unfinished"]}
         asked.show(unfinished, lambda console: _print_unfinished(console, answer["unfinished"]))
         return
-    if job_id.isdecimal():
-        job = asked.admin.call("DELETE", f"/v1/jobs/{job_id}", timeout=asked.timeout_s)
+    if id.isdecimal():
+        job = asked.admin.call("DELETE", f"/v1/jobs/{id}", timeout=asked.timeout_s)
         asked.show(job, lambda console: console.print(f"job {job['id']}, {job['verb']}: {_end_of(job)}"))
         return
     if reason is None:
         fail("--reason is missing: the certificate records it", "bad-argument")
     with going_on(asked, is_named=True):
-        found = asked.admin.cancel(job_id, reason=reason, timeout=asked.timeout_s)
+        found = asked.admin.cancel(id, reason=reason, timeout=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found))
 
 

@@ -36,7 +36,7 @@ _NO_KEY = (
 
 
 @click.command()
-@click.argument("job_id", metavar="[ID]", required=False)
+@click.argument("id", metavar="[ID]", required=False)
 @click.option("--certificate", "file", type=OutputFile(), help="With an ID: write the certificate to this file.")
 @click.option("--page", type=OutputFile(), help="With an ID: write the certificate as an HTML page to this file.")
 @click.option("--signed", type=OutputFile(), help=SIGNED_HELP)
@@ -49,7 +49,7 @@ _NO_KEY = (
 @click.option("--as-it-is", is_flag=True, help="With an ID: show a certificate even if its signature check fails.")
 @asking
 def certificates(
-    job_id: str | None,
+    id: str | None,
     file: str | None,
     page: str | None,
     signed: str | None,
@@ -65,7 +65,7 @@ def certificates(
     """
     if is_key_wanted:
         _print_public_key(asked)
-    if job_id is None:
+    if id is None:
         if file is not None or page is not None or signed is not None or as_it_is:
             options = "--certificate, --page, --signed and --as-it-is"
             fail(f"{options} need an ID. List the IDs with: {asked.command('certificates')}", "bad-argument")
@@ -75,16 +75,16 @@ def certificates(
         sys.exit(EXIT_DONE if is_genuine else EXIT_NOT_SO)
     problem = ""
     try:
-        found = asked.admin.certificate(job_id)
+        found = asked.admin.certificate(id)
     except AdminError as error:
         if error.code != "not-genuine":
             raise
-        problem = f"{error}: {asked.command('certificates', job_id, '--as-it-is')}"
+        problem = f"{error}: {asked.command('certificates', id, '--as-it-is')}"
         if not as_it_is:
             fail(problem, error.code)
-        found = asked.admin.certificate(job_id, as_it_is=True)
+        found = asked.admin.certificate(id, as_it_is=True)
         report(problem, error.code)
-    is_written = write_outputs({"certificate": found, "certificate_path": f"id {job_id}"}, file, page, problem)
+    is_written = write_outputs({"certificate": found, "certificate_path": f"id {id}"}, file, page, problem)
     is_written = write_bundle(found, signed) and is_written
     asked.show(found, lambda console: _print(console, found))
     if problem:

@@ -189,8 +189,8 @@ def _of_cleaner(call: Call, *, is_compacted: bool) -> list[tuple[str, ShownCall,
         (
             "Force",
             shown_call(
-                call, "POST", path, {"topic": topic, "forced": True}, f"diamant compact {topic} --force",
-                f'broker.compact("{topic}", is_forced=True)',
+                call, "POST", path, {"topic": topic, "force": True}, f"diamant compact {topic} --force",
+                f'broker.compact("{topic}", force=True)',
             ),
             "The same, ignoring min.compaction.lag.ms.",
         ),
