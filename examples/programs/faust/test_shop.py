@@ -17,13 +17,15 @@ def shop(broker: BlockingBroker) -> Iterator[None]:
     environment = os.environ | {"KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
     command = [sys.executable, "-m", "faust", "-A", "shop", "worker", "--loglevel", "warn"]
     with subprocess.Popen(command, cwd=Path(__file__).parent, env=environment) as worker:
-        yield
-        worker.terminate()
+        try:
+            yield
+        finally:
+            worker.terminate()
 
 
 def wait_until_told(broker: BlockingBroker, totals: dict[bytes, bytes]) -> None:
     """Wait until the latest totals that the shop told are these."""
-    end = time.monotonic() + 120
+    end = time.monotonic() + 600
     told: dict[bytes | None, bytes | None] = {}
     while told != totals:
         assert time.monotonic() < end, told
