@@ -151,16 +151,18 @@ ifneq ($(CHECK),no)
 	$(DIST)/bin/python -m release.check dist
 endif
 
-# Modules are imported by name, so all of them are taken. Symbols for debuggers are not.
+# Modules are imported by name, so all of them are taken. Symbols for debuggers are not. The program is copied because beside it, in a
+# package of this checkout, PyInstaller would take Diamant from here, without kernels.
 single: $(VENV)/bin/python requirements-single.txt ## one file with Python in it: dist/diamant, for machines like this one and newer
 	@echo "installing what makes a single file into $(SINGLE)"
 	$(BIN)/python -m venv --clear --without-pip $(SINGLE)
 	@$(call telling,installing or compiling,$(BIN)/python -m pip --python $(SINGLE)/bin/python --disable-pip-version-check \
 		install --quiet --no-compile -r requirements.txt -r requirements-single.txt .)
-	@$(call telling,packing,cd release && $(abspath $(SINGLE))/bin/pyinstaller --log-level ERROR --noconfirm --onefile --strip \
+	@mkdir -p build/single && cp release/single.py build/single
+	@$(call telling,packing,cd build/single && $(abspath $(SINGLE))/bin/pyinstaller --log-level ERROR --noconfirm --onefile --strip \
 		--name diamant --recursive-copy-metadata diamant-broker --collect-all diamant --collect-submodules kio.schema \
 		--hidden-import diamant.kernels.compiled --exclude-module pygments --exclude-module zstandard._cffi \
-		--specpath ../build/single --workpath ../build/single --distpath ../dist single.py)
+		--specpath . --workpath . --distpath ../../dist single.py)
 	@echo "dist/diamant"
 
 # As the suite and the images have it: the versions of requirements.txt.
