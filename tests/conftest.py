@@ -133,6 +133,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Leave out slow tests, shorten those with many examples, and do not wait for the disk."""
     # A terminal's width, handed on to whatever it starts, would cut the tables that tests read.
     os.environ.pop("COLUMNS", None)
+    # The words of `make test JAVA=skip` would reach the make that a test starts.
+    for name in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "JAVA"):
+        os.environ.pop(name, None)
     # Until the tests are collected there is none, and looking for it takes a third of the time.
     gc.disable()
     if hasattr(config, "workerinput"):

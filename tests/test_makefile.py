@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,15 @@ def test_a_failed_installation_does_not_end_the_suite(tmp_path: Path) -> None:
 def test_nothing_is_done_where_nothing_is_to_be_done(tmp_path: Path, arguments: list[str], has_java: bool) -> None:
     """With JAVA=skip, or with a Java that will do."""
     assert make_java(tmp_path, *arguments, user=0, has_java=has_java) == ("", "", "")
+
+
+@on_debian
+@pytest.mark.slow
+def test_what_the_suites_make_was_told_is_not_told_to_that_of_a_test() -> None:
+    """`make test JAVA=skip` hands it on to all that it starts."""
+    test = f"{__file__}::{test_others_are_told_the_command.__name__}"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test], cwd=ROOT, capture_output=True, text=True,
+        check=False, timeout=120, env={**os.environ, "MAKEFLAGS": " -- JAVA=skip", "JAVA": "skip"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
