@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from diamant.cleaner.queries.key_counts import KeyCensus, KeyCounts
 from diamant.cleaner.queries.key_tables import ANY_SOURCE, ENTRY, CompiledKeyTable, KeyTable, PlainKeyTable, entries_in
 from diamant.cleaner.queries.record_counter import RecordCounter
+from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.segments.sound_rows import PieceReader, SoundRows
 from diamant.cleaner.segments.tolerant_reader import Problem, SegmentFile
 from diamant.cleaner.segments.transaction_outcomes import Outcome
@@ -75,7 +76,7 @@ def test_a_batch_of_more_records_than_are_hashed_at_a_time() -> None:
     """A batch with more records than one hashing step gets room for all of its entries."""
     records = [Record(index, 0, b"%d" % (index % 9_000), b"") for index in range(20_000)]
     sums, keys, problems = counted(bytes(build_batch(records)), Outcome.COMMITTED, 0, is_compiled=True)
-    assert (keys.live, keys.superseded, problems) == ([9_000], [11_000], [])
+    assert (keys.kinds, problems) == ((Kinds(live=9_000, superseded=11_000),), [])
     assert sums[RECORDS] == 20_000
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.storage.segments.log_config import LogConfig
 
@@ -52,22 +53,17 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The contents of the partition at one time; kinds of records as in `offline/stats.py`."""
+    """The contents of the partition at one time."""
 
     bytes: int
     """Size of all `.log` files."""
     segments: int
     batches: int
-    records: int
-    live: int
-    superseded: int
-    tombstones: int
-    """Tombstones that are the latest record of their key."""
-    aborted: int
-    undecided: int
-    keyless: int
-    below_log_start: int
-    control_records: int
+    kinds: Kinds
+
+    def to_fields(self) -> dict[str, int]:
+        """Return the fields for JSON."""
+        return {"bytes": self.bytes, "segments": self.segments, "batches": self.batches, **self.kinds.to_fields()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +111,4 @@ class Forecast:
 
     def to_fields(self) -> dict[str, Any]:
         """Return the forecast as fields for JSON."""
-        return asdict(self)
+        return {**asdict(self), "before": self.before.to_fields(), "after": self.after.to_fields()}

@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from diamant.cleaner.forecast.forecast import Contents, Scenario
 from diamant.cleaner.forecast.resegmentation import lay_out_anew
-from diamant.cleaner.offline.stats import PartitionStats, read_stats
+from diamant.cleaner.offline.stats import read_stats
 from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES
 from diamant.cleaner.rules.result import CleanResult
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, SegmentFile
@@ -159,7 +159,7 @@ class OverlayStates:
             if problem not in self._reported:
                 self._reported.add(problem)
                 self._report(problem)
-        found = self._counted[state.key] = _contents(stats)
+        found = self._counted[state.key] = Contents(stats.bytes, stats.segments, stats.batches, stats.kinds)
         return found
 
     # -- sharing between scenarios -------------------------------------------------------------------------------
@@ -186,23 +186,6 @@ class OverlayStates:
                 f"{env.scratch}: trying out {self.partition.name} takes up to {size} bytes, {free} are free; "
                 "set TMPDIR, or spark.local.dir for a task of Spark, to a directory with more room"
             )
-
-
-def _contents(stats: PartitionStats) -> Contents:
-    return Contents(
-        bytes=stats.bytes,
-        segments=stats.segments,
-        batches=stats.batches,
-        records=stats.records,
-        live=stats.live,
-        superseded=stats.superseded,
-        tombstones=stats.tombstones,
-        aborted=stats.aborted,
-        undecided=stats.undecided,
-        keyless=stats.keyless,
-        below_log_start=stats.below_log_start,
-        control_records=stats.control_records,
-    )
 
 
 def next_key(key: bytes, *step: object) -> bytes:

@@ -327,8 +327,9 @@ class _Course:
 
     def _reasons(self, log: Log, state: State, after: Contents, expire_ms: int | None) -> Iterator[str]:
         """Yield reasons why removable records are left, given that nothing is due."""
-        if not (after.superseded or after.aborted or after.keyless or after.tombstones):
-            if after.undecided and log.config.is_compacted:
+        kinds = after.kinds
+        if not (kinds.superseded or kinds.aborted or kinds.keyless or kinds.tombstones):
+            if kinds.undecided and log.config.is_compacted:
                 yield WAITS_FOR_TRANSACTION
             return
         if not log.config.is_compacted:

@@ -1,17 +1,6 @@
 """Counts the contents of the partitions of a log directory: `diamant log stats` without the printing.
 
-Every data record is exactly one of these, the first that fits:
-
-    below log start   deleted, but its segment is not
-    aborted           of an aborted transaction
-    undecided         of an open transaction
-    keyless           has no key: the cleaner removes it from a compacted topic
-    superseded        a later record (not aborted, not undecided) has its key
-    tombstone         the latest of its key, and a deletion
-    live              the latest of its key
-
-so `records` is their sum, and live and tombstone together are the distinct keys. Batches whose checksum or records are
-wrong are problems and are not counted.
+Batches whose checksum or records are wrong are problems and are not counted.
 
 Memory: `max_bytes` for the keys of one topic (key_counts.py), one batch (tolerant_reader.py), the runs of undone transactions
 (transaction_outcomes.py), `MAX_PROBLEMS` problems per partition.
@@ -35,6 +24,7 @@ from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES, KeyCensus
 from diamant.cleaner.queries.record_counter import RecordCounter
 from diamant.cleaner.queries.top_keys import TopKey, TopKeys
 from diamant.cleaner.rules.eligibility import cleanable_range
+from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.segments.sound_rows import SoundRows
 from diamant.cleaner.segments.tolerant_reader import (
     Advance,
@@ -44,7 +34,6 @@ from diamant.cleaner.segments.tolerant_reader import (
 )
 from diamant.cleaner.segments.transaction_outcomes import DecidedBatches
 from diamant.kernels import ARE_COMPILED
-from diamant.kernels.constants import counts
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.storage import names
 from diamant.storage.env.env import Env
@@ -69,16 +58,8 @@ class PartitionStats:
     bytes: int
     """Size of all `.log` files."""
     batches: int
-    control_records: int
-    """Control records, which are no data records: transaction markers."""
-    records: int
-    live: int
-    superseded: int
-    tombstones: int
-    aborted: int
-    undecided: int
-    keyless: int
-    below_log_start: int
+    kinds: Kinds
+    """Of all records in the files, deleted ones included."""
     log_start_offset: int
     log_end_offset: int
     first_dirty_offset: int | None
@@ -90,11 +71,6 @@ class PartitionStats:
     missing_indexes: int
     """Index files missing after a stop that was not orderly; the next start rebuilds them."""
     problems: tuple[Problem, ...]
-
-    @property
-    def distinct_keys(self) -> int:
-        """Keys with a live record or a tombstone."""
-        return self.live + self.tombstones
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +121,7 @@ def read_stats(
                     directory,
                     partition,
                     count,
-                    (keys.live[source], keys.superseded[source], keys.tombstones[source]),
+                    count.kinds + keys.kinds[source],
                     is_compacted=is_compacted,
                 )
                 for source, (partition, count) in enumerate(zip(partitions, found, strict=True))
@@ -180,11 +156,12 @@ class _LogExtent:
 
 
 @dataclass(slots=True)
-class _Count:
-    """The sums of one pass over a partition, without those about keys."""
+class _Pass:
+    """One pass over a partition."""
 
     batches: int = 0
-    sums: list[int] = field(default_factory=lambda: [0] * counts.COUNTS)
+    kinds: Kinds = field(default_factory=Kinds)
+    """Without those about keys."""
     log_end_offset: int = 0
     last_stable_offset: int | None = None
     missing_indexes: int = 0
@@ -206,8 +183,8 @@ def _count_partition(
     advance: Advance | None,
     *,
     was_orderly: bool,
-) -> _Count:
-    count = _Count()
+) -> _Pass:
+    count = _Pass()
     for name in partition.leftovers:
         if not name.endswith((names.DELETED_SUFFIX, names.ASIDE_SUFFIX)):
             count.report(Problem(f"{partition.directory}/{name}", None, "left by an interrupted cleaning; not read"))
@@ -228,7 +205,7 @@ def _count_partition(
         counter.add(segment.path, piece, outcome)
     count.log_end_offset = max(count.log_end_offset, count_end)
     counter.finish()
-    count.sums = counter.sums.tolist()
+    count.kinds = counter.kinds(with_deleted=True)
     if batches.transactions is not None:
         count.last_stable_offset = batches.transactions.first_open_offset
     _check_indexes(env, partition, batches, count, was_orderly=was_orderly)
@@ -243,7 +220,7 @@ def _overlap(end: int) -> str:
 
 
 def _check_indexes(
-    env: Env, partition: PartitionFiles, batches: DecidedBatches, count: _Count, *, was_orderly: bool
+    env: Env, partition: PartitionFiles, batches: DecidedBatches, count: _Pass, *, was_orderly: bool
 ) -> None:
     marker_offsets: set[int] = set()
     # A start that does not find an offset index rebuilds all indexes of the segment.
@@ -285,7 +262,7 @@ def _check_indexes(
             count.report(Problem(partition.directory, None, f"{reason}{aborted.last_offset}"))
 
 
-def _report_missing(count: _Count, path: str, *, was_orderly: bool) -> None:
+def _report_missing(count: _Pass, path: str, *, was_orderly: bool) -> None:
     """Report a missing index. After a kill the segment being written has no indexes; after an orderly stop each has its own."""
     if was_orderly:
         count.report(Problem(path, None, "is missing; the next start rebuilds it"))
@@ -293,7 +270,7 @@ def _report_missing(count: _Count, path: str, *, was_orderly: bool) -> None:
         count.missing_indexes += 1
 
 
-def _report(count: _Count, problem: Problem | None) -> None:
+def _report(count: _Pass, problem: Problem | None) -> None:
     if problem is not None:
         count.report(problem)
 
@@ -301,12 +278,11 @@ def _report(count: _Count, problem: Problem | None) -> None:
 def _partition_stats(
     directory: OpenLogDirectory,
     partition: PartitionFiles,
-    count: _Count,
-    keys: tuple[int, int, int],
+    count: _Pass,
+    kinds: Kinds,
     *,
     is_compacted: bool,
 ) -> PartitionStats:
-    live, superseded, tombstones = keys
     first_dirty_offset = directory.cleaner_checkpoint.get((partition.topic, partition.partition))
     problems = list(count.problems)
     if count.problem_count > len(problems):
@@ -321,15 +297,7 @@ def _partition_stats(
         segments=len(partition.segments),
         bytes=partition.size,
         batches=count.batches,
-        control_records=count.sums[counts.MARKERS],
-        records=count.sums[counts.RECORDS],
-        live=live,
-        superseded=superseded,
-        tombstones=tombstones,
-        aborted=count.sums[counts.ABORTED],
-        undecided=count.sums[counts.UNDECIDED],
-        keyless=count.sums[counts.KEYLESS],
-        below_log_start=count.sums[counts.BELOW_LOG_START],
+        kinds=kinds,
         log_start_offset=partition.log_start_offset,
         log_end_offset=count.log_end_offset,
         first_dirty_offset=first_dirty_offset,
@@ -340,7 +308,7 @@ def _partition_stats(
     )
 
 
-def _dirty_ratio(partition: PartitionFiles, count: _Count, checkpoint: int | None) -> float | None:
+def _dirty_ratio(partition: PartitionFiles, count: _Pass, checkpoint: int | None) -> float | None:
     """Return the dirty ratio of a partition as the cleaner computes it (eligibility.py), with `min.compaction.lag.ms` as 0."""
     if not partition.segments:
         return None

@@ -25,7 +25,6 @@ from diamant.cleaner.on_demand.remaining import RemainingRecords, held_back
 from diamant.cleaner.on_demand.report import (
     CLEAN,
     DELETED,
-    MARKER,
     NOT_COMPACTED,
     QUARANTINED,
     STOPPING,
@@ -33,8 +32,8 @@ from diamant.cleaner.on_demand.report import (
     PartitionCompaction,
 )
 from diamant.cleaner.on_demand.request import CompactRequest
-from diamant.cleaner.rules import result
 from diamant.cleaner.rules.eligibility import CleanableRange
+from diamant.cleaner.rules.kinds import MARKERS
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.result import CleaningAborted
 from diamant.cleaner.service.log_picker import why_not
@@ -257,7 +256,7 @@ class PartitionJob:
             )
         kept = markers_after = records_after = None
         if failure is None and (kept := await self._remaining.kept(self._cleaned_to, held)) is not None:
-            markers_after = kept[MARKER]
+            markers_after = kept[MARKERS]
             records_after = sum(kept.values()) - markers_after
         after = self._remaining.segments()
         return PartitionCompaction(
@@ -272,9 +271,9 @@ class PartitionJob:
             segments_after=len(after),
             bytes_before=sum(sizes_before),
             bytes_after=sum(segment.size for segment in after),
-            records_before=None if records_after is None else records_after + removed.total() - removed[result.MARKER],
+            records_before=None if records_after is None else records_after + removed.total() - removed[MARKERS],
             records_after=records_after,
-            markers_before=None if markers_after is None else markers_after + removed[result.MARKER],
+            markers_before=None if markers_after is None else markers_after + removed[MARKERS],
             markers_after=markers_after,
             removed=dict(removed),
             removed_bytes=dict(removed_bytes),

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 
 from diamant.cleaner.on_demand.record_counts import CountedLogs, SegmentCounts
 from diamant.cleaner.on_demand.report import (
-    LIVE,
-    MARKER,
     MAX_COUNTED_BYTES,
     MIN_COMPACTION_LAG,
     OPEN_TRANSACTION,
-    TOMBSTONE,
     HeldBack,
 )
 from diamant.cleaner.prompt.facts_file import read_facts
 from diamant.cleaner.rules.eligibility import CleanableRange, inactive_from, limits, old_enough_ms, round_down
+from diamant.cleaner.rules.kinds import LIVE, MARKERS, TOMBSTONES
 from diamant.cleaner.rules.time_based_roll import ages_in
 from diamant.cleaner.service.round_requests import RoundWatch
 from diamant.cleaner.service.service import CleanerService
@@ -66,14 +64,14 @@ class RemainingRecords:
         clean = await self._count(lambda: self.cleaned(end_offset))
         if clean is None:
             return None
-        kept = {LIVE: clean.values, TOMBSTONE: clean.tombstones, MARKER: clean.markers}
+        kept = {LIVE: clean.values, TOMBSTONES: clean.tombstones, MARKERS: clean.markers}
         if held is not None:
             first = held.first_offset
             young = await self._count(lambda: [one for one in self.segments() if one.base_offset >= first])
             if young is None:
                 return None
             kept[held.reason] = young.records
-            kept[MARKER] += young.markers
+            kept[MARKERS] += young.markers
         return kept
 
     async def _filed_horizons(self, end_offset: int) -> tuple[int, int] | None:

@@ -20,11 +20,6 @@ UNTIL = (CLEAN, TOMBSTONES_GONE)
 OPEN_TRANSACTION = "open_transaction"
 MIN_COMPACTION_LAG = "min_compaction_lag"
 
-# Further reasons that keep records in the log.
-LIVE = "live"
-TOMBSTONE = "tombstone"
-MARKER = "marker"
-
 # Reasons why a partition could not be compacted.
 NOT_COMPACTED = "not-compacted"
 DELETED = "deleted"
@@ -112,7 +107,7 @@ class PartitionCompaction:
     removed_bytes: Mapping[str, int]
     """Their bytes before compression."""
     kept: Mapping[str, int] | None
-    """Remaining records by reason: LIVE, TOMBSTONE, and held back; MARKER counts all markers. None as `records_before`."""
+    """Remaining records by kind, and those held back by reason; `markers` counts all markers. None as `records_before`."""
     held_back: HeldBack | None
     horizon_ms: int | None
     """Horizon of the last remaining tombstone; None if none is left, or if it is unknown."""

@@ -21,16 +21,15 @@ from typing import NamedTuple
 from diamant.cleaner.queries.key_tables import (
     ANY_SOURCE,
     ENTRY,
-    LIVE,
-    SUPERSEDED,
-    TOMBSTONES,
     CompiledKeyTable,
     KeyTable,
     Numbers,
     PlainKeyTable,
     entries_in,
     entries_of,
+    kinds_of,
 )
+from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.kernels import ARE_COMPILED
 from diamant.kernels.constants.counts import SOURCE_SHIFT
@@ -44,14 +43,10 @@ _FIRST_SHIFT = 28
 
 
 class KeyCounts(NamedTuple):
-    """The counts; each list has one number per source."""
+    """The counts."""
 
-    live: list[int]
-    """Keys whose latest record has a value."""
-    tombstones: list[int]
-    """Keys whose latest record is a tombstone."""
-    superseded: list[int]
-    """Records superseded by a later one of the same key and source."""
+    kinds: tuple[Kinds, ...]
+    """By source: keys whose latest record is live, or a tombstone, and superseded records. The other kinds are 0."""
     keys: int
     """Different keys over all sources."""
     shared_keys: int
@@ -107,10 +102,7 @@ class KeyCensus:
     def finish(self) -> KeyCounts:
         """Return the counts."""
         keys, shared_keys = self._keys.finish()
-        live, tombstones, superseded = (
-            [self._counts[kind, source] for source in range(self._sources)] for kind in (LIVE, TOMBSTONES, SUPERSEDED)
-        )
-        return KeyCounts(live, tombstones, superseded, keys, shared_keys)
+        return KeyCounts(kinds_of(self._counts, self._sources), keys, shared_keys)
 
     def restart(self) -> None:
         """Forget all keys and counts, for another count in the same memory."""

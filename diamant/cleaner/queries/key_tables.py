@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Protocol, TypeAlias
 
+from diamant.cleaner.rules.kinds import Kinds
 from diamant.kernels import new_table
 from diamant.kernels.constants.counts import EARLIER, EARLIER_ONE, SOURCE_SHIFT, TOMBSTONE
 
@@ -40,6 +41,14 @@ def entries_of(source: int, hashes: Sequence[bytes], tombstones: bytearray) -> N
     words = [source << SOURCE_SHIFT | is_tombstone for is_tombstone in (0, TOMBSTONE)]
     return entries_in(
         b"".join(ENTRY.pack(hashed, words[gone]) for hashed, gone in zip(hashes, tombstones, strict=True))
+    )
+
+
+def kinds_of(sums: Numbers, sources: int) -> tuple[Kinds, ...]:
+    """Return the counts of each source."""
+    return tuple(
+        Kinds(live=sums[LIVE, one], superseded=sums[SUPERSEDED, one], tombstones=sums[TOMBSTONES, one])
+        for one in range(sources)
     )
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from diamant.cleaner.queries.key_sizes import KeySizes
 from diamant.cleaner.queries.key_tables import ENTRY, Numbers, entries_in, entries_of
 from diamant.cleaner.queries.top_keys import MAX_KEY_BYTES, TopKeys
+from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import Piece, SoundRows
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem, Report
@@ -67,6 +68,19 @@ class RecordCounter:
         self._flush()
         if self._sizes is not None:
             self._sizes.flush()
+
+    def kinds(self, *, with_deleted: bool = False) -> Kinds:
+        """Return the counts without those of the census. `with_deleted`: also of what is below the log start."""
+        sums = self.sums
+        below, markers_below = (0, 0) if with_deleted else (sums[counts.BELOW_LOG_START], sums[counts.MARKERS_BELOW])
+        return Kinds(
+            records=sums[counts.RECORDS] - below,
+            aborted=sums[counts.ABORTED],
+            undecided=sums[counts.UNDECIDED],
+            keyless=sums[counts.KEYLESS],
+            below_log_start=sums[counts.BELOW_LOG_START] - below,
+            markers=sums[counts.MARKERS] - markers_below,
+        )
 
     def _flush(self) -> None:
         """Hand the gathered keys to the census."""

@@ -13,39 +13,25 @@ from diamant.cleaner.on_demand.record_counts import SegmentCounter
 from diamant.cleaner.queries.key_counts import KeyCensus
 from diamant.cleaner.queries.record_count import MAX_KEY_BYTES, MAX_PROBLEMS
 from diamant.cleaner.queries.record_counter import RecordCounter
+from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.segments.sound_rows import PieceReader
 from diamant.cleaner.segments.tolerant_reader import Problem
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.kernels import ARE_COMPILED
-from diamant.kernels.constants import counts
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 
 
 class SegmentRecords(NamedTuple):
-    """The records of one segment by kind, as in `record_count`; markers are not records."""
+    """The records of one segment by kind, without those below the log start."""
 
     base_offset: int
     size: int
     """Size of the file at the time of the count, in bytes."""
-    live: int = 0
-    superseded: int = 0
-    tombstones: int = 0
-    """The latest of their keys."""
-    aborted: int = 0
-    undecided: int = 0
-    """Records of open transactions."""
-    keyless: int = 0
-    below_log_start: int = 0
-    markers: int = 0
+    kinds: Kinds = Kinds()
     first_horizon_ms: int | None = None
     """The earliest delete horizon of its tombstones, superseded ones included; None if none has one."""
     last_horizon_ms: int | None = None
-
-    @property
-    def records(self) -> int:
-        """Sum over all kinds."""
-        return sum((self.live, self.superseded, self.tombstones, self.aborted, self.undecided, self.keyless))
 
 
 class SegmentCensus(NamedTuple):
@@ -83,24 +69,13 @@ def count_by_segment(
                 check_done()
                 counter.add(segment.path, piece, outcome)
             counter.finish()
-            read.append((segment.path, segment.base_offset, segment.size, counter.sums))
+            read.append((segment.path, SegmentRecords(segment.base_offset, segment.size, counter.kinds())))
             advance(segment.size)
         keys = census.finish()
     found, horizons = [], SegmentCounter()
-    for number, (path, base_offset, size, of) in enumerate(read):
-        one = SegmentRecords(
-            base_offset,
-            size,
-            live=keys.live[number],
-            superseded=keys.superseded[number],
-            tombstones=keys.tombstones[number],
-            aborted=of[counts.ABORTED],
-            undecided=of[counts.UNDECIDED],
-            keyless=of[counts.KEYLESS],
-            below_log_start=of[counts.BELOW_LOG_START],
-            markers=of[counts.MARKERS] - of[counts.MARKERS_BELOW],
-        )
-        found.append(_with_horizons(horizons, env, path, one, log_start_offset) if one.tombstones else one)
+    for (path, one), of_keys in zip(read, keys.kinds, strict=False):
+        one = one._replace(kinds=one.kinds + of_keys)
+        found.append(_with_horizons(horizons, env, path, one, log_start_offset) if one.kinds.tombstones else one)
     return SegmentCensus(tuple(found), tuple(problems))
 
 

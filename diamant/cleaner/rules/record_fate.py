@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Final
 
 from diamant.cleaner.rules.plan import ActiveProducer
-from diamant.cleaner.rules.result import ABORTED, BELOW_LOG_START, KEYLESS, MARKER, SUPERSEDED, TOMBSTONE
+from diamant.cleaner.rules.result import REASONS
 from diamant.kernels.constants.fates import FATE_KEYLESS, FATE_SUPERSEDED, FATE_TOMBSTONE, KEEP
 from diamant.kernels.constants.steps import COPY, DROP, HEADER_ONLY, REBUILD
 
@@ -33,7 +33,7 @@ RETAIN_EMPTY: Final = 1
 DELETE_EMPTY: Final = 2
 """Its records are judged; if none is kept, the batch is removed."""
 
-FATE_REASONS = ("", SUPERSEDED, ABORTED, TOMBSTONE, MARKER, KEYLESS, BELOW_LOG_START)
+FATE_REASONS = ("", *REASONS)
 """Reasons, indexed by fate."""
 
 NOT_MAPPED: Final = -1

@@ -12,23 +12,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
+from diamant.cleaner.rules.kinds import ABORTED, BELOW_LOG_START, KEYLESS, MARKERS, SUPERSEDED, TOMBSTONES
 from diamant.storage.errors import StorageError
 from diamant.storage.segments.segment_outline import SegmentOutline, outline_from
 
-SUPERSEDED = "superseded"
-"""A later record has the same key."""
-ABORTED = "aborted"
-"""The record's transaction was aborted."""
-TOMBSTONE = "tombstone"
-"""A deletion whose delete horizon has passed."""
-MARKER = "marker"
-"""A marker below the log start, or whose delete horizon has passed and whose transaction has no batches left."""
-KEYLESS = "keyless"
-"""A record without a key, written before the topic was compacted."""
-BELOW_LOG_START = "below_log_start"
-"""The record's offset is below the log start (mode prompt)."""
-
-REASONS = (SUPERSEDED, ABORTED, TOMBSTONE, MARKER, KEYLESS, BELOW_LOG_START)
+REASONS = (SUPERSEDED, ABORTED, TOMBSTONES, MARKERS, KEYLESS, BELOW_LOG_START)
+"""The kinds of records that rounds remove: tombstones whose delete horizon has passed; markers whose horizon has passed and whose
+transaction has no batches left, or below the log start; in mode prompt all records below the log start."""
 
 
 class CleaningAborted(Exception):

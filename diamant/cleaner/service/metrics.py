@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from diamant.cleaner.prompt.quarantine import CorruptSegment
 from diamant.cleaner.rules.eligibility import CleanableRange
-from diamant.cleaner.rules.result import MARKER, CleanStats
+from diamant.cleaner.rules.kinds import MARKERS
+from diamant.cleaner.rules.result import CleanStats
 from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.cleaner.service.round_requests import RoundReport
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -53,7 +54,7 @@ class PartitionStatus:
     @property
     def markers_removed(self) -> int:
         """Number of transaction markers removed."""
-        return self.records_removed.get(MARKER, 0)
+        return self.records_removed.get(MARKERS, 0)
 
     @property
     def data_removed(self) -> int:

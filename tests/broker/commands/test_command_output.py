@@ -11,6 +11,7 @@ from rich.console import Console
 from diamant.broker.commands.admin import compact, count, explain, snapshot, status
 from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.broker.commands.terminal.remote import Asked, print_reasons
+from diamant.cleaner.rules.kinds import SHOWN
 
 MS = 1_767_225_600_000
 
@@ -174,7 +175,7 @@ def report(**fields: Any) -> dict[str, Any]:
         "markers_before": 3,
         "markers_after": 2,
         "removed": {"superseded": 9_000},
-        "kept": {"live": 999, "tombstone": 1, "marker": 2, "open_transaction": 3},
+        "kept": {"live": 999, "tombstones": 1, "markers": 2, "open_transaction": 3},
         "held_back": None,
     }
     return {
@@ -314,8 +315,7 @@ def test_how_far_a_job_is(
 @pytest.mark.parametrize("width", [60, 80])
 def test_a_count(width: int) -> None:
     """Unknown numbers are printed as bounds, several partitions with a sum, and unreadable parts as problems."""
-    kinds = ("records", "live", "superseded", "tombstones", "other", "markers")
-    known = {name: {"least": 12_000, "most": 12_000} for name in kinds}
+    known = {name: {"least": 12_000, "most": 12_000} for name in SHOWN}
     unknown = {**known, "live": {"least": 0, "most": 12_000}}
     found = {
         "topic": "users",

@@ -65,7 +65,7 @@ def test_segments_are_counted_and_drawn(broker: BlockingBroker) -> None:
     words = ["count", "users", "--segments", "--bootstrap-server", broker.bootstrap_servers]
     found = CliRunner().invoke(main, words)
     assert found.exit_code == 0
-    assert re.search(r"^ *1 +0 +[\d.]+ \w+ +3 +0 +0 +0 +0 +0 +0 *$", found.stdout, re.MULTILINE)
+    assert re.search(r"^ *1 +0 +[\d.]+ \w+ +3 +3 +0 +0 *$", found.stdout, re.MULTILINE)
     found = CliRunner().invoke(main, [*words, "--json"])
     [first, second] = json.loads(found.stdout)["partitions"]
     assert [one["segments"][0]["counts"]["live"] for one in (first, second)] == [3, 3]

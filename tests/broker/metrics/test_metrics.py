@@ -65,8 +65,8 @@ STATUS = CleanerStatus(
             compaction_lag_ms=1500,
             overdue_ms=250,
             last_cleaned_ms=1_700_000_000_123,
-            records_removed={"superseded": 10, "marker": 1},
-            bytes_removed={"superseded": 1000, "marker": 70},
+            records_removed={"superseded": 10, "markers": 1},
+            bytes_removed={"superseded": 1000, "markers": 70},
             rounds={"inline": 2, "process": 1},
             uncleanable_reason="CorruptLog: batch at 61",
         ),
@@ -191,7 +191,7 @@ async def test_gauges_of_the_cleaner_are_shown_unchanged(broker: Broker) -> None
     for reason in REASONS:
         records = value(found, "diamant_cleaner_removed_records_total", reason=reason, **one)
         size = value(found, "diamant_cleaner_removed_bytes_total", reason=reason, **one)
-        assert (records, size) == {"superseded": (10, 1000), "marker": (1, 70)}.get(reason, (0, 0))
+        assert (records, size) == {"superseded": (10, 1000), "markers": (1, 70)}.get(reason, (0, 0))
     assert value(found, "diamant_cleaner_rounds_total", runner="process", **one) == 1
     assert value(found, "diamant_cleaner_round_log_bytes", runner="spark", **one) == 5_000_000_000
     assert value(found, "diamant_cleaner_round_io_bytes", runner="spark", **one) == 7_000_000_000

@@ -45,7 +45,7 @@ async def test_compact_and_read(broker: Broker, wire: WireClient) -> None:
     assert progress.done > 0
     fields = json.loads(json.dumps(report.to_fields()))
     assert fields["is_clean"] is True
-    assert fields["partitions"][0]["kept"] == {"live": 1, "tombstone": 0, "marker": 0}
+    assert fields["partitions"][0]["kept"] == {"live": 1, "tombstones": 0, "markers": 0}
     assert fields["partitions"][0]["runners"] == ["inline"]
 
 

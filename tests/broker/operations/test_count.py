@@ -17,21 +17,19 @@ from diamant.broker.errors import NotFound
 from diamant.broker.operations.calls.blocking import Stopped
 from diamant.broker.operations.figures import background_counts
 from diamant.broker.operations.figures.background_counts import BackgroundCounts
-from diamant.cleaner.queries.record_count import RecordCount, count_by_keys
+from diamant.cleaner.queries.record_count import count_by_keys
+from diamant.cleaner.rules.kinds import KindBounds, Kinds
 from diamant.storage.log.log import Log
 from tests.broker.http_asking import ask
 from tests.broker.operations.explain.explained import Stage, stage
 from tests.broker.operations.explain.test_explain_asking import HTTP
 from tests.broker.operations.explain.test_explain_asking import ask as ask_at
 
-KINDS = ("records", "live", "superseded", "tombstones", "other", "markers")
 
-
-def exact(count: RecordCount) -> dict[str, int]:
+def exact(count: KindBounds) -> dict[str, int]:
     """Return the numbers of an exact count."""
-    found = {name: getattr(count, name) for name in KINDS}
-    assert all(one.least == one.most for one in found.values())
-    return {name: one.least for name, one in found.items()}
+    assert count.least == count.most
+    return count.least.to_fields()
 
 
 async def check(at: Stage, **expected: int) -> dict[str, Any]:
@@ -40,6 +38,7 @@ async def check(at: Stage, **expected: int) -> dict[str, Any]:
     numbers = exact(found.count)
     assert numbers.items() >= expected.items()
     bounds = (await at.broker.count("t", exact=False)).to_fields()
+    assert numbers.pop("below_log_start") == 0
     for name, number in numbers.items():
         assert bounds[name]["least"] <= number <= bounds[name]["most"], (name, bounds, numbers)
     return bounds
@@ -75,7 +74,7 @@ async def test_after_a_compaction_the_count_at_once_is_exact(tmp_path: Path) -> 
     async with stage(tmp_path, broker=HTTP) as at:
         await at.play("a=1 b=1 c=1 | a=2 b=")
         await at.broker.compact("t")
-        expected = {"records": 3, "live": 2, "superseded": 0, "tombstones": 1, "other": 0, "markers": 0}
+        expected = {"records": 3, "live": 2, "superseded": 0, "tombstones": 1, "keyless": 0, "markers": 0}
         bounds = await check(at, **expected)
         assert all(bounds[name] == {"least": count, "most": count} for name, count in expected.items())
         await at.put("a=3")
@@ -122,7 +121,7 @@ async def test_what_is_counted_is_of_one_moment(tmp_path: Path) -> None:
             found, problems = await asyncio.to_thread(
                 count_by_keys, files.present(), taken.outcomes, 0, max_bytes=100_000
             )
-        assert exact(found) == {**dict.fromkeys(KINDS, 0), "records": 6000, "live": 2000, "superseded": 4000}
+        assert found == Kinds(6000, live=2000, superseded=4000)
         assert not problems
 
 

@@ -114,7 +114,7 @@ def test_the_life_of_a_tombstone(new_log: NewLog) -> None:
     log.now_ms = start + 1000
     result = log.clean()
     assert log.lasts() == [2]
-    assert result.stats.removed == {"tombstone": 1}
+    assert result.stats.removed == {"tombstones": 1}
 
 
 def test_a_horizon_moves_no_timestamp(new_log: NewLog) -> None:

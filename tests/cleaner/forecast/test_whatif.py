@@ -126,7 +126,7 @@ def contents(env: MemoryEnv) -> Contents:
     with open_log_directory(env, PARTITION) as opened:
         (topic,) = read_stats(env, opened)
     (stats,) = topic.partitions
-    return Contents(**{name: getattr(stats, name) for name in Contents.__slots__})
+    return Contents(stats.bytes, stats.segments, stats.batches, stats.kinds)
 
 
 def files(env: MemoryEnv) -> dict[str, tuple[int, bytes]]:
@@ -310,12 +310,12 @@ def test_tombstones_go_when_their_time_is_over() -> None:
     prompt = forecast(states_of(env, now_ms), scenario(PROMPT, **fields), now_ms + DAY_MS)
     assert [(event.kind, event.because, event.at_ms - now_ms, dict(event.removed)) for event in prompt.events] == [
         (CLEAN, BY_RATIO, 0, {"superseded": 1}),
-        (CLEAN, BY_HORIZON, 5 * HOUR_MS, {"tombstone": 1}),
+        (CLEAN, BY_HORIZON, 5 * HOUR_MS, {"tombstones": 1}),
     ]
-    assert (prompt.after.tombstones, prompt.tombstones_expire_ms) == (0, None)
+    assert (prompt.after.kinds.tombstones, prompt.tombstones_expire_ms) == (0, None)
     kafka = forecast(states_of(env, now_ms), scenario(KAFKA, **fields))
     assert [(event.kind, event.because, event.at_ms - now_ms) for event in kafka.events] == [(CLEAN, BY_RATIO, 0)]
-    assert (kafka.after.tombstones, kafka.tombstones_expire_ms) == (1, now_ms + 5 * HOUR_MS)
+    assert (kafka.after.kinds.tombstones, kafka.tombstones_expire_ms) == (1, now_ms + 5 * HOUR_MS)
     assert kafka.waits_for == (WAITS_FOR_APPEND, WAITS_FOR_ROUND)
 
 
@@ -358,12 +358,12 @@ def test_times_of_the_active_segment() -> None:
         (ROLL, BY_LAG, due_ms),
         (CLEAN, BY_LAG, due_ms),
     ]
-    assert prompt.after.superseded == 0
+    assert prompt.after.kinds.superseded == 0
     assert prompt.waits_for == ()
     kafka = forecast(states_of(env, now_ms), scenario(KAFKA, **fields))
     # As in Kafka the first batch's greatest timestamp counts.
     assert (kafka.rolls_ms, kafka.overdue_ms, kafka.cleaned_ms) == (due_ms, due_ms + 1, due_ms + 1)
-    assert kafka.after.superseded == 1
+    assert kafka.after.kinds.superseded == 1
     assert kafka.waits_for == (WAITS_FOR_APPEND,)
 
 
@@ -399,7 +399,7 @@ def test_records_of_an_open_transaction_alone_wait_for_it() -> None:
     """Nothing else is removable, and they have no other reason."""
     env = written(History().add("t1: a=1 | t1: a=2 | roll | t1: b=1"))
     told = forecast(states_of(env, env.clock.now_ms()), scenario())
-    assert (told.after.records, told.after.undecided, told.waits_for) == (3, 3, (WAITS_FOR_TRANSACTION,))
+    assert (told.after.kinds.records, told.after.kinds.undecided, told.waits_for) == (3, 3, (WAITS_FOR_TRANSACTION,))
 
 
 def test_retention_is_told() -> None:
@@ -411,7 +411,7 @@ def test_retention_is_told() -> None:
     assert [(event.kind, event.at_ms, event.offset, event.bytes, event.segments) for event in told.events] == [
         (DELETE, TIMESTAMP + 1 + 2 * HOUR_MS + 1, 5, 0, 1)
     ]
-    assert (told.after.bytes, told.after.records) == (0, 0)
+    assert (told.after.bytes, told.after.kinds.records) == (0, 0)
 
 
 def test_damage_ends_a_forecast() -> None:

@@ -185,7 +185,7 @@ def test_no_damage_ends_a_tool(history: History, data: st.DataObject) -> None:
         for match in find_records(env, opened.partitions[0], Query(pattern=re.compile(b"")), problems.append):
             assert (match.segment, match.position) in positions
         [topic] = read_stats(env, opened)
-        assert topic.partitions[0].records >= 0
+        assert topic.partitions[0].kinds.records >= 0
 
 
 def test_an_index_that_leads_astray_is_a_problem() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.offline.stats import MAX_PROBLEMS, PartitionStats, TopicStats, read_stats
 from diamant.cleaner.queries.key_counts import KeyCensus
+from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.segments.tolerant_reader import MAX_BATCH_BYTES, open_log_directory
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.env import Env, RealEnv
@@ -55,12 +56,12 @@ def test_counts_are_those_of_a_naive_count(pair: tuple[History, History]) -> Non
     for history, found in zip(pair, topic.partitions, strict=True):
         statuses = history.statuses()
         expected = Counter(statuses.values())
-        counted = {name: getattr(found, name) for name in STATUSES}
+        counted = {name: getattr(found.kinds, name) for name in STATUSES}
         assert counted == {
             name: expected[name.replace("_", " ").replace("tombstones", "tombstone")] for name in STATUSES
         }
-        assert found.records == sum(counted.values()) == len(history.records)
-        assert found.control_records == len(history.markers)
+        assert found.kinds.records == sum(counted.values()) == len(history.records)
+        assert found.kinds.markers == len(history.markers)
         assert found.log_end_offset == max([history.log_start_offset, *segment_ends(history)])
         assert found.problems == ()
         live_keys.append({record.key for record, _ in history.records if statuses[record.offset] == "live"})
@@ -118,7 +119,7 @@ def test_a_wrong_checksum_is_a_problem_and_not_counted() -> None:
     data = history.segments[0]
     data[len(data) // 3 + 30] ^= 1
     found = partition_stats(written(history), "/data")
-    assert (found.records, found.live) == (2, 2)
+    assert (found.kinds.records, found.kinds.live) == (2, 2)
     [problem] = found.problems
     assert problem.position == len(data) // 3
     assert "checksum" in problem.reason
@@ -188,7 +189,7 @@ def test_files_that_a_start_set_aside_are_listed_and_not_counted() -> None:
     with open_log_directory(env, "/data") as directory:
         assert directory.set_aside == ("/data/t-0/00000000000000000001.log.aside",)
         [topic] = read_stats(env, directory)
-    assert topic.partitions[0].records == 1
+    assert topic.partitions[0].kinds.records == 1
     assert not any("aside" in one.path for one in topic.partitions[0].problems)
 
 
@@ -211,7 +212,7 @@ def test_a_single_partition_finds_the_checkpoints_above_it() -> None:
     env = written(history)
     write_offset_checkpoint(env, "/data/cleaner-offset-checkpoint", {("t", 0): 2})
     found = partition_stats(env, "/data/t-0")
-    assert (found.below_log_start, found.live, found.first_dirty_offset) == (1, 1, 2)
+    assert (found.kinds.below_log_start, found.kinds.live, found.first_dirty_offset) == (1, 1, 2)
 
 
 def test_directories_that_are_no_partitions_are_left_out() -> None:
@@ -282,9 +283,8 @@ def test_a_census_counts_the_same_with_any_memory(
         counts = census.finish()
     for source, records in enumerate(sources):
         mine = [gone for (owner, _), gone in latest.items() if owner == source]
-        assert counts.live[source] == mine.count(False)
-        assert counts.tombstones[source] == mine.count(True)
-        assert counts.superseded[source] == len(records) - len(mine)
+        kinds = Kinds(live=mine.count(False), tombstones=mine.count(True), superseded=len(records) - len(mine))
+        assert counts.kinds[source] == kinds
     assert counts.keys == len({key for _, key in latest})
     live = Counter(key for (_, key), gone in latest.items() if not gone)
     assert counts.shared_keys == sum(number > 1 for number in live.values())
@@ -298,7 +298,7 @@ def test_a_census_splits_what_does_not_fit_and_cleans_up(temporary_files: Path, 
             census.add(0, [census.hash.of(b"%d" % key) for key in range(start, start + 4_000)], bytearray(4_000))
         census.add(0, [census.hash.of(b"7")], bytearray(b"\1"))
         assert census.has_spilled
-        assert census.finish() == ([39_999], [1], [1], 40_000, 0)
+        assert census.finish() == ((Kinds(live=39_999, tombstones=1, superseded=1),), 40_000, 0)
     assert list(temporary_files.iterdir()) == []
 
 
@@ -311,7 +311,7 @@ def test_a_census_that_restarts_knows_no_keys(temporary_files: Path, max_bytes: 
             census.add(0, [census.hash.of(b"%d" % key) for key in range(keys)], bytearray(keys))
             census.add(0, [census.hash.of(b"1")], bytearray(b"\1"))
             assert census.has_spilled == (max_bytes == 1 and keys == 8_000)
-            assert census.finish() == ([keys - 1], [1], [1], keys, 0)
+            assert census.finish() == ((Kinds(live=keys - 1, tombstones=1, superseded=1),), keys, 0)
             census.restart()
             assert list(temporary_files.iterdir()) == []
 
@@ -328,8 +328,8 @@ def test_a_key_of_many_sources_is_shared_once(is_compiled: bool) -> None:
                 census.add(source, hashes, gone)
                 census.add(source, hashes[:10], gone[:10])
         live = [6_000 if source == 1 else 5_900 for source in range(5)]
-        tombstones = [6_000 - one for one in live]
-        assert census.finish() == (live, tombstones, [30] * 5, 6_000, 5_900)
+        kinds = tuple(Kinds(live=one, tombstones=6_000 - one, superseded=30) for one in live)
+        assert census.finish() == (kinds, 6_000, 5_900)
 
 
 @with_and_without_kernels
@@ -338,4 +338,4 @@ def test_keys_that_share_half_their_hash_are_told_apart(is_compiled: bool) -> No
     with KeyCensus(1, is_compiled=is_compiled) as census:
         hashes = [bytes(8) + bytes([number % 3] * 8) for number in range(10)]
         census.add(0, hashes, bytearray(10))
-        assert census.finish() == ([3], [0], [7], 3, 0)
+        assert census.finish() == ((Kinds(live=3, superseded=7),), 3, 0)

@@ -97,7 +97,7 @@ async def test_one_small_active_segment_is_cleaned(logs: SeveralLogs, mode: str)
     assert (report.first_dirty_offset, report.cleaned_to_offset, report.asked_offset) == (0, 20, 20)
     assert (report.records_before, report.records_after) == (20, 2)
     assert report.removed == {"superseded": 18}
-    assert report.kept == {"live": 2, "tombstone": 0, "marker": 0}
+    assert report.kept == {"live": 2, "tombstones": 0, "markers": 0}
     assert (report.rounds, report.runners) == (1, ("inline",))
     assert report.bytes_after < report.bytes_before
     assert (report.segments_before, report.segments_after) == (1, 1)
@@ -142,12 +142,12 @@ async def test_markers_are_counted_apart_from_records(logs: SeveralLogs, mode: s
     report = await compact(made, log)
     assert report.held_back is not None
     assert report.kept is not None
-    assert (report.records_after, report.markers_after) == (report.kept["live"] + 1, report.kept["marker"])
-    removed_markers = report.removed.get("marker", 0)
+    assert (report.records_after, report.markers_after) == (report.kept["live"] + 1, report.kept["markers"])
+    removed_markers = report.removed.get("markers", 0)
     assert report.markers_after == report.markers_before - removed_markers
     assert report.records_before == report.records_after + sum(report.removed.values()) - removed_markers
     if mode == PROMPT:
-        assert report.removed == {"below_log_start": 2, "marker": 4}
+        assert report.removed == {"below_log_start": 2, "markers": 4}
 
 
 # -- what holds back ---------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ async def test_an_open_transaction_is_respected_and_named(logs: SeveralLogs, mod
     assert (held_back.first_offset, held_back.end_offset) == (2, 4)
     assert not report.is_clean
     assert report.error is None
-    assert report.kept == {"live": 1, "tombstone": 0, "marker": 0, "open_transaction": 2}
+    assert report.kept == {"live": 1, "tombstones": 0, "markers": 0, "open_transaction": 2}
     assert [offset for offset, _ in logs.values(log)] == [1, 2, 3]
     logs.marker(log, 7, is_commit=True)
     report = await compact(made, log)
@@ -181,7 +181,7 @@ async def test_the_shortest_lag_holds_back_unless_forced(logs: SeveralLogs) -> N
     assert report.rounds == 0
     assert report.held_back is not None
     assert (report.held_back.reason, report.held_back.until_ms) == (MIN_COMPACTION_LAG, START_MS + HOUR_MS)
-    assert report.kept == {"live": 0, "tombstone": 0, "marker": 0, "min_compaction_lag": 2}
+    assert report.kept == {"live": 0, "tombstones": 0, "markers": 0, "min_compaction_lag": 2}
     logs.clock.set_ms(START_MS + HOUR_MS - 1)
     assert not (await compact(made, log)).is_clean
     logs.clock.set_ms(START_MS + HOUR_MS)
@@ -212,10 +212,10 @@ async def test_tombstones_gone_waits_for_the_clock(logs: SeveralLogs, mode: str)
     logs.clock.advance_ms(1)
     report = await call
     assert keys(logs, log) == ["b"]
-    assert report.removed == {"superseded": 1, "tombstone": 1}
+    assert report.removed == {"superseded": 1, "tombstones": 1}
     assert report.rounds == 2
     assert report.horizon_ms is None
-    assert report.kept == {"live": 1, "tombstone": 0, "marker": 0}
+    assert report.kept == {"live": 1, "tombstones": 0, "markers": 0}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -225,12 +225,12 @@ async def test_the_time_of_the_horizon_at_once(logs: SeveralLogs, mode: str) -> 
     made = await compactor(logs, mode=mode)
     report = await compact(made, log, until=TOMBSTONES_GONE, wait=False)
     assert report.horizon_ms == START_MS + DAY_MS
-    assert report.kept == {"live": 0, "tombstone": 1, "marker": 0}
+    assert report.kept == {"live": 0, "tombstones": 1, "markers": 0}
     logs.clock.set_ms(START_MS + DAY_MS - 1)
     assert (await compact(made, log)).rounds == 0
     logs.clock.advance_ms(1)
     report = await compact(made, log)
-    assert report.removed == {"tombstone": 1}
+    assert report.removed == {"tombstones": 1}
     assert keys(logs, log) == []
     assert report.horizon_ms is None
 
@@ -377,7 +377,7 @@ async def test_a_count_that_a_round_overtakes_waits_for_its_end(logs: SeveralLog
     held.go_on.set()
     report = await compact(made, log)
     assert counts.asked == 3
-    assert (report.rounds, report.kept) == (1, {"live": 3, "tombstone": 0, "marker": 0})
+    assert (report.rounds, report.kept) == (1, {"live": 3, "tombstones": 0, "markers": 0})
 
 
 class TooLarge(LogCounts):
@@ -397,7 +397,7 @@ async def test_a_log_too_large_to_be_counted(logs: SeveralLogs) -> None:
     report = await compact(made, log, until=TOMBSTONES_GONE)
     assert (report.records_before, report.records_after, report.kept) == (None, None, None)
     assert keys(logs, log) == ["b"]
-    assert report.removed == {"superseded": 1, "tombstone": 1}
+    assert report.removed == {"superseded": 1, "tombstones": 1}
 
 
 # -- whatever happens --------------------------------------------------------------------------------------------------
@@ -470,7 +470,7 @@ async def test_calls_among_random_writes(logs: SeveralLogs, mode: str, seed: int
     # Else the cleaner may have been there in between.
     assert (report.records_before, report.markers_before) == before or is_enabled
     assert report.kept is not None
-    assert report.kept["live"] + report.kept["tombstone"] == len(logs.values(log))
+    assert report.kept["live"] + report.kept["tombstones"] == len(logs.values(log))
     live = {key for _, key in logs.values(log)}
     assert {key for key, value in last.items() if value} <= live <= set(last)
     logs.clock.advance_ms(10_000)

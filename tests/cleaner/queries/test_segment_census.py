@@ -11,6 +11,7 @@ from diamant.broker.broker import Broker
 from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.queries.record_count import count_by_keys
 from diamant.cleaner.queries.segment_census import SegmentCensus, count_by_segment
+from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.storage.env.env import RealEnv
 
@@ -44,14 +45,13 @@ def test_each_record_counts_where_it_lies(tmp_path: Path, is_compiled: bool, max
     ends = [one.base_offset for one in segments[1:]] + [len(records)]
     for one, end in zip(found.segments, ends, strict=True):
         inside = range(one.base_offset, end)
-        assert one.records == len(inside)
-        assert one.superseded == sum(latest[records[offset][0]] != offset for offset in inside)
-        assert one.tombstones == sum(
+        assert one.kinds.records == len(inside)
+        assert one.kinds.superseded == sum(latest[records[offset][0]] != offset for offset in inside)
+        assert one.kinds.tombstones == sum(
             latest[records[offset][0]] == offset and records[offset][1] is None for offset in inside
         )
     whole, _ = count_by_keys(segments, TransactionOutcomes(), 0, is_compiled=is_compiled)
-    for kind in ("live", "superseded", "tombstones"):
-        assert sum(getattr(one, kind) for one in found.segments) == getattr(whole, kind).least
+    assert sum((one.kinds for one in found.segments), Kinds()) == whole
     assert not found.problems
     for one in segments:
         one.file.close()
@@ -67,11 +67,11 @@ def test_horizons_of_tombstones(tmp_path: Path) -> None:
         figures = broker.services.segment_figures()
         log = broker.node.topics.log("t", 0)
         before = broker.call(figures.count(log)).census.segments
-        assert [one.last_horizon_ms for one in before if one.tombstones] == [None]
+        assert [one.last_horizon_ms for one in before if one.kinds.tombstones] == [None]
         broker.compact("t")
         after = broker.call(figures.count(log)).census.segments
         now_ms = broker.clock.now_ms()
-        [horizon_ms] = [one.last_horizon_ms for one in after if one.tombstones]
+        [horizon_ms] = [one.last_horizon_ms for one in after if one.kinds.tombstones]
         assert horizon_ms is not None
         assert 0 < horizon_ms - now_ms <= 86_400_000
 
@@ -85,6 +85,6 @@ def test_a_damaged_batch_is_a_problem_and_not_counted(tmp_path: Path) -> None:
     path.write_bytes(data)
     found = count(segments)
     assert len(found.problems) == 1
-    assert sum(one.records for one in found.segments) == 39
+    assert sum(one.kinds.records for one in found.segments) == 39
     for one in segments:
         one.file.close()

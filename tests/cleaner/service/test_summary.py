@@ -48,8 +48,8 @@ def test_the_summary_of_a_round() -> None:
         bytes_written=10 * MIB,
         messages_written=20_000,
         map_utilization=0.375,
-        removed={"superseded": 79_000, "tombstone": 1000},
-        removed_bytes={"superseded": 30 * MIB, "tombstone": 2048},
+        removed={"superseded": 79_000, "tombstones": 1000},
+        removed_bytes={"superseded": 30 * MIB, "tombstones": 2048},
     )
     text = round_summary(plan_of(0, 1000, 2000, 3000, first_dirty_offset=1000), result)
     assert text.split("\n    ") == [
@@ -60,7 +60,7 @@ def test_the_summary_of_a_round() -> None:
         "start: 40.0 MiB, 100,000 messages",
         "end: 10.0 MiB, 20,000 messages, 2 segments into 1",
         "75.0 % size reduction, 80.0 % fewer messages",
-        "removed: superseded 79,000 (30.0 MiB), tombstone 1,000 (2.0 KiB)",
+        "removed: superseded 79,000 (30.0 MiB), tombstones 1,000 (2.0 KiB)",
     ]
 
 

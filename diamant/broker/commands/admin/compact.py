@@ -6,11 +6,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.commands.terminal.files import counted, time_text
+from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, fail
 from diamant.broker.commands.terminal.strip import MAX_STRIPS, DrawnPartition, draw, of_fields, segments_of
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.cleaner.rules.kinds import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,8 +25,6 @@ _WIDE = 110
 _WORDS = {
     "open_transaction": "held back",
     "min_compaction_lag": "too young",
-    "keyless": "without a key",
-    "below_log_start": "below the log start",
 }
 
 
@@ -108,9 +107,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _counted(count: int, reason: str) -> str:
-    if reason in ("tombstone", "marker"):
-        return counted(count, reason)
-    return f"{count:,} {_WORDS.get(reason, reason.replace('_', ' '))}"
+    return f"{count:,} {_WORDS[reason]}" if reason in _WORDS else counted(count, reason)
 
 
 def _number(value: int | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,22 +12,20 @@ from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.remote import Asked
 from diamant.broker.commands.terminal.strip import draw, of_fields
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.cleaner.rules.kinds import RARE, SHOWN
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-_SEGMENT_KINDS = ("live", "superseded", "tombstones", "aborted", "undecided", "keyless", "markers")
-_KINDS = ("records", "live", "superseded", "tombstones", "other", "markers")
 
 
 @operation_command("count")
 @click.option("--segments", is_flag=True, help="Read every record and draw the segments of each partition.")
 def count(asked: Asked, segments: bool, **fields: Any) -> None:
-    """Print the number of live records, superseded records, tombstones, other records and transaction markers of TOPIC.
+    """Print the number of records of each kind in TOPIC, and of transaction markers.
 
     The numbers are exact for up to 1 GiB of records that can be counted in a second of processor time. Without --exact, further
-    partitions get bounds from batch headers; right after a compaction these are exact, too. "other" records are aborted, part of
-    an open transaction, or have no key. Markers are not records.
+    partitions get bounds from batch headers; right after a compaction these are exact, too. Aborted, undecided (of an open
+    transaction) and keyless records have columns if there are any, and so have markers, which are not records.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic.
     """
@@ -44,10 +42,11 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
     from rich.markup import escape
 
     console.print(f"[bold]{escape(found['topic'])}[/]")
-    rows = [[str(one["partition"]), *(_text(one[kind]) for kind in _KINDS)] for one in found["partitions"]]
+    kinds = [kind for kind in SHOWN if kind not in RARE or found[kind]["most"]]
+    rows = [[str(one["partition"]), *(_text(one[kind]) for kind in kinds)] for one in found["partitions"]]
     if len(rows) > 1:
-        rows.append(["all", *(_text(found[kind]) for kind in _KINDS)])
-    print_table([*map(TableColumn, ("partition", *_KINDS))], rows, console=console)
+        rows.append(["all", *(_text(found[kind]) for kind in kinds)])
+    print_table([*map(TableColumn, ("partition", *kinds))], rows, console=console)
     for one in found["partitions"]:
         for problem in one["problems"]:
             console.print(f"partition {one['partition']}: [red]{escape(problem)}[/]")
@@ -57,21 +56,23 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
 
 def _print_segments(console: Console, found: Mapping[str, Any]) -> None:
     draw(console, of_fields(found))
+    counted = [segment["counts"] for one in found["partitions"] for segment in one["segments"] if segment["counts"]]
+    kinds = [kind for kind in SHOWN if kind not in RARE or any(one[kind] for one in counted)]
     rows = [
-        [str(one["partition"]), str(segment["base_offset"]), size_text(segment["bytes"]), *_counts(segment)]
+        [str(one["partition"]), str(segment["base_offset"]), size_text(segment["bytes"]), *_counts(segment, kinds)]
         for one in found["partitions"]
         for segment in one["segments"]
     ]
-    heads = ("partition", "segment", "bytes", *_SEGMENT_KINDS)
+    heads = ("partition", "segment", "bytes", *kinds)
     print_table([*map(TableColumn, heads)], rows, console=console)
 
 
-def _counts(segment: Mapping[str, Any]) -> list[str]:
+def _counts(segment: Mapping[str, Any], kinds: Sequence[str]) -> list[str]:
     """Return the cells of a segment: `?` if it was not counted. An empty one need not be."""
     counts = segment["counts"]
     if counts is None:
-        return ["?" if segment["bytes"] else "0"] * len(_SEGMENT_KINDS)
-    return [f"{counts[kind]:,}" for kind in _SEGMENT_KINDS]
+        return ["?" if segment["bytes"] else "0"] * len(kinds)
+    return [f"{counts[kind]:,}" for kind in kinds]
 
 
 def _text(bounds: Mapping[str, int]) -> str:

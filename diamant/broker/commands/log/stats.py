@@ -23,13 +23,15 @@ from diamant.broker.commands.terminal.files import (
     size_text,
     time_text,
 )
-from diamant.broker.commands.terminal.strip import DrawnPartition, DrawnSegment, console, draw
+from diamant.broker.commands.terminal.strip import DrawnPartition, console, draw
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.broker.operations.figures.strips import DrawnSegment
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.offline.stats import PartitionStats, TopicStats, read_stats
 from diamant.cleaner.queries.segment_census import count_by_segment
 from diamant.cleaner.queries.top_keys import TopKey
+from diamant.cleaner.rules.kinds import COUNTS, shown, used
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.storage.env.env import Env, RealEnv
@@ -85,13 +87,10 @@ def _strips(env: Env, opened: OpenLogDirectory, topics: Sequence[TopicStats]) ->
     found, left = [], STRIP_BYTES
     for partition in opened.partitions:
         of = stats[partition.topic, partition.partition]
-        counts = {
-            kind: getattr(of, kind) for kind in ("live", "superseded", "tombstones", "aborted", "undecided", "keyless")
-        }
-        drawn = [DrawnSegment(of.bytes, {**counts, "markers": of.control_records})]
+        drawn = [DrawnSegment(of.bytes, of.kinds.to_fields())]
         if partition.topic in INTERNAL_TOPICS or not of.bytes:
             continue
-        if partition.size <= left and not of.aborted and not of.undecided and not of.problems:
+        if partition.size <= left and not of.kinds.aborted and not of.kinds.undecided and not of.problems:
             left -= partition.size
             drawn = _by_segment(env, partition)
         found.append(DrawnPartition(partition.name, drawn))
@@ -105,12 +104,7 @@ def _by_segment(env: Env, partition: PartitionFiles) -> list[DrawnSegment]:
             segments.append(OpenSegment.of(env, one.path, one.base_offset, one.size))
             opened.callback(segments[-1].file.close)
         census = count_by_segment(env, segments, len(segments), TransactionOutcomes(), partition.log_start_offset)
-    return [
-        DrawnSegment(
-            one.size, {kind: getattr(one, kind) for kind in ("live", "superseded", "tombstones", "keyless", "markers")}
-        )
-        for one in census.segments
-    ]
+    return [DrawnSegment(one.size, one.kinds.to_fields()) for one in census.segments]
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
@@ -142,32 +136,16 @@ def _key_fields(one: TopKey) -> dict[str, Any]:
 
 def _partition_fields(partition: PartitionStats) -> dict[str, Any]:
     fields = asdict(partition)
-    del fields["topic"]
+    del fields["topic"], fields["kinds"]
     return {
         **fields,
-        "distinct_keys": partition.distinct_keys,
+        **partition.kinds.to_fields(),
+        "distinct_keys": partition.kinds.distinct_keys,
         "problems": [problem_fields(problem) for problem in partition.problems],
     }
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
-
-_COUNTS = {
-    "records": "records",
-    "keys": "distinct_keys",
-    "live": "live",
-    "superseded": "superseded",
-    "tombstones": "tombstones",
-}
-"""Fields by column heading."""
-_RARE_COUNTS = {
-    "aborted": "aborted",
-    "undecided": "undecided",
-    "keyless": "keyless",
-    "below start": "below_log_start",
-    "markers": "control_records",
-}
-"""Columns omitted if they are 0 in all rows."""
 
 
 def _print_tables(
@@ -182,17 +160,16 @@ def _print_tables(
     missing_indexes = sum(one.missing_indexes for one in partitions)
     folded = 0
     if not is_all and len(partitions) > 1:
-        shown = [one for one in partitions if one.bytes or one.topic not in INTERNAL_TOPICS]
-        partitions, folded = shown, len(partitions) - len(shown)
-    rare = {head: name for head, name in _RARE_COUNTS.items() if any(getattr(one, name) for one in partitions)}
-    counts = {**_COUNTS, **rare}
-    heads = ("segments", "size", *counts, "dirty", "clean to", "checkpoint file of")
+        with_records = [one for one in partitions if one.bytes or one.topic not in INTERNAL_TOPICS]
+        partitions, folded = with_records, len(partitions) - len(with_records)
+    counts = used(COUNTS, [one.kinds for one in partitions])
+    heads = ("segments", "size", *map(shown, counts), "dirty", "clean to", "checkpoint file of")
     rows = [
         [
             f"{one.topic}-{one.partition}",
             f"{one.segments:,}",
             size_text(one.bytes),
-            *(f"{getattr(one, name):,}" for name in counts.values()),
+            *(f"{getattr(one.kinds, name):,}" for name in counts),
             "-" if one.dirty_ratio is None else f"{one.dirty_ratio:.2f}",
             "-" if one.first_dirty_offset is None else f"{one.first_dirty_offset:,}",
             time_text(one.last_cleaned_ms)[: len("2026-01-31T12:00:00")],

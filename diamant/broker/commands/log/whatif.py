@@ -48,6 +48,8 @@ from diamant.cleaner.forecast.forecast import (
     Forecast,
     Scenario,
 )
+from diamant.cleaner.rules.kinds import NAMES, shown, used
+from diamant.cleaner.rules.kinds import counted as kind_text
 from diamant.cleaner.rules.modes import KAFKA, followed_version
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
 from diamant.storage.config_key import ConfigError
@@ -133,8 +135,6 @@ WAITING = {
     WAITS_FOR_ROUND: "expired tombstones are removed in the next round, and no round is due",
 }
 
-RARE_KINDS = ("aborted", "undecided", "keyless", "below_log_start")
-"""Kinds of records that are left out where there are none."""
 _WIDTH = 1000
 _BYTES_PER_BYTE = 4
 """The number of passes of a forecast over its partition, for the progress bar: two counts, all data, the dirty part."""
@@ -433,12 +433,12 @@ def _print_tables(
 ) -> None:
     if request.mode.line:
         click.echo(f"{request.mode.line}\n")
-    shown = list(found)
+    with_records = list(found)
     if not is_all and len(found) > 1:
-        shown = [(one, forecasts) for one, forecasts in found if one.size or one.topic not in INTERNAL_TOPICS]
-    for partition, forecasts in shown:
+        with_records = [(one, forecasts) for one, forecasts in found if one.size or one.topic not in INTERNAL_TOPICS]
+    for partition, forecasts in with_records:
         _print_partition(partition, forecasts, request)
-    if folded := len(found) - len(shown):
+    if folded := len(found) - len(with_records):
         click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all shows them)")
     if len(found) > 1:
         print_totals(totals([forecasts for _, forecasts in found]), _WIDTH)
@@ -449,8 +449,8 @@ def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], r
     click.echo(f"{partition.name} at {time_text(request.now_ms)}: {_contents_text(before)}")
     names = list(forecasts[0].settings)
     heads = (*names, "closes", "overdue", "cleaned", "rounds", "last change")
-    rare = [kind for kind in RARE_KINDS if any(getattr(one.after, kind) for one in forecasts)]
-    left = ("segments", "size", "records", "live", "superseded", "tombstones", *map(_words, rare), "last horizon")
+    kinds = used(NAMES, [one.after.kinds for one in forecasts])
+    left = ("segments", "size", *map(shown, kinds), "last horizon")
     rows = [
         [
             *one.settings.values(),
@@ -461,11 +461,7 @@ def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], r
             after_text(one.events[-1].at_ms if one.events else None, request.now_ms),
             f"{one.after.segments:,}",
             size_text(one.after.bytes),
-            f"{one.after.records:,}",
-            f"{one.after.live:,}",
-            f"{one.after.superseded:,}",
-            f"{one.after.tombstones:,}",
-            *(f"{getattr(one.after, kind):,}" for kind in rare),
+            *(f"{getattr(one.after.kinds, kind):,}" for kind in kinds),
             after_text(one.tombstones_expire_ms, request.now_ms),
             "FAILED" if one.failure else ", ".join(one.waits_for) or "-",
         ]
@@ -482,21 +478,17 @@ def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], r
 
 
 def _contents_text(contents: Contents) -> str:
-    rare = "".join(f", {count:,} {_words(kind)}" for kind in RARE_KINDS if (count := getattr(contents, kind)))
+    kinds = [one for one in used(NAMES, [contents.kinds]) if one not in ("records", "markers")]
     return (
-        f"{counted(contents.segments, 'segment')}, {size_text(contents.bytes)}, {counted(contents.records, 'record')}, of them "
-        f"{contents.live:,} live, {contents.superseded:,} superseded, {counted(contents.tombstones, 'tombstone')}{rare}"
+        f"{counted(contents.segments, 'segment')}, {size_text(contents.bytes)}, {counted(contents.kinds.records, 'record')}, "
+        f"of them {', '.join(kind_text(getattr(contents.kinds, one), one) for one in kinds)}"
     )
-
-
-def _words(kind: str) -> str:
-    return kind.replace("_log_", " ")
 
 
 def _event_text(event: Event) -> str:
     left = f"{size_text(event.bytes)} in {counted(event.segments, 'segment')} left"
     if event.kind == CLEAN:
-        removed = ", ".join(f"{count:,} {reason}" for reason, count in event.removed.items()) or "nothing"
+        removed = ", ".join(kind_text(count, reason) for reason, count in event.removed.items()) or "nothing"
         return f"cleaned up to offset {event.offset:,}, due by {event.because}; records removed: {removed}; {left}"
     if event.kind == DELETE:
         return f"segments below offset {event.offset:,} removed by retention; {left}"

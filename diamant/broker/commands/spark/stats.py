@@ -9,21 +9,8 @@ import click
 
 from diamant.broker.commands.spark.running import give, give_rows, running, spark_options
 from diamant.broker.commands.terminal.files import size_text
+from diamant.cleaner.rules.kinds import COUNTS, RARE, shown
 
-_COUNTS = {
-    "records": "records",
-    "distinct_keys": "keys",
-    "live": "live",
-    "superseded": "superseded",
-    "tombstones": "tombstones",
-    "aborted": "aborted",
-    "undecided": "undecided",
-    "keyless": "keyless",
-    "below_log_start": "below start",
-    "control_records": "markers",
-}
-"""Columns and their headings. Each of the last five is omitted if it is 0 in all rows."""
-_RARE = ("aborted", "undecided", "keyless", "below_log_start", "control_records")
 _WIDTH = 1000
 
 
@@ -55,11 +42,11 @@ def _show(rows: Iterator[Any]) -> None:
     from rich.text import Text
 
     found = list(rows)
-    counts = [name for name in _COUNTS if name not in _RARE or any(row[name] for row in found)]
+    counts = [name for name in COUNTS if name not in RARE or any(row[name] for row in found)]
     has_replicas = len({(row["topic"], row["partition"]) for row in found}) < len(found)
     table = Table(box=SIMPLE_HEAD)
     table.add_column("partition", no_wrap=True)
-    heads = ["segments", "size", *(_COUNTS[name] for name in counts), "dirty", "cleaned up to"]
+    heads = ["segments", "size", *map(shown, counts), "dirty", "cleaned up to"]
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     if has_replicas:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.client.admin import AdminError
 from diamant.broker.commands.terminal.files import size_text
+from diamant.broker.operations.figures.strips import LABELS, DrawnSegment, pieces, shares
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,25 +22,18 @@ if TYPE_CHECKING:
 
 MAX_WIDTH = 100
 MAX_STRIPS = 12
-KINDS = (
-    ("live", "live", "█", "L", "blue"),
-    ("tombstones", "tombstones", "▒", "T", "magenta"),
-    ("superseded", "superseded", "░", "s", "yellow"),
-    ("aborted", "aborted", "×", "a", "bright_black"),
-    ("undecided", "transaction open", "?", "?", "bright_yellow"),
-    ("keyless", "without a key", "▓", "k", "cyan"),
-    ("markers", "markers", "¦", "m", "white"),
-    ("unknown", "not counted", "·", ".", "bright_black"),
-)
-"""Kind, label, its character, the same in ASCII, colour."""
+STYLES = {
+    "live": ("█", "L", "blue"),
+    "tombstones": ("▒", "T", "magenta"),
+    "superseded": ("░", "s", "yellow"),
+    "aborted": ("×", "a", "bright_black"),
+    "undecided": ("?", "?", "bright_yellow"),
+    "keyless": ("▓", "k", "cyan"),
+    "markers": ("¦", "m", "white"),
+    "unknown": ("·", ".", "bright_black"),
+}
+"""The character of each kind, the same in ASCII, its colour."""
 BORDERS = ("│", "|")
-
-
-class DrawnSegment(NamedTuple):
-    """A segment, with the number of records of each kind. None: not counted."""
-
-    size: int
-    counts: Mapping[str, int] | None
 
 
 class DrawnPartition(NamedTuple):
@@ -109,13 +103,13 @@ def _line(partition: DrawnPartition, width: int, is_ascii: bool, used: set[str])
     from rich.text import Text
 
     line = Text()
-    pieces = list(_pieces(partition.segments, width))
+    found = list(pieces(partition.segments, width))
     # Each piece ends with a border if there is room.
-    has_borders = 1 < len(pieces) <= width // 4
-    for place, (columns, sums) in enumerate(pieces):
-        is_last = place == len(pieces) - 1
-        for kind, count in _shares(sums, columns - (has_borders and not is_last)):
-            _, _, block, letter, color = next(row for row in KINDS if row[0] == kind)
+    has_borders = 1 < len(found) <= width // 4
+    for place, (columns, group) in enumerate(found):
+        is_last = place == len(found) - 1
+        for kind, count in _columns(shares(group), columns - (has_borders and not is_last)):
+            block, letter, color = STYLES[kind]
             line.append((letter if is_ascii else block) * count, style=color)
             used.add(kind)
         if has_borders and not is_last:
@@ -123,31 +117,10 @@ def _line(partition: DrawnPartition, width: int, is_ascii: bool, used: set[str])
     return line
 
 
-def _pieces(segments: Sequence[DrawnSegment], width: int) -> Iterator[tuple[int, Mapping[str, int]]]:
-    """Yield columns with the counts of the segments that share them."""
-    total = max(1, sum(one.size for one in segments))
-    done = begun = 0
-    sums: dict[str, int] = {}
-    for one in segments:
-        if not one.size:
-            continue
-        for kind, count in ({"unknown": 1} if one.counts is None else one.counts).items():
-            sums[kind] = sums.get(kind, 0) + count
-        done += one.size
-        columns = round(width * done / total) - begun
-        if columns:
-            yield columns, sums
-            begun, sums = begun + columns, {}
-
-
-def _shares(sums: Mapping[str, int], columns: int) -> Iterator[tuple[str, int]]:
+def _columns(counts: Mapping[str, int], columns: int) -> Iterator[tuple[str, int]]:
     """Divide columns among kinds by their counts. Each kind present gets at least one, if there is room."""
-    kinds = [kind for kind, *_ in KINDS if sums.get(kind)]
-    if "unknown" in kinds or not kinds:
-        yield "unknown", columns
-        return
-    total = sum(sums[kind] for kind in kinds)
-    exact = {kind: columns * sums[kind] / total for kind in kinds}
+    kinds, total = list(counts), sum(counts.values())
+    exact = {kind: columns * counts[kind] / total for kind in kinds}
     shares = {kind: max(1, int(exact[kind])) if columns >= len(kinds) else int(exact[kind]) for kind in kinds}
     while (left := columns - sum(shares.values())) != 0:
         step = 1 if left > 0 else -1
@@ -161,9 +134,9 @@ def _legend(is_ascii: bool, used: set[str]) -> Text:
     from rich.text import Text
 
     legend = Text()
-    for kind, label, block, letter, color in KINDS:
+    for kind, (block, letter, color) in STYLES.items():
         if kind in used:
             legend.append("  " if legend else "")
             legend.append(letter if is_ascii else block, style=color)
-            legend.append(f" {label}")
+            legend.append(f" {LABELS[kind]}")
     return legend

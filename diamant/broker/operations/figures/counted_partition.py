@@ -61,8 +61,8 @@ class CountedSums(NamedTuple):
             counted.log,
             sum(size for _, size in counted.sizes),
             end_offset,
-            sum(one.records for one in counted.census.segments),
-            sum(one.superseded for one in counted.census.segments),
+            sum(one.kinds.records for one in counted.census.segments),
+            sum(one.kinds.superseded for one in counted.census.segments),
             counted.counted_s,
             counted.took_s,
         )

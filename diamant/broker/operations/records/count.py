@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.errors import NotPossible, TooMany
 from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.on_demand.report import MAX_COUNTED_BYTES
-from diamant.cleaner.queries.record_count import RecordCount, count_by_headers, count_by_keys, count_by_offsets
+from diamant.cleaner.queries.record_count import count_by_headers, count_by_keys, count_by_offsets
+from diamant.cleaner.rules.kinds import KindBounds, Kinds
 from diamant.cleaner.segments.tolerant_reader import Problem
 from diamant.storage.log.log import Log
 
@@ -44,7 +45,7 @@ class PartitionRecords:
     """The counts of one partition."""
 
     partition: int
-    count: RecordCount
+    count: KindBounds
     problems: tuple[str, ...] = ()
     """Files that could not be read and were not counted."""
 
@@ -60,9 +61,9 @@ class TopicRecords:
     """None if the counts are exact, or bounds were asked for."""
 
     @property
-    def total(self) -> RecordCount:
+    def total(self) -> KindBounds:
         """The sum over all partitions. A key counts once in each partition that holds it."""
-        return reduce(RecordCount.plus, (one.count for one in self.partitions), RecordCount())
+        return reduce(KindBounds.plus, (one.count for one in self.partitions), KindBounds())
 
     def to_fields(self) -> dict[str, Any]:
         """Return the fields of its JSON object."""
@@ -141,7 +142,7 @@ class CountOperation:
         explaining = self._explaining
         taken, files = await explaining.open(log)
 
-        def read() -> tuple[RecordCount, tuple[Problem, ...]]:
+        def read() -> tuple[Kinds, tuple[Problem, ...]]:
             started_s = time.thread_time()
 
             def check() -> None:
@@ -159,7 +160,7 @@ class CountOperation:
 
         with files:
             counted, problems = await explaining.read(read)
-        return PartitionRecords(log.partition, counted, tuple(str(one) for one in problems))
+        return PartitionRecords(log.partition, KindBounds(counted, counted), tuple(str(one) for one in problems))
 
     async def _at_once(self, log: Log) -> PartitionRecords:
         await asyncio.sleep(0)  # there may be thousands

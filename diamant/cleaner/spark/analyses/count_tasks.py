@@ -11,19 +11,19 @@ Memory of a counting task: `RangeReader`, and `table_bytes`, or 1.5 times that i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
-from diamant.cleaner.queries.key_counts import KeyCensus, KeyCounts
+from diamant.cleaner.queries.key_counts import KeyCensus
 from diamant.cleaner.queries.key_tables import ENTRY, entries_in
+from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.spark.analyses.key_blocks import SLICES, Block, KeyBlocks, bytes_of
 from diamant.cleaner.spark.environment.loaded_code import freeze_loaded
 from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
 from diamant.cleaner.spark.source.options import SourceOptions
 from diamant.cleaner.spark.source.read_plan import ReadTask
-from diamant.kernels.constants import counts
 from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
@@ -34,31 +34,17 @@ _COUNTED = -1
 """Marks a row with the part's counts, in place of the number of a block."""
 
 
-@dataclass(slots=True)
-class KindCounts:
-    """Record counts of a log, or of a part of it."""
+class LogCount(NamedTuple):
+    """Counts of a log, or of a part of it."""
 
-    records: int = 0
-    live: int = 0
-    superseded: int = 0
-    tombstones: int = 0
-    aborted: int = 0
-    undecided: int = 0
-    keyless: int = 0
-    below_log_start: int = 0
-    control_records: int = 0
+    kinds: Kinds = Kinds()
     log_end_offset: int | None = None
     """Offset after the last existing batch; None: there is none."""
 
-    def add(self, other: KindCounts) -> None:
+    def plus(self, other: LogCount) -> LogCount:
         """Add the counts of another part."""
-        for name in COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        if other.log_end_offset is not None:
-            self.log_end_offset = max(self.log_end_offset or 0, other.log_end_offset)
-
-
-COUNTS = tuple(one.name for one in fields(KindCounts) if one.name != "log_end_offset")
+        ends = [one.log_end_offset for one in (self, other) if one.log_end_offset is not None]
+        return LogCount(self.kinds + other.kinds, max(ends, default=None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +69,7 @@ class CountedPart:
         return sum(task.size for task in self.tasks)
 
 
-Row: TypeAlias = "tuple[tuple[int, int, int, int], Block | KindCounts]"
+Row: TypeAlias = "tuple[tuple[int, int, int, int], Block | LogCount]"
 """Slice, log, part and number of a block; then the block, or the part's counts."""
 
 
@@ -129,7 +115,7 @@ def rows_of(part: CountedPart, job: CountJob) -> Iterator[Row]:
             counter = RecordCounter(census, 0, part.log_start_offset, _fail)
             for end in _read(part, job, counter):
                 end_offset = end
-            found = _counts(counter.sums, census.finish())
+            of_keys = census.finish().kinds[0]
     else:
         keys = KeyBlocks(RandomHash(is_compiled=True, secret=job.secret), job.table_bytes, job.directory)
         counter = RecordCounter(keys, 0, part.log_start_offset, _fail)
@@ -138,9 +124,9 @@ def rows_of(part: CountedPart, job: CountJob) -> Iterator[Row]:
             yield from _rows_of_keys(part, keys)
         keys.take()
         yield from _rows_of_keys(part, keys)
-        found = _counts(counter.sums, keys.finish())
-    found.log_end_offset = end_offset
-    yield (part.log % SLICES, part.log, part.number, _COUNTED), found
+        of_keys = keys.finish().kinds[0]
+    counted = LogCount(counter.kinds(with_deleted=True) + of_keys, end_offset)
+    yield (part.log % SLICES, part.log, part.number, _COUNTED), counted
 
 
 def _rows_of_keys(part: CountedPart, keys: KeyBlocks) -> Iterator[Row]:
@@ -185,31 +171,16 @@ def totals_of(rows: Iterable[Row], job: CountJob) -> Iterator[Row]:
     """Add up the rows of each slice and log, in the order of parts and blocks."""
     with KeyCensus(1, max_bytes=job.table_bytes) as census:
         for (slice_number, log), of_log in groupby(rows, key=lambda row: row[0][:2]):
-            found = KindCounts()
+            found = LogCount()
             for _, content in of_log:
-                if isinstance(content, KindCounts):
-                    found.add(content)
+                if isinstance(content, LogCount):
+                    found = found.plus(content)
                 else:
                     block = bytes_of(content)
                     census.put(entries_in(block), len(block) // ENTRY.size)
-            keys = census.finish()
+            of_keys = census.finish().kinds[0]
             census.restart()
-            found.add(KindCounts(live=keys.live[0], superseded=keys.superseded[0], tombstones=keys.tombstones[0]))
-            yield (slice_number, log, 0, _COUNTED), found
-
-
-def _counts(sums: memoryview[int], keys: KeyCounts) -> KindCounts:
-    return KindCounts(
-        records=sums[counts.RECORDS],
-        live=keys.live[0],
-        superseded=keys.superseded[0],
-        tombstones=keys.tombstones[0],
-        aborted=sums[counts.ABORTED],
-        undecided=sums[counts.UNDECIDED],
-        keyless=sums[counts.KEYLESS],
-        below_log_start=sums[counts.BELOW_LOG_START],
-        control_records=sums[counts.MARKERS],
-    )
+            yield (slice_number, log, 0, _COUNTED), found.plus(LogCount(of_keys))
 
 
 def _fail(problem: Problem) -> NoReturn:

@@ -30,7 +30,7 @@ from diamant.cleaner.segments.random_hash import HASH_BYTES
 from diamant.cleaner.spark.analyses.count_tasks import (
     CountedPart,
     CountJob,
-    KindCounts,
+    LogCount,
     Row,
     part_rows,
     put_together,
@@ -65,7 +65,7 @@ def count_logs(
     *,
     part_bytes: int = PART_BYTES,
     table_bytes: int | None = None,
-) -> list[KindCounts]:
+) -> list[LogCount]:
     """Return the counts of each log. Raises CorruptLog, SegmentChanged and OSError, wrapped by Spark.
 
     `part_bytes`: least size to which logs are divided.
@@ -75,7 +75,7 @@ def count_logs(
     count = partial(_counted, context, paths, least_bytes=part_bytes, table_bytes=table_bytes)
     are_decided = [bool(log.snapshots) for log in logs]
     found = count(logs, are_decided)
-    again = [place for place, one in enumerate(found) if one.undecided and not are_decided[place]]
+    again = [place for place, one in enumerate(found) if one.kinds.undecided and not are_decided[place]]
     if again:
         counted = count([logs[place] for place in again], [True] * len(again))
         for place, one in zip(again, counted, strict=True):
@@ -91,7 +91,7 @@ def _counted(
     *,
     least_bytes: int,
     table_bytes: int,
-) -> list[KindCounts]:
+) -> list[LogCount]:
     """Return the counts of each log. In logs that are not decided, transactional records count as undecided."""
     most_bytes = sys.maxsize if is_local(str(context.master)) else MAX_PART_BYTES
     part_bytes = _part_bytes([log.size for log in logs], context.defaultParallelism, least_bytes, most_bytes)
@@ -108,7 +108,7 @@ def _counted(
         for place, (log, tasks) in enumerate(zip(logs, planned, strict=True))
         for part in _parts(place, log, tasks, part_bytes, is_decided=are_decided[place])
     ]
-    found = [KindCounts() for _ in logs]
+    found = [LogCount() for _ in logs]
     if not parts:
         return found
     largest_first = sorted(parts, key=lambda part: -part.size)
@@ -119,9 +119,9 @@ def _counted(
         rows: Any = context.parallelize(largest_first, len(parts)).mapPartitions(part_rows(sent))
         if is_divided:
             rows = _by_slice(context, rows, has_blocks=not directory).mapPartitions(put_together(sent))
-        told: list[tuple[tuple[int, int, int, int], KindCounts]] = rows.collect()
+        told: list[tuple[tuple[int, int, int, int], LogCount]] = rows.collect()
     for (_, place, _, _), more in told:
-        found[place].add(more)
+        found[place] = found[place].plus(more)
     return found
 
 

@@ -16,11 +16,9 @@ from diamant.cleaner.queries.key_tables import (
     ANY_SOURCE,
     BUCKETS,
     ENTRY,
-    LIVE,
-    SUPERSEDED,
-    TOMBSTONES,
     CompiledKeyTable,
     Numbers,
+    kinds_of,
 )
 from diamant.cleaner.segments.random_hash import RandomHash
 
@@ -98,5 +96,4 @@ class KeyBlocks:
     def finish(self) -> KeyCounts:
         """Count the keys in the table, and the records superseded in it."""
         keys, shared_keys = self._table.sum()
-        live, tombstones, superseded = (self._counts[kind, 0] for kind in (LIVE, TOMBSTONES, SUPERSEDED))
-        return KeyCounts([live], [tombstones], [superseded], keys, shared_keys)
+        return KeyCounts(kinds_of(self._counts, 1), keys, shared_keys)

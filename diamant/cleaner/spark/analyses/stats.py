@@ -1,7 +1,6 @@
 """Record counts of partitions by kind: `diamant log stats` for any number of partitions.
 
-Every data record has exactly one kind, the first that applies: below_log_start, aborted, undecided, keyless, superseded,
-tombstones, live (cleaner/offline/stats.py). `counted_logs` counts them.
+`counted_logs` counts them.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.spark.analyses.count_tasks import COUNTS
+from diamant.cleaner.rules.kinds import NAMES
 from diamant.cleaner.spark.analyses.counted_logs import count_logs
 from diamant.cleaner.spark.analyses.log_table import FACTS, facts_of
 from diamant.cleaner.spark.source.partition_logs import find_partitions
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, Row, SparkSession
 
-SCHEMA = ", ".join([FACTS, *(f"{name} bigint" for name in (*COUNTS, "log_end_offset", "distinct_keys"))])
+SCHEMA = ", ".join([FACTS, *(f"{name} bigint" for name in (*NAMES, "log_end_offset", "distinct_keys"))])
 _NAMES = [column.split()[0] for column in SCHEMA.split(", ")]
 
 
 def read_stats(session: SparkSession, paths: Sequence[str], topics: Sequence[str] = ()) -> DataFrame:
     """Count the records of all partitions below `paths`. Raises SparkError if there are none, and CorruptLog wrapped by Spark.
 
-    A row for each log, with the columns of `log_table` except the last, `COUNTS`, log_end_offset and distinct_keys.
+    A row for each log, with the columns of `log_table` except the last, those of `Kinds`, log_end_offset and distinct_keys.
     log_end_offset follows the last existing batch; NULL for an empty log.
     """
     return session.createDataFrame(stats_rows(session.sparkContext, paths, topics), SCHEMA)
@@ -42,5 +41,6 @@ def stats_rows(context: SparkContext, paths: Sequence[str], topics: Sequence[str
     counted = count_logs(context, paths, logs)
     new_row = Row(*_NAMES)
     return [
-        new_row(*fact[:-1], *astuple(one), one.live + one.tombstones) for fact, one in zip(facts, counted, strict=True)
+        new_row(*fact[:-1], *astuple(one.kinds), one.log_end_offset, one.kinds.distinct_keys)
+        for fact, one in zip(facts, counted, strict=True)
     ]

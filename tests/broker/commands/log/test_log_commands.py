@@ -187,7 +187,7 @@ def test_stats_as_a_table(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 0, result.output
     rows = [line.split() for line in result.stdout.splitlines() if line.strip().startswith(("t-", "partition"))]
     assert " ".join(rows[0]).startswith(
-        "partition segments size records keys live superseded tombstones aborted keyless markers dirty"
+        "partition segments size records distinct keys live superseded tombstones aborted keyless markers dirty"
     )
     assert " ".join(rows[0]).endswith("dirty clean to checkpoint file of")
     assert rows[1][0] == "t-0"
@@ -205,7 +205,7 @@ def test_stats_as_json(data: Path) -> None:
     first, second = topic["partitions"]
     expected = {
         "partition": 0, "segments": 2, "batches": 4, "records": 5, "live": 2, "tombstones": 1, "superseded": 1, "aborted": 1,
-        "undecided": 0, "keyless": 0, "below_log_start": 0, "control_records": 1, "log_end_offset": 6, "distinct_keys": 3,
+        "undecided": 0, "keyless": 0, "below_log_start": 0, "markers": 1, "log_end_offset": 6, "distinct_keys": 3,
         "first_dirty_offset": 5, "dirty_ratio": 0.0, "problems": [],
     }  # fmt: skip
     assert {name: first[name] for name in expected} == expected

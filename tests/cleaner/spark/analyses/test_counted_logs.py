@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner.offline.stats import read_stats
+from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
-from diamant.cleaner.spark.analyses.count_tasks import COUNTS, KindCounts
+from diamant.cleaner.spark.analyses.count_tasks import LogCount
 from diamant.cleaner.spark.analyses.counted_logs import _parts, count_logs
 from diamant.cleaner.spark.source.filter_bounds import FilterBounds
 from diamant.cleaner.spark.source.options import SourceOptions
@@ -29,9 +29,7 @@ from tests.effort import examples
 LOCAL, CLUSTER = "local[6]", "spark://127.0.0.1:7077"
 
 
-def counted(
-    directory: Path | str, *, seed: int = 0, table_bytes: int = 1 << 20, master: str = LOCAL
-) -> list[KindCounts]:
+def counted(directory: Path | str, *, seed: int = 0, table_bytes: int = 1 << 20, master: str = LOCAL) -> list[LogCount]:
     paths = [str(directory)]
     context = OneProcess(seed)
     context.master = master
@@ -53,7 +51,7 @@ def test_counts_are_those_of_the_local_tool(pair: tuple[History, History], seed:
         with open_log_directory(env, directory) as opened:
             [topic] = read_stats(env, opened)
     for mine, its in zip(found, topic.partitions, strict=True):
-        assert {name: getattr(mine, name) for name in COUNTS} == {name: getattr(its, name) for name in COUNTS}
+        assert mine.kinds == its.kinds
         if mine.log_end_offset is not None:
             assert max(mine.log_end_offset, its.log_start_offset) <= its.log_end_offset
 
@@ -79,13 +77,8 @@ def test_keys_that_do_not_fit_a_table_are_put_together(
     overwritten(segments).write(RealEnv(), str(tmp_path))
     [found] = counted(tmp_path, seed=segments, table_bytes=table_bytes, master=master)
     records, keys = 4_001 * segments, 2_000 * (segments + 1)
-    assert {name: number for name, number in asdict(found).items() if number} == {
-        "records": records,
-        "live": keys - segments,
-        "tombstones": segments,
-        "superseded": records - keys,
-        "log_end_offset": records,
-    }
+    kinds = Kinds(records, live=keys - segments, tombstones=segments, superseded=records - keys)
+    assert found == LogCount(kinds, records)
 
 
 def test_keys_go_through_files_only_on_one_machine(tmp_path: Path) -> None:
@@ -97,7 +90,7 @@ def test_keys_go_through_files_only_on_one_machine(tmp_path: Path) -> None:
 
     def keys() -> int:
         [found] = count_logs(context, paths, find_partitions(paths), part_bytes=1)
-        return found.live + found.tombstones
+        return found.kinds.distinct_keys
 
     with pytest.raises(FileNotFoundError, match="scratch"):
         keys()
@@ -123,7 +116,7 @@ def test_logs_that_keep_the_cores_at_work_are_not_cut(tmp_path: Path, logs: int,
     context, paths = OneProcess(), [str(tmp_path)]
     found = count_logs(context, paths, find_partitions(paths), part_bytes=1)
     assert context.tasks == tasks
-    assert [(one.live, one.superseded) for one in found] == [(2, 7)] * logs
+    assert [(one.kinds.live, one.kinds.superseded) for one in found] == [(2, 7)] * logs
 
 
 def test_adjacent_ranges_of_a_file_are_read_as_one(tmp_path: Path) -> None:
@@ -140,7 +133,11 @@ def test_adjacent_ranges_of_a_file_are_read_as_one(tmp_path: Path) -> None:
     assert max(part.size for part in parts) - min(part.size for part in parts) < 1 << 18
     assert sum(one.end - one.start for one in ranges) == log.size
     [found] = counted(tmp_path)
-    assert (found.records, found.live, found.superseded) == (RECORDS * BATCHES * SEGMENTS, KEYS, 7_500)
+    assert (found.kinds.records, found.kinds.live, found.kinds.superseded) == (
+        RECORDS * BATCHES * SEGMENTS,
+        KEYS,
+        7_500,
+    )
 
 
 def test_damage_ends_the_count(tmp_path: Path) -> None:
@@ -155,7 +152,7 @@ def test_damage_ends_the_count(tmp_path: Path) -> None:
 def test_an_empty_log_has_no_end(tmp_path: Path) -> None:
     """It has no batch that could give it."""
     History().write(RealEnv(), str(tmp_path))
-    assert counted(tmp_path) == [KindCounts()]
+    assert counted(tmp_path) == [LogCount()]
 
 
 def test_transactions_are_looked_for_where_there_are_some(tmp_path: Path) -> None:
@@ -172,7 +169,10 @@ def test_transactions_are_looked_for_where_there_are_some(tmp_path: Path) -> Non
     context = OneProcess()
     paths = [str(tmp_path)]
     found = count_logs(context, paths, find_partitions(paths))
-    assert [(one.records, one.live, one.aborted, one.undecided) for one in found] == [(2, 1, 0, 0), (3, 1, 1, 1)]
+    assert [(one.kinds.records, one.kinds.live, one.kinds.aborted, one.kinds.undecided) for one in found] == [
+        (2, 1, 0, 0),
+        (3, 1, 1, 1),
+    ]
     assert context.tasks == [2, 1]
 
 

@@ -11,8 +11,6 @@ from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.figures.segment_figures import UNASKED_BYTES
 from diamant.storage.log.log import Log
 
-KINDS = ("live", "superseded", "tombstones", "aborted", "undecided", "keyless", "markers")
-
 
 async def segments(call: Call) -> Mapping[str, Any]:
     """Count the records of each segment, for partitions of up to `UNASKED_BYTES` in total, or for all."""
@@ -38,8 +36,7 @@ async def _partition(call: Call, log: Log, *, is_counted: bool) -> Mapping[str, 
     rows = []
     for segment in log.segments:
         one = known.get(segment.base_offset)
-        is_current = one is not None and one.size == segment.size
-        counts = {kind: getattr(one, kind) for kind in KINDS} if is_current else None
+        counts = None if one is None or one.size != segment.size else one.kinds.to_fields()
         rows.append({"base_offset": segment.base_offset, "bytes": segment.size, "counts": counts})
     return {"partition": log.partition, "segments": rows}
 

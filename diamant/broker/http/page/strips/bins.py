@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import NamedTuple
 
-from diamant.broker.http.page.strips.segments import COUNTED, KINDS, ShownSegment, counted_kind
+from diamant.broker.http.page.strips.segments import ShownSegment
+from diamant.broker.operations.figures.strips import LABELS, UNKNOWN, pieces, shares, sums
+from diamant.cleaner.rules.kinds import counted
 from diamant.words import number, size
 
 HEIGHT = 60
@@ -32,16 +33,8 @@ class Bin(NamedTuple):
 
 
 def bins_of(segments: Sequence[ShownSegment], scale: float) -> Iterator[Bin]:
-    total = max(1, sum(one.size for one in segments))
-    if len(segments) <= MAX_BINS:
-        groups = [[one] for one in segments]
-    else:
-        at = 0
-        places = []
-        for one in segments:
-            places.append((min(MAX_BINS - 1, at * MAX_BINS // total), one))
-            at += one.size
-        groups = [[one for _, one in group] for _, group in groupby(places, key=lambda place: place[0])]
+    is_each_own = len(segments) <= MAX_BINS
+    groups = [[one] for one in segments] if is_each_own else [group for _, group in pieces(segments, MAX_BINS)]
     x = 0.0
     for group in groups:
         width = sum(one.size for one in group) * scale
@@ -62,19 +55,14 @@ def joined(group: Sequence[ShownSegment], x: float, width: float) -> Bin:
 
 
 def _bands(group: Sequence[ShownSegment]) -> Iterator[tuple[str, float, float]]:
-    counted = [one.counts for one in group if one.counts is not None]
-    sums = {kind: sum(one[kind] for one in counted) for kind in COUNTED}
-    total = sum(sums.values())
-    if not total or len(counted) < len(group):
-        if any(one.size for one in group):
-            yield "unknown", 0, HEIGHT
+    if not any(one.size for one in group):
         return
-    below = float(HEIGHT)
-    for kind, count in sums.items():
-        if count:
-            height = count / total * HEIGHT
-            below -= height
-            yield kind, round(max(below, 0), 2), round(height, 2)
+    found = shares(group)
+    total, below = sum(found.values()), float(HEIGHT)
+    for kind, count in found.items():
+        height = count / total * HEIGHT
+        below -= height
+        yield kind, round(max(below, 0), 2), round(height, 2)
 
 
 def _classes(group: Sequence[ShownSegment]) -> str:
@@ -95,12 +83,9 @@ def _title(group: Sequence[ShownSegment]) -> str:
         if len(group) == 1
         else f"{number(len(group))} segments from offset {number(first.base_offset)}, {size(sum(one.size for one in group))}"
     ]
-    counted = [one.counts for one in group if one.counts is not None]
-    for kind, label in KINDS:
-        if count := sum(one.get(kind, 0) for one in counted):
-            lines.append(counted_kind(count, label))
-    if len(counted) < len(group):
-        lines.append("not counted")
+    lines += [counted(count, LABELS[kind]) for kind, count in sums(group).items()]
+    if any(one.counts is None for one in group):
+        lines.append(LABELS[UNKNOWN])
     if len(group) == 1 and first.state:
         lines.append(first.state)
     return "\n".join(lines)

@@ -6,26 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from os.path import basename
 from typing import NamedTuple
 
+from diamant.broker.operations.figures.strips import LABELS, drawn_counts, sums
 from diamant.cleaner.queries.segment_census import SegmentRecords
+from diamant.cleaner.rules.kinds import counted
 from diamant.cleaner.service.metrics import RoundStatus
 from diamant.storage.log.log import Log
 from diamant.storage.names import log_file
 from diamant.words import counted as word
-from diamant.words import moment, number
-
-KINDS = (
-    ("live", "live"),
-    ("tombstones", "tombstones"),
-    ("expired", "expired tombstones"),
-    ("superseded", "superseded"),
-    ("aborted", "aborted"),
-    ("undecided", "transaction open"),
-    ("keyless", "without a key"),
-    ("markers", "markers"),
-    ("unknown", "not counted"),
-)
-"""Kinds from bottom to top, with their legend labels. A segment's tombstones all count as expired once the last one has."""
-COUNTED = tuple(kind for kind, _ in KINDS if kind != "unknown")
+from diamant.words import moment
 
 
 class ShownSegment(NamedTuple):
@@ -73,25 +61,13 @@ def shown_segments(
             segment.base_offset,
             segment.size,
             segment.largest_timestamp,
-            _counts(one, now_ms) if is_current and one is not None else None,
+            drawn_counts(one, now_ms) if is_current and one is not None else None,
             ", ".join(words),
             is_active,
             is_dirty,
             is_in_round,
             is_quarantined,
         )
-
-
-def _counts(one: SegmentRecords, now_ms: int) -> Mapping[str, int]:
-    found = {kind: getattr(one, kind) for kind in COUNTED if kind != "expired"}
-    is_expired = one.last_horizon_ms is not None and one.last_horizon_ms <= now_ms
-    # In the order of KINDS, in which they are drawn.
-    return {
-        kind: (found["tombstones"] if is_expired else 0) if kind == "expired"
-        else 0 if kind == "tombstones" and is_expired
-        else found[kind]
-        for kind in COUNTED
-    }  # fmt: skip
 
 
 def _horizon(one: SegmentRecords, now_ms: int) -> str:
@@ -104,16 +80,9 @@ def _horizon(one: SegmentRecords, now_ms: int) -> str:
     return f"tombstones wait until {moment(one.first_horizon_ms)}"
 
 
-def counted_kind(count: int, label: str) -> str:
-    """Return a number of records with the label of their kind."""
-    return f"{number(count)} {label.removesuffix('s') if count == 1 else label}"
-
-
 def figures_of(segments: Sequence[ShownSegment]) -> str:
-    counted = [one.counts for one in segments if one.counts is not None]
-    if not counted:
+    left = sum(one.counts is None for one in segments)
+    if left == len(segments):
         return ""
-    sums = {kind: sum(one[kind] for one in counted) for kind in COUNTED}
-    text = ", ".join(counted_kind(sums[kind], label) for kind, label in KINDS if sums.get(kind))
-    left = len(segments) - len(counted)
+    text = ", ".join(counted(count, LABELS[kind]) for kind, count in sums(segments).items())
     return (text or "no records") + (f"; {word(left, 'segment')} not counted" if left else "")

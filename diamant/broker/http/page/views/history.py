@@ -30,9 +30,9 @@ BROKER_CHARTS = (
         "records/s",
         (
             ("removed_superseded_per_s", "superseded"),
-            ("removed_tombstone_per_s", "tombstones"),
+            ("removed_tombstones_per_s", "tombstones"),
             ("removed_aborted_per_s", "aborted"),
-            ("removed_marker_per_s", "markers"),
+            ("removed_markers_per_s", "markers"),
         ),
     ),
     CHARTS[3],

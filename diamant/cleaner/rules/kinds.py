@@ -1,0 +1,98 @@
+"""Records by kind: one value for all who count them, and one word for each kind in Python, JSON, metrics, tables and pictures.
+
+Every record is exactly one of these, the first that applies:
+
+    below_log_start   deleted, but its segment is not
+    aborted           of an aborted transaction
+    undecided         of an open transaction
+    keyless           has no key: the cleaner removes it from a compacted topic
+    superseded        a later record (not aborted, not undecided) has its key
+    tombstones        the latest of its key, and a deletion
+    live              the latest of its key, and has a value
+
+so `records` is their sum, and live and tombstones together are the distinct keys. Transaction markers are not records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from typing import NamedTuple
+
+LIVE = "live"
+SUPERSEDED = "superseded"
+TOMBSTONES = "tombstones"
+ABORTED = "aborted"
+KEYLESS = "keyless"
+BELOW_LOG_START = "below_log_start"
+MARKERS = "markers"
+
+RARE = (ABORTED, "undecided", KEYLESS, BELOW_LOG_START, MARKERS)
+"""Left out of tables where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """Numbers of records by kind."""
+
+    records: int = 0
+    live: int = 0
+    superseded: int = 0
+    tombstones: int = 0
+    aborted: int = 0
+    undecided: int = 0
+    keyless: int = 0
+    below_log_start: int = 0
+    markers: int = 0
+    """Transaction markers."""
+
+    @property
+    def distinct_keys(self) -> int:
+        """Keys with a live record or a tombstone."""
+        return self.live + self.tombstones
+
+    def __add__(self, other: Kinds) -> Kinds:
+        return Kinds(*(getattr(self, name) + getattr(other, name) for name in NAMES))
+
+    def to_fields(self) -> dict[str, int]:
+        """Return the fields for JSON."""
+        return asdict(self)
+
+
+NAMES = tuple(one.name for one in fields(Kinds))
+COUNTS = ("records", "distinct_keys", *NAMES[1:])
+"""Columns of the tables of logs."""
+SHOWN = tuple(name for name in NAMES if name != BELOW_LOG_START)
+"""Those of the records that a consumer can reach."""
+
+
+def shown(name: str) -> str:
+    """Return the word of a kind for people: `below log start`."""
+    return name.replace("_", " ")
+
+
+def counted(count: int, name: str) -> str:
+    """Return a number of records of a kind for people: `1 tombstone`, `2,000 keyless`."""
+    word = shown(name)
+    return f"{count:,} {word[:-1] if count == 1 and word.endswith((TOMBSTONES, MARKERS)) else word}"
+
+
+def used(names: Iterable[str], rows: Iterable[Kinds]) -> list[str]:
+    """Return the names without those of `RARE` that are 0 in all rows."""
+    rows = tuple(rows)
+    return [name for name in names if name not in RARE or any(getattr(one, name) for one in rows)]
+
+
+class KindBounds(NamedTuple):
+    """Lower and upper bounds of numbers of records by kind. Equal if the numbers are known."""
+
+    least: Kinds = Kinds()
+    most: Kinds = Kinds()
+
+    def plus(self, other: KindBounds) -> KindBounds:
+        """Return the sums."""
+        return KindBounds(self.least + other.least, self.most + other.most)
+
+    def to_fields(self) -> dict[str, dict[str, int]]:
+        """Return the fields for JSON: a lower and an upper bound for each kind."""
+        return {name: {"least": getattr(self.least, name), "most": getattr(self.most, name)} for name in SHOWN}
