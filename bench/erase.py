@@ -18,9 +18,9 @@ from figure import Figure
 from made_log import AT_ONCE, Batches, key_of
 
 from diamant import Broker
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
+from diamant.progress import Progress
 from diamant.storage.log.log import Log
 from diamant.storage.names import DELETED_SUFFIX
 

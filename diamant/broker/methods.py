@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erase_result import Erasure
     from diamant.broker.erasure.redact.redact_result import Redaction
     from diamant.broker.ghosts.ledger import GhostReport
-    from diamant.broker.operations.calls.progress import Progress
     from diamant.broker.operations.records.count import TopicRecords
     from diamant.broker.operations.records.explain import Explanation
     from diamant.cleaner.evidence.certificates.verification import Verification
     from diamant.cleaner.on_demand.report import CompactionReport
     from diamant.duration import Duration
+    from diamant.progress import Progress
 
 
 class Operations:

@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeVar
 from diamant.broker.dispatch.services import Services
 from diamant.broker.node.node import Node
 from diamant.broker.operations.calls.cross_loop import on_loop
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.running import RunningBroker
+from diamant.progress import Progress
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from diamant.broker.security.authorization.needs import Need
 
 if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services
-    from diamant.broker.operations.calls.progress import Progress
+    from diamant.progress import Progress
 
 MAX_BODY_BYTES = 64 * 1024
 """The largest body of a request, unless its row says otherwise."""

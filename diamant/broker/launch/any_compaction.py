@@ -17,8 +17,8 @@ from diamant.broker.launch.child import SIGNALLED, TIMED_OUT
 from diamant.broker.schedules.history import History
 from diamant.broker.schedules.schedule import Schedule
 from diamant.broker.schedules.search import RunOutcome, find_failing
-from diamant.cleaner.rules.pace import pace
 from diamant.duration import duration_text
+from diamant.progress import pace
 
 ANY_COMPACTION = ("log.cleaner.enable=false", "log.cleanup.policy=compact")
 """Settings of the broker: its own cleaner is off, and topics are compacted."""

@@ -380,18 +380,18 @@ _ROWS = (
         lambda p: _by_reason(p.bytes_removed),
     ),
     _cleaned_by("runner", "rounds_total", "Finished rounds, by runner.", "rounds", lambda p: p.rounds.items()),
-    _round("log_bytes", "Size of the log in the round in progress.", "bytes", lambda r: r.log_bytes),
+    _round("log_bytes", "Size of the log in the round in progress.", "bytes", lambda r: r.progress.total),
     _round(
         "log_done_bytes",
         "Part of that log that is done; its `deriv()` is the speed of the round.",
         "bytes",
-        lambda r: r.log_bytes_done,
+        lambda r: r.progress.done,
     ),
     _round(
         "left_seconds",
         "Estimated time left of the round in progress, at its speed so far; missing in its first second.",
         "seconds",
-        lambda r: r.left_s,
+        lambda r: r.progress.left_s,
     ),
     _round("io_bytes", "Bytes read and written by the round in progress.", "bytes", lambda r: r.io_bytes),
     _own(

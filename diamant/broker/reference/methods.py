@@ -39,7 +39,7 @@ _HOMES = {
     "Literal": "typing",
     "Mapping": "collections.abc",
     "OnProgress": "diamant.broker.client.json_types",
-    "Progress": "diamant.broker.operations.calls.progress",
+    "Progress": "diamant.progress",
     "Protocol": "typing",
     "Sequence": "collections.abc",
 }

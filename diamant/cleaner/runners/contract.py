@@ -85,7 +85,7 @@ class WorkerRunner(Runner, Protocol):
 class OffloadRunner(Runner, Protocol):
     """A runner that executes plans on other machines (`spark.runner.runner.SparkRunner`)."""
 
-    progress_step: str
+    progress_stage: str
 
     def suits(self, plan: CleanPlan) -> bool:
         """Return whether a plan is worth offloading."""

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from diamant.cleaner.prompt.filter_making import FactsTask
 from diamant.cleaner.rules.modes import INLINE, PROCESS, SPARK
-from diamant.cleaner.rules.pace import pace
 from diamant.cleaner.rules.plan import CleanPlan, most_io_bytes
 from diamant.cleaner.rules.result import CheckDone
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, REQUESTED_INLINE, OffloadRunner, Runner, WorkerRunner
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service.metrics import RoundStatus
+from diamant.progress import Progress
 from diamant.storage.env.env import Env
 
 WORTH_READY = 16
@@ -33,7 +32,7 @@ class RunningRound:
     plan: CleanPlan
     runner: Runner
     started_ms: int
-    started_s: float = field(default_factory=time.monotonic)
+    progress: Progress = field(default_factory=Progress)
     freed_bytes: int = 0
     """Sizes of the sources less those of the finished outputs: bytes that need not be written."""
 
@@ -43,29 +42,21 @@ class RunningRound:
 
     def status(self) -> RoundStatus:
         """Return the progress of the round."""
-        log_bytes, io_bytes = sum(segment.size for segment in self.plan.segments), self.runner.progress_bytes
+        total, io_bytes = sum(segment.size for segment in self.plan.segments), self.runner.progress_bytes
         all_io_bytes = max(1, most_io_bytes(self.plan) - self.freed_bytes)
-        done_bytes = min(log_bytes, log_bytes * io_bytes // all_io_bytes)
-        rate, left_s = pace(done_bytes, log_bytes, time.monotonic() - self.started_s)
+        self.progress.stage = self.runner.progress_stage if isinstance(self.runner, OffloadRunner) else ""
+        self.progress.unit = "bytes"
+        self.progress.move_to(min(total, total * io_bytes // all_io_bytes), total)
         return RoundStatus(
             topic=self.plan.topic,
             partition=self.plan.partition,
             runner=self.runner.name,
-            step=self.step,
-            log_bytes=log_bytes,
-            log_bytes_done=done_bytes,
+            progress=self.progress.read(),
             io_bytes=io_bytes,
             started_ms=self.started_ms,
             first_offset=self.plan.segments[0].base_offset,
             end_offset=self.plan.first_uncleanable_offset,
-            bytes_per_s=rate,
-            left_s=left_s,
         )
-
-    @property
-    def step(self) -> str:
-        """The current step, in a few words; empty if the runner does not report one."""
-        return self.runner.progress_step if isinstance(self.runner, OffloadRunner) else ""
 
 
 class CleanerSlot:

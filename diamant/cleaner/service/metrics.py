@@ -17,6 +17,7 @@ from diamant.cleaner.rules.kinds import MARKERS
 from diamant.cleaner.rules.result import CleanStats
 from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.cleaner.service.round_requests import RoundReport
+from diamant.progress import Reading
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 MAX_FINISHED = 1_000
@@ -75,12 +76,9 @@ class RoundStatus:
     partition: int
     runner: str
     """The runner: `inline`, `process`, `spark`."""
-    step: str
-    """The runner's current step, in a few words; empty if it does not report one."""
-    log_bytes: int
-    """Size of the segments that the round covers."""
-    log_bytes_done: int
-    """The part of them that is done: their share is I/O so far by expected I/O, finished outputs at their actual size."""
+    progress: Reading
+    """In bytes of the segments that the round covers: their share is I/O so far by expected I/O, finished outputs at their actual
+    size. The stage is empty if the runner does not report one."""
     io_bytes: int
     """Bytes read and written so far, as far as known: in the end two reads of the log, and the outputs."""
     started_ms: int
@@ -88,10 +86,6 @@ class RoundStatus:
     """Base offset of the first segment that the round covers."""
     end_offset: int = 0
     """End of the round's range, exclusive."""
-    bytes_per_s: float | None = None
-    """Bytes of log done per second of real time; None while too few are done for an estimate."""
-    left_s: float | None = None
-    """Remaining time at this rate."""
 
 
 @dataclass(frozen=True, slots=True)

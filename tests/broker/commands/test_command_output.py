@@ -12,6 +12,7 @@ from diamant.broker.commands.admin import compact, count, explain, snapshot, sta
 from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.broker.commands.terminal.remote import Asked, print_reasons
 from diamant.cleaner.rules.kinds import SHOWN
+from diamant.progress import Reading
 
 MS = 1_767_225_600_000
 
@@ -263,9 +264,9 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
             "mode": "prompt", "is_enabled": True, "uncleanable_partitions": 1, "compacted_partitions": 53,
             "must_clean_partitions": 2, "must_clean_ratio": 0.1539,
             "partitions": partitions,
-            "under_way": [
-                {"topic": "users", "partition": 0, "runner": "process", "step": "", "log_bytes": 4 << 30,
-                 "log_bytes_done": 1 << 30, "bytes_per_s": 1e7, "left_s": 322.1},
+            "in_progress": [
+                {"topic": "users", "partition": 0, "runner": "process", "progress":
+                 Reading("", 1 << 30, 4 << 30, "bytes", 1e7, 322.1)._asdict()},
             ],
         },
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Exit codes and error objects of all commands: one rule, `client.errors.KINDS`, whichever command meets the error."""
+"""Exit codes and error objects of all commands: one rule, `broker.errors.KINDS`, whichever command meets the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Error responses of all HTTP paths: one shape, with a code of `client.errors.KINDS` and its status."""
+"""Error responses of all HTTP paths: one shape, with a code of `broker.errors.KINDS` and its status."""
 
 from __future__ import annotations
 

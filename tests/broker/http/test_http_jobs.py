@@ -13,7 +13,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.errors import NotFound, NotPossible, TooMany
 from diamant.broker.http.serving.jobs import DONE, FAILED, RUNNING, Jobs
 from diamant.broker.http.serving.limits import JobLimits
-from diamant.broker.operations.calls.progress import Progress
+from diamant.progress import Progress
 from tests.broker.http_asking import ask, limit_http
 from tests.broker.settling import run_when_settling
 from tests.waiting import wait_until

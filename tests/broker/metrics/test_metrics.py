@@ -20,6 +20,7 @@ from diamant.broker.node.topic_metrics import BrokerTopicMetrics
 from diamant.broker.reference.metrics import metrics_page
 from diamant.cleaner.rules.result import REASONS
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus, RoundStatus
+from diamant.progress import Reading
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.protocol.batches.validation import MAX_RECORD_ERRORS
@@ -54,7 +55,9 @@ STATUS = CleanerStatus(
     time_since_last_run_ms=1234,
     io_bytes_total=987_654_321_012,
     in_progress=(
-        RoundStatus("c", 1, "spark", "rewriting", 5_000_000_000, 2_000_000_000, 7_000_000_000, 0, left_s=1.5),
+        RoundStatus(
+            "c", 1, "spark", Reading("rewriting", 2_000_000_000, 5_000_000_000, "bytes", left_s=1.5), 7_000_000_000, 0
+        ),
     ),
     partitions=(
         PartitionStatus("c", 0),

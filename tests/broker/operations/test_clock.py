@@ -15,8 +15,8 @@ from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.errors import BadArgument, NotAllowed, TimedOut
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.running import clock as clock_verb
+from diamant.progress import Progress
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import ErrorCode

@@ -64,7 +64,7 @@ async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
             status = broker_status(
                 broker.node, broker.services.cleaning.status(), broker.clock.state(), broker.services.transactions
             )
-            return status.to_fields()["cleaner"]["under_way"]  # type: ignore[no-any-return]
+            return status.to_fields()["cleaner"]["in_progress"]  # type: ignore[no-any-return]
 
         await wait_until(lambda: call.done() or bool(under_way()))
         (seen,) = under_way()

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from diamant import progress as progress_module
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.operations.calls.progress import Progress
-from diamant.cleaner.rules import pace
 from diamant.cleaner.service.cleaner_slot import CleanerSlot
+from diamant.progress import Progress
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.http_asking import ask
@@ -44,7 +44,7 @@ class Terminal(io.StringIO):
 @asynccontextmanager
 async def holding(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Broker, WireClient, HeldRunner]]:
     """A broker whose rounds are held until released."""
-    monkeypatch.setattr(pace, "SHORTEST_S", 0.0)
+    monkeypatch.setattr(progress_module, "SHORTEST_S", 0.0)
     config = BrokerConfig(
         listen="127.0.0.1:0",
         data_dir=path,
@@ -96,8 +96,8 @@ async def test_a_round_of_one_partition_is_shown_in_bytes(tmp_path: Path, monkey
             pass
         assert (job["done"], job["total"], job["unit"]) == (size // 2, size, "bytes")
         assert job["rate_per_s"] > 0
-        [one] = (await ask(broker, "GET", "/v1/status")).json["cleaner"]["under_way"]
-        assert (one["log_bytes_done"], one["log_bytes"]) == (size // 2, size)
+        [one] = (await ask(broker, "GET", "/v1/status")).json["cleaner"]["in_progress"]
+        assert (one["progress"]["done"], one["progress"]["total"]) == (size // 2, size)
         found = await scrape(broker)
         labels = {"topic": "t", "partition": "0", "runner": "held"}
         assert value(found, "diamant_cleaner_round_log_bytes", **labels) == size

@@ -16,12 +16,12 @@ from diamant.broker.broker import Broker
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction
 from diamant.broker.errors import BadArgument, NotFound, NotPossible
-from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.evidence.certificates.certificate import UNTRUSTED, check_signature, parse_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.verification import Verification
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.cleaner.redaction import locate, rewrite
+from diamant.progress import Progress
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.checked_certificate import check_certificate

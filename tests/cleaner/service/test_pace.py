@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
-from diamant.cleaner.rules.pace import pace
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service.cleaner_slot import RunningRound
 from diamant.cleaner.service.round import run_plan
+from diamant.progress import pace
 from tests.cleaner.cleaner_log import START_MS, CleanerLog
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.service.several_logs import SeveralLogs
@@ -47,19 +47,19 @@ async def test_a_round_that_is_over_has_done_all_of_its_log(mode: str, values: i
     plan, runner = log.plan(first_dirty=0, mode=mode), InlineRunner(log.env)
     round_ = RunningRound(plan, runner, START_MS)
     before = sum(segment.size for segment in plan.segments)
-    assert (round_.status().log_bytes_done, round_.status().log_bytes) == (0, before)
+    assert round_.status().progress[1:3] == (0, before)
     seen = []
     with ThreadPoolExecutor(2) as blocking:
         await run_plan(
             log.log,
             plan,
             runner,
-            check_done=lambda: seen.append(round_.status().log_bytes_done),
+            check_done=lambda: seen.append(round_.status().progress.done),
             blocking=blocking,
             on_freed=round_.free,
         )
     await runner.close()
-    assert round_.status().log_bytes_done == before
+    assert round_.status().progress.done == before
     assert seen == sorted(seen)
     assert len(set(seen)) > 3
 
@@ -72,9 +72,9 @@ async def test_a_round_under_way_is_told_and_counted_once(logs: SeveralLogs, hel
     held.progress_bytes = 300
     [found] = service.slots.status()
     size = sum(segment.size for segment in log.segments[:-1])
-    assert (found.topic, found.log_bytes, found.io_bytes) == ("t", size, 300)
-    assert found.log_bytes_done == size * 300 // (3 * size)
-    assert service.status().in_progress == (found,) or service.status().in_progress[0].log_bytes_done == 100
+    assert (found.topic, found.progress.total, found.io_bytes) == ("t", size, 300)
+    assert found.progress.done == size * 300 // (3 * size)
+    assert service.status().in_progress == (found,) or service.status().in_progress[0].progress.done == 100
     assert service.status().io_bytes_total == 300
     held.go_on.set()
     await service.settled()

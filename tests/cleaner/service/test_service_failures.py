@@ -320,7 +320,7 @@ async def test_a_fallback_for_other_machines_needs_room(logs: SeveralLogs, held:
         """A runner on other machines that is unavailable now."""
 
         progress_bytes = 0
-        progress_step = ""
+        progress_stage = ""
 
         def suits(self, _: CleanPlan) -> bool:
             return True

@@ -86,7 +86,7 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
     console.print(
         f"cleaner: mode {mode}{on}, {counted(cleaner['compacted_partitions'], 'compacted partition')}{trouble}"
     )
-    for one in cleaner["under_way"]:
+    for one in cleaner["in_progress"]:
         console.print(f"in progress: {escape(round_text(one))}")
     for one in jobs:
         of = f", {one['undertaking']}" if one["undertaking"] is not None else ""

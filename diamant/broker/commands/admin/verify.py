@@ -27,8 +27,8 @@ from diamant.broker.commands.terminal.remote import (
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.errors import BadArgument
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.record_json import key_fields
+from diamant.progress import Progress
 from diamant.storage.input_file import read_input
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Errors of the commands on standard error: one line of text, or of JSON with --json. Each has a row of `client.errors.KINDS`.
+"""Errors of the commands on standard error: one line of text, or of JSON with --json. Each has a row of `broker.errors.KINDS`.
 
 diamant: there is no topic 'users': `diamant topic list` lists those that exist, `diamant topic create` makes one
 {"error": "there is no topic 'users': ...", "code": "not-found", "exit_code": 2}

@@ -41,17 +41,9 @@ def progress_text(progress: Mapping[str, Any]) -> str:
 
 def round_text(one: Mapping[str, Any]) -> str:
     """Return the progress of a cleaning round."""
-    step = f", {one['step']}" if one["step"] else ""
-    return progress_text(
-        {
-            "stage": f"{one['topic']}-{one['partition']} by {one['runner']}{step}:",
-            "done": one["log_bytes_done"],
-            "total": one["log_bytes"],
-            "unit": "bytes",
-            "rate_per_s": one["bytes_per_s"],
-            "left_s": one["left_s"],
-        }
-    )
+    progress = one["progress"]
+    stage = f", {progress['stage']}" if progress["stage"] else ""
+    return progress_text({**progress, "stage": f"{one['topic']}-{one['partition']} by {one['runner']}{stage}:"})
 
 
 class LiveProgress:

@@ -16,7 +16,6 @@ from diamant.broker.erasure.evidence.scope import claims_of
 from diamant.broker.erasure.jobs.removal import Removal
 from diamant.broker.errors import VerbError
 from diamant.broker.operations.calls.blocking import to_its_end
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compact import PARTITIONS_PER_TURN, BrokerStopping
 from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
 from diamant.broker.transactions.open_in_log import oldest_open
@@ -25,6 +24,7 @@ from diamant.cleaner.evidence.scan.report import VALUES_PRESENT
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.on_demand.report import OPEN_TRANSACTION
 from diamant.cleaner.on_demand.request import CompactRequest
+from diamant.progress import Progress
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 if TYPE_CHECKING:

@@ -41,13 +41,13 @@ from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.errors import BadArgument, NotFound, NotPossible
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compact import check_engine
 from diamant.cleaner.erasure.intent import WAITING, WRITING, Intent, intent_files
 from diamant.cleaner.erasure.pending_erasures import PendingErasures, PendingKeys, no_note
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.progress import Progress
 from diamant.storage.uuid_text import uuid_to_text
 
 if TYPE_CHECKING:

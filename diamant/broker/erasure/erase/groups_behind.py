@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diamant.broker.errors import NotPossible
-from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.intent import Erased, Intent
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
+from diamant.progress import Progress
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log

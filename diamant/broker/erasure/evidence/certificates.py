@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.errors import BadArgument, NotFound, NotGenuine, NotPossible
 from diamant.broker.operations.calls.blocking import in_thread
-from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.evidence.certificates.certificate import (
     INVALID,
     MAX_BYTES,
@@ -24,6 +23,7 @@ from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFI
 from diamant.cleaner.evidence.certificates.own_certificates import problem_with
 from diamant.cleaner.evidence.certificates.verification import Verification, verify_certificate
 from diamant.cleaner.redaction.claims import check_redaction_claims
+from diamant.progress import Progress
 from diamant.storage.env.env import Env
 
 if TYPE_CHECKING:

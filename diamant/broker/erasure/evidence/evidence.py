@@ -17,7 +17,6 @@ from diamant.broker.erasure.evidence.kept_remains import IsMeant, KeptRemains
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys
 from diamant.broker.errors import NotFound, NotPossible, no_topic
 from diamant.broker.operations.calls.blocking import in_thread
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.snapshots.store import SnapshotFiles
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.erasure.locate import filter_skip
@@ -32,6 +31,7 @@ from diamant.cleaner.evidence.search.offset_order import WHOLE_FILE, LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.evidence.search.remains import values_of
 from diamant.cleaner.rules.modes import followed_version
+from diamant.progress import Progress
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env

@@ -16,8 +16,8 @@ from diamant.cleaner.evidence.search.record_search import Subject
 
 if TYPE_CHECKING:
     from diamant.broker.erasure.evidence.scope import Present
-    from diamant.broker.operations.calls.progress import Progress
     from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+    from diamant.progress import Progress
 
 IntentT = TypeVar("IntentT", bound=RemovalIntent)
 IntentT_contra = TypeVar("IntentT_contra", bound=RemovalIntent, contravariant=True)

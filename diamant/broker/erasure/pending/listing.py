@@ -9,7 +9,7 @@ from diamant.broker.erasure.evidence.certificates import Certificates
 from diamant.broker.erasure.evidence.erasure_requests import CertificatesRequest
 from diamant.broker.erasure.pending.cancel import AnyQueue
 from diamant.broker.errors import NotPossible
-from diamant.broker.operations.calls.progress import Progress
+from diamant.progress import Progress
 
 
 async def certificates(

@@ -12,7 +12,6 @@ from diamant.broker.erasure.jobs.segment_rewrite import replace_segment
 from diamant.broker.erasure.redact.redact_result import RedactLimits, Work
 from diamant.broker.errors import NotPossible
 from diamant.broker.operations.calls.blocking import in_thread, to_its_end
-from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.locate import take_sample
 from diamant.cleaner.evidence.search.needles import MAX_NEEDLES, keyed_digest
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
@@ -22,6 +21,7 @@ from diamant.cleaner.redaction.intent import REWRITING, RedactionIntent
 from diamant.cleaner.redaction.locate import LocatedRecords, SearchedSegment, TooManyMatches, locate_records
 from diamant.cleaner.redaction.rewrite import RedactionPlan, SegmentRedaction, write_redacted
 from diamant.cleaner.redaction.where import Where
+from diamant.progress import Progress
 from diamant.protocol.batches.header import Record
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log

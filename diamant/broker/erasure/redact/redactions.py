@@ -33,10 +33,10 @@ from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.redact.redact_result import Redaction, RedactLimits
 from diamant.broker.erasure.redact.redact_steps import RedactSteps
 from diamant.broker.errors import BadArgument
-from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.redaction.claims import Redacted
 from diamant.cleaner.redaction.intent import LOCATING, RedactionIntent, redaction_files
 from diamant.cleaner.redaction.where import WhereError, parse_where
+from diamant.progress import Progress
 
 if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner

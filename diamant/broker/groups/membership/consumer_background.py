@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 PATTERN_INTERVAL_S = 1.0
 
 
-class _Progress:
+class _GroupTasks:
     """A group's tasks in progress, and the times of the last ones."""
 
     __slots__ = (
@@ -77,7 +77,7 @@ class ConsumerBackground:
         self._change = change
         self._commit = commit
         self._loop = asyncio.get_running_loop()
-        self._progress: WeakKeyDictionary[ConsumerGroup, _Progress] = WeakKeyDictionary()
+        self._progress: WeakKeyDictionary[ConsumerGroup, _GroupTasks] = WeakKeyDictionary()
 
     def has_metadata_changed(self, group: ConsumerGroup) -> bool:
         """Return whether the group's topics have changed since its epoch was written."""
@@ -102,7 +102,7 @@ class ConsumerBackground:
         """Record a decision that was carried out, and begin the target assignment that it requires."""
         progress = self._progress.get(change.group)
         if progress is None:
-            progress = self._progress[change.group] = _Progress()
+            progress = self._progress[change.group] = _GroupTasks()
         if change.has_computed_target:
             progress.assigned_at_s = self._loop.time()
         if change.has_checked_metadata:
@@ -122,7 +122,7 @@ class ConsumerBackground:
             progress.cancel()
         self._progress.clear()
 
-    async def _assign(self, group: ConsumerGroup, progress: _Progress, task: TargetTask) -> None:
+    async def _assign(self, group: ConsumerGroup, progress: _GroupTasks, task: TargetTask) -> None:
         try:
             for part in await asyncio.to_thread(task.run_in_parts):
                 change = self._change(group)
@@ -158,7 +158,7 @@ class ConsumerBackground:
             delay_s = max(PATTERN_INTERVAL_S - age_s, 0)
             progress.resolving = self._loop.create_task(self._resolve(group, access, progress, delay_s))
 
-    async def _resolve(self, group: ConsumerGroup, access: Access, progress: _Progress, delay_s: float) -> None:
+    async def _resolve(self, group: ConsumerGroup, access: Access, progress: _GroupTasks, delay_s: float) -> None:
         try:
             await asyncio.sleep(delay_s)
             topics = self._node.topics

@@ -24,8 +24,8 @@ from typing import Any
 from diamant.broker.errors import NotFound, NotPossible, TooMany, VerbError
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, JobLimits
-from diamant.broker.operations.calls.progress import Progress
 from diamant.kernels import KernelsMissing
+from diamant.progress import Progress
 from diamant.storage.env.clock import SystemClock
 
 logger = logging.getLogger(__name__)

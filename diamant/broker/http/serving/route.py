@@ -35,7 +35,7 @@ from aiohttp import web
 from diamant.broker.dispatch.operation_row import MAX_BODY_BYTES, OperationRow
 from diamant.broker.http.serving.authorization import ANYTHING, RoutePermission
 from diamant.broker.operations.calls.parameters import Param, params_of
-from diamant.broker.operations.calls.progress import Progress
+from diamant.progress import Progress
 
 if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services

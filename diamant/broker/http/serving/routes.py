@@ -36,8 +36,8 @@ from diamant.broker.http.serving.route_table import RouteTable
 from diamant.broker.http.serving.token import COOKIE, NO_ONE, Caller, TokenCheck
 from diamant.broker.http.serving.verbs import permission_of
 from diamant.broker.metrics.offline import offline_partitions
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.security.audit.audit_log import DENIED, AuditedAction, AuditLog
+from diamant.progress import Progress
 from diamant.version import __version__
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from diamant.broker.errors import (
     no_partition,
     no_topic,
 )
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
 from diamant.broker.transactions.open_in_log import open_transactions
 from diamant.cleaner.on_demand.report import (
@@ -35,6 +34,7 @@ from diamant.cleaner.on_demand.report import (
 from diamant.cleaner.on_demand.request import CompactRequest
 from diamant.cleaner.rules.modes import SPARK
 from diamant.kernels import require_kernels
+from diamant.progress import Progress
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:

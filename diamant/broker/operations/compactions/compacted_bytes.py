@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from diamant.broker.operations.calls.progress import Progress
+from diamant.progress import Progress
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
@@ -37,5 +37,7 @@ class CompactedBytes:
     def _measure(self) -> tuple[int, int]:
         done = self._done
         for one in self._service.slots.status():
-            done += self._waiting.get((one.topic, one.partition), 0) * one.log_bytes_done // max(1, one.log_bytes)
+            done += (
+                self._waiting.get((one.topic, one.partition), 0) * one.progress.done // max(1, one.progress.total or 0)
+            )
         return done, self._total

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.errors import NotPossible
 from diamant.broker.operations.calls.blocking import in_thread
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.figures.counted_partition import (
     CountedPartition,
     CountedSums,
@@ -26,6 +25,7 @@ from diamant.broker.operations.figures.counted_partition import (
 )
 from diamant.broker.operations.records.log_files import Changed
 from diamant.cleaner.queries.segment_census import SegmentCensus, count_by_segment
+from diamant.progress import Progress
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from diamant.broker.errors import BadArgument, NotFound, NotPossible, TooMany, no_topic, refused_by_kafka
 from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.records.log_files import MAX_OPEN_FILES, Changed, LogFiles
 from diamant.broker.operations.records.record_requests import ExplainRequest
 from diamant.broker.operations.records.taken import Taken
@@ -35,6 +34,7 @@ from diamant.cleaner.explain.stranded import with_stranded
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.cleaner.service.log_picker import look_at_first_timestamps
 from diamant.cleaner.service.partition_view import CleanerView
+from diamant.progress import Progress
 from diamant.protocol.errors import KafkaError
 from diamant.storage.log.log import Log
 

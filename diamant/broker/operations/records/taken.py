@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.records.log_files import Changed, LogFiles
 from diamant.cleaner.explain.explainer import Explainer
 from diamant.cleaner.explain.explanation import PartitionExplanation
@@ -15,6 +14,7 @@ from diamant.cleaner.explain.scans import KeyScan, OpenSegment, scan_key
 from diamant.cleaner.prompt.key_filter import cannot_hold
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.cleaner.service.partition_view import CleanerView
+from diamant.progress import Progress
 from diamant.storage.env.env import Env
 from diamant.storage.segments.segment import Segment
 from diamant.storage.segments.txn_index import AbortedTxn

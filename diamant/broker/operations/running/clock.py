@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from diamant.broker.errors import BadArgument, NotAllowed, NotPossible, TimedOut
 from diamant.broker.operations.calls.cross_loop import on_loop, waiting
-from diamant.broker.operations.calls.progress import Progress
 from diamant.duration import parse_duration_ms, time_text
+from diamant.progress import Progress
 from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS, ClockState, write_clock_file
 from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock
 

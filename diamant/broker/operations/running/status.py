@@ -83,7 +83,7 @@ class BrokerStatus:
                 "must_clean_partitions": found.must_clean_partitions,
                 "must_clean_ratio": round(found.must_clean_ratio, 4),
                 "io_bytes": found.io_bytes_total,
-                "under_way": [asdict(one) for one in found.in_progress],
+                "in_progress": [{**asdict(one), "progress": one.progress._asdict()} for one in found.in_progress],
                 "compacted_partitions": len(found.partitions),
                 "partitions": [_partition_fields(one) for one in listed],
             },

@@ -51,8 +51,8 @@ class JobProgress:
     """
 
     def __init__(self, context: SparkContext, place: Location | None = None) -> None:
-        self.step = "starting"
-        """The current step, in a word."""
+        self.stage = "starting"
+        """In a word."""
         self.patience_s = PATIENCE_S
         """If no task ends for this time, the job hangs."""
         self.done = Done(context.accumulator(0), context.accumulator(0))
@@ -60,9 +60,9 @@ class JobProgress:
         self._place = place
         self._told = 0
 
-    def begin(self, step: str, task_bytes: int, bytes_per_second: float = math.inf) -> None:
-        """Begin a step. Its largest task reads `task_bytes` bytes, and writes at most as many."""
-        self.step = step
+    def begin(self, stage: str, task_bytes: int, bytes_per_second: float = math.inf) -> None:
+        """Begin a stage. Its largest task reads `task_bytes` bytes, and writes at most as many."""
+        self.stage = stage
         self.patience_s = PATIENCE_S + 2 * task_bytes / min(SLOWEST_BYTES_PER_S, bytes_per_second)
 
     @property
@@ -80,7 +80,7 @@ class JobProgress:
         return count
 
 
-class TaskProgress:
+class CountingThrottle:
     """Counts the bytes that a task reads and writes, in place of its throttle, which it calls. Use it as a context manager.
 
     `place`: the job's place. A file that cannot be written is no error.
@@ -96,7 +96,7 @@ class TaskProgress:
             with suppress(OSError):
                 self._file = os.open(place.child(_NAME).path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
-    def __enter__(self) -> TaskProgress:
+    def __enter__(self) -> CountingThrottle:
         return self
 
     def __exit__(

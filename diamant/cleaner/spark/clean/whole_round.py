@@ -27,7 +27,7 @@ from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.cleaner.spark.clean.group_rewrite import staged_outputs
 from diamant.cleaner.spark.clean.manifest import ErrorFields, Manifest, error_of, fields_of, is_final
-from diamant.cleaner.spark.clean.progress import Done, JobProgress, TaskProgress
+from diamant.cleaner.spark.clean.progress import CountingThrottle, Done, JobProgress
 from diamant.cleaner.spark.clean.task_files import TaskFiles
 from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
 from diamant.cleaner.spark.clean.tasks import Job, attempt, job_of
@@ -105,7 +105,7 @@ def whole_round(sent: Any, start: DirtyStart | None, done: Done) -> Callable[[in
         job = job_of(sent)
         directory = f"{0:08d}-{attempt()}"
         files = TaskFiles(job.plan, job.source, job.target.child(directory))
-        with TaskProgress(job.target, job.new_throttle(job.bytes_per_second)) as progress:
+        with CountingThrottle(job.target, job.new_throttle(job.bytes_per_second)) as progress:
             work = RoundWork(files.env, job.plan, throttle=progress, limits=job.limits.engine)
             try:
                 manifest = _clean(work, files, directory, start)

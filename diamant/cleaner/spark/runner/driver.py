@@ -3,7 +3,7 @@
 Its standard input has one JSON object per line: first the settings of the session and its JVM, then the jobs (`job`). No
 other channel is used, because Spark's configuration may contain secrets. It writes messages to its standard output:
 
-    {"type": "progress", "step": "map", "bytes": 1048576}          twice a second at most
+    {"type": "progress", "stage": "map", "bytes": 1048576}          twice a second at most
     {"type": "outputs", "outputs": [{...}, ...]}                   outputs of the manifest, a few per message
     {"type": "manifest", "manifest": {...}}                        the end of a job: its `manifest`, without the outputs
     {"type": "error", "kind": "...", ...}                          the other end of a job, and of the driver
@@ -107,14 +107,14 @@ class DriverJob:
         """Run the job and report its end; return True if it succeeded."""
         from diamant.cleaner.spark.clean.in_session import new_round, size_of, whole_bytes
 
-        self._send({"type": "progress", "step": "planning", "bytes": 0})
+        self._send({"type": "progress", "stage": "planning", "bytes": 0})
         try:
             most = whole_bytes([size_of(self.plan)], context.defaultParallelism)
             job = new_round(context, self.plan, source=self._source, target=self._target, whole_bytes=most)
             threading.Thread(target=self._send_progress, args=(job.progress,), daemon=True).start()
             manifest = job.run()
             # Tasks may have ended since the last number was sent, even all of them.
-            last = {"type": "progress", "step": job.progress.step, "bytes": job.progress.bytes}
+            last = {"type": "progress", "stage": job.progress.stage, "bytes": job.progress.bytes}
             self._send_end(last, *messages(manifest))
         except Exception as error:
             self.fail(context, error)
@@ -137,16 +137,16 @@ class DriverJob:
         seen: tuple[str, int] | None = None
         since_s = time.monotonic()
         while not self._is_over.wait(PROGRESS_INTERVAL_S):
-            if seen != (progress.step, progress.tasks):
-                seen, since_s = (progress.step, progress.tasks), time.monotonic()
+            if seen != (progress.stage, progress.tasks):
+                seen, since_s = (progress.stage, progress.tasks), time.monotonic()
             elif time.monotonic() - since_s > progress.patience_s:
                 # The thread that waits for the job may never return; the broker ends the process.
                 self._send_end({"type": "error", **fields_of(_stalled(progress, self._master))})
                 return
-            now = (progress.step, progress.bytes)
+            now = (progress.stage, progress.bytes)
             with self._lock:
                 if now != told and not self._is_over.is_set():
-                    self._send({"type": "progress", "step": now[0], "bytes": now[1]})
+                    self._send({"type": "progress", "stage": now[0], "bytes": now[1]})
                     told = now
 
 
@@ -168,7 +168,7 @@ def messages(
 
 def _stalled(progress: JobProgress, master: str) -> SparkError:
     return SparkError(
-        f"no task on {master} has ended for {progress.patience_s:.7g} s ({progress.step}): does an executor wait for a disk "
+        f"no task on {master} has ended for {progress.patience_s:.7g} s ({progress.stage}): does an executor wait for a disk "
         "or an object store that does not answer?"
     )
 

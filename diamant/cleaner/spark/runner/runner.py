@@ -108,7 +108,7 @@ class SparkRunner:
         """`program`: the Python source that the driver runs. `niceness` is for `local[*]`: elsewhere executors have the load."""
         self._program = program
         self.settings = settings
-        self.progress_step = ""
+        self.progress_stage = ""
         """The step of the current job; empty without one."""
         self._env = env
         self._local = local
@@ -208,7 +208,7 @@ class SparkRunner:
         self, kept: DriverProcess | None, plan: CleanPlan, on_output: SwapOutput, check_done: CheckDone
     ) -> CleanResult:
         self._checked(check_done)()
-        self.progress_step = "starting"
+        self.progress_stage = "starting"
         place: Location | None = None
         is_swapping = False
         threads = _Threads(self._thread, self._checked(check_done))
@@ -218,7 +218,7 @@ class SparkRunner:
             throttle = Throttle(plan.io_max_bytes_per_second)
             source = await threads.run(source_for, self._env, plan, place, threads.check, throttle)
             manifest = await self._run_driver(kept, plan, source, place, threads)
-            self.progress_step = "verifying"
+            self.progress_stage = "verifying"
             await threads.run(check_manifest, plan, manifest)
             for staged in manifest.outputs:
                 output = await threads.run(take_over, self._env, plan, staged, place, threads.check, throttle)
@@ -237,7 +237,7 @@ class SparkRunner:
                 raise
             raise failure from error
         finally:
-            self.progress_step = ""
+            self.progress_stage = ""
             if place is not None:
                 removal = self._in_thread(remove_place, self._env, plan, place)
                 await wait_in_spite_of_cancelling(removal)
@@ -330,7 +330,7 @@ class SparkRunner:
                 raise SparkError(f"{what}: {await driver.death()}")
             match message["type"]:
                 case "progress":
-                    self.progress_step, self._job_bytes = message["step"], message["bytes"]
+                    self.progress_stage, self._job_bytes = message["stage"], message["bytes"]
                 case "outputs":
                     outputs += map(StagedOutput.from_fields, message["outputs"])
                     if len(outputs) > len(plan.segments):

@@ -16,10 +16,10 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_result import EraseFailed
-from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.intent import CLOSING, Intent
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.cleaner.evidence.search.needles import VALUE
+from diamant.progress import Progress
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests import effort

@@ -24,6 +24,7 @@ from diamant.broker.http.page.strips.strip import make_strip
 from diamant.broker.operations.compactions.compact import CompactionFailed
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.service.metrics import RoundStatus
+from diamant.progress import Reading
 from diamant.storage.directory.log_directory import LoadFailure
 from diamant.storage.errors import CorruptLog
 
@@ -480,7 +481,7 @@ async def test_a_strip_shows_the_round_in_progress(broker: Broker) -> None:
     """Its segments are hatched, its outputs are drawn below, and freed space is outlined."""
     log = broker.node.directory.logs["users", 0]
     bases = [segment.base_offset for segment in log.segments]
-    round_ = RoundStatus("users", 0, "process", "", log.size, 0, 0, 0, bases[1], bases[3])
+    round_ = RoundStatus("users", 0, "process", Reading("", 0, log.size, "bytes"), 0, 0, bases[1], bases[3])
     strip = make_strip(log, None, None, round_, 0, log.size, 0, [100, 50], log.size + 200)
     assert [one.state.endswith("in a round") for one in strip.segments[:4]] == [False, True, True, False]
     assert ["in-round" in one.classes for one in strip.bins[:4]] == [False, True, True, False]

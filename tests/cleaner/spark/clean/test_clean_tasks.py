@@ -25,7 +25,7 @@ class CountingThrottle(Throttle):
 
     def __call__(self, count: int, check_done: CheckDone = never_done) -> None:
         """Count."""
-        at = (self.progress.step, self.bytes_per_second)
+        at = (self.progress.stage, self.bytes_per_second)
         self.counted[at] = self.counted.get(at, 0) + count
 
 
@@ -62,6 +62,6 @@ def test_patience_is_as_long_as_the_largest_task_may_take() -> None:
     """It is half an hour plus the time of its reads and writes at 1 MB/s, or at the rate limit if that is lower."""
     progress = JobProgress(OneProcess())
     progress.begin("map", 256_000_000)
-    assert (progress.step, progress.patience_s) == ("map", 1800 + 512)
+    assert (progress.stage, progress.patience_s) == ("map", 1800 + 512)
     progress.begin("rewrite", 1_000_000_000, bytes_per_second=1e5)
-    assert (progress.step, progress.patience_s) == ("rewrite", 1800 + 20_000)
+    assert (progress.stage, progress.patience_s) == ("rewrite", 1800 + 20_000)

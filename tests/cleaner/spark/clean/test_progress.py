@@ -7,7 +7,7 @@ from pathlib import Path
 
 from diamant.cleaner.spark.clean.in_session import new_round, size_of
 from diamant.cleaner.spark.clean.job import CleanJob
-from diamant.cleaner.spark.clean.progress import JobProgress, TaskProgress, bytes_told
+from diamant.cleaner.spark.clean.progress import CountingThrottle, JobProgress, bytes_told
 from diamant.cleaner.spark.clean.whole_round import WholeRound
 from diamant.cleaner.spark.environment.locations import Location
 from tests.cleaner.runners.rounds import make_log, plan_of
@@ -19,12 +19,12 @@ def test_the_driver_sees_the_bytes_of_a_task_that_has_not_ended(tmp_path: Path) 
     place = Location(str(tmp_path))
     job = JobProgress(OneProcess(), place)  # type: ignore[arg-type]
     throttled: list[int] = []
-    with TaskProgress(place, throttled.append, interval_s=0) as task:
+    with CountingThrottle(place, throttled.append, interval_s=0) as task:
         assert job.bytes == 0
         task(100)
         task(20)
         assert job.bytes == 120
-    with TaskProgress(place, throttled.append, interval_s=3600) as again:
+    with CountingThrottle(place, throttled.append, interval_s=3600) as again:
         again(7)
         again(7)
         assert (bytes_told(place), job.bytes) == (7, 120)
@@ -36,7 +36,7 @@ def test_the_driver_sees_the_bytes_of_a_task_that_has_not_ended(tmp_path: Path) 
 def test_progress_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     """As on a full disk, where the outputs tell the error, or in an object store."""
     for place in (Location(f"{tmp_path}/gone"), Location("bucket/job", "s3://")):
-        with TaskProgress(place, lambda _: None, interval_s=0) as task:
+        with CountingThrottle(place, lambda _: None, interval_s=0) as task:
             task(100)
         assert bytes_told(place) == 0
     assert not os.listdir(tmp_path)

@@ -87,7 +87,7 @@ IMPATIENT = DIVIDING.replace(
 
 async def wait_for_step(runner: SparkRunner, step: str, round_: asyncio.Task[object]) -> None:
     """Wait until the job is at `step`."""
-    while runner.progress_step != step:
+    while runner.progress_stage != step:
         assert not round_.done(), round_.result()
         await asyncio.sleep(0.02)
 

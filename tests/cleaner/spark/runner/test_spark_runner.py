@@ -129,7 +129,7 @@ async def test_the_result_is_that_of_the_inline_runner(
     }
     runner.settings = replace(runner.settings, conf=conf)
     round_ = asyncio.create_task(check_result(log, runner, tmp_path))
-    await wait_until(lambda: round_.done() or runner.progress_step in ("planning", "cleaning"), WAIT_S)
+    await wait_until(lambda: round_.done() or runner.progress_stage in ("planning", "cleaning"), WAIT_S)
     assert not round_.done(), round_.result()
     pid = runner.driver_pid
     assert pid is not None

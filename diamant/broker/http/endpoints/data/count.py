@@ -7,8 +7,8 @@ from typing import Any
 
 from diamant.broker.http.serving.route import Call, Route
 from diamant.broker.operations.calls.parameters import Param
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.figures.segment_figures import UNASKED_BYTES
+from diamant.progress import Progress
 from diamant.storage.log.log import Log
 
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from diamant.broker.http.page.strips.bins import Bin, bins_of, joined
 from diamant.broker.http.page.strips.segments import ShownSegment, figures_of, shown_segments
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.figures.counted_partition import CountedPartition
 from diamant.cleaner.service.metrics import PartitionStatus, RoundStatus
+from diamant.progress import Progress
 from diamant.storage.log.log import Log
 from diamant.words import counted as word
 from diamant.words import size

@@ -4,12 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from diamant.cleaner.rules.pace import pace
+SHORTEST_S = 1.0
+"""Shortest duration that allows an estimate."""
 
 Measure: TypeAlias = Callable[[], tuple[int, int]]
 """Returns the amounts done and in total. Called on the loop thread."""
+
+
+def pace(done: int, total: int | None, elapsed_s: float) -> tuple[float | None, float | None]:
+    """Return the amount done per second, and the seconds left at this rate; each None while unknown."""
+    if elapsed_s < SHORTEST_S or done <= 0:
+        return None, None
+    rate = done / elapsed_s
+    return rate, None if total is None else max(0, total - done) / rate
+
+
+class Reading(NamedTuple):
+    """The progress at one moment, of one stage."""
+
+    stage: str
+    """A few words, without keys and values."""
+    done: int
+    total: int | None
+    """None: not known yet."""
+    unit: str
+    rate_per_s: float | None = None
+    """In `unit`, in real time; None if not known."""
+    left_s: float | None = None
+    """Remaining time at this rate."""
 
 
 class Progress:
@@ -55,18 +79,16 @@ class Progress:
         self._measure = None
         self._tell()
 
-    def to_fields(self) -> dict[str, Any]:
-        """Return the JSON fields. `rate_per_s` (in `unit`) and `left_s` concern this stage, in real time; None if not known."""
+    def read(self) -> Reading:
+        """Return the present state. On the loop thread if it is measured."""
         self._look()
         rate, left_s = pace(self.done, self.total, time.monotonic() - self._began_s)
-        return {
-            "stage": self.stage,
-            "done": self.done,
-            "total": self.total,
-            "unit": self.unit,
-            "rate_per_s": None if rate is None else round(rate, 1),
-            "left_s": None if left_s is None else round(left_s, 1),
-        }
+        rates = (None if one is None else round(one, 1) for one in (rate, left_s))
+        return Reading(self.stage, self.done, self.total, self.unit, *rates)
+
+    def to_fields(self) -> dict[str, object]:
+        """Return the present state as fields for JSON."""
+        return self.read()._asdict()
 
     def _look(self) -> None:
         if self._measure is not None:
