@@ -67,9 +67,8 @@ class OfflineReport:
     range: CleanableRange
     why_nothing: str | None
     """Reason why nothing is cleanable, None if something is."""
-    is_cleaned: bool
     result: CleanResult | None
-    """None unless `is_cleaned`."""
+    """None if there was no round."""
     recovery: tuple[str, ...]
     """Parts that were cut off or removed when the log was opened, one sentence for each file."""
     bytes_before: int
@@ -80,10 +79,15 @@ class OfflineReport:
     """Segments that retention removed after the round."""
     log_start_offset_after: int
 
+    @property
+    def is_cleaned(self) -> bool:
+        """True if there was a round."""
+        return self.result is not None
+
     def to_fields(self) -> dict[str, Any]:
         """Return the report as fields for JSON."""
         found = self.range
-        fields = asdict(self)
+        fields = {**asdict(self), "is_cleaned": self.is_cleaned}
         fields["range"] |= {
             "total_bytes": found.total_bytes,
             "dirty_ratio": found.dirty_ratio,
@@ -228,7 +232,6 @@ def clean_partition(
             checkpoint=checkpoint,
             range=found,
             why_nothing=why_nothing,
-            is_cleaned=result is not None,
             result=result,
             recovery=tuple(messages),
             bytes_before=bytes_before,

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import IO
 
+from diamant.cleaner.explain import explanation
 from diamant.cleaner.explain.record_picker import RecordPicker
 from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import SoundRows
@@ -33,14 +34,6 @@ from diamant.storage.env.env import Env
 DEFAULT_MAX_KEYS = 500_000
 _SPOOL_BYTES = 16 * 1024 * 1024
 """Bytes of matches kept in memory before they go to a file."""
-
-LIVE = "live"
-SUPERSEDED = "superseded"
-TOMBSTONE = "tombstone"
-ABORTED = "aborted"
-UNDECIDED = "undecided"
-KEYLESS = "keyless"
-BELOW_LOG_START = "below log start"
 
 _LEAST_NEEDLE_BYTES = 3
 """Shorter texts are nearly everywhere."""
@@ -232,8 +225,8 @@ class _Round:
     def _status(self, offset: int, hashed: bytes) -> str:
         latest = self._latest[hashed]
         if offset < latest >> 1:
-            return SUPERSEDED
-        return TOMBSTONE if latest & 1 else LIVE
+            return explanation.IS_SUPERSEDED
+        return explanation.IS_TOMBSTONE if latest & 1 else explanation.IS_LIVE
 
 
 def text_in(pattern: bytes) -> bytes:
@@ -261,10 +254,10 @@ def text_in(pattern: bytes) -> bytes:
 def _status_without_key(is_below_log_start: bool, outcome: Outcome) -> str:
     """Return the status of a match that no other record decides."""
     if is_below_log_start:
-        return BELOW_LOG_START
+        return explanation.IS_BELOW_LOG_START
     if outcome == Outcome.ABORTED:
-        return ABORTED
-    return UNDECIDED if outcome == Outcome.OPEN else KEYLESS
+        return explanation.IS_ABORTED
+    return explanation.IS_UNDECIDED if outcome == Outcome.OPEN else explanation.IS_KEYLESS
 
 
 def _nowhere(problem: Problem) -> None:

@@ -33,7 +33,6 @@ from diamant.cleaner.on_demand.report import (
 )
 from diamant.cleaner.on_demand.request import CompactRequest
 from diamant.cleaner.rules.eligibility import CleanableRange
-from diamant.cleaner.rules.kinds import MARKERS
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.result import CleaningAborted
 from diamant.cleaner.service.log_picker import why_not
@@ -254,10 +253,7 @@ class PartitionJob:
             held = held_back(
                 self._log, self._found, self._asked_offset, now_ms, self._service.settings.mode, is_forced=is_forced
             )
-        kept = markers_after = records_after = None
-        if failure is None and (kept := await self._remaining.kept(self._cleaned_to, held)) is not None:
-            markers_after = kept[MARKERS]
-            records_after = sum(kept.values()) - markers_after
+        kept = await self._remaining.kept(self._cleaned_to, held) if failure is None else None
         after = self._remaining.segments()
         return PartitionCompaction(
             topic=self._log.topic,
@@ -271,10 +267,6 @@ class PartitionJob:
             segments_after=len(after),
             bytes_before=sum(sizes_before),
             bytes_after=sum(segment.size for segment in after),
-            records_before=None if records_after is None else records_after + removed.total() - removed[MARKERS],
-            records_after=records_after,
-            markers_before=None if markers_after is None else markers_after + removed[MARKERS],
-            markers_after=markers_after,
             removed=dict(removed),
             removed_bytes=dict(removed_bytes),
             kept=kept,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from diamant.cleaner.rules.kinds import MARKERS
 from diamant.cleaner.rules.open_transaction import OpenTransaction
 from diamant.words import counted, moment, size
 
@@ -96,18 +97,13 @@ class PartitionCompaction:
     segments_after: int
     bytes_before: int
     bytes_after: int
-    records_before: int | None
-    """Without markers; None if more than `MAX_COUNTED_BYTES` would have to be read for it."""
-    records_after: int | None
-    markers_before: int | None
-    """Transaction markers; None as `records_before`."""
-    markers_after: int | None
     removed: Mapping[str, int]
     """Removed records by reason, markers under their own reason (`result.REASONS`)."""
     removed_bytes: Mapping[str, int]
     """Their bytes before compression."""
     kept: Mapping[str, int] | None
-    """Remaining records by kind, and those held back by reason; `markers` counts all markers. None as `records_before`."""
+    """Remaining records by kind, and those held back by reason; `markers` counts all markers. None if that would take reading
+    more than `MAX_COUNTED_BYTES`."""
     held_back: HeldBack | None
     horizon_ms: int | None
     """Horizon of the last remaining tombstone; None if none is left, or if it is unknown."""
@@ -121,19 +117,40 @@ class PartitionCompaction:
     """Reason why it could not be compacted; changes before the error stay."""
 
     @property
+    def records_after(self) -> int | None:
+        """Without markers; None as `kept`."""
+        return None if self.kept is None else sum(self.kept.values()) - self.kept[MARKERS]
+
+    @property
+    def records_before(self) -> int | None:
+        """Without markers; None as `kept`."""
+        gone = sum(self.removed.values()) - self.removed.get(MARKERS, 0)
+        return None if self.records_after is None else self.records_after + gone
+
+    @property
+    def markers_after(self) -> int | None:
+        """Transaction markers; None as `kept`."""
+        return None if self.kept is None else self.kept[MARKERS]
+
+    @property
+    def markers_before(self) -> int | None:
+        """Transaction markers; None as `kept`."""
+        return None if self.markers_after is None else self.markers_after + self.removed.get(MARKERS, 0)
+
+    @property
     def is_clean(self) -> bool:
         """True if nothing superseded is left."""
         return self.error is None and self.held_back is None
 
     def to_fields(self) -> dict[str, Any]:
         """Return the fields for JSON."""
-        fields = {name: getattr(self, name) for name in PartitionCompaction.__slots__}
+        counts = (f"{what}_{when}" for what in ("records", "markers") for when in ("before", "after"))
+        fields = {name: getattr(self, name) for name in (*PartitionCompaction.__slots__, *counts, "is_clean")}
         fields["runners"] = list(self.runners)
         fields["removed"], fields["removed_bytes"] = dict(self.removed), dict(self.removed_bytes)
         fields["kept"] = None if self.kept is None else dict(self.kept)
         fields["held_back"] = None if self.held_back is None else self.held_back.to_fields()
         fields["duration_ms"] = round(self.duration_ms, 1)
-        fields["is_clean"] = self.is_clean
         return fields
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from diamant.cleaner.explain import explanation
 from diamant.cleaner.spark.environment.errors import SparkMisuse
 
 if TYPE_CHECKING:
@@ -120,13 +121,13 @@ def with_status(found: DataFrame, candidates: DataFrame, logs: DataFrame) -> Dat
         .agg(f.max(f.struct(f.col("offset"), f.col("value_size").isNull().alias("is_tombstone"))).alias("latest"))
     )
     status = (
-        f.when(f.col("offset") < f.col("log_start_offset"), "below log start")
-        .when(f.col("outcome") == "aborted", "aborted")
-        .when(f.col("outcome") == "open", "undecided")
-        .when(f.col("key").isNull(), "keyless")
-        .when(f.col("offset") < f.col("latest.offset"), "superseded")
-        .when(f.col("latest.is_tombstone"), "tombstone")
-        .otherwise("live")
+        f.when(f.col("offset") < f.col("log_start_offset"), explanation.IS_BELOW_LOG_START)
+        .when(f.col("outcome") == "aborted", explanation.IS_ABORTED)
+        .when(f.col("outcome") == "open", explanation.IS_UNDECIDED)
+        .when(f.col("key").isNull(), explanation.IS_KEYLESS)
+        .when(f.col("offset") < f.col("latest.offset"), explanation.IS_SUPERSEDED)
+        .when(f.col("latest.is_tombstone"), explanation.IS_TOMBSTONE)
+        .otherwise(explanation.IS_LIVE)
     )
     return (
         found.join(starts, "log_id")
