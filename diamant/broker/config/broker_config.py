@@ -237,7 +237,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         values["node.id"] = values["broker.id"] = _node_id(known, values)
         _check_request_memory(values)
         listeners, advertised = _listeners(values, is_map_set="listener.security.protocol.map" in known)
-        resolved: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
+        resolved: dict[str, object] = {name.replace(".", "_"): value for name, value in values.items()}
         resolved.update(
             data_dir=_data_dir(values),
             listeners=listeners,

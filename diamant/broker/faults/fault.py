@@ -8,7 +8,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 from diamant.broker.faults.spec import MAX_DELAY_MS, FaultSpec
 
@@ -123,7 +123,7 @@ class Fault:
         """Remove the fault and release its held requests. Does nothing the second time. Counts remain readable."""
         self._installer.remove(self.id)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return id, specification, counts and firings, for HTTP."""
         firings = [firing._asdict() for firing in self.fired]
         shown = {"id": self.id, **self.spec.as_json(), "matched": self.matched, "count": self.count, "held": self.held}

@@ -116,9 +116,9 @@ class FaultSpec:
         """True if the response is cut, even before its first byte (`cut=0`)."""
         return self.cut is not False
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the specification as given, without default values."""
-        shown: dict[str, Any] = {}
+        shown: dict[str, object] = {}
         for name, value in asdict(self).items():
             default = _DEFAULTS[name]
             if value == default and type(value) is type(default):
@@ -248,7 +248,7 @@ def _check_certificate(spec: FaultSpec) -> None:
         )
 
 
-def _stale(stale: Any) -> dict[str, Any]:
+def _stale(stale: Any) -> dict[str, object]:
     if not isinstance(stale, Mapping) or not stale:
         raise FaultError('stale: expected an object such as {"missing": true} or {"leader_id": 2, "port": 9999}')
     for name, value in stale.items():

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.node.superseded_checks import CheckResult
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
@@ -56,7 +56,7 @@ class TopicDeadline:
     consumers_behind: tuple[tuple[int, int | None], ...] = ()
     """For each partition with tombstones, the number of groups whose committed offset has not passed them; None: unknown."""
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """The fields of the JSON object."""
         return asdict(self)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.transactions.open_in_log import open_transactions
 from diamant.cleaner.rules.open_transaction import OpenTransaction
@@ -29,7 +29,7 @@ class TransactionHold:
         """The command of Kafka that aborts the transaction."""
         return self.transaction.abort_command(self.topic, self.partition)
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """As JSON has it."""
         one = self.transaction
         return {

@@ -151,6 +151,6 @@ class PartitionExplanation:
     segments_read: int = 0
     bytes_read: int = 0
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """Return the fields for JSON."""
         return asdict(self)

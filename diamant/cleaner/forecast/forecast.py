@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.rules.planning import CleanerSettings
@@ -109,6 +108,6 @@ class Forecast:
     failure: str | None = None
     """Reason why the forecast ends early."""
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """Return the forecast as fields for JSON."""
         return {**asdict(self), "before": self.before.to_fields(), "after": self.after.to_fields()}

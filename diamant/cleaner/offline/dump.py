@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from diamant.cleaner.offline.index_check import (
     check_length,
@@ -109,7 +109,7 @@ class RecordItem:
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
-    decoded: tuple[str, dict[str, Any]] | None = None
+    decoded: tuple[str, dict[str, object]] | None = None
     """Name and fields of a control record or a record of an internal topic."""
 
 
@@ -123,7 +123,7 @@ class EntryItem:
     values: dict[str, int | str]
 
 
-_Decoder: TypeAlias = Callable[[bytes | None, bytes | None], tuple[str, dict[str, Any]] | None]
+_Decoder: TypeAlias = Callable[[bytes | None, bytes | None], tuple[str, dict[str, object]] | None]
 """Takes key and value."""
 Item: TypeAlias = SegmentItem | BatchItem | RecordItem | EntryItem | Problem
 
@@ -296,7 +296,7 @@ def _record_item(record: Record, decode: _Decoder) -> RecordItem:
     return RecordItem(offset, timestamp, sequence, key, value, headers, decode(key, value))
 
 
-def _decode_control(key: bytes | None, value: bytes | None) -> tuple[str, dict[str, Any]] | None:
+def _decode_control(key: bytes | None, value: bytes | None) -> tuple[str, dict[str, object]] | None:
     try:
         control_type = parse_control_type(key)
         if control_type in (ControlType.ABORT, ControlType.COMMIT):
@@ -307,7 +307,7 @@ def _decode_control(key: bytes | None, value: bytes | None) -> tuple[str, dict[s
         return CANNOT_BE_DECODED, {"reason": str(error)}
 
 
-def _decode_metadata(_key: bytes | None, value: bytes | None) -> tuple[str, dict[str, Any]] | None:
+def _decode_metadata(_key: bytes | None, value: bytes | None) -> tuple[str, dict[str, object]] | None:
     if value is None:
         return None
     try:

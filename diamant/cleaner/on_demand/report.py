@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from diamant.cleaner.rules.kinds import MARKERS
 from diamant.cleaner.rules.open_transaction import OpenTransaction
@@ -72,7 +71,7 @@ class HeldBack:
         first = -1 if self.transaction_first_offset is None else self.transaction_first_offset
         return OpenTransaction(self.producer_id, first, self.since_ms, self.aborts_ms, self.transactional_id)
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """Return the fields for JSON."""
         return {name: getattr(self, name) for name in HeldBack.__slots__}
 
@@ -142,7 +141,7 @@ class PartitionCompaction:
         """True if nothing superseded is left."""
         return self.error is None and self.held_back is None
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """Return the fields for JSON."""
         counts = (f"{what}_{when}" for what in ("records", "markers") for when in ("before", "after"))
         fields = {name: getattr(self, name) for name in (*PartitionCompaction.__slots__, *counts, "is_clean")}
@@ -205,7 +204,7 @@ class CompactionReport:
             total.update(one.removed)
         return dict(total)
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """Return the fields for JSON."""
         return {
             "topic": self.topic,

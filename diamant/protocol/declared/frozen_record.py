@@ -68,7 +68,7 @@ def fields(cls: type[Any]) -> tuple[Field, ...]:
     return _shape(cls).fields
 
 
-def made_of(cls: type[Any], values: dict[str, Any]) -> Any:
+def made_of(cls: type[Any], values: dict[str, object]) -> Any:
     """Make a record from values for all its fields, without checks."""
     record = object.__new__(cls)
     record.__dict__.update(values)
@@ -78,7 +78,7 @@ def made_of(cls: type[Any], values: dict[str, Any]) -> Any:
 class _Shape(NamedTuple):
     fields: tuple[Field, ...]
     names: frozenset[str]
-    defaults: dict[str, Any]
+    defaults: dict[str, object]
 
 
 _SHAPES: dict[type[Any], _Shape] = {}

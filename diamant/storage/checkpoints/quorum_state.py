@@ -13,7 +13,7 @@ The file must be durable before the first record of its epoch is written: the ep
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from diamant.storage import names
@@ -36,7 +36,7 @@ class QuorumState(NamedTuple):
 
 def format_quorum_state(state: QuorumState) -> bytes:
     """Return the file's content, version 0 if the state names voters, else version 1."""
-    values: dict[str, Any]
+    values: dict[str, object]
     if state.voters is None:
         values = {
             "leaderId": state.leader_id,

@@ -139,7 +139,7 @@ def _json_line(item: Item) -> str:
     return json.dumps(_fields(item), default=_plain)
 
 
-def _fields(item: Item) -> dict[str, Any]:
+def _fields(item: Item) -> dict[str, object]:
     if isinstance(item, SegmentItem):
         return {"type": "segment", **asdict(item)}
     if isinstance(item, BatchItem):

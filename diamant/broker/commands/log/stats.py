@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import Any
 
 import click
 
@@ -110,7 +109,7 @@ def _by_segment(env: Env, partition: PartitionFiles) -> list[DrawnSegment]:
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def _document(opened: OpenLogDirectory, topics: Sequence[TopicStats]) -> dict[str, Any]:
+def _document(opened: OpenLogDirectory, topics: Sequence[TopicStats]) -> dict[str, object]:
     return {
         "log_directory": opened.path,
         "topics": [
@@ -130,11 +129,11 @@ def _document(opened: OpenLogDirectory, topics: Sequence[TopicStats]) -> dict[st
     }
 
 
-def _key_fields(one: TopKey) -> dict[str, Any]:
+def _key_fields(one: TopKey) -> dict[str, object]:
     return {"key": bytes_json(one.key), "is_cut": one.is_cut, "records": one.records, "bytes": one.bytes}
 
 
-def _partition_fields(partition: PartitionStats) -> dict[str, Any]:
+def _partition_fields(partition: PartitionStats) -> dict[str, object]:
     fields = asdict(partition)
     del fields["topic"], fields["kinds"]
     return {

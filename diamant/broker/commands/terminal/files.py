@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.commands.terminal.failures import fail, report
 from diamant.cleaner.segments.tolerant_reader import Problem
@@ -39,7 +39,7 @@ def show_problem(problem: Problem) -> None:
     report(str(problem), "damaged", **problem_fields(problem))
 
 
-def problem_fields(problem: Problem) -> dict[str, Any]:
+def problem_fields(problem: Problem) -> dict[str, object]:
     """Convert a problem for JSON."""
     return {"file": problem.path, "position": problem.position, "reason": problem.reason}
 

@@ -15,7 +15,7 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.kraft.image import MetadataImage
 
 
-def described(group: ConsumerGroup, image: MetadataImage, default_assignor: str) -> dict[str, Any]:
+def described(group: ConsumerGroup, image: MetadataImage, default_assignor: str) -> dict[str, object]:
     """Return the fields of a group. `default_assignor`: for groups whose members request none."""
     return {
         "group_id": group.group_id,
@@ -47,7 +47,7 @@ def owners(group: Group, image: MetadataImage) -> dict[TopicPartition, str]:
     return found
 
 
-def _describe_member(image: MetadataImage, group: ConsumerGroup, member: ConsumerGroupMember) -> dict[str, Any]:
+def _describe_member(image: MetadataImage, group: ConsumerGroup, member: ConsumerGroupMember) -> dict[str, object]:
     # Partitions pending revocation still belong to the member.
     current: dict[Any, set[int]] = {}
     for owned in (member.assigned, member.pending_revocation):
@@ -68,7 +68,7 @@ def _describe_member(image: MetadataImage, group: ConsumerGroup, member: Consume
     }
 
 
-def _named_partitions(image: MetadataImage, assignment: Any) -> dict[str, Any]:
+def _named_partitions(image: MetadataImage, assignment: Any) -> dict[str, object]:
     topics = image.topics_by_id
     return {
         "topic_partitions": [

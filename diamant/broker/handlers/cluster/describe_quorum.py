@@ -10,7 +10,7 @@ Source: KafkaRaftClient.handleDescribeQuorumRequest, LeaderState.describeQuorum 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.topics.internal_names import METADATA_TOPIC
@@ -66,7 +66,7 @@ def handle(node: Node, context: RequestContext, request: DescribeQuorumRequest) 
     return encode_response_fields(KEY, context.api_version, fields)
 
 
-def _refusal(request: DescribeQuorumRequest) -> dict[str, Any]:
+def _refusal(request: DescribeQuorumRequest) -> dict[str, object]:
     return {
         "error_code": 0,
         "error_message": "",

@@ -74,8 +74,8 @@ def _describe(
     resource: Any,
     host: str,
     more: Sequence[DescribedConfig] = (),
-) -> dict[str, Any]:
-    result: dict[str, Any] = {
+) -> dict[str, object]:
+    result: dict[str, object] = {
         "error_code": 0,
         "error_message": "",
         "resource_type": resource.resource_type,
@@ -98,7 +98,7 @@ def _describe(
     return result
 
 
-def _entry(config: DescribedConfig, include_synonyms: bool, include_documentation: bool) -> dict[str, Any]:
+def _entry(config: DescribedConfig, include_synonyms: bool, include_documentation: bool) -> dict[str, object]:
     return {
         "name": config.name,
         "value": None if config.is_sensitive else config.value,

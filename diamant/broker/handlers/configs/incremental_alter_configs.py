@@ -62,9 +62,9 @@ async def _alter(
 ) -> bytes:
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     await node.topics.settled(resource.resource_name for resource in request.resources)
-    responses: list[dict[str, Any]] = []
-    to_compact: dict[str, dict[str, Any]] = {}
-    moves: list[tuple[int, dict[str, Any]]] = []
+    responses: list[dict[str, object]] = []
+    to_compact: dict[str, dict[str, object]] = {}
+    moves: list[tuple[int, dict[str, object]]] = []
     for resource in request.resources:
         code, message = 0, None
         is_compacted, advance_ms = False, None

@@ -40,7 +40,7 @@ def handle(topics: Topics, context: RequestContext, request: DeleteRecordsReques
     return encode_response_fields(KEY, context.api_version, {"topics": answered})
 
 
-def _delete(topics: Topics, access: Access, topic: str, partition: Any) -> dict[str, Any]:
+def _delete(topics: Topics, access: Access, topic: str, partition: Any) -> dict[str, object]:
     index = int(partition.partition_index)
     try:
         check(access, needs.DELETE_TOPIC, topic)

@@ -8,7 +8,7 @@ Source: ReplicaManager.describeLogDirs.
 from __future__ import annotations
 
 import os.path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -23,7 +23,7 @@ KEY = 35
 
 def handle(node: Node, context: RequestContext, request: DescribeLogDirsRequest) -> Answer:
     """List the requested partitions; all for null."""
-    topics: dict[str, list[dict[str, Any]]] = {}
+    topics: dict[str, list[dict[str, object]]] = {}
     wanted = None if request.topics is None else {str(topic.topic): set(topic.partitions) for topic in request.topics}
     for name, topic in node.topics.by_name.items():
         if wanted is not None and name not in wanted:

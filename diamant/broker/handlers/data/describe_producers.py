@@ -8,7 +8,7 @@ Source: KafkaApis.handleDescribeProducersRequest, UnifiedLog.activeProducers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
@@ -37,7 +37,7 @@ def handle(topics: Topics, context: RequestContext, request: DescribeProducersRe
     return encode_response_fields(KEY, context.api_version, {"topics": answered})
 
 
-def _partition(topics: Topics, access: Access, topic: str, index: int) -> dict[str, Any]:
+def _partition(topics: Topics, access: Access, topic: str, index: int) -> dict[str, object]:
     try:
         check(access, needs.READ_TOPIC, topic)
         producers = topics.log(topic, index).producers.active_producers

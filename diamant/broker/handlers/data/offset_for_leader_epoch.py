@@ -40,7 +40,7 @@ def handle(topics: Topics, context: RequestContext, request: OffsetForLeaderEpoc
     return encode_response_fields(KEY, context.api_version, {"topics": answered})
 
 
-def _end_offset(topics: Topics, access: Access, topic: str, partition: Any) -> dict[str, Any]:
+def _end_offset(topics: Topics, access: Access, topic: str, partition: Any) -> dict[str, object]:
     index = int(partition.partition)
     try:
         if not access.allows(needs.CLUSTER_ACTION, is_asked=False):

@@ -9,7 +9,7 @@ Source: KafkaApis.handleDescribeGroupsRequest, GroupMetadataManager.describeGrou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.acl import ResourceType
 from diamant.broker.groups.coordinator.shard_order import in_asked_order
@@ -58,7 +58,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DescribeG
     return encode_response_fields(KEY, version, {"groups": described})
 
 
-def _describe(group: Group) -> dict[str, Any]:
+def _describe(group: Group) -> dict[str, object]:
     classic = group.classic
     if classic is None:
         return {"group_id": group.group_id, "error_code": 0, "group_state": group.state}

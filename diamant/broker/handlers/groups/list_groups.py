@@ -9,7 +9,7 @@ Source: KafkaApis.handleListGroupsRequest, GroupMetadataManager.listGroups.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.groups.coordinator.shard_order import in_listed_order
 from diamant.broker.groups.store.group import Group
@@ -30,7 +30,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 def handle(groups: GroupCoordinator, context: RequestContext, request: ListGroupsRequest) -> Answer:
     """List the groups that match the filters."""
     if groups.loading.is_loading:
-        fields: dict[str, Any] = {"error_code": int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)}
+        fields: dict[str, object] = {"error_code": int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)}
         return encode_response_fields(KEY, context.api_version, fields)
     states = {str(state).lower() for state in getattr(request, "states_filter", ())}
     types = {str(kind).lower() for kind in getattr(request, "types_filter", ())}

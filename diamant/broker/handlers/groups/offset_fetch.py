@@ -134,7 +134,9 @@ def _all(topics: Topics, access: Access, version: int, group: Group, is_stable: 
     return answered
 
 
-def _topic(group: Group | None, wanted: _Wanted, is_stable: bool, code: ErrorCode = ErrorCode.NONE) -> dict[str, Any]:
+def _topic(
+    group: Group | None, wanted: _Wanted, is_stable: bool, code: ErrorCode = ErrorCode.NONE
+) -> dict[str, object]:
     name, topic_id, partitions = wanted
     if name is None:
         entries: Iterable[dict[str, Any]] = (_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in partitions)
@@ -145,7 +147,7 @@ def _topic(group: Group | None, wanted: _Wanted, is_stable: bool, code: ErrorCod
     return {"name": name or "", "topic_id": topic_id, "partitions": list(entries)}
 
 
-def _partition(group: Group, wanted: _Wanted, index: int, is_stable: bool) -> dict[str, Any]:
+def _partition(group: Group, wanted: _Wanted, index: int, is_stable: bool) -> dict[str, object]:
     topic = wanted.name or ""
     if is_stable and group.offsets.pending and group.offsets.is_pending(topic, index):
         return _no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -163,7 +165,7 @@ def _partition(group: Group, wanted: _Wanted, index: int, is_stable: bool) -> di
     }
 
 
-def _no_offset(index: int, error_code: int = 0) -> dict[str, Any]:
+def _no_offset(index: int, error_code: int = 0) -> dict[str, object]:
     return {
         "partition_index": index,
         "committed_offset": -1,

@@ -9,7 +9,7 @@ Source: ScramImage.describe (KIP-554).
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
@@ -34,7 +34,7 @@ def handle(metadata: MetadataLog, context: RequestContext, request: DescribeUser
     return encode_response_fields(KEY, context.api_version, fields)
 
 
-def _result(user: str, is_duplicate: bool, infos: list[dict[str, int]] | None) -> dict[str, Any]:
+def _result(user: str, is_duplicate: bool, infos: list[dict[str, int]] | None) -> dict[str, object]:
     code, message = ErrorCode.NONE, ""
     if is_duplicate:
         code = ErrorCode.DUPLICATE_RESOURCE

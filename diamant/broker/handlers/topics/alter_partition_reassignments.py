@@ -42,7 +42,7 @@ def handle(topics: Topics, context: RequestContext, request: AlterPartitionReass
     return encode_response_fields(KEY, context.api_version, fields)
 
 
-def _answer(topics: Topics, name: str, partition: Any) -> dict[str, Any]:
+def _answer(topics: Topics, name: str, partition: Any) -> dict[str, object]:
     code, message = 0, None
     try:
         _check(topics, name, int(partition.partition_index), partition.replicas)

@@ -124,7 +124,7 @@ def _charge(charge: MutationCharge, accepted: dict[str, NewTopic], errors: dict[
 
 def _entry(
     node: Node, access: Access, name: str, topic: NewTopic | None, error: tuple[int, str | None] | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     if error is not None or topic is None:
         code, message = error if error is not None else (int(ErrorCode.UNKNOWN_SERVER_ERROR), None)
         return {"name": name, "topic_id": None, "error_code": code, "error_message": message}

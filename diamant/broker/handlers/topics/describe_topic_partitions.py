@@ -11,7 +11,7 @@ Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicR
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.acl import ResourceType
 from diamant.broker.network.api import Answer, RequestContext
@@ -55,7 +55,7 @@ def handle(node: Node, context: RequestContext, request: DescribeTopicPartitions
     hidden = [] if is_for_all else [name for name in names if name not in visible]
     most = node.config.max_request_partition_size_limit
     room = max(1, min(int(request.response_partition_limit), most))
-    topics: list[dict[str, Any]] = []
+    topics: list[dict[str, object]] = []
     next_cursor = None
     for name in filter(visible.__contains__, names):
         if room == 0:
@@ -88,7 +88,7 @@ def _refusal(version: int, request: DescribeTopicPartitionsRequest) -> bytes:
     return encode_response_fields(KEY, version, {"topics": topics, "next_cursor": None})
 
 
-def _missing(access: Access, name: str) -> dict[str, Any]:
+def _missing(access: Access, name: str) -> dict[str, object]:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_name(name)
@@ -104,7 +104,7 @@ def _missing(access: Access, name: str) -> dict[str, Any]:
     }
 
 
-def _topic(node: Node, access: Access, topic: Topic, indexes: list[int]) -> dict[str, Any]:
+def _topic(node: Node, access: Access, topic: Topic, indexes: list[int]) -> dict[str, object]:
     node_id = node.config.node_id
     partitions = []
     for index in indexes:

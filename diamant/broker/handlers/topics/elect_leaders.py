@@ -10,7 +10,7 @@ Source: ReplicationControlManager.electLeaders.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
@@ -31,7 +31,7 @@ def handle(topics: Topics, context: RequestContext, request: ElectLeadersRequest
     is_known = kind in (PREFERRED, UNCLEAN)
     if request.topic_partitions is None:
         answered = list(topics.by_name) if is_known else []
-        results: list[dict[str, Any]] = [{"topic": name, "partition_result": []} for name in answered]
+        results: list[dict[str, object]] = [{"topic": name, "partition_result": []} for name in answered]
     else:
         results = [
             {
@@ -45,7 +45,7 @@ def handle(topics: Topics, context: RequestContext, request: ElectLeadersRequest
     return encode_response_fields(KEY, context.api_version, fields)
 
 
-def _elect(topics: Topics, kind: int, name: str, index: int) -> dict[str, Any]:
+def _elect(topics: Topics, kind: int, name: str, index: int) -> dict[str, object]:
     topic = topics.image.topics.get(name)
     if kind not in (PREFERRED, UNCLEAN):
         code, message = ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}"

@@ -78,7 +78,7 @@ def _results(
     access: Access = OPEN,
     *,
     is_verification: bool = False,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     by_topic: dict[str, list[int]] = {}
     for topic in sent:
         by_topic.setdefault(topic.name, []).extend(topic.partitions)

@@ -7,7 +7,7 @@ Source: TransactionCoordinator.handleDescribeTransactions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import needs
@@ -33,7 +33,7 @@ def handle(
     return encode_response_fields(KEY, context.api_version, {"transaction_states": states})
 
 
-def _describe(transactions: TransactionCoordinator, access: Access, transactional_id: str) -> dict[str, Any]:
+def _describe(transactions: TransactionCoordinator, access: Access, transactional_id: str) -> dict[str, object]:
     try:
         check(access, needs.DESCRIBE_TRANSACTIONAL_ID, transactional_id)
         txn = transactions.store.look_up(transactional_id)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.errors import NotPossible, TooMany
 from diamant.cleaner.on_demand.report import MAX_COUNTED_BYTES
@@ -65,7 +65,7 @@ class TopicRecords:
         """The sum over all partitions. A key counts once in each partition that holds it."""
         return reduce(KindBounds.plus, (one.count for one in self.partitions), KindBounds())
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """Return the fields of its JSON object."""
         return {
             "topic": self.topic,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from diamant.broker.errors import BadArgument, NotFound, NotPossible, TooMany, no_topic, refused_by_kafka
 from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
@@ -72,7 +72,7 @@ class Explanation:
         """The number of records found."""
         return sum(len(one.records) + one.records_left_out for one in self.partitions)
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """Return the fields of its JSON object."""
         return {
             "topic": self.topic,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.errors import BadArgument, NotFound, NotPossible, no_group
 from diamant.broker.groups.store.offsets import committed_offset_of
@@ -32,7 +32,7 @@ class ResetOffsets:
     """Partition, old offset, new offset."""
     is_changed: bool
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """Return the fields for JSON."""
         names = ("partition", "before", "after")
         rows = [dict(zip(names, one, strict=True)) for one in self.offsets]

@@ -22,7 +22,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from diamant.broker.errors import BadArgument, NotAllowed, NotPossible, TimedOut
 from diamant.broker.operations.calls.cross_loop import on_loop, waiting
@@ -60,7 +60,7 @@ class ClockReport:
     real_ms: int
     is_frozen: bool
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """As JSON has it."""
         return {
             "kind": self.kind,
@@ -85,7 +85,7 @@ class MoveReport:
     problems: tuple[str, ...]
     """Names of jobs that failed on the way. The reasons are in the broker's log."""
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """As JSON has it."""
         return {
             "from_ms": self.from_ms,

@@ -53,7 +53,7 @@ class BrokerStatus:
     is_cleaner_enabled: bool
     cleaner: CleanerStatus
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """As JSON has it."""
         found = self.cleaner
         listed = sorted(found.partitions, key=_urgency)[:MAX_PARTITIONS]
@@ -135,7 +135,7 @@ def _urgency(one: PartitionStatus) -> tuple[Any, ...]:
     )
 
 
-def _partition_fields(one: PartitionStatus) -> dict[str, Any]:
+def _partition_fields(one: PartitionStatus) -> dict[str, object]:
     return {
         "topic": one.topic,
         "partition": one.partition,

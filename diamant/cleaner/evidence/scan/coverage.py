@@ -53,8 +53,8 @@ class FileRow:
             return False
         return self.declared is None or read == self.declared
 
-    def to_fields(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {"file": self.file, "bytes": self.size + self.beyond_end, "read": self.read}
+    def to_fields(self) -> dict[str, object]:
+        fields: dict[str, object] = {"file": self.file, "bytes": self.size + self.beyond_end, "read": self.read}
         if self.declared is not None:
             fields["declared"] = self.declared
         for name in ("beyond_end", "problems"):
@@ -97,7 +97,7 @@ def _count(value: object) -> int:
     return value
 
 
-def totals(rows: Iterable[FileRow]) -> dict[str, Any]:
+def totals(rows: Iterable[FileRow]) -> dict[str, object]:
     """Return the sums of `files`, `bytes`, `batches` and `records` that were read, in all and by codec."""
     codecs: Amounts = {}
     files = size = 0
@@ -115,7 +115,7 @@ def totals(rows: Iterable[FileRow]) -> dict[str, Any]:
     }
 
 
-def ledger(rows: Iterable[FileRow], topics: frozenset[str]) -> list[dict[str, Any]]:
+def ledger(rows: Iterable[FileRow], topics: frozenset[str]) -> list[dict[str, object]]:
     """Return the rows for a certificate, by name. If there are too many, rows outside `topics` are summed by directory."""
     kept = sorted(rows, key=lambda row: row.file)
     if len(kept) > MAX_ROWS:

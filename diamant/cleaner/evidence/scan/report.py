@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any
 
 from diamant.cleaner.evidence.scan.coverage import FileRow, ledger, totals
 from diamant.cleaner.evidence.scan.file_listing import is_in_use, is_of_log
@@ -108,7 +107,7 @@ class ScanReport:
     """Those of them that each engine found."""
     engine: str = "plain"
     seconds: float = 0.0
-    staging: dict[str, Any] | None = None
+    staging: dict[str, object] | None = None
     """The staging place of jobs on Spark at the time of the scan (`staging_files`); None: none is configured."""
     links: set[str] = field(default_factory=set)
     """Names of symbolic links that were not followed (`file_listing`)."""
@@ -243,7 +242,7 @@ class ScanReport:
 
     def reasons(
         self, partition: TopicPartition, claim_end: int, *, is_key_wanted: bool = False, may_stay: str = ""
-    ) -> list[dict[str, Any]]:
+    ) -> list[dict[str, object]]:
         """Return the reasons against a claim about a partition, place by place, `MAX_REASONS` at most.
 
         `is_key_wanted`: the claim would also be that the key is gone. `may_stay`: the kind of findings that are no reason.
@@ -302,7 +301,7 @@ class ScanReport:
         unlisted = sum(count for what, count in self.unlisted.items() if what not in DECIDING)
         return unlisted + max(0, len(self.elsewhere) + len(self.astray) - listed)
 
-    def coverage(self, topics: frozenset[str] = frozenset()) -> dict[str, Any]:
+    def coverage(self, topics: frozenset[str] = frozenset()) -> dict[str, object]:
         """Return the coverage for a certificate about some topics."""
         sorts: dict[str, int] = {}
         for row in self.rows:
@@ -346,7 +345,7 @@ def _of_nobody(finding: Finding) -> Finding:
     return finding._replace(what=SAME_KEY, topic=None, partition=None, has_value=finding.what == VALUE)
 
 
-def written_since_fields(found: Sequence[Finding], unlisted: int) -> dict[str, Any]:
+def written_since_fields(found: Sequence[Finding], unlisted: int) -> dict[str, object]:
     """Return a certificate's fields about records written since; `unlisted`: their number besides those in `found`."""
     return {
         "written_since": [one.to_fields() for one in found[:MAX_LISTED]],
@@ -354,7 +353,7 @@ def written_since_fields(found: Sequence[Finding], unlisted: int) -> dict[str, A
     }
 
 
-def tombstones_since_fields(report: ScanReport, ends: Iterable[tuple[TopicPartition, int]]) -> dict[str, Any]:
+def tombstones_since_fields(report: ScanReport, ends: Iterable[tuple[TopicPartition, int]]) -> dict[str, object]:
     """Return a certificate's fields about tombstones of the key behind its claims; `ends`: ends of the claims."""
     found, unlisted = [], 0
     for partition, end in ends:

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from diamant.cleaner.evidence.scan.file_listing import Place, list_below
 from diamant.cleaner.evidence.search.findings import Unreadable
@@ -114,7 +114,7 @@ class StagingPlace:
             report.add_unreadable(Unreadable(topic, index, f"{root}/{name}", None, _not_seen(note)))
         report.staging = self._fields(len(own), len(found) - len(own), is_listed=not problem)
 
-    def _fields(self, own: int, others: int, *, is_listed: bool) -> dict[str, Any]:
+    def _fields(self, own: int, others: int, *, is_listed: bool) -> dict[str, object]:
         return {
             "place": self.shown,
             "is_listed": is_listed,

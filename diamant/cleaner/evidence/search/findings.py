@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 VALUE = "value"
 """A record of the key with a value."""
@@ -60,7 +60,7 @@ class Finding(NamedTuple):
     has_headers: bool | None = None
     """True for a tombstone with headers, which may describe what it deleted. Else None."""
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         return {name: value for name, value in self._asdict().items() if value is not None and value != ""}
 
 
@@ -73,7 +73,7 @@ class Unreadable(NamedTuple):
     position: int | None
     reason: str
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 

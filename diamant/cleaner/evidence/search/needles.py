@@ -90,7 +90,7 @@ class Needle:
     quick_hash: int
     """`quick_hash` of the whole needle, for the compiled search."""
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         return {
             "kind": self.kind,
             "size": self.size,

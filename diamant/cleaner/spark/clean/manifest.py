@@ -65,7 +65,7 @@ class Manifest:
         """Return the result of the round."""
         return CleanResult(self.end_offset, tuple(one.output for one in self.outputs), self.stats, NAME)
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """Return the manifest as values that JSON can represent."""
         return asdict(self)
 

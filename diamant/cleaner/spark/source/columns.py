@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.cleaner.spark.environment.errors import SparkMisuse
 from diamant.kernels.constants.columns import WANT_HEADERS, WANT_KEYS, WANT_SIZES, WANT_VALUES
@@ -119,7 +119,7 @@ def arrow_schema(names: Sequence[str]) -> pyarrow.Schema:
     import pyarrow as pa
 
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-    types: dict[str, Any] = {
+    types: dict[str, object] = {
         "string": pa.string(),
         "int": pa.int32(),
         "smallint": pa.int16(),
