@@ -29,6 +29,7 @@ class Argument(NamedTuple):
 
 Topic: TypeAlias = Annotated[str, Argument("The topic.")]
 Partition: TypeAlias = Annotated[int | None, Argument("One partition. Default: all.", most=MAX_PARTITION, short="-p")]
+ValidateOnly: TypeAlias = Annotated[bool, Argument("Validate the request and return its effect, without any change.")]
 Force: TypeAlias = Annotated[bool, Argument("Ignore min.compaction.lag.ms.")]
 Engine: TypeAlias = Annotated[
     str | None,

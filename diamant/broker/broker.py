@@ -18,7 +18,6 @@ import weakref
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-from diamant.broker import facade
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Addresses
 from diamant.broker.dispatch.services import Services
@@ -34,9 +33,13 @@ from diamant.storage.env.env import Env, RealEnv
 if TYPE_CHECKING:
     from diamant.broker.client.client_config import ClientConfig
     from diamant.broker.faults.faults import Faults
+    from diamant.broker.operations.records.produce import Data, Headers, Produced
     from diamant.broker.operations.records.records import RecordPage
     from diamant.broker.operations.running.clock import BlockingClock, BrokerClock
+    from diamant.broker.schedules.history import History
+    from diamant.broker.schedules.schedule import Schedule
     from diamant.broker.snapshots.fork_directory import ForkDirectory
+    from diamant.broker.snapshots.store import BrokerSnapshot
     from diamant.protocol.batches.header import Record
 
 T = TypeVar("T")
@@ -170,14 +173,56 @@ class Broker(Operations):
         """Wait in a thread that is not the broker's: ``broker.call(broker.clock.advance("8d"))``. Raises TimeoutError."""
         return call(self.loop, coroutine, timeout_s)
 
-    # Further operations; `facade.py` has them with their arguments.
-    create_topic = facade.create_topic
-    produce = facade.produce
-    records = facade.records
-    latest = facade.latest
-    snapshot = facade.snapshot
-    reset = facade.reset
-    play = facade.play
+    async def create_topic(
+        self, topic: str, /, partitions: int | None = None, *, compact: bool = False, **configs: object
+    ) -> None:
+        """Create a topic: `create_topic("users", 3, compact=True, segment_ms=60_000)`.
+
+        `configs` are Kafka's topic configurations with underscores; `compact` is `cleanup_policy="compact"`. KafkaError.
+        """
+        if compact:
+            configs["cleanup_policy"] = "compact"
+        await on_loop(self.loop, self.services.produce().create_topic(topic, partitions, configs))
+
+    async def produce(
+        self,
+        topic: str,
+        value: Data,
+        key: Data = None,
+        *,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+    ) -> Produced:
+        """Write one record, and return where it is. None is a tombstone. See `ProduceOperation`."""
+        producing = self.services.produce()
+        return await on_loop(self.loop, producing.produce(topic, value, key, partition, headers, timestamp_ms))
+
+    def records(self, topic: str, partition: int | None = None) -> AsyncGenerator[tuple[int, Record], None]:
+        """Yield each committed record that a consumer would read now, with its partition; as `latest`."""
+        operation = self.services.records()
+        return operation.records(operation.pages(topic, partition))
+
+    def latest(
+        self, topic: str, partition: int | None = None, *, tombstones: bool = False
+    ) -> AsyncGenerator[tuple[int, Record], None]:
+        """Yield the latest committed record of each key, with its partition: what a log has that is compacted to its end.
+
+        As of one moment for each partition, read page by page. A caller that may stop early closes it (`contextlib.aclosing`).
+        """
+        operation = self.services.records()
+        return operation.records(operation.latest_pages(topic, partition, tombstones=tombstones))
+
+    async def reset(self, snapshot: BrokerSnapshot | str, *, seamless: bool = False) -> None:
+        """Restore a snapshot, given itself or its id; to clients it looks like a restart. See `ResetRequest`."""
+        snapshot_id = snapshot if isinstance(snapshot, str) else snapshot.id
+        await on_loop(self.loop, self.running.reset(snapshot_id, seamless))
+
+    async def play(self, schedule: Schedule) -> History:
+        """Run the cleaner between clients' fetches as a schedule says (`diamant.schedules`); return the history, which grows."""
+        from diamant.broker.schedules.play import play
+
+        return await on_loop(self.loop, play(self.node, schedule))
 
     async def fork(self, /, **settings: Any) -> Broker:
         """Return another broker with a copy of all that this one has now; it starts when it is entered, on free ports.
@@ -374,7 +419,6 @@ class BlockingBroker(BlockingOperations):
     stop = waiting(Broker.stop)
     create_topic = waiting(Broker.create_topic)
     produce = waiting(Broker.produce)
-    snapshot = waiting(Broker.snapshot)
     reset = waiting(Broker.reset)
     fork = waiting(Broker.fork)
     play = waiting(Broker.play)
@@ -384,10 +428,10 @@ class BlockingBroker(BlockingOperations):
         return self._each(self.services.records().pages(topic, partition))
 
     def latest(
-        self, topic: str, partition: int | None = None, *, with_tombstones: bool = False
+        self, topic: str, partition: int | None = None, *, tombstones: bool = False
     ) -> Generator[tuple[int, Record]]:
         """Yield the latest committed record of each key of a topic, with its partition."""
-        return self._each(self.services.records().latest_pages(topic, partition, with_tombstones=with_tombstones))
+        return self._each(self.services.records().latest_pages(topic, partition, tombstones=tombstones))
 
     @overload
     def call(self, result: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T: ...

@@ -18,9 +18,6 @@ from diamant.version import __version__
 COMMANDS: dict[str, dict[str, LazyCommand]] = {
     "Run a broker": {
         "start": LazyCommand("diamant.broker.launch.start:start", "Start a broker and run it until Ctrl-C or SIGTERM."),
-        "status": LazyCommand(
-            "diamant.broker.commands.admin.status:status", "Show the state of a broker and its cleaner."
-        ),
     },
     "Topics, records and groups of any Kafka cluster": {
         "topic": LazyCommand(
@@ -45,12 +42,7 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
             "diamant.broker.commands.cluster.group:acl", "Add, list and remove ACLs of any Kafka cluster."
         ),
     },
-    "Look into a topic": {
-        "find": LazyCommand("diamant.broker.commands.admin.records:find", "Print the matching records of a topic."),
-        "latest": LazyCommand(
-            "diamant.broker.commands.admin.records:latest", "Print the latest record of each key of a topic."
-        ),
-    },
+    "Look into a topic": {},
     "Compact": {},
     "Erase and certify": {},
     "For tests": {
@@ -64,7 +56,6 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
         "snapshot": LazyCommand(
             "diamant.broker.commands.admin.snapshot:snapshot", "Create, list and delete snapshots of a broker."
         ),
-        "reset": LazyCommand("diamant.broker.commands.admin.snapshot:reset", "Restore a snapshot of a broker."),
     },
     "Read and clean files without a broker": {
         "log": LazyCommand("diamant.broker.commands.log.group:log", "Read and clean log files without a broker."),

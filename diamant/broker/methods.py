@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from diamant.broker.ghosts.ledger import GhostReport
     from diamant.broker.operations.records.count import TopicRecords
     from diamant.broker.operations.records.explain import Explanation
+    from diamant.broker.operations.records.reset_offsets import ResetOffsets
+    from diamant.broker.operations.running.status import BrokerStatus
+    from diamant.broker.snapshots.store import BrokerSnapshot
     from diamant.cleaner.evidence.certificates.verification import Verification
     from diamant.cleaner.on_demand.report import CompactionReport
     from diamant.duration import Duration
@@ -121,7 +124,7 @@ class Operations:
         return await perform(self, "cancel", locals())
 
     async def certificates(self: AnyBroker) -> Mapping[str, Any]:
-        """List the certificates of a broker, or fetch one. See `CertificatesRequest`."""
+        """List the certificates of a broker, or fetch one."""
         return await perform(self, "certificates", locals())
 
     async def certificate(self: AnyBroker, id: str, *, as_it_is: bool = False) -> Mapping[str, Any]:
@@ -140,6 +143,49 @@ class Operations:
         """Check a certificate of an erasure or redaction. See `VerifyRequest`."""
         return await perform(self, "verify", locals())
 
+    async def segments(
+        self: AnyBroker,
+        topic: str,
+        partition: int | None = None,
+        *,
+        all: bool = False,
+        progress: Progress | None = None,
+    ) -> Mapping[str, Any]:
+        """Count the records of each segment of a topic, by kind. See `SegmentsRequest`."""
+        return await perform(self, "segments", locals())
+
+    async def reset_offsets(
+        self: AnyBroker, group: str, topic: str, to: str, partition: int | None = None, *, validate_only: bool = False
+    ) -> ResetOffsets:
+        """Reset the committed offsets of a group without members, in a topic. See `ResetOffsetsRequest`."""
+        return await perform(self, "reset_offsets", locals())
+
+    async def alter_configs(
+        self: AnyBroker, topic: str, set: Mapping[str, Any], *, validate_only: bool = False
+    ) -> Mapping[str, Any]:
+        """Change configurations of a topic, all or none. See `AlterConfigsRequest`."""
+        return await perform(self, "alter_configs", locals())
+
+    async def status(self: AnyBroker) -> BrokerStatus:
+        """Show the state of a broker and its cleaner."""
+        return await perform(self, "status", locals())
+
+    async def history(self: AnyBroker, topic: str | None = None, *, since_ms: int = 0) -> Mapping[str, Any]:
+        """Show figures of the last 24 hours, taken every 30 seconds. See `HistoryRequest`."""
+        return await perform(self, "history", locals())
+
+    async def snapshot(self: AnyBroker) -> BrokerSnapshot:
+        """Save the current state of the broker, for later resets."""
+        return await perform(self, "snapshot", locals())
+
+    async def snapshots(self: AnyBroker) -> Mapping[str, Any]:
+        """List all snapshots with their sizes, oldest first."""
+        return await perform(self, "snapshots", locals())
+
+    async def delete_snapshot(self: AnyBroker, id: str) -> Mapping[str, Any]:
+        """Delete a snapshot. See `SnapshotRequest`."""
+        return await perform(self, "delete_snapshot", locals())
+
 
 class BlockingOperations:
     """The same operations, each of which waits for its end."""
@@ -156,3 +202,11 @@ class BlockingOperations:
     certificates = waiting(Operations.certificates)
     certificate = waiting(Operations.certificate)
     verify = waiting(Operations.verify)
+    segments = waiting(Operations.segments)
+    reset_offsets = waiting(Operations.reset_offsets)
+    alter_configs = waiting(Operations.alter_configs)
+    status = waiting(Operations.status)
+    history = waiting(Operations.history)
+    snapshot = waiting(Operations.snapshot)
+    snapshots = waiting(Operations.snapshots)
+    delete_snapshot = waiting(Operations.delete_snapshot)

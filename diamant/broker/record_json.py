@@ -94,17 +94,19 @@ def parse_record_line(line: str | bytes, *, topic: str | None = None) -> RecordL
 
 def format_record_line(topic: str, partition: int, record: Record) -> str:
     """Return a record as a line for `parse_record_line`, without a newline."""
-    return json.dumps(
-        {
-            "topic": topic,
-            "partition": partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            "key": _form(record.key),
-            "value": _form(record.value),
-            "headers": [{"key": one.key, "value": _form(one.value)} for one in record.headers],
-        }
-    )
+    return json.dumps({"topic": topic, **record_fields(partition, record)})
+
+
+def record_fields(partition: int, record: Record) -> Mapping[str, object]:
+    """Return a record for JSON."""
+    return {
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": data_fields(record.key),
+        "value": data_fields(record.value),
+        "headers": [{"key": one.key, "value": data_fields(one.value)} for one in record.headers],
+    }
 
 
 def _text(value: str, name: str) -> bytes:
@@ -114,7 +116,8 @@ def _text(value: str, name: str) -> bytes:
         raise BadArgument(f"{name}: the text has lone surrogates, which UTF-8 cannot encode; give it as hex") from None
 
 
-def _form(data: bytes | None) -> Mapping[str, str] | None:
+def data_fields(data: bytes | None) -> Mapping[str, str] | None:
+    """Return a key or a value for JSON, whose text may have any characters."""
     if data is None:
         return None
     try:

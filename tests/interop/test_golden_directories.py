@@ -128,7 +128,7 @@ def test_a_snapshot_of_an_earlier_version_is_restored(archive: Path, tmp_path: P
     golden = Golden(archive, tmp_path)
     with golden.opened(log_cleaner_enable=False) as broker:
         admin = Admin(broker.bootstrap_servers)
-        (snapshot,) = admin.snapshots()
+        (snapshot,) = admin.snapshots()["snapshots"]
         admin.reset(snapshot["id"])
         (*before, after) = golden.seen["committed"]["mails-0"]
         assert after[3] == AFTER_SNAPSHOT

@@ -20,7 +20,7 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlencode, urlsplit
@@ -142,21 +142,28 @@ class Admin(RemoteOperations):
 
     def perform(self, route: str, given: Fields) -> JsonObject:
         """Call a route with the arguments of a method; those that are None are left out. As `call`."""
-        method, _, path = route.partition(" ")
-        fields: JsonObject = {}
-        for name, value in given.items():
-            if value is None or name in ("self", "timeout", "on_progress"):
-                continue
-            if f"{{{name}}}" in path:
-                path = path.replace(f"{{{name}}}", path_step(value))
-            else:
-                fields[name] = _to_json(value)
+        method, path, fields = _request(route, given)
         body, query = (fields, None) if method == "POST" else (None, fields)
         timeout, on_progress = given["timeout"], given.get("on_progress")
         answer = self.call(method, path, body, query=query, timeout=timeout, on_progress=on_progress)  # type: ignore[arg-type]
         if "key" in fields and answer.get("key", "") is None:  # no job shows a key
             answer["key"] = key_fields(parse_key(fields["key"]))
         return answer
+
+    def stream(self, route: str, given: Fields) -> Generator[JsonObject, None, None]:
+        """Call a route as `perform` does, and yield the records of its response, lazily.
+
+        `timeout` bounds the wait for each part of the response. Raises AdminError, even partway: for a search also if more
+        records than its limit match, or if part of the topic could not be read.
+        """
+        method, path, fields = _request(route, given)
+        left_s = self.timeout_s if given["timeout"] is None else seconds_of(given["timeout"])
+        with self._connected(method, path, left_s) as connection:
+            connection.request(method, path, body=json.dumps(fields).encode(), headers=self._headers())
+            with connection.getresponse() as response:
+                if response.status != 200:
+                    _answer(method, path, response, response.read())
+                yield from _records_found(map(json.loads, _lines(response)))
 
     def _awaited(self, job: JsonObject, deadline_s: float, on_progress: OnProgress | None) -> JsonObject:
         """Wait for a job and return its result."""
@@ -221,58 +228,6 @@ class Admin(RemoteOperations):
 
     # -- verbs -----------------------------------------------------------------------------------------------------------
 
-    def latest(
-        self, topic: str, partition: int | None = None, *, tombstones: bool = False, timeout: Duration | None = None
-    ) -> Generator[JsonObject, None, None]:
-        """Yield the latest committed record of each key, lazily, in the form of POST /v1/latest.
-
-        `timeout` bounds the wait for each part of the response. Raises AdminError, even partway.
-        """
-        yield from self._lines("/v1/latest", _given(topic=topic, partition=partition, tombstones=tombstones), timeout)
-
-    def find(
-        self, topic: str, partition: int | None = None, *, timeout: Duration | None = None, **wanted: Any
-    ) -> Generator[JsonObject, None, None]:
-        """Yield the matching records, newest first, in the form of POST /v1/find. `wanted`: one of `key`, `text` (anywhere) and
-        `where` (as in `redact`), and `limit`.
-
-        `timeout` bounds the wait for each part of the response. Raises AdminError, even partway: for more than `limit`
-        records (1000), or if part of the topic could not be read.
-        """
-        fields = _given(topic=topic, partition=partition, **{**wanted, "key": _key(wanted.get("key"))})
-        return _records_found(self._lines("/v1/find", fields, timeout))
-
-    def _lines(self, path: str, fields: Fields, timeout: Duration | None) -> Generator[JsonObject, None, None]:
-        left_s = self.timeout_s if timeout is None else seconds_of(timeout)
-        with self._connected("POST", path, left_s) as connection:
-            connection.request("POST", path, body=json.dumps(fields).encode(), headers=self._headers())
-            response = connection.getresponse()
-            if response.status != 200:
-                _answer("POST", path, response, response.read())
-            for line in _lines(response):
-                yield json.loads(line)
-
-    def snapshot(self) -> Fields:
-        """Save the current state of the broker, for `reset`: `{"id", "created_ms", "size_bytes"}`."""
-        return self.call("POST", "/v1/snapshots")
-
-    def snapshots(self) -> Sequence[Fields]:
-        """List all snapshots, oldest first."""
-        found: Sequence[Fields] = self.call("GET", "/v1/snapshots")["snapshots"]
-        return found
-
-    def delete_snapshot(self, snapshot_id: str) -> None:
-        """Delete a snapshot."""
-        self.call("DELETE", f"/v1/snapshots/{snapshot_id}")
-
-    def reset(self, snapshot_id: str, *, seamless: bool = False) -> None:
-        """Restore a snapshot. `seamless` keeps client connections open."""
-        self.call("POST", "/v1/reset", {"snapshot": snapshot_id, "seamless": seamless})
-
-    def status(self, *, timeout: Duration | None = None) -> JsonObject:
-        """Return the broker's identity, its clock, and the cleaner's progress in each compacted partition."""
-        return self.call("GET", "/v1/status", timeout=timeout)
-
 
 class AdminClock:
     """The clock of a broker started with `--clock manual`. Other brokers refuse all calls except `get`."""
@@ -332,6 +287,20 @@ def _lost(method: str, path: str, url: str, error: Exception, *, has_answered: b
         f"{method} {path}: {url} does not answer: {reason}. A broker that answers HTTP on 127.0.0.1 only "
         "cannot be reached from elsewhere (diamant.http.listen)"
     )
+
+
+def _request(route: str, given: Fields) -> tuple[str, str, JsonObject]:
+    """Return the method, the path and the fields of a call."""
+    method, _, path = route.partition(" ")
+    fields: JsonObject = {}
+    for name, value in given.items():
+        if value is None or name in ("self", "timeout", "on_progress"):
+            continue
+        if f"{{{name}}}" in path:
+            path = path.replace(f"{{{name}}}", path_step(value))
+        else:
+            fields[name] = _to_json(value)
+    return method, path, fields
 
 
 def _given(**fields: Any) -> JsonObject:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ class Asks(Protocol):
     """The part of `Admin` that the methods need."""
 
     def perform(self, route: str, given: Fields) -> JsonObject: ...
+
+    def stream(self, route: str, given: Fields) -> Iterator[JsonObject]: ...
 
 
 class RemoteOperations:
@@ -140,3 +142,99 @@ class RemoteOperations:
     ) -> JsonObject:
         """Check a certificate of an erasure or redaction."""
         return self.perform("POST /v1/verify", locals())
+
+    def segments(
+        self: Asks,
+        topic: str,
+        partition: int | None = None,
+        *,
+        all: bool = False,
+        timeout: Duration | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> JsonObject:
+        """Count the records of each segment of a topic, by kind."""
+        return self.perform("POST /v1/segments", locals())
+
+    def latest(
+        self: Asks,
+        topic: str,
+        partition: int | None = None,
+        *,
+        tombstones: bool = False,
+        timeout: Duration | None = None,
+    ) -> Iterator[JsonObject]:
+        """Read the latest record of each key of a topic."""
+        return self.stream("POST /v1/latest", locals())
+
+    def find(
+        self: Asks,
+        topic: str,
+        partition: int | None = None,
+        *,
+        key: Key | None = None,
+        text: str | None = None,
+        where: str | None = None,
+        limit: int = 1000,
+        timeout: Duration | None = None,
+    ) -> Iterator[JsonObject]:
+        """Search the records of a topic, newest first."""
+        return self.stream("POST /v1/find", locals())
+
+    def produce(
+        self: Asks,
+        topic: str,
+        value: Key | None = None,
+        key: Key | None = None,
+        *,
+        tombstone: bool = False,
+        headers: Mapping[str, Any] | None = None,
+        partition: int | None = None,
+        timeout: Duration | None = None,
+    ) -> JsonObject:
+        """Write one record."""
+        return self.perform("POST /v1/produce", locals())
+
+    def reset_offsets(
+        self: Asks,
+        group: str,
+        topic: str,
+        to: str,
+        partition: int | None = None,
+        *,
+        validate_only: bool = False,
+        timeout: Duration | None = None,
+    ) -> JsonObject:
+        """Reset the committed offsets of a group without members, in a topic."""
+        return self.perform("POST /v1/groups/{group}/offsets", locals())
+
+    def alter_configs(
+        self: Asks, topic: str, set: Mapping[str, Any], *, validate_only: bool = False, timeout: Duration | None = None
+    ) -> JsonObject:
+        """Change configurations of a topic, all or none."""
+        return self.perform("POST /v1/configs", locals())
+
+    def status(self: Asks, *, timeout: Duration | None = None) -> JsonObject:
+        """Show the state of a broker and its cleaner."""
+        return self.perform("GET /v1/status", locals())
+
+    def history(
+        self: Asks, topic: str | None = None, *, since_ms: int = 0, timeout: Duration | None = None
+    ) -> JsonObject:
+        """Show figures of the last 24 hours, taken every 30 seconds."""
+        return self.perform("GET /v1/history", locals())
+
+    def snapshot(self: Asks, *, timeout: Duration | None = None) -> JsonObject:
+        """Save the current state of the broker, for later resets."""
+        return self.perform("POST /v1/snapshots", locals())
+
+    def snapshots(self: Asks, *, timeout: Duration | None = None) -> JsonObject:
+        """List all snapshots with their sizes, oldest first."""
+        return self.perform("GET /v1/snapshots", locals())
+
+    def delete_snapshot(self: Asks, id: str, *, timeout: Duration | None = None) -> JsonObject:
+        """Delete a snapshot."""
+        return self.perform("DELETE /v1/snapshots/{id}", locals())
+
+    def reset(self: Asks, snapshot: str, *, seamless: bool = False, timeout: Duration | None = None) -> JsonObject:
+        """Restore a snapshot of a broker."""
+        return self.perform("POST /v1/reset", locals())

@@ -309,7 +309,7 @@ def _is_unknown(name: str) -> bool:
 
 
 def validate_dynamic_config(name: str, value: str | None) -> None:
-    """Check a dynamic configuration before it is set; raises KafkaError. `dynamic_checks.py` checks it with the others.
+    """Check a dynamic configuration before it is set; raises KafkaError. `handlers/configs/changes.py` checks all together.
 
     As in Kafka, the error is always INVALID_REQUEST, not INVALID_CONFIG as for topics (``DynamicBrokerConfig.validate``), and
     messages about a listener's setting do not name the listener. Unknown names are kept, since Kafka keeps them for its

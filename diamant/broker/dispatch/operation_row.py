@@ -22,7 +22,9 @@ Parsing this much blocks the loop for less than 0.1 s.
 """
 
 Work: TypeAlias = "Callable[[Any, Progress], Awaitable[Any]]"
-"""Takes the request and the progress of the call. Its result is a mapping, or has `to_fields`, for JSON. Raises VerbError."""
+"""Takes the request and the progress of the call. Its result is a mapping, or has `to_fields`, for JSON. Raises VerbError.
+With `is_stream` it returns an async generator.
+"""
 
 
 class OperationRow(NamedTuple):
@@ -50,12 +52,18 @@ class OperationRow(NamedTuple):
     """True if it returns keys or records: it requires the token, and is audited as reading."""
     reads_with: tuple[str, ...] = ()
     """Arguments with which it is audited as reading, since it reveals records."""
+    is_stream: bool = False
+    """True for a function that yields its result in parts, lists of JSON objects: the lines of the response."""
     is_job: bool = False
     can_be_ended: bool = False
     """True for a job that can be cancelled without leaving anything half done."""
     not_kept: tuple[str, ...] = ()
     """Fields of a job's result with a key. Only the POST itself returns them; in the job they are null."""
     max_body_bytes: int = MAX_BODY_BYTES
+    created: str = ""
+    """For an operation that creates something: its path, with fields of the answer. The response is then 201."""
+    methods: tuple[str, ...] = ("Broker", "Admin")
+    """The classes that get a method from this row. `Broker` stands for `BlockingBroker`, too. A row without one says why."""
     section: str = ""
     """The heading in `diamant --help`; "" if there is no command."""
     command: str = ""

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self, TypeVar
 
-from diamant.broker.faults.spec import MAX_DELAY_MS, FaultSpec
+from diamant.broker.faults.fault_requests import MAX_DELAY_MS
+from diamant.broker.faults.spec import FaultSpec
+from diamant.duration import Duration, seconds_of
 
 Result = TypeVar("Result")
 
@@ -92,8 +94,8 @@ class Fault:
         """The number of requests held or delayed now."""
         return len(self._paused)
 
-    def wait_fired(self, count: int = 1, *, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Return once it has fired `count` times since it was added. TimeoutError after `timeout_s`.
+    def wait_fired(self, count: int = 1, *, timeout: Duration = WAIT_TIMEOUT_S) -> None:
+        """Return once it has fired `count` times since it was added. TimeoutError after `timeout`.
 
         On the thread of the broker's event loop this would block the loop: `await until_fired()` there.
         """
@@ -101,19 +103,19 @@ class Fault:
             raise RuntimeError("wait_fired would block the broker's event loop: use `await fault.until_fired()`")
         when = self._installer.call(lambda: self._when_fired(count))
         try:
-            when.result(timeout_s)
+            when.result(seconds_of(timeout))
         except concurrent.futures.TimeoutError:
             when.cancel()
-            raise TimeoutError(self._too_late(count, timeout_s)) from None
+            raise TimeoutError(self._too_late(count, timeout)) from None
 
-    async def until_fired(self, count: int = 1, *, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+    async def until_fired(self, count: int = 1, *, timeout: Duration = WAIT_TIMEOUT_S) -> None:
         """As `wait_fired`, on any event loop."""
         when = self._installer.call(lambda: self._when_fired(count))
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(seconds_of(timeout)):
                 await asyncio.wrap_future(when)
         except TimeoutError:
-            raise TimeoutError(self._too_late(count, timeout_s)) from None
+            raise TimeoutError(self._too_late(count, timeout)) from None
 
     def release(self) -> int:
         """Release the requests held or delayed now and return their number. The fault stays installed."""
@@ -186,9 +188,9 @@ class Fault:
             self._waiting.append((count, future))
         return future
 
-    def _too_late(self, count: int, timeout_s: float) -> str:
+    def _too_late(self, count: int, timeout: Duration) -> str:
         return (
-            f"fault {self.id} ({self.spec.as_json()}) has fired {self.count} times within {timeout_s:g} s, "
+            f"fault {self.id} ({self.spec.as_json()}) has fired {self.count} times within {seconds_of(timeout):g} s, "
             f"expected {count}; {self.matched} requests matched"
         )
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from diamant.broker.errors import NotPossible
 from diamant.broker.faults.certificate_faults import CertificateFaults
 from diamant.broker.faults.dispatch import FaultDispatch
 from diamant.broker.faults.fault import Fault
@@ -43,6 +44,8 @@ _Result = TypeVar("_Result")
 
 class TooManyFaults(FaultError):
     """`MAX_FAULTS` faults are already installed."""
+
+    code = NotPossible.code
 
 
 class Faults:
@@ -87,23 +90,12 @@ class Faults:
         coordinator_loading: bool = False,
         certificate: str | None = None,
     ) -> Fault:
-        """Install a fault; it is in effect when this returns. FaultError for an invalid specification.
+        """Install a fault; it is in effect when this returns. `FaultRequest` explains the arguments. FaultError.
 
-        It matches requests of an `api` (name or key, or a list; None: any), of a client (`client_id`: the id or a pattern such
-        as `app-*`), for a `topic` and `partition`. It skips the first `after` of them and fires on the next `times` (None: all),
-        each with `probability` (repeatable with `seed`). The first matching fault, in the order of their adding, takes a
-        request; later faults neither see nor count it.
-
-        Effects. `error` (name or number): the response to a request that is not handled; with `topic`, only its parts are
-        refused and the rest is handled. `delay_ms`: the request waits. `hold`: it waits until `release` or `remove`, at most
-        `spec.MAX_DELAY_MS`. `drop`: the connection is closed. With `after_applying`, these take effect after the request was
-        handled. `cut`: the request is handled, half of the response's frame is sent (a number: that many bytes), and the
-        connection is closed. `throttle_time_ms`: the response's throttle time. `stale`: Metadata has `missing` topics, another
-        `leader_id`, `leader_epoch`, `host` or `port`, or an earlier `partition_count`. `coordinator_loading`:
-        COORDINATOR_LOAD_IN_PROGRESS in all APIs of coordinators. Waiting, throttling and one other effect may be combined.
-
-        `certificate` affects connections, not requests: with `BrokerConfig(tls=True)` they get an `expired` certificate, or
-        that of another host (`wrong-host`). `after`, `times`, `probability` and `seed` then count connections.
+        The first matching fault, in the order of their adding, takes a request; later faults neither see nor count it.
+        Waiting, throttling and one other effect may be combined. With a `topic`, an `error` refuses only its parts of a
+        request, and the rest is handled. With `coordinator_loading` and no `api` it matches all APIs of coordinators. With
+        `certificate` it matches new connections, not requests, and needs `BrokerConfig(tls=True)`.
         """
         values = locals()
         del values["self"]

@@ -6,17 +6,17 @@ FaultSpec.make(api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", ti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from diamant.argument import MAX_PARTITION
+from diamant.broker.errors import BadArgument
+from diamant.broker.faults.fault_requests import FaultRequest
+from diamant.broker.operations.calls.parameters import request_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 
-MAX_DELAY_MS = 300_000
-"""The longest delay. Held requests are released after this time, too."""
-
-MAX_THROTTLE_MS = 300_000
 MAX_TEXT_LENGTH = 1000
 """The longest topic, client id or host, in characters."""
 
@@ -24,64 +24,42 @@ METADATA = 3
 INIT_PRODUCER_ID = 22
 
 EFFECTS = (
-    "error",
-    "delay_ms",
-    "hold",
-    "drop",
-    "cut",
-    "throttle_time_ms",
-    "stale",
-    "coordinator_loading",
-    "certificate",
-)
+    "error", "delay_ms", "hold", "drop", "cut", "throttle_time_ms", "stale", "coordinator_loading", "certificate",
+)  # fmt: skip
 
-CERTIFICATES = ("expired", "wrong-host")
-"""The faults of a certificate."""
-
-_INT32_MAX = (1 << 31) - 1
-_INT64_MAX = (1 << 63) - 1
 _STALE_INTS = {"partition_count": 0, "leader_id": -1, "leader_epoch": -1, "port": 0}
 """Minimum value by field name."""
 
 
-class FaultError(ValueError):
+class FaultError(BadArgument, ValueError):
     """An invalid specification: an unknown name, a value out of range, no effect."""
 
 
 @dataclass(frozen=True, slots=True)
-class FaultSpec:
-    """The specification of one fault. `make` validates it; `Faults.add` explains each field."""
+class FaultSpec(FaultRequest):
+    """The specification of one fault. `make` validates it."""
 
-    api_keys: frozenset[int] | None = None
-    """None: every API; with `coordinator_loading` every API of a coordinator."""
-    client_id: str | None = None
-    topic: str | None = None
-    partition: int | None = None
-    after: int = 0
-    times: int | None = None
-    probability: float = 1.0
-    seed: int | None = None
     error: ErrorCode | None = None
-    after_applying: bool = False
-    delay_ms: int = 0
-    hold: bool = False
-    drop: bool = False
-    cut: bool | int = False
-    throttle_time_ms: int = 0
-    stale: Mapping[str, Any] | None = None
-    coordinator_loading: bool = False
-    certificate: str | None = None
+    api_keys: frozenset[int] | None = None
+    """The APIs of `api`. None: every API; with `coordinator_loading` every API of a coordinator."""
 
     @classmethod
     def make(cls, **values: Any) -> FaultSpec:
         """Validate a user's values. The FaultError names the field, the valid values and the value given."""
-        unknown = sorted(set(values) - _NAMES)
+        unknown = sorted(set(values) - _DEFAULTS.keys())
         if unknown:
-            raise FaultError(f"{unknown[0]}: unknown field; expected one of {', '.join(sorted(_NAMES))}")
-        api = values.pop("api", None)
-        given = {name: value for name, value in values.items() if value is not None}
-        spec = cls(**{**given, "api_keys": _api_keys(api), "error": _error(given.get("error"))})
-        _check_types(spec)
+            raise FaultError(f"{unknown[0]}: unknown field; expected one of {', '.join(sorted(_DEFAULTS))}")
+        try:
+            return cls.of(request_of(FaultRequest, values))
+        except BadArgument as error:
+            raise FaultError(str(error)) from None
+
+    @classmethod
+    def of(cls, request: FaultRequest) -> FaultSpec:
+        """Validate a request whose types are right. FaultError."""
+        given = {name: getattr(request, name) for name in _DEFAULTS}
+        spec = cls(**{**given, "api_keys": _api_keys(request.api), "error": _error(request.error)})
+        _check_values(spec)
         _check_effects(spec)
         stale = None if spec.stale is None else _stale(spec.stale)
         api_keys, error = spec.api_keys, spec.error
@@ -91,8 +69,7 @@ class FaultSpec:
             api_keys = frozenset({METADATA}) if api_keys is None else api_keys
             if api_keys != {METADATA}:
                 raise FaultError("stale: applies only to Metadata, leave `api` out")
-        changed = {"stale": stale, "api_keys": api_keys, "error": error}
-        return cls(**{field.name: changed.get(field.name, getattr(spec, field.name)) for field in fields(cls)})
+        return replace(spec, stale=stale, api_keys=api_keys, error=error)
 
     def matches_client(self, client_id: str | None) -> bool:
         """True if `client_id` equals the id or matches the pattern."""
@@ -119,22 +96,21 @@ class FaultSpec:
     def as_json(self) -> dict[str, object]:
         """Return the specification as given, without default values."""
         shown: dict[str, object] = {}
-        for name, value in asdict(self).items():
-            default = _DEFAULTS[name]
-            if value == default and type(value) is type(default):
+        if self.api_keys is not None:
+            names = [apis.API_NAMES[key] for key in sorted(self.api_keys)]
+            shown["api"] = names[0] if len(names) == 1 else names
+        for name, default in _DEFAULTS.items():
+            value = getattr(self, name)
+            if name == "api" or (value == default and type(value) is type(default)):
                 continue
-            if name == "api_keys":
-                names = [apis.API_NAMES[key] for key in sorted(value)]
-                shown["api"] = names[0] if len(names) == 1 else names
-            elif name == "error":
+            if name == "error":
                 shown["error"] = value.name
             else:
                 shown[name] = value
         return shown
 
 
-_DEFAULTS = {field.name: field.default for field in fields(FaultSpec)}
-_NAMES = ({field.name for field in fields(FaultSpec)} - {"api_keys"}) | {"api"}
+_DEFAULTS = {field.name: field.default for field in fields(FaultRequest)}
 _API_KEYS = {name.lower(): key for key, name in apis.API_NAMES.items()}
 
 
@@ -174,34 +150,20 @@ def _error(error: Any) -> ErrorCode | None:
     return code
 
 
-def _check_types(spec: FaultSpec) -> None:
+def _check_values(spec: FaultSpec) -> None:
+    """Check what the types of `FaultRequest` do not."""
     for name in ("client_id", "topic"):
         value = getattr(spec, name)
-        if value is not None and not (isinstance(value, str) and 0 < len(value) <= MAX_TEXT_LENGTH):
+        if value is not None and not 0 < len(value) <= MAX_TEXT_LENGTH:
             raise FaultError(f"{name}: expected a text of 1 to {MAX_TEXT_LENGTH} characters, got {value!r:.100}")
-    for name, least, most in (
-        ("partition", 0, _INT32_MAX),
-        ("after", 0, _INT64_MAX),
-        ("times", 1, _INT64_MAX),
-        ("seed", -_INT64_MAX, _INT64_MAX),
-        ("delay_ms", 0, MAX_DELAY_MS),
-        ("throttle_time_ms", 0, MAX_THROTTLE_MS),
-    ):
-        _check_int(name, getattr(spec, name), least, most)
-    for name in ("after_applying", "hold", "drop", "coordinator_loading"):
-        value = getattr(spec, name)
-        if not isinstance(value, bool):
-            raise FaultError(f"{name}: expected true or false, got {value!r:.100}")
     if not isinstance(spec.cut, bool):
-        _check_int("cut", spec.cut, 0, _INT32_MAX)
+        _check_int("cut", spec.cut, 0, MAX_PARTITION)
     probability = spec.probability
     if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 < probability <= 1:
         raise FaultError(f"probability: expected a number above 0 and up to 1, got {probability!r:.100}")
 
 
 def _check_int(name: str, value: Any, least: int, most: int) -> None:
-    if value is None:
-        return
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise FaultError(f"{name}: expected an integer from {least} to {most}, got {value!r:.100}")
 
@@ -234,13 +196,10 @@ def _check_effects(spec: FaultSpec) -> None:
 
 
 def _check_certificate(spec: FaultSpec) -> None:
-    if spec.certificate not in CERTIFICATES:
-        raise FaultError(f"certificate: expected one of {', '.join(CERTIFICATES)}, got {spec.certificate!r:.100}")
     others = [
-        field.name
-        for field in fields(FaultSpec)
-        if field.name not in ("certificate", "after", "times", "probability", "seed")
-        and getattr(spec, field.name) != _DEFAULTS[field.name]
+        name
+        for name, default in _DEFAULTS.items()
+        if name not in ("certificate", "after", "times", "probability", "seed") and getattr(spec, name) != default
     ]
     if others:
         raise FaultError(
@@ -253,7 +212,7 @@ def _stale(stale: Any) -> dict[str, object]:
         raise FaultError('stale: expected an object such as {"missing": true} or {"leader_id": 2, "port": 9999}')
     for name, value in stale.items():
         if name in _STALE_INTS:
-            _check_int(f"stale.{name}", value, _STALE_INTS[name], 65535 if name == "port" else _INT32_MAX)
+            _check_int(f"stale.{name}", value, _STALE_INTS[name], 65535 if name == "port" else MAX_PARTITION)
         elif name == "missing":
             if value is not True:
                 raise FaultError(f"stale.missing: expected true, got {value!r:.100}")

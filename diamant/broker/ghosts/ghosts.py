@@ -174,7 +174,7 @@ class Ghosts:
 
     async def _discard_written(self, log: Log, partition: int, keys: dict[bytes, Ghost]) -> None:
         """Drop keys that have a later record."""
-        pages: AsyncGenerator[RecordPage, None] = self._records.latest_pages(log.topic, partition, with_tombstones=True)
+        pages: AsyncGenerator[RecordPage, None] = self._records.latest_pages(log.topic, partition, tombstones=True)
         async with aclosing(pages):
             async for page in pages:
                 for record in page.records:

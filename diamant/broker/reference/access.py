@@ -6,14 +6,14 @@ python -m diamant.broker.reference.access [FILE]
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from diamant.broker.acl import type_word
 from diamant.broker.dispatch.api_row import Row, Whole
 from diamant.broker.dispatch.operations import OPERATIONS
 from diamant.broker.dispatch.table import TABLE
+from diamant.broker.http.serving.authorization import OF_PAGES
 from diamant.broker.security.authorization.needs import Need
-from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
 from diamant.protocol.wire.apis import API_NAMES
 
 _PAGE = """\
@@ -57,12 +57,12 @@ def access_page() -> str:
         for needed, denial in _rows(row):
             lines.append(f"| {API_NAMES[key]} | {needed} | {denial} |\n")
     lines.append(_VERBS)
-    for verb, needs in sorted([*VERB_NEEDS.items(), *_of_operations()]):
+    for verb, needs in sorted({**{one.name: one.needs for one in OF_PAGES}, **dict(_of_operations())}.items()):
         lines.append(f"| {verb} | {', '.join(map(_text, needs))} |\n")
     return "".join(lines)
 
 
-def _of_operations() -> Iterator[tuple[str, Sequence[Need]]]:
+def _of_operations() -> Iterator[tuple[str, tuple[Need, ...]]]:
     for row in OPERATIONS.values():
         yield row.name, row.needs
         for name, need in row.needs_with.items():

@@ -33,6 +33,7 @@ _HOMES = {
     "Any": "typing",
     "Coroutine": "collections.abc",
     "Duration": "diamant.duration",
+    "Iterator": "collections.abc",
     "Fields": "diamant.broker.client.json_types",
     "JsonObject": "diamant.broker.client.json_types",
     "Key": "diamant.broker.client.json_types",
@@ -79,6 +80,8 @@ from __future__ import annotations
 
     def perform(self, route: str, given: Fields) -> JsonObject: ...
 
+    def stream(self, route: str, given: Fields) -> Iterator[JsonObject]: ...
+
 
 {kind} RemoteOperations:
     """The operations of a broker elsewhere. Raises AdminError."""
@@ -88,7 +91,7 @@ from __future__ import annotations
 
 def methods() -> dict[str, str]:
     """Return the text of each generated module, by its path below the package."""
-    rows = OPERATIONS.values()
+    rows = [row for row in OPERATIONS.values() if "Broker" in row.methods]
     homes = dict(_HOMES)
     awaited = "\n".join(_awaited(row, homes) for row in rows)
     blocking = "".join(f"    {row.name} = waiting(Operations.{row.name})\n" for row in rows)
@@ -97,10 +100,10 @@ def methods() -> dict[str, str]:
         "diamant.broker.perform": {"AnyBroker", "perform"},
     }
     of_broker = _BROKER.format(kind="class", imports=_imports(awaited, homes, now), methods=awaited, blocking=blocking)
-    remote = "\n".join(map(_remote, rows))
+    remote = "\n".join(_remote(row) for row in OPERATIONS.values() if "Admin" in row.methods)
     of_admin = _ADMIN.format(
         kind="class",
-        imports=_imports(f"{remote} Protocol Fields JsonObject", _HOMES, {}),
+        imports=_imports(f"{remote} Protocol Fields JsonObject Iterator", _HOMES, {}),
         methods=remote,
     )
     return {"broker/methods.py": of_broker, "broker/client/admin_methods.py": of_admin}
@@ -122,8 +125,8 @@ def _awaited(row: OperationRow, homes: dict[str, str]) -> str:
     if row.is_job:
         parameters.append("progress: Progress | None = None")
     body = f'return await perform(self, "{row.name}", locals())'
-    request = row.request.partition(":")[2]
-    return _method(f"async def {row.name}", "AnyBroker", parameters, result, f"{row.summary} See `{request}`.", body)
+    doc = f"{row.summary} See `{row.request.partition(':')[2]}`." if parameters != ["*"] else row.summary
+    return _method(f"async def {row.name}", "AnyBroker", parameters, result, doc, body)
 
 
 def _remote(row: OperationRow) -> str:
@@ -131,8 +134,9 @@ def _remote(row: OperationRow) -> str:
     parameters += ["timeout: Duration | None = None"]
     if row.is_job:
         parameters.append("on_progress: OnProgress | None = None")
-    body = f'return self.perform("{row.route}", locals())'
-    return _method(f"def {row.name}", "Asks", parameters, "JsonObject", row.summary, body)
+    result, call = ("Iterator[JsonObject]", "stream") if row.is_stream else ("JsonObject", "perform")
+    body = f'return self.{call}("{row.route}", locals())'
+    return _method(f"def {row.name}", "Asks", parameters, result, row.summary, body)
 
 
 def _parameters(row: OperationRow, types: Mapping[str, str]) -> Iterator[str]:

@@ -125,12 +125,15 @@ These work with any Kafka cluster; [Topics and records on the command line](../h
 Exit codes: see [commands](commands.md), unless a command says otherwise.
 """
 
-ERASING = COMMANDS["Erase and certify"]
-"""The commands, and the first segments of paths below /v1, on pages of their own."""
+PATHS = {
+    **dict.fromkeys(COMMANDS["Erase and certify"], "erase"),
+    **dict.fromkeys(("clock", "faults", "reset", "snapshots"), "testing"),
+}
+"""The pages of paths, by their first segment below /v1; the other paths are on the main page."""
 
 FAMILIES = {
     **dict.fromkeys(COMMANDS["For tests"], "testing"),
-    **dict.fromkeys(ERASING, "erase"),
+    **dict.fromkeys(COMMANDS["Erase and certify"], "erase"),
     **dict.fromkeys(COMMANDS["Users and permissions of any Kafka cluster"], "security"),
     **dict.fromkeys(COMMANDS["Topics, records and groups of any Kafka cluster"], "kafka"),
     "log": "log",
@@ -163,8 +166,8 @@ _HTTP = f"""\
 
 {_WRITTEN}
 
-All paths and their parameters; those [of erasures](http-paths-erase.md) have a page of their own. [HTTP](http.md) explains
-jobs, errors and tokens. `GET /v1/openapi.json` has the same for programs.
+All paths and their parameters; those [of erasures](http-paths-erase.md) and [for tests](http-paths-testing.md) have their own
+pages. [HTTP](http.md) explains jobs, errors and tokens. `GET /v1/openapi.json` has the same for programs.
 
 - *Job*: `?wait_ms=` ({{default_ms}} unless given, {{most_ms}} at most) limits the wait. After that, the response is 202 and the
   [job](http.md#jobs).
@@ -178,6 +181,14 @@ _HTTP_ERASE = f"""\
 {_WRITTEN}
 
 The paths that erase and redact, and return and check certificates. Jobs, tokens and keys: see [paths](http-paths.md).
+"""
+
+_HTTP_TESTING = f"""\
+# HTTP paths for tests
+
+{_WRITTEN}
+
+The paths of the clock, of faults and of snapshots. Jobs, tokens and keys: see [paths](http-paths.md).
 """
 
 _PYTHON = f"""\
@@ -231,7 +242,9 @@ def reference_pages() -> dict[str, str]:
     options = _options_table(_context(cli, "diamant"), ASKING_OPTIONS)
     http = _HTTP.format(default_ms=f"{WAIT_PARAM.default:,}", most_ms=f"{WAIT_PARAM.most:,}")
     paths = sorted(routes(), key=lambda route: (route.path, route.method))
-    erasing = [one for one in paths if one.path.split("/")[2:3] and one.path.split("/")[2] in ERASING]
+    pages: dict[str, list[str]] = {"": [], "erase": [], "testing": []}
+    for one in paths:
+        pages[PATHS.get("".join(one.path.split("/")[2:3]), "")].append(_route(one))
     return {
         "commands.md": "".join([_COMMANDS, options, *sections[""]]),
         "commands-testing.md": "".join([_TEST_COMMANDS, *sections["testing"]]),
@@ -240,8 +253,9 @@ def reference_pages() -> dict[str, str]:
         "commands-kafka.md": "".join([_KAFKA_COMMANDS, *sections["kafka"]]),
         "commands-log.md": "".join([_LOG_COMMANDS, *sections["log"]]),
         "commands-spark.md": "".join([_SPARK_COMMANDS, *sections["spark"]]),
-        "http-paths.md": "".join([http, *(_route(one) for one in paths if one not in erasing)]),
-        "http-paths-erase.md": "".join([_HTTP_ERASE, *map(_route, erasing)]),
+        "http-paths.md": "".join([http, *pages[""]]),
+        "http-paths-erase.md": "".join([_HTTP_ERASE, *pages["erase"]]),
+        "http-paths-testing.md": "".join([_HTTP_TESTING, *pages["testing"]]),
         "python.md": "".join(
             [
                 _PYTHON,

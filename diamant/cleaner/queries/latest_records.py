@@ -2,7 +2,7 @@
 
 It takes two passes, like a round of the cleaner: the first puts the offset of each key's last record into the cleaner's map, the
 second yields the records at these offsets, ascending. Skipped are aborted records, those from the last stable offset on, those
-without a key and those below the log start. A tombstone supersedes, and is yielded only with `with_tombstones`. The data
+without a key and those below the log start. A tombstone supersedes, and is yielded only with `tombstones`. The data
 source `kafka-log` gives the same result with `latest_per_key`.
 
 Memory: one batch, and the map, whose overflow goes to an unnamed temporary file (`offset_map`).
@@ -43,7 +43,7 @@ def latest_records(
     log_start_offset: int,
     last_stable_offset: int,
     *,
-    with_tombstones: bool = False,
+    tombstones: bool = False,
     check_done: Callable[[], None] = lambda: None,
     map_bytes: int = MAP_BYTES,
 ) -> Generator[Record, None, None]:
@@ -76,7 +76,7 @@ def latest_records(
             for segment, piece in pieces(PieceReader(with_records=False)):
                 for batch, kept in _batches_with(latest, piece):
                     for record in _records(segment, batch):
-                        if record.offset in kept and (with_tombstones or record.value is not None):
+                        if record.offset in kept and (tombstones or record.value is not None):
                             yield record
         finally:
             offsets.close()

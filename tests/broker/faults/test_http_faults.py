@@ -56,10 +56,10 @@ async def test_all_faults_are_removed_at_once(broker: Broker) -> None:
 
 
 async def test_a_test_can_wait_for_a_fault_to_fire(broker: Broker, wire: WireClient) -> None:
-    """The response follows the firing, or is 408 after the timeout."""
+    """The response follows the firing, or is 504 after the timeout."""
     await ask(broker, "POST", "/v1/faults", {"api": "Metadata", "throttle_time_ms": 1})
-    late = await ask(broker, "GET", "/v1/faults/1?wait_fired=1&timeout_ms=10")
-    assert late.status == 408
+    late = await ask(broker, "GET", "/v1/faults/1?wait_fired=1&timeout=10ms")
+    assert late.status == 504
     assert "has fired 0 times within 0.01 s, expected 1" in late.json["error"]
     waiting = asyncio.create_task(ask(broker, "GET", "/v1/faults/1?wait_fired=1"))
     await wire.call(METADATA, 4, {"topics": []})
@@ -81,14 +81,14 @@ async def test_held_requests_are_released(broker: Broker, wire: WireClient) -> N
     ("body", "message"),
     [
         ("{}", "the fault has no effect"),
-        ('{"errr": 1}', "errr: unknown field"),
+        ('{"errr": 1}', "unknown fields in the body: errr"),
         ('{"error": {"a": 1}}', "error: {'a': 1} is unknown"),
         ('{"api": {"a": 1}, "drop": true}', "api: {'a': 1} is unknown"),
         ('{"api": [[]], "drop": true}', "api: [] is unknown"),
-        ('{"delay_ms": 1e9}', "delay_ms: expected an integer"),
-        ('{"delay_ms": 99999999999999999999}', "delay_ms: expected an integer"),
+        ('{"delay_ms": 1e9}', "delay_ms: expected"),
+        ('{"delay_ms": 99999999999999999999}', "delay_ms: expected"),
         ('{"drop": true, "probability": NaN}', "NaN is not allowed as a number"),
-        ('{"self": 1}', "self: unknown field"),
+        ('{"self": 1}', "unknown fields in the body: self"),
     ],
 )
 async def test_bad_fields_are_told_what_is_wrong(broker: Broker, body: str, message: str) -> None:
@@ -107,7 +107,7 @@ async def test_other_paths_and_methods(broker: Broker) -> None:
         ("GET", "/v1/faults/1/release", 405),
         *(("GET", f"/v1/faults/{one}", 404) for one in ("2", "x", "-1", "%D9%A3", "9" * 5000, "", "1/2")),
         ("GET", "/v1/faults/1?wait_fired=x", 400),
-        ("GET", "/v1/faults/1?wait_fired=1&timeout_ms=99999", 400),
+        ("GET", "/v1/faults/1?wait_fired=1&timeout=99", 400),
     ):
         answer = await ask(broker, method, path)
         assert answer.status == status, path

@@ -68,7 +68,7 @@ with tempfile.TemporaryDirectory() as path:
         ),
         (
             BROKER.format(paths=["/metrics"]),
-            ["diamant.broker.http.endpoints.running.clock", "diamant.broker.http.endpoints.running.faults"],
+            ["diamant.broker.operations.running.clock_operations", "diamant.broker.faults.fault_operations"],
         ),
         (
             BROKER.format(paths=[]) + COMPACTED,

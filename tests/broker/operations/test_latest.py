@@ -48,7 +48,7 @@ async def test_a_view_is_of_what_is_committed_and_not_deleted(tmp_path: Path) ->
         await at.put("d=2")
         for _ in range(2):
             assert await view(at.broker) == [(3, "d", "1"), (4, "a", "2")]
-            assert await view(at.broker, with_tombstones=True) == [(3, "d", "1"), (4, "a", "2"), (5, "b", None)]
+            assert await view(at.broker, tombstones=True) == [(3, "d", "1"), (4, "a", "2"), (5, "b", None)]
             await at.broker.compact("t")
 
 
@@ -112,9 +112,7 @@ def test_over_http_and_from_a_thread(tmp_path: Path) -> None:
                 for partition in range(2):
                     batch = keyed(("a=1", "b="), START_MS)
                     await wire.call(PRODUCE, 12, produce_fields("t", partition, batch))
-            return [
-                (partition, record.key) async for partition, record in broker.awaited.latest("t", with_tombstones=True)
-            ]
+            return [(partition, record.key) async for partition, record in broker.awaited.latest("t", tombstones=True)]
 
         assert asyncio.run(make()) == [(0, b"a"), (0, b"b"), (1, b"a"), (1, b"b")]
         admin = Admin(broker.bootstrap_servers)

@@ -41,7 +41,7 @@ def outcomes(history: History) -> TransactionOutcomes:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(histories(), st.booleans())
-def test_the_latest_records_are_those_of_a_naive_reader(history: History, with_tombstones: bool) -> None:
+def test_the_latest_records_are_those_of_a_naive_reader(history: History, tombstones: bool) -> None:
     """Strategy: any partition. Invariant: below the last stable offset the last committed record of each key, in order."""
     env = MemoryEnv()
     history.log_start_offset = 0
@@ -52,9 +52,9 @@ def test_the_latest_records_are_those_of_a_naive_reader(history: History, with_t
     for record, _ in history.records:
         if record.offset < stable and statuses[record.offset] in COUNTED:
             expected[record.key] = record
-    found = latest_records(lambda: opened(env, history), outcomes(history), 0, stable, with_tombstones=with_tombstones)
+    found = latest_records(lambda: opened(env, history), outcomes(history), 0, stable, tombstones=tombstones)
     assert [(one.offset, one.key, one.value) for one in found] == sorted(
-        (one.offset, one.key, one.value) for one in expected.values() if with_tombstones or one.value is not None
+        (one.offset, one.key, one.value) for one in expected.values() if tombstones or one.value is not None
     )
 
 

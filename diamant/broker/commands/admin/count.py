@@ -31,7 +31,7 @@ def count(asked: Asked, segments: bool, **fields: Any) -> None:
     """
     if segments:
         fields.pop("exact")
-        by_segment = asked.admin.call("POST", "/v1/segments", {**fields, "all": True}, **asked.waiting)
+        by_segment = asked.admin.segments(**fields, all=True, **asked.waiting)
         asked.show(by_segment, lambda console: _print_segments(console, by_segment))
         return
     found = asked.admin.count(**fields, **asked.waiting)

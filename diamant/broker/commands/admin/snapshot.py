@@ -9,6 +9,7 @@ import click
 
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.lazy import LazyGroup
+from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.remote import Asked, asking
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
@@ -34,7 +35,7 @@ def create(asked: Asked) -> None:
 def show(asked: Asked) -> None:
     """List all snapshots, oldest first."""
     found = asked.admin.snapshots()
-    asked.show({"snapshots": found}, lambda console: _print(console, found))
+    asked.show(found, lambda console: _print(console, found["snapshots"]))
 
 
 @snapshot.command()
@@ -46,17 +47,14 @@ def delete(snapshot_id: str, asked: Asked) -> None:
     asked.show({"id": snapshot_id}, lambda console: console.print(f"deleted {snapshot_id}"))
 
 
-@click.command()
-@click.argument("snapshot_id", metavar="ID")
-@click.option("--seamless", is_flag=True, help="Keep client connections open. By default they are closed.")
-@asking
-def reset(snapshot_id: str, seamless: bool, asked: Asked) -> None:
-    """Restore the snapshot ID: topics, records, groups, transactions, configurations, and a manual clock.
+@operation_command("reset")
+def reset(asked: Asked, **fields: Any) -> None:
+    """Restore a SNAPSHOT, given by its ID: topics, records, groups, transactions, configurations, and a manual clock.
 
     Everything written since is lost. To clients it looks like a restart of the broker.
     """
-    asked.admin.reset(snapshot_id, seamless=seamless)
-    asked.show({"id": snapshot_id}, lambda console: console.print(f"back at {snapshot_id}"))
+    found = asked.admin.reset(**fields, timeout=asked.timeout_s)
+    asked.show(found, lambda console: console.print(f"back at {found['id']}"))
 
 
 def _print(console: Console, found: Sequence[Mapping[str, Any]]) -> None:

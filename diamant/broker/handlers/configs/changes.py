@@ -11,7 +11,8 @@
 All except those of loggers are stored in the metadata log. In Kafka, broker and controller both check, with slightly different
 messages; here the two checks follow one another.
 
-Source: ConfigAdminManager, ConfigurationControlManager, ControllerConfigurationValidator, ConfigHelper.
+Source: ConfigAdminManager, ConfigurationControlManager, ControllerConfigurationValidator, ConfigHelper; for checks of a
+broker's configuration as a whole DynamicBrokerConfig, SocketServer and LogCleaner.validateReconfiguration.
 """
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from diamant.broker.config.broker_config import validate_dynamic_config
+from diamant.broker.config.broker_config import (
+    BrokerConfig,
+    check_addresses,
+    check_cleaner_memory,
+    validate_dynamic_config,
+)
+from diamant.broker.config.broker_table import ip_overrides_of
 from diamant.broker.config.listeners import META_ADDRESSES
 from diamant.broker.config.topic_values import describe_topic_configs, validate_topic_configs
 from diamant.broker.handlers.configs import clock_by_config
 from diamant.broker.handlers.configs.described_broker import describe_broker, described_in
-from diamant.broker.handlers.configs.dynamic_checks import check_outcome
 from diamant.broker.topics.name_checks import check_name
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import (
@@ -53,6 +59,11 @@ MALFORMED = (
     "incompatible broker. See the broker logs for more details."
 )
 """Kafka's text for INVALID_REQUEST without a reason."""
+
+_CLEANER = ("log.cleaner.threads", "log.cleaner.dedupe.buffer.size")
+_INTERVAL = "group.consumer.assignment.interval.ms"
+_LIMIT, _OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def stored_configs(node: Node, resource_type: int, resource_name: str) -> Mapping[str, str]:
@@ -275,7 +286,7 @@ def _validate(
                 _check_place(resource_name, key)
             validate_dynamic_config(key, value)
         try:
-            check_outcome(node.config, node.config_with(resource_name, outcome))
+            _check_outcome(node.config, node.config_with(resource_name, outcome))
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
         return
@@ -302,3 +313,41 @@ def _check_place(resource_name: str, key: str) -> None:
         reason = "Cannot update these configs at default cluster level, broker id must be specified"
     if reason:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: [{key}]")
+
+
+def _check_outcome(present: BrokerConfig, outcome: BrokerConfig) -> None:
+    """Raise ConfigError if a broker with `present` must not get the configuration `outcome`, as in Kafka, or if it keeps every
+    client out: nothing could then take it back over Kafka's protocol.
+    """
+    if any(present[name] != outcome[name] for name in _CLEANER):
+        _check_cleaner(present.log_cleaner_threads, outcome)
+    if present[_INTERVAL] != outcome[_INTERVAL]:
+        _check_interval(outcome)
+    check_addresses({name: outcome[name] for name in (_LIMIT, _OVERRIDES)})
+    _check_this_machine(outcome)
+
+
+def _check_cleaner(threads: int, outcome: BrokerConfig) -> None:
+    wanted = outcome.log_cleaner_threads
+    if not threads // 2 <= wanted <= threads * 2:
+        raise ConfigError(
+            f"log.cleaner.threads can be changed from {threads} to between {max(1, threads // 2)} and {threads * 2} at a time, "
+            f"not to {wanted}"
+        )
+    check_cleaner_memory({name: outcome[name] for name in _CLEANER})
+
+
+def _check_interval(outcome: BrokerConfig) -> None:
+    interval_ms = outcome.group_consumer_assignment_interval_ms
+    if interval_ms < outcome.group_consumer_min_assignment_interval_ms:
+        raise ConfigError(f"{_INTERVAL} must be greater than or equal to group.consumer.min.assignment.interval.ms")
+    if interval_ms > outcome.group_consumer_max_assignment_interval_ms:
+        raise ConfigError(f"{_INTERVAL} must be less than or equal to group.consumer.max.assignment.interval.ms")
+
+
+def _check_this_machine(outcome: BrokerConfig) -> None:
+    """Check that clients of this machine may connect to a broker that only they reach."""
+    if all(listener.is_loopback for listener in outcome.listeners):
+        for host, count in ip_overrides_of(str(outcome[_OVERRIDES])).items():
+            if not count and host in _LOOPBACK:
+                raise ConfigError(f"{_OVERRIDES}: no client could connect with {host}:0, not even to take it back")

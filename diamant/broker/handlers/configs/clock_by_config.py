@@ -62,7 +62,7 @@ def refuse_command(clock: Clock, changes: Mapping[str, str | None]) -> None:
 async def advance(clock: BrokerClock, delta_ms: int, *, timeout_ms: int) -> KafkaError | None:
     """Move the clock; return the error, or None."""
     try:
-        await clock.advance(delta_ms, timeout_ms=timeout_ms)
+        await clock.advance(delta_ms, timeout=timeout_ms / 1000)
     except TimedOut as error:
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error))
     except VerbError as error:

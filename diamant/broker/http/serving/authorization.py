@@ -38,6 +38,8 @@ GROUP = RoutePermission("group", (needs.DESCRIBE_GROUP,))
 CERTIFICATES = RoutePermission("certificates", (needs.DESCRIBE_CLUSTER,))
 FAULTS = RoutePermission("faults", (needs.ALTER_CLUSTER,))
 HISTORY = RoutePermission("history", (needs.DESCRIBE_CLUSTER,))
+OF_PAGES = (STATUS, METRICS, JOB, RECORDS, EXPLAIN, CONFIGS, SET_CONFIGS, GROUP, CERTIFICATES, FAULTS, HISTORY)
+"""The permissions of rows that are not of an operation."""
 
 
 def denial(

@@ -21,7 +21,7 @@ JSON_TYPE = "application/json"
 _LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 
 
-_CODES = {kind.status: code for code, kind in reversed(KINDS.items())} | {408: "timed-out", 415: "bad-argument"}
+_CODES = {kind.status: code for code, kind in reversed(KINDS.items())} | {415: "bad-argument"}
 
 
 class JsonError(Exception):
@@ -85,13 +85,3 @@ async def read_object(
     if not isinstance(found, dict):
         raise JsonError(400, f"the body is not a JSON object but {type(found).__name__}")
     return found
-
-
-def read_int(request: web.BaseRequest, name: str, default: int, least: int, most: int) -> int:
-    """Return an integer from the query."""
-    text = request.query.get(name)
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= most:
-        raise JsonError(400, f"{name}={text[:40]}: expected an integer from {least} to {most}")
-    return int(text)

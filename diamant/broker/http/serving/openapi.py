@@ -139,12 +139,11 @@ def _operation(route: Route, *, needs_token: bool) -> Part:
 def _body_schema(route: Route) -> Part:
     schema: Part = {
         "type": "object",
+        "additionalProperties": False,
         "properties": {param.name: {**_schema(param), "description": param.doc} for param in route.fields},
     }
     if required := [param.name for param in route.fields if param.is_required]:
         schema["required"] = required
-    if not route.takes_any_body:
-        schema["additionalProperties"] = False
     return schema
 
 

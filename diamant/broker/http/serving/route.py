@@ -34,6 +34,7 @@ from aiohttp import web
 
 from diamant.broker.dispatch.operation_row import MAX_BODY_BYTES, OperationRow
 from diamant.broker.http.serving.authorization import ANYTHING, RoutePermission
+from diamant.broker.http.serving.lines import send_lines
 from diamant.broker.operations.calls.parameters import Param, params_of
 from diamant.progress import Progress
 
@@ -93,8 +94,6 @@ class Route(NamedTuple):
     """Fields of a job's result with a key. Only the POST itself returns them; in the job they are null."""
     can_be_ended: bool = False
     """True for a job that can be cancelled without leaving anything half done."""
-    takes_any_body: bool = False
-    """True if the function reads the body itself."""
     takes_any_query: bool = False
     answer: str = "A JSON object, as the summary says."
     """The description of a successful response, for the OpenAPI document."""
@@ -115,7 +114,13 @@ def route_of(operation: OperationRow) -> Route:
 
     async def handle(call: Call) -> Result:
         work = await operation.work(call.services)
-        return cast("Result", await work(request(**call.path, **call.query, **call.fields), call.progress))
+        found: Any = work(request(**call.path, **call.query, **call.fields), call.progress)
+        if operation.is_stream:
+            return await send_lines(call.request, call.extend, found)
+        result = await found
+        if operation.created:
+            return web.json_response(result, status=201, headers={"Location": operation.created.format(**result)})
+        return cast("Result", result)
 
     return Route(
         cast("Literal['GET', 'POST', 'DELETE']", operation.method),
@@ -132,6 +137,20 @@ def route_of(operation: OperationRow) -> Route:
         max_body_bytes=operation.max_body_bytes,
         operation=operation,
     )
+
+
+def permission_of(row: Route, fields: Mapping[str, object]) -> RoutePermission:
+    """Return the permission that a request requires. `fields`: those of its path, query and body."""
+    operation = row.operation
+    if operation is None:
+        return row.permission
+    further = (need for name, need in operation.needs_with.items() if _is_given(fields.get(name)))
+    is_reading = operation.reads_records or any(_is_given(fields.get(name)) for name in operation.reads_with)
+    return RoutePermission(operation.name, (*operation.needs, *further), is_reading)
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value is not False  # by identity: 0 is an offset, and equals False
 
 
 def row_name(row: Route) -> str:

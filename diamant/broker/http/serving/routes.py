@@ -31,10 +31,9 @@ from diamant.broker.http.serving.jobs import DONE, Jobs, error_fields
 from diamant.broker.http.serving.json_body import JsonError, check_host, check_type, read_object
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, HttpLimits
 from diamant.broker.http.serving.openapi import WAIT_PARAM, document
-from diamant.broker.http.serving.route import Call, Result, Route, row_name
+from diamant.broker.http.serving.route import Call, Result, Route, permission_of, row_name
 from diamant.broker.http.serving.route_table import RouteTable
 from diamant.broker.http.serving.token import COOKIE, NO_ONE, Caller, TokenCheck
-from diamant.broker.http.serving.verbs import permission_of
 from diamant.broker.metrics.offline import offline_partitions
 from diamant.broker.security.audit.audit_log import DENIED, AuditedAction, AuditLog
 from diamant.progress import Progress
@@ -219,7 +218,7 @@ class Routes:
     ) -> web.StreamResponse:
         try:
             query = {} if row.takes_any_query else _query(row, request)
-            if request.content_length is not None and not row.takes_any_body:
+            if request.content_length is not None:
                 least_rate = self.limits.connections.min_bytes_per_second
                 self.extend(request, min(request.content_length, row.max_body_bytes) / least_rate)
             fields = await _fields(row, request)
@@ -380,8 +379,8 @@ def _query(row: Route, request: web.BaseRequest) -> dict[str, Any]:
 
 
 async def _fields(row: Route, request: web.BaseRequest) -> dict[str, Any]:
-    """Return the validated fields of a body, with defaults; none if the function reads the body itself. Raises JsonError."""
-    if row.takes_any_body or request.method not in ("POST", "PUT"):
+    """Return the validated fields of a body, with defaults. Raises JsonError."""
+    if request.method not in ("POST", "PUT"):
         return {}
     body = await read_object(
         request, may_be_empty=not any(param.is_required for param in row.fields), most=row.max_body_bytes

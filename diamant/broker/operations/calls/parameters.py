@@ -24,6 +24,7 @@ _TYPES: Mapping[Any, ParamType] = {
     bytes: "key",
     tuple: "strings",
     Mapping: "object",
+    Any: "any",
 }
 _EXPECTED = {"strings": "a list of strings"}
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from diamant.broker.errors import no_partition, no_topic
-from diamant.broker.record_json import RecordLine
+from diamant.broker.errors import BadArgument, NotPossible, no_partition, no_topic, refused_by_kafka
+from diamant.broker.record_json import RecordLine, parse_key
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.protocol.batches.header import HEADER_SIZE, Header, Record
 from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -21,8 +22,11 @@ from diamant.protocol.murmur2 import murmur2
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
+    from diamant.broker.operations.records.explain import ExplainOperation
+    from diamant.broker.operations.records.record_requests import RecordRequest
     from diamant.broker.topics.auto_creation import AutoCreation
     from diamant.broker.topics.topic import Topic
+    from diamant.progress import Progress
     from diamant.storage.log.append_checks import CheckedBatch
     from diamant.storage.log.log import Log
 
@@ -140,6 +144,28 @@ class ProduceOperation:
                 no_partition(topic.name, partition, self._partition_count(topic)),
             )
         return log
+
+
+async def produce(
+    producing: ProduceOperation, explaining: ExplainOperation, request: RecordRequest, _: Progress
+) -> Mapping[str, Any]:
+    """Write one record to an existing topic. BadArgument, NotFound, NotPossible."""
+    topic, value = request.topic, request.value
+    explaining.logs(topic, request.partition)
+    if topic in INTERNAL_TOPICS:
+        raise NotPossible(f"{topic} is written by the broker alone")
+    if request.tombstone and value is not None:
+        raise BadArgument("expected a value or tombstone, not both")
+    headers = [
+        (name, None if one is None else parse_key(one, f"headers: {name[:100]}"))
+        for name, one in (request.headers or {}).items()
+    ]
+    value = None if request.tombstone else value or b""
+    try:
+        found = await producing.produce(topic, value, request.key, request.partition, headers, None)
+    except KafkaError as error:
+        raise refused_by_kafka(error) from None
+    return found._asdict()
 
 
 def _batches(log: Log, numbered: Sequence[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:

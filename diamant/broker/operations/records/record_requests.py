@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-from diamant.argument import Argument, Partition, Topic
+from diamant.argument import MAX_PARTITION, Argument, Partition, Topic, ValidateOnly
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +57,73 @@ class GhostsRequest:
 
     topic: Topic
     group: Annotated[str | None, Argument("One group. Default: all.", short="-g")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentsRequest:
+    """Counts records by kind and segment. Errors: NotFound, NotPossible."""
+
+    topic: Topic
+    partition: Partition = None
+    _: KW_ONLY
+    all: Annotated[bool, Argument("Include partitions beyond the first 64 MiB.")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class LatestRequest:
+    """Reads the latest committed record of each key. Errors: NotFound, TooMany, NotPossible."""
+
+    topic: Topic
+    partition: Partition = None
+    _: KW_ONLY
+    tombstones: Annotated[bool, Argument("Include keys whose latest record is a tombstone.")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class FindRequest:
+    """Searches a topic; without `key`, `text` and `where` all records match. Errors: BadArgument, NotFound, TooMany."""
+
+    topic: Topic
+    partition: Partition = None
+    _: KW_ONLY
+    key: Annotated[bytes | None, Argument("Records of this key.")] = None
+    text: Annotated[str | None, Argument("Records with this text in the key, the value or a header.")] = None
+    where: Annotated[str | None, Argument("Records that match this condition, as in a redaction.")] = None
+    limit: Annotated[int, Argument("The search stops at this number.", least=1, most=10_000)] = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRequest:
+    """Writes one record. Errors: BadArgument, NotFound, NotPossible."""
+
+    topic: Topic
+    value: Annotated[bytes | None, Argument("The value, in the form of a key. Default: empty.")] = None
+    key: Annotated[bytes | None, Argument("The key. Default: null.")] = None
+    _: KW_ONLY
+    tombstone: Annotated[bool, Argument("Write null as the value.")] = False
+    headers: Annotated[Mapping[str, Any] | None, Argument("Values by name, in the form of a key, or null.")] = None
+    partition: Annotated[
+        int | None, Argument("The partition. Default: by the key, as Kafka's producer.", most=MAX_PARTITION)
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOffsetsRequest:
+    """Resets the offsets that a group has committed in a topic. Errors: BadArgument, NotFound, NotPossible."""
+
+    group: Annotated[str, Argument("The group. It has no members.")]
+    topic: Topic
+    to: Annotated[str, Argument("start, end, an offset, -N (before the end), +N (after the old one) or @TIME.")]
+    partition: Partition = None
+    _: KW_ONLY
+    validate_only: ValidateOnly = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigsRequest:
+    """Changes configurations of a topic, all or none. Errors: BadArgument, NotFound."""
+
+    topic: Topic
+    set: Annotated[Mapping[str, Any], Argument("Values by name; null for the broker's default.")]
+    _: KW_ONLY
+    validate_only: ValidateOnly = False

@@ -53,15 +53,13 @@ def _all(taken: Taken, files: LogFiles, check_done: Callable[[], None]) -> Gener
     )
 
 
-def _latest(
-    taken: Taken, files: LogFiles, check_done: Callable[[], None], *, with_tombstones: bool
-) -> Generator[Record]:
+def _latest(taken: Taken, files: LogFiles, check_done: Callable[[], None], *, tombstones: bool) -> Generator[Record]:
     from diamant.cleaner.queries.latest_records import latest_records
 
     state = taken.state
     return latest_records(
         files.present, taken.outcomes, state.log_start_offset, state.last_stable_offset,
-        with_tombstones=with_tombstones, check_done=check_done,
+        tombstones=tombstones, check_done=check_done,
     )  # fmt: skip
 
 
@@ -74,10 +72,10 @@ class RecordsOperation:
         self._running = 0
 
     def latest_pages(
-        self, topic: str, partition: int | None = None, *, with_tombstones: bool = False
+        self, topic: str, partition: int | None = None, *, tombstones: bool = False
     ) -> AsyncGenerator[RecordPage, None]:
         """Yield pages of the latest record of each key, as `pages` does."""
-        return self.pages(topic, partition, partial(_latest, with_tombstones=with_tombstones))
+        return self.pages(topic, partition, partial(_latest, tombstones=tombstones))
 
     async def pages(
         self, topic: str, partition: int | None = None, query: Query = _all

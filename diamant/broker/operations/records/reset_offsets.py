@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.errors import BadArgument, NotFound, NotPossible, no_group
 from diamant.broker.groups.store.offsets import committed_offset_of
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.duration import offset_at, parse_time_ms
 from diamant.protocol.errors import CorruptBatch, KafkaError
 from diamant.protocol.messages.offset_columns import NO_LEADER_EPOCH, TopicOffsets
@@ -15,10 +16,13 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.time_search import at_or_after
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.groups.store.group import Group
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
+    from diamant.broker.operations.records.explain import ExplainOperation
+    from diamant.broker.operations.records.record_requests import ResetOffsetsRequest
+    from diamant.progress import Progress
     from diamant.storage.log.log import Log
 
 
@@ -40,9 +44,18 @@ class ResetOffsets:
 
 
 async def reset_offsets(
-    groups: GroupCoordinator, group_id: str, logs: Sequence[Log], where: str, *, is_tried: bool = False
+    node: Node,
+    coordinator: Lazy[GroupCoordinator],
+    explaining: ExplainOperation,
+    request: ResetOffsetsRequest,
+    _: Progress,
 ) -> ResetOffsets:
-    """Commit an offset for each log, all of one topic, or only determine them. BadArgument, NotFound, NotPossible."""
+    """Commit an offset for each partition, or only determine them. BadArgument, NotFound, NotPossible."""
+    group_id, where = request.group, request.to
+    logs = explaining.logs(request.topic, request.partition)
+    if GROUP_OFFSETS_TOPIC not in node.topics.by_name:
+        raise NotFound(no_group(group_id))
+    groups = coordinator()
     group = _idle(groups, group_id)
     found = []
     for log in logs:
@@ -57,7 +70,7 @@ async def reset_offsets(
         except ValueError as error:
             raise BadArgument(f"to: {error}") from None
         found.append((log.partition, before, after))
-    if not is_tried:
+    if not request.validate_only:
         _idle(groups, group_id)
         offsets = TopicOffsets(
             logs[0].topic,
@@ -71,7 +84,7 @@ async def reset_offsets(
             groups.commits.commit(group_id, [offsets], member_id="", instance_id=None, generation=-1, version=9)
         except KafkaError as error:
             raise NotPossible(f"the offsets of group {group_id!r} cannot be reset: {error.detail or error}") from None
-    return ResetOffsets(group_id, logs[0].topic, tuple(found), not is_tried)
+    return ResetOffsets(group_id, logs[0].topic, tuple(found), not request.validate_only)
 
 
 def _idle(groups: GroupCoordinator, group_id: str) -> Group:

@@ -21,12 +21,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from diamant.broker.errors import BadArgument, NotAllowed, NotPossible, TimedOut
 from diamant.broker.operations.calls.cross_loop import on_loop, waiting
-from diamant.duration import parse_duration_ms, time_text
+from diamant.broker.operations.running.running_requests import DEFAULT_DUE_TIMEOUT_S
+from diamant.duration import Duration, parse_duration_ms, seconds_of, time_text
 from diamant.progress import Progress
 from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS, ClockState, write_clock_file
 from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock
@@ -44,8 +45,6 @@ MAX_STOPS = 1_000
 
 MAX_PASSES = 100
 """The most passes at one moment: a job may make another one due."""
-
-DEFAULT_TIMEOUT_MS = 600_000
 
 _real_clock = SystemClock()
 
@@ -75,7 +74,6 @@ class ClockReport:
 class MoveReport:
     """The effects of a move."""
 
-    clock: ClockReport
     from_ms: int
     to_ms: int
     stops: int
@@ -84,17 +82,11 @@ class MoveReport:
     """Of real time."""
     problems: tuple[str, ...]
     """Names of jobs that failed on the way. The reasons are in the broker's log."""
+    clock: ClockReport
 
     def to_fields(self) -> dict[str, object]:
         """As JSON has it."""
-        return {
-            "from_ms": self.from_ms,
-            "to_ms": self.to_ms,
-            "stops": self.stops,
-            "duration_ms": self.duration_ms,
-            "problems": list(self.problems),
-            "clock": self.clock.to_fields(),
-        }
+        return {**asdict(self), "problems": list(self.problems), "clock": self.clock.to_fields()}
 
 
 class HasSettled(Protocol):
@@ -164,12 +156,12 @@ class BrokerClock:
         duration: int | str,
         *,
         sessions: bool = False,
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        timeout: Duration = DEFAULT_DUE_TIMEOUT_S,
         progress: Progress | None = None,
     ) -> MoveReport:
         """Move forward by milliseconds, or by a text like `8d`; return once all due work is done.
 
-        VerbError: NotAllowed without a manual clock; BadArgument for a move backward; TimedOut after `timeout_ms` of real
+        VerbError: NotAllowed without a manual clock; BadArgument for a move backward; TimedOut after `timeout` of real
         time: the clock has moved, but due work is not done; `advance(0)` continues to wait.
         """
         try:
@@ -178,24 +170,24 @@ class BrokerClock:
             raise BadArgument(str(error)) from None
         if delta_ms < 0:
             raise BadArgument(f"the clock goes forward only: expected 0 ms or more, got {delta_ms}")
-        return await on_loop(self._loop, self._move(delta_ms, None, sessions, timeout_ms, progress))
+        return await on_loop(self._loop, self._move(delta_ms, None, sessions, seconds_of(timeout), progress))
 
     async def set(
         self,
         to_ms: int,
         *,
         sessions: bool = False,
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        timeout: Duration = DEFAULT_DUE_TIMEOUT_S,
         progress: Progress | None = None,
     ) -> MoveReport:
         """Move forward to a time in milliseconds since the epoch; otherwise as `advance`."""
-        return await on_loop(self._loop, self._move(None, to_ms, sessions, timeout_ms, progress))
+        return await on_loop(self._loop, self._move(None, to_ms, sessions, seconds_of(timeout), progress))
 
-    async def settled(self, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> list[str]:
+    async def settled(self, *, timeout: Duration = DEFAULT_DUE_TIMEOUT_S) -> list[str]:
         """Wait until all work due now is done, with any clock; return the names of failed jobs. TimedOut."""
 
         async def settle() -> list[str]:
-            async with _deadline(timeout_ms):
+            async with _deadline(seconds_of(timeout)):
                 return await self._settle()
 
         return await on_loop(self._loop, settle())
@@ -229,7 +221,7 @@ class BrokerClock:
         delta_ms: int | None,
         to_ms: int | None,
         sessions: bool,
-        timeout_ms: int,
+        timeout_s: float,
         progress: Progress | None,
     ) -> MoveReport:
         clock = self._movable()
@@ -248,13 +240,13 @@ class BrokerClock:
             progress.begin("moving the clock", target_ms - from_ms, "ms")
             journey = _Journey(from_ms, target_ms, sessions, progress)
             try:
-                async with _deadline(timeout_ms):
+                async with _deadline(timeout_s):
                     await self._travel(clock, journey)
             except (TimedOut, asyncio.CancelledError):
                 await self._keep(clock, clock.now_ms(), is_frozen=isinstance(clock, ManualClock) and clock.is_frozen)
                 raise
             duration_ms = int((time.monotonic() - started_s) * 1000)
-            return MoveReport(self.state(), from_ms, target_ms, journey.stops, duration_ms, tuple(journey.problems))
+            return MoveReport(from_ms, target_ms, journey.stops, duration_ms, tuple(journey.problems), self.state())
 
     async def _travel(self, clock: SettableClock, journey: _Journey) -> None:
         target_ms, sessions = journey.target_ms, journey.with_sessions
@@ -359,13 +351,13 @@ class BlockingClock:
 
 
 @asynccontextmanager
-async def _deadline(timeout_ms: int) -> AsyncIterator[None]:
+async def _deadline(timeout_s: float) -> AsyncIterator[None]:
     """`asyncio.timeout` that raises TimedOut."""
     try:
-        async with asyncio.timeout(timeout_ms / 1000):
+        async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError:
         raise TimedOut(
-            f"the due work was not done within {timeout_ms} ms. The clock has kept the time that it reached, and the work "
+            f"the due work was not done within {timeout_s:g} s. The clock has kept the time that it reached, and the work "
             "continues: read the clock, and advance by the rest, or by 0 to wait"
         ) from None

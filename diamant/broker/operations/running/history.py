@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from diamant.broker.errors import NotFound
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS
 from diamant.broker.network.server import Server
 from diamant.broker.node.cleaner import NodeCleaner
@@ -28,7 +29,10 @@ from diamant.cleaner.rules.result import REASONS
 from diamant.storage.env.clock import SystemClock
 
 if TYPE_CHECKING:
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.operations.running.running_requests import HistoryRequest
     from diamant.cleaner.service.metrics import FinishedRound
+    from diamant.progress import Progress
 
 INTERVAL_S = 30.0
 KEPT = 2_880
@@ -164,6 +168,15 @@ class FigureHistory:
         """Return the last finished rounds of the broker or of one topic, the latest last."""
         found = [one for one in self._cleaning.status().finished if topic in (None, one.topic)]
         return found[-MAX_ROUNDS:]
+
+
+async def history(histories: Lazy[FigureHistory], request: HistoryRequest, _: Progress) -> Mapping[str, Any]:
+    """Return the series of the broker, or of a topic. NotFound."""
+    known = histories()
+    found = known.to_fields(request.topic, request.since_ms)
+    if found is None:
+        raise NotFound("this topic has no history: the largest topics have one, from the first use of the history on")
+    return {**found, "topics": known.topics()}
 
 
 class _Counters:

@@ -19,9 +19,13 @@ from diamant.kernels import ARE_COMPILED
 from diamant.version import __version__
 
 if TYPE_CHECKING:
+    from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
+    from diamant.broker.operations.running.clock import BrokerClock
+    from diamant.broker.operations.running.running_requests import NoArguments
     from diamant.broker.transactions.coordinator import TransactionCoordinator
+    from diamant.progress import Progress
 
 MAX_PARTITIONS = 1_000
 
@@ -122,6 +126,18 @@ def broker_status(
         is_cleaner_enabled=node.config.log_cleaner_enable,
         cleaner=cleaner,
     )
+
+
+async def status(
+    node: Node,
+    cleaning: NodeCleaner,
+    clock: BrokerClock,
+    transactions: Lazy[TransactionCoordinator],
+    _request: NoArguments,
+    _progress: Progress,
+) -> BrokerStatus:
+    """Return the status of a broker."""
+    return broker_status(node, cleaning.status(), clock.state(), transactions)
 
 
 def _urgency(one: PartitionStatus) -> tuple[Any, ...]:

@@ -47,7 +47,7 @@ class Held:
         """Return the offsets of the remaining tombstones, once all due work is done."""
         await self.broker.clock.advance("1m")
         await self.broker.compact("t")
-        return [one.offset async for _, one in self.broker.latest("t", with_tombstones=True) if one.value is None]
+        return [one.offset async for _, one in self.broker.latest("t", tombstones=True) if one.value is None]
 
     async def gate(self, offset: int) -> explanation.Gate | None:
         """Return the gate that holds a record for groups."""

@@ -1,12 +1,12 @@
-"""The needs of every API, and of our own verbs."""
+"""The needs of every API, and of our own operations."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from diamant.broker.dispatch.operations import OPERATIONS
 from diamant.broker.dispatch.table import TABLE
 from diamant.broker.reference.access import access_page
-from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import API_NAMES
 
@@ -24,9 +24,9 @@ def test_the_reference_page_is_of_these_tables() -> None:
     assert all(f"| {API_NAMES[key]} |" in page for key in TABLE)
 
 
-def test_what_own_verbs_need_has_a_code() -> None:
-    """The denial of each need of a verb has an error code."""
-    assert all(need.denial for needs in VERB_NEEDS.values() for need in needs)
+def test_what_operations_need_has_a_code() -> None:
+    """The denial of each need of an operation has an error code."""
+    assert all(need.denial for row in OPERATIONS.values() for need in (*row.needs, *row.needs_with.values()))
 
 
 def test_denials_have_codes_of_their_own() -> None:

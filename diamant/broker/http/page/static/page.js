@@ -339,7 +339,7 @@ const LOOKS = {
       path,
       fields,
       shell: `diamant group reset ${quoted(group)} --topic ${topic}${partition === undefined ? "" : `:${partition}`} --to ${quoted(fields.to)}${isTried ? " --dry-run" : ""}`,
-      python: `diamant.Admin().call("POST", ${inPython(path)}, ${JSON.stringify(fields).replaceAll(":true", ": True")})`,
+      python: `diamant.Admin().reset_offsets(${inPython(group)}, ${inPython(topic)}, ${inPython(fields.to)}${partition === undefined ? "" : `, ${partition}`}${isTried ? ", validate_only=True" : ""})`,
     }];
   },
   find({ topic, partition, ...wanted }) {

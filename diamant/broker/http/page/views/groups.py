@@ -245,7 +245,7 @@ def _reset_call(call: Call, group: str) -> ShownCall:
     path, fields = f"/v1/groups/{quote(group, safe='')}/offsets", {"topic": "TOPIC", "to": "start"}
     return shown_call(
         call, "POST", path, fields, f"diamant group reset {shlex.quote(group)} --topic TOPIC --to start",
-        f'diamant.Admin().call("POST", {path!r}, {fields!r})',
+        f'diamant.Admin().reset_offsets({group!r}, "TOPIC", "start")',
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from diamant.broker.http.page.making.shown_records import (
 )
 from diamant.broker.http.page.views.topic import query_number
 from diamant.broker.http.serving.authorization import RECORDS
+from diamant.broker.http.serving.lines import MIN_BYTES_PER_SECOND
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.records.record_requests import ExplainRequest
 from diamant.broker.operations.records.search import Found, PlacedDamage, PlacedRecord
@@ -32,7 +33,6 @@ from diamant.storage.log.time_search import at_or_after
 PAGE_RECORDS = 50
 MAX_BEFORE_CHARS = 20_000
 """The longest position of a page. A page behind it begins at the newest records again."""
-MIN_BYTES_PER_SECOND = 256 * 1024
 """The slowest accepted reader of a value."""
 
 

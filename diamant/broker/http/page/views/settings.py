@@ -10,11 +10,11 @@ from typing import NamedTuple
 from aiohttp import web
 
 from diamant.broker.config.topic_values import describe_topic_configs, log_config
+from diamant.broker.handlers.configs.alter_topic import change_topic_configs
 from diamant.broker.handlers.configs.changes import stored_configs
 from diamant.broker.http.page.making.rendering import HEADERS, fragment, page, refused, shown_call, view
 from diamant.broker.http.serving.authorization import CONFIGS, SET_CONFIGS
 from diamant.broker.http.serving.route import Call, Route
-from diamant.broker.http.serving.topic_configs import change_topic_configs
 from diamant.broker.operations.calls.parameters import Param
 from diamant.cleaner.rules.eligibility import SegmentView
 from diamant.cleaner.rules.retention import deletable_segments
@@ -97,7 +97,7 @@ async def preview(call: Call) -> web.StreamResponse:
     logs = call.services.explain().logs(topic, None)
     node = call.services.node
     before = stored_configs(node, TOPIC_RESOURCE, topic)
-    change_topic_configs(node, topic, {name: value}, is_tried=True)
+    change_topic_configs(node, topic, {name: value}, validate_only=True)
     after = {**before, name: value} if value is not None else {key: one for key, one in before.items() if key != name}
     old = next(one for one in _settings(call, before) if one.name == name)
     new = next(one for one in _settings(call, after) if one.name == name)
@@ -111,7 +111,7 @@ async def preview(call: Call) -> web.StreamResponse:
         "effects": list(_effects(logs, log_config(after, node.config), name, node.env.clock.now_ms())),
         "call": shown_call(
             call, "POST", "/v1/configs", fields, f"diamant topic alter {topic} {option}",
-            f'diamant.Admin().call("POST", "/v1/configs", {fields!r})',
+            f"diamant.Admin().alter_configs({topic!r}, { {name: value}!r})",
         ),
     }  # fmt: skip
     text = fragment("settings_change.html.j2", context)

@@ -162,7 +162,7 @@ def _look_inside(call: Call, large_bytes: int) -> tuple[str, ShownCall, str]:
     topic = call.path["topic"]
     shown = shown_call(
         call, "POST", "/v1/segments", {"topic": topic, "all": True}, f"diamant count {topic} --segments",
-        f'diamant.Admin().call("POST", "/v1/segments", {{"topic": "{topic}", "all": True}})',
+        f'diamant.Admin().segments("{topic}", all=True)',
     )  # fmt: skip
     hint = f"Counts the records of each segment now instead of in the background: reads {size(large_bytes)}."
     return "Look inside", shown, hint

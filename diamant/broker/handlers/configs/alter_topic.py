@@ -1,4 +1,4 @@
-"""Changes of a topic's configurations for people: as the wire's, but with an error where a name can only be a mistake."""
+"""Changes configurations of a topic for people: as the wire does, but with an error where a name can only be a mistake."""
 
 from __future__ import annotations
 
@@ -10,11 +10,27 @@ from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.errors import BadArgument, refused_by_kafka
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
 from diamant.broker.node.node import Node
+from diamant.broker.operations.records.explain import ExplainOperation
+from diamant.broker.operations.records.record_requests import AlterConfigsRequest
+from diamant.progress import Progress
 from diamant.protocol.errors import KafkaError
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 
 
-def change_topic_configs(node: Node, topic: str, changes: Mapping[str, Any], *, is_tried: bool) -> bool:
+async def alter_configs(
+    node: Node, explaining: ExplainOperation, request: AlterConfigsRequest, _: Progress
+) -> Mapping[str, Any]:
+    """Change configurations of a topic, all or none. BadArgument, NotFound."""
+    topic = request.topic
+    await node.topics.settled([topic])
+    explaining.logs(topic, None)
+    is_changed = change_topic_configs(node, topic, request.set, validate_only=request.validate_only)
+    if is_changed:
+        await node.topics.sync()
+    return {"topic": topic, "set": request.set, "is_changed": is_changed}
+
+
+def change_topic_configs(node: Node, topic: str, changes: Mapping[str, Any], *, validate_only: bool) -> bool:
     """Set configurations of a topic (null resets one), or only validate that. Return whether something was changed.
 
     The wire resets names that do not exist without an error, as Kafka does. VerbError.
@@ -29,7 +45,7 @@ def change_topic_configs(node: Node, topic: str, changes: Mapping[str, Any], *, 
             raise BadArgument(f"set: there is no configuration {name[:100]!r} of topics")
     try:
         check_resource(node, TOPIC_RESOURCE, topic)
-        change_configs(node, TOPIC_RESOURCE, topic, changes, validate_only=is_tried)
+        change_configs(node, TOPIC_RESOURCE, topic, changes, validate_only=validate_only)
     except KafkaError as error:
         raise refused_by_kafka(error) from None
-    return not is_tried and any(before.get(name) != value for name, value in changes.items())
+    return not validate_only and any(before.get(name) != value for name, value in changes.items())

@@ -1,0 +1,72 @@
+"""Requests of the operations on faults. `FaultSpec` is a validated `FaultRequest`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, TypeAlias
+
+from diamant.argument import MAX_INTEGER, MAX_PARTITION, Argument
+
+MAX_DELAY_MS = 300_000
+"""The longest delay. Held requests are released after this time, too."""
+
+MAX_THROTTLE_MS = 300_000
+MAX_WAIT_S = 8
+"""The longest `wait_fired` of one request: less than the time limit of a connection."""
+
+CERTIFICATES = ("expired", "wrong-host")
+"""The faults of a certificate."""
+
+FaultId: TypeAlias = Annotated[str, Argument("The fault's ID.")]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRequest:
+    """A fault to install. `Faults.add` says which of its fields may be combined."""
+
+    api: Annotated[Any, Argument("The API's name or key, or a list of them. Default: every API.")] = None
+    client_id: Annotated[str | None, Argument("Requests of this client: its id, or a pattern such as app-*.")] = None
+    topic: Annotated[str | None, Argument("Requests for this topic.")] = None
+    partition: Annotated[int | None, Argument("Requests for this partition of the topic.", most=MAX_PARTITION)] = None
+    after: Annotated[int, Argument("The number of matching requests to skip.")] = 0
+    times: Annotated[int | None, Argument("The number of requests to fire on. Default: all.", least=1)] = None
+    probability: Annotated[Any, Argument("Fire on this share of the requests, above 0 and up to 1.")] = 1.0
+    seed: Annotated[int | None, Argument("Repeats the choice that `probability` makes.", least=-MAX_INTEGER)] = None
+    error: Annotated[Any, Argument("Answer with this error (name or number); the request is not handled.")] = None
+    after_applying: Annotated[bool, Argument("Handle the request before an error, a delay, a hold or a drop.")] = False
+    delay_ms: Annotated[int, Argument("Let the request wait.", most=MAX_DELAY_MS)] = 0
+    hold: Annotated[
+        bool, Argument("Let the request wait until the fault is released or removed, at most 5 minutes.")
+    ] = False
+    drop: Annotated[bool, Argument("Close the connection.")] = False
+    cut: Annotated[
+        Any, Argument("Handle the request, send half of the response (or this many bytes), and close the connection.")
+    ] = False
+    throttle_time_ms: Annotated[int, Argument("The throttle time of the response.", most=MAX_THROTTLE_MS)] = 0
+    stale: Annotated[
+        Mapping[str, Any] | None,
+        Argument(
+            "Metadata returns `missing` topics; another `leader_id`, `leader_epoch`, `host` or `port`; an earlier "
+            "`partition_count`."
+        ),
+    ] = None
+    coordinator_loading: Annotated[bool, Argument("Answer with COORDINATOR_LOAD_IN_PROGRESS.")] = False
+    certificate: Annotated[str | None, Argument("The flaw of the broker's certificate.", CERTIFICATES)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class FaultIdRequest:
+    """One fault. Errors: NotFound."""
+
+    id: FaultId
+
+
+@dataclass(frozen=True, slots=True)
+class GetFaultRequest:
+    """One fault, perhaps after it has fired. Errors: NotFound, TimedOut."""
+
+    id: FaultId
+    _: KW_ONLY
+    wait_fired: Annotated[int, Argument("Respond after it has fired this many times.", most=1_000_000)] = 0
+    timeout: Annotated[float, Argument("How long to wait for that.", most=MAX_WAIT_S)] = MAX_WAIT_S

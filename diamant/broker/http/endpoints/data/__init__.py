@@ -1,1 +1,0 @@
-"""Topics and their records over HTTP."""

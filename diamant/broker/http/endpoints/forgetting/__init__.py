@@ -1,1 +1,0 @@
-"""Erasures, redactions and their certificates over HTTP."""

@@ -1,1 +1,0 @@
-"""The running broker over HTTP: health, status, history, clock, faults, snapshots."""

@@ -1,0 +1,66 @@
+"""Responses of one JSON object per line, sent as a reader takes them.
+
+An incomplete response breaks off before its last chunk. A reader that stays slower than `MIN_BYTES_PER_SECOND` is disconnected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, TypeAlias
+
+from aiohttp import web
+
+from diamant.broker.errors import VerbError
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 5.0
+"""The interval at which the connection's life is extended while the next lines are being made."""
+MIN_BYTES_PER_SECOND = 256 * 1024
+
+Lines: TypeAlias = Sequence[Mapping[str, Any]]
+
+
+async def send_lines(
+    request: web.BaseRequest, extend: Callable[[float], None], work: AsyncGenerator[Lines, None]
+) -> web.StreamResponse:
+    """Send what `work` yields. Its VerbError before the first lines is raised, a later one ends the response early.
+
+    `extend` extends the life of the connection by a number of seconds.
+    """
+    async with aclosing(work):
+        lines = await _next(extend, work)
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"})
+        response.force_close()
+        await response.prepare(request)
+        try:
+            while lines is not None:
+                sent = "".join(f"{json.dumps(one)}\n" for one in lines).encode()
+                extend(1 + len(sent) / MIN_BYTES_PER_SECOND)
+                await response.write(sent)
+                lines = await _next(extend, work)
+            await response.write_eof()
+        except VerbError as error:
+            logger.warning("%s ended early: %s", request.path, error)
+            if request.transport is not None:
+                request.transport.abort()
+    return response
+
+
+async def _next(extend: Callable[[float], None], work: AsyncGenerator[Lines, None]) -> Lines | None:
+    async def read() -> Lines | None:
+        return await anext(work, None)
+
+    reading = asyncio.ensure_future(read())
+    try:
+        while not (await asyncio.wait({reading}, timeout=LOOK_S))[0]:
+            extend(LOOK_S)
+        return reading.result()
+    except asyncio.CancelledError:
+        reading.cancel()
+        await asyncio.wait({reading})
+        raise

@@ -1,0 +1,108 @@
+"""Records as JSON objects, a few at a time: the compacted view of a topic (`latest`), and a search (`find`).
+
+    {"partition": 0, "offset": 42, "timestamp": 1700000000000, "key": {"text": "a"}, "value": {"text": "1"}, "headers": []}
+
+A search has the matching records, newest first, with the first `EXCERPT_BYTES` of key and value, and its progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from diamant.broker.errors import BadArgument, VerbError
+from diamant.broker.operations.records.explain import ExplainOperation
+from diamant.broker.operations.records.record_requests import FindRequest, LatestRequest
+from diamant.broker.operations.records.records import RecordsOperation
+from diamant.broker.operations.records.search import PlacedDamage, PlacedRecord, SearchOperation
+from diamant.broker.record_json import data_fields, record_fields
+from diamant.cleaner.queries.matching_records import Wanted
+from diamant.cleaner.redaction.where import YES, WhereError, parse_where
+from diamant.progress import Progress
+
+EXCERPT_BYTES = 1024
+MAX_PROBLEMS = 100
+
+
+async def latest(
+    reading: RecordsOperation, request: LatestRequest, _: Progress
+) -> AsyncGenerator[list[Mapping[str, Any]], None]:
+    """Yield the latest record of each key."""
+    pages = reading.latest_pages(request.topic, request.partition, tombstones=request.tombstones)
+    async with aclosing(pages):
+        async for page in pages:
+            yield [record_fields(page.partition, record) for record in page.records]
+
+
+async def find(
+    explaining: ExplainOperation, searching: SearchOperation, request: FindRequest, _: Progress
+) -> AsyncGenerator[list[Mapping[str, Any]], None]:
+    """Yield the matching records and the progress. The last line is an error if the search ends early. BadArgument, TooMany."""
+    topic, most = request.topic, request.limit
+    total = sum(log.size for log in explaining.logs(topic, request.partition))
+    pages = searching.newest_first(topic, request.partition, _wanted(request), most=most + 1, cut_bytes=EXCERPT_BYTES)
+    read = found = 0
+    problems: list[str] = []
+    is_begun = is_cut = False
+    try:
+        async with aclosing(pages):
+            async for page in pages:
+                records = [one for one in page.found if isinstance(one, PlacedRecord)]
+                is_cut = found + len(records) > most
+                records = records[: most - found]
+                found += len(records)
+                read += page.bytes_read
+                problems += [
+                    f"{topic}-{one.partition}: {one.damage.text}" for one in page.found if isinstance(one, PlacedDamage)
+                ]
+                is_begun = True
+                yield [*map(_excerpt, records), {"read_bytes": read, "total_bytes": max(read, total)}]
+    except VerbError as error:
+        if not is_begun:
+            raise
+        yield [{"error": str(error), "code": error.code}]
+    else:
+        yield [{"is_done": True, "found": found, "is_cut": is_cut, "problems": problems[:MAX_PROBLEMS]}]
+
+
+def _wanted(request: FindRequest) -> Wanted:
+    key, text, where = request.key, request.text, request.where
+    if (key is not None) + (text is not None) + (where is not None) > 1:
+        raise BadArgument("expected at most one of key, text and where")
+    if key is not None:
+        return Wanted.key(key)
+    if text is not None:
+        if not text:
+            raise BadArgument("text: expected at least one character")
+        return Wanted.text(text.encode())
+    if where is None:
+        return Wanted(lambda _: True, lambda _: True)
+    try:
+        parsed = parse_where(where)
+    except WhereError as error:
+        raise BadArgument(str(error)) from None
+    return Wanted(lambda record: parsed.judge(record) == YES, parsed.may_be_in)
+
+
+def _excerpt(one: PlacedRecord) -> Mapping[str, Any]:
+    record = one.record
+    return {
+        "partition": one.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _cut(record.key, one.key_bytes),
+        "key_bytes": one.key_bytes,
+        "value": _cut(record.value, one.value_bytes),
+        "value_bytes": one.value_bytes,
+    }
+
+
+def _cut(data: bytes | None, size: int) -> Mapping[str, str] | None:
+    """As `data_fields`, for the first bytes of `size`, without a truncated character at the end."""
+    if data is None or len(data) == size:
+        return data_fields(data)
+    for left in range(4):
+        if "text" in (fields := data_fields(data[: len(data) - left]) or {}):
+            return fields
+    return data_fields(data)

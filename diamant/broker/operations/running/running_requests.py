@@ -1,0 +1,66 @@
+"""Requests of the operations on a running broker. Their modules import much, so commands read the requests here."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, TypeAlias
+
+from diamant.argument import MAX_DURATION_S, Argument
+from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS
+
+Sessions: TypeAlias = Annotated[bool, Argument("Advance the timers of group members and rebalances, too.")]
+DueTimeout: TypeAlias = Annotated[
+    float, Argument("The limit, in real time, for all work that is due.", most=MAX_DURATION_S)
+]
+DEFAULT_DUE_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class NoArguments:
+    """Of an operation on the whole broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRequest:
+    """Figures of the last 24 hours. Errors: NotFound."""
+
+    topic: Annotated[str | None, Argument("One topic. Default: the whole broker.")] = None
+    _: KW_ONLY
+    since_ms: Annotated[int, Argument("Only from this time on, in real time.")] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResetRequest:
+    """Restores a snapshot. Errors: NotFound, NotPossible."""
+
+    snapshot: Annotated[str, Argument("The snapshot's ID.")]
+    _: KW_ONLY
+    seamless: Annotated[bool, Argument("Keep client connections open. By default they are closed.")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    """One snapshot. Errors: NotFound."""
+
+    id: Annotated[str, Argument("The snapshot's ID.")]
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceRequest:
+    """Moves the clock by `by` or `by_ms`. Errors: BadArgument, NotAllowed, TimedOut."""
+
+    by: Annotated[str | None, Argument("A duration: numbers with w, d, h, m, s or ms, such as 8d or 1h30m.")] = None
+    _: KW_ONLY
+    by_ms: Annotated[int | None, Argument("The same in milliseconds.", most=MAX_TIME_MS)] = None
+    sessions: Sessions = False
+    timeout: DueTimeout = DEFAULT_DUE_TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True)
+class SetClockRequest:
+    """Moves the clock to a time. Errors: BadArgument, NotAllowed, TimedOut."""
+
+    to_ms: Annotated[int, Argument("The time, in ms since the epoch.", most=MAX_TIME_MS)]
+    _: KW_ONLY
+    sessions: Sessions = False
+    timeout: DueTimeout = DEFAULT_DUE_TIMEOUT_S

@@ -1,0 +1,34 @@
+"""The operations on snapshots. `Broker.reset` takes the snapshot itself, too, so it is written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from diamant.broker.operations.running.running_requests import NoArguments, ResetRequest, SnapshotRequest
+from diamant.broker.snapshots.store import BrokerSnapshot, Snapshots
+from diamant.progress import Progress
+
+
+async def snapshot(snapshots: Snapshots, _request: NoArguments, _: Progress) -> BrokerSnapshot:
+    """Create a snapshot. NotPossible, TooMany."""
+    return await snapshots.create()
+
+
+async def list_snapshots(snapshots: Snapshots, _request: NoArguments, _: Progress) -> Mapping[str, Any]:
+    """List all snapshots, oldest first."""
+    return {"snapshots": [one.to_fields() for one in await snapshots.list()]}
+
+
+async def delete_snapshot(snapshots: Snapshots, request: SnapshotRequest, _: Progress) -> Mapping[str, Any]:
+    """Delete a snapshot. NotFound, NotPossible."""
+    await snapshots.delete(request.id)
+    return {"id": request.id}
+
+
+async def reset(
+    reset_to: Callable[[str, bool], Awaitable[None]], request: ResetRequest, _: Progress
+) -> Mapping[str, Any]:
+    """Restore a snapshot. NotFound, NotPossible."""
+    await reset_to(request.snapshot, request.seamless)
+    return {"id": request.snapshot}
