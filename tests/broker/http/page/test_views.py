@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 from collections.abc import AsyncIterator
@@ -27,6 +28,7 @@ from diamant.cleaner.service.metrics import RoundStatus
 from diamant.progress import Reading
 from diamant.storage.directory.log_directory import LoadFailure
 from diamant.storage.errors import CorruptLog
+from tests.broker.http.test_http_safety import documented_routes
 
 TIMEOUT_S = 60
 HOSTILE = "<script>alert('x')</script>\u202e\x00 & \"quoted\""
@@ -489,3 +491,19 @@ async def test_a_strip_shows_the_round_in_progress(broker: Broker) -> None:
     assert strip.written_bytes == 150
     assert strip.outputs[0][1] == pytest.approx(2 * strip.outputs[1][1], abs=0.02)
     assert strip.ghost_text.startswith("A round has freed 200 bytes of ")
+
+
+async def test_every_offered_call_has_the_fields_of_its_route(broker: Broker) -> None:
+    """A button sends, and shows as curl, only fields that the route has."""
+    known = {(row.method, row.path): {param.name for param in row.fields} for row in await documented_routes(broker)}
+    offered = set()
+    for view in ("/topics/users", "/topics/users/records", "/topics/users/settings", "/groups", "/forget"):
+        text = unescape((await get(broker, view)).text)
+        for method, path, body in re.findall(
+            r"curl(?: -X (\w+))? http://[^/]+(/v1/[\w/]+) -H \S+ \S+ -d '(\{.*?\})'", text
+        ):
+            fields = known.get((method or "POST", path))
+            if fields is not None:  # paths with names in them are asked for elsewhere
+                offered.add(path)
+                assert json.loads(body).keys() <= fields, (view, path, body)
+    assert {"/v1/compact", "/v1/roll"} <= offered
