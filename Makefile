@@ -132,6 +132,7 @@ docs: $(DEV_STAMP) ## write the pages and the map that are made of tables and do
 	$(BIN)/python -m diamant.broker.reference.metrics docs/reference/metrics.md
 	$(BIN)/python -m diamant.broker.reference.access docs/reference/access.md
 	$(BIN)/python -m diamant.broker.reference.methods
+	$(BIN)/python -m diamant.broker.reference.words docs/reference/words.md
 	$(BIN)/python -m diamant.broker.reference.reference docs/reference
 	$(BIN)/python -m tests.folder_map
 

@@ -28,6 +28,7 @@ from diamant.broker.node.node import Node
 from diamant.broker.operations.calls.blocking import in_own_thread
 from diamant.broker.operations.calls.cross_loop import call, on_loop, waiting
 from diamant.broker.running import RunningBroker, start_broker
+from diamant.duration import Duration, seconds_of
 from diamant.storage.env.env import Env, RealEnv
 
 if TYPE_CHECKING:
@@ -169,9 +170,9 @@ class Broker(Operations):
         """The event loop that owns the broker's state. A stopped broker still has one."""
         return self.node.loop if self._loop is None else self._loop
 
-    def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+    def call(self, coroutine: Coroutine[Any, Any, T], timeout: Duration | None = None) -> T:
         """Wait in a thread that is not the broker's: ``broker.call(broker.clock.advance("8d"))``. Raises TimeoutError."""
-        return call(self.loop, coroutine, timeout_s)
+        return call(self.loop, coroutine, None if timeout is None else seconds_of(timeout))
 
     async def create_topic(
         self, topic: str, /, partitions: int | None = None, *, compact: bool = False, **configs: object
@@ -434,17 +435,17 @@ class BlockingBroker(BlockingOperations):
         return self._each(self.services.records().latest_pages(topic, partition, tombstones=tombstones))
 
     @overload
-    def call(self, result: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T: ...
+    def call(self, coroutine: Coroutine[Any, Any, T], timeout: Duration | None = None) -> T: ...
 
     @overload
-    def call(self, result: T, timeout_s: float | None = None) -> T: ...
+    def call(self, coroutine: T, timeout: Duration | None = None) -> T: ...
 
-    def call(self, result: Any, timeout_s: float | None = None) -> Any:
+    def call(self, coroutine: Any, timeout: Duration | None = None) -> Any:
         """Run a coroutine of your own on the broker's loop and wait for it. Raises TimeoutError.
 
         Anything else is returned as it is: ``broker.call(broker.compact("users"))`` was once needed, and still works.
         """
-        return call(self.loop, result, timeout_s) if isinstance(result, Coroutine) else result
+        return self.awaited.call(coroutine, timeout) if isinstance(coroutine, Coroutine) else coroutine
 
     def _each(self, pages: AsyncGenerator[RecordPage, None]) -> Generator[tuple[int, Record]]:
         async def next_page() -> RecordPage | None:

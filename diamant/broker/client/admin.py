@@ -241,14 +241,14 @@ class AdminClock:
 
     def advance(
         self,
-        duration: str | int,
+        by: str | int,
         *,
         sessions: bool = False,
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
         """Move forward by milliseconds or a text such as `8d`, `1h30m`. Returns when everything due by then is done."""
-        fields = {"by_ms": parse_duration_ms(duration), "sessions": sessions}
+        fields = {"by_ms": parse_duration_ms(by), "sessions": sessions}
         return self._admin.call("POST", "/v1/clock/advance", fields, timeout=timeout, on_progress=on_progress)
 
     def set(

@@ -37,7 +37,7 @@ class Installer(Protocol):
         """Run a function on the loop thread."""
         ...
 
-    def remove(self, fault_id: int) -> bool:
+    def remove(self, id: int) -> bool:
         """Remove a fault."""
         ...
 

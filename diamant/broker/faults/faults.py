@@ -111,13 +111,13 @@ class Faults:
         """Return the installed faults, oldest first."""
         return self.call(lambda: [*self._installed.values()])
 
-    def get(self, fault_id: int) -> Fault | None:
+    def get(self, id: int) -> Fault | None:
         """Return an installed fault."""
-        return self.call(lambda: self._installed.get(fault_id))
+        return self.call(lambda: self._installed.get(id))
 
-    def remove(self, fault_id: int) -> bool:
+    def remove(self, id: int) -> bool:
         """Remove a fault and release its held requests. False if there is none."""
-        return self.call(lambda: self._remove(fault_id))
+        return self.call(lambda: self._remove(id))
 
     def clear(self) -> int:
         """Remove all faults and release their held requests. Returns the number of faults."""

@@ -52,7 +52,7 @@ def test_a_consumer_does_not_notice_eight_days(diamant_manual_broker: Broker) ->
         producer.flush(TIMEOUT_S)
         wait_until(poll, lambda: values == [b"before"])
         consumer.commit(asynchronous=False)
-        broker.call(broker.clock.advance("8d"), timeout_s=TIMEOUT_S)
+        broker.call(broker.clock.advance("8d"), timeout=TIMEOUT_S)
         producer.produce("t", b"after", timestamp=broker.clock.now_ms())
         producer.flush(TIMEOUT_S)
         wait_until(poll, lambda: values == [b"before", b"after"])

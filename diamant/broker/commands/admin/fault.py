@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _COUNTS = ("id", "matched", "count", "held", "fired")
-_ID = click.argument("fault_id", type=click.IntRange(min=1), metavar="ID")
+_ID = click.argument("id", type=click.IntRange(min=1), metavar="ID")
 
 
 @click.group(cls=LazyGroup)
@@ -48,19 +48,19 @@ def show(asked: Asked) -> None:
 @fault.command()
 @_ID
 @asking
-def release(fault_id: int, asked: Asked) -> None:
+def release(id: int, asked: Asked) -> None:
     """Release the requests held by the fault ID."""
-    found = asked.admin.call("POST", f"/v1/faults/{fault_id}/release", {}, timeout=asked.timeout_s)
-    asked.show(found, lambda console: console.print(f"released {fault_id}"))
+    found = asked.admin.call("POST", f"/v1/faults/{id}/release", {}, timeout=asked.timeout_s)
+    asked.show(found, lambda console: console.print(f"released {id}"))
 
 
 @fault.command()
 @_ID
 @asking
-def remove(fault_id: int, asked: Asked) -> None:
+def remove(id: int, asked: Asked) -> None:
     """Remove the fault ID."""
-    found = asked.admin.call("DELETE", f"/v1/faults/{fault_id}", timeout=asked.timeout_s)
-    asked.show(found, lambda console: console.print(f"removed {fault_id}"))
+    found = asked.admin.call("DELETE", f"/v1/faults/{id}", timeout=asked.timeout_s)
+    asked.show(found, lambda console: console.print(f"removed {id}"))
 
 
 def _field(text: str) -> tuple[str, Any]:

@@ -39,12 +39,12 @@ def show(asked: Asked) -> None:
 
 
 @snapshot.command()
-@click.argument("snapshot_id", metavar="ID")
+@click.argument("id", metavar="ID")
 @asking
-def delete(snapshot_id: str, asked: Asked) -> None:
+def delete(id: str, asked: Asked) -> None:
     """Delete the snapshot ID."""
-    asked.admin.delete_snapshot(snapshot_id)
-    asked.show({"id": snapshot_id}, lambda console: console.print(f"deleted {snapshot_id}"))
+    asked.admin.delete_snapshot(id)
+    asked.show({"id": id}, lambda console: console.print(f"deleted {id}"))
 
 
 @operation_command("reset")

@@ -153,7 +153,7 @@ class BrokerClock:
 
     async def advance(
         self,
-        duration: int | str,
+        by: int | str,
         *,
         sessions: bool = False,
         timeout: Duration = DEFAULT_DUE_TIMEOUT_S,
@@ -165,7 +165,7 @@ class BrokerClock:
         time: the clock has moved, but due work is not done; `advance(0)` continues to wait.
         """
         try:
-            delta_ms = parse_duration_ms(duration)
+            delta_ms = parse_duration_ms(by)
         except ValueError as error:
             raise BadArgument(str(error)) from None
         if delta_ms < 0:
