@@ -171,7 +171,7 @@ def test_the_commands_of_a_look_follow_what_is_typed(reader_page: Page) -> None:
     reader_page.get_by_label("only show").check()
     shell, python, _ = commands_of(reader_page.locator("form[data-path$=offsets]"))
     assert shell == "diamant group reset 'readers/1' --topic users --to '+5' --dry-run"
-    assert python.endswith('"/v1/groups/readers%2F1/offsets", {"topic":"users","to":"+5","validate_only": True})')
+    assert python == 'diamant.Admin().reset_offsets("readers/1", "users", "+5", validate_only=True)'
 
 
 def test_a_failed_action_says_why(page: Page, broker: BlockingBroker) -> None:
