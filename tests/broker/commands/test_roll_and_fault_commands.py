@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
+from diamant.broker.commands.terminal.operation_command import printing
 
 
 @pytest.fixture
@@ -52,3 +53,13 @@ def test_fault(broker: BlockingBroker) -> None:
         assert run(broker, "fault", "add", wrong)[0] == 2
     assert run(broker, "fault", "add", "api=Produce", "hold=true")[0] == 0
     assert run(broker, "fault", "release", "2") == (0, "released 2\n")
+
+
+@pytest.mark.parametrize(("name", "field"), [("roll", "rolled"), ("count", "partitions")])
+def test_an_operation_without_a_command_of_its_own_prints_its_answer(
+    broker: BlockingBroker, name: str, field: str
+) -> None:
+    """The answer is printed as JSON, whether the operation is a job or not."""
+    words = ["users", "--bootstrap-server", broker.bootstrap_servers]
+    found = CliRunner().invoke(printing(name), words)
+    assert (found.exit_code, len(json.loads(found.output)[field])) == (0, 1)

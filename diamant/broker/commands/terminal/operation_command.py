@@ -43,7 +43,8 @@ def printing(name: str) -> click.Command:
     operation = OPERATIONS[name]
 
     def run(asked: Asked, **fields: Any) -> None:
-        found = asked.admin.perform(operation.route, {**fields, **asked.waiting})
+        waiting = asked.waiting if operation.is_job else {"timeout": asked.timeout_s}
+        found = asked.admin.perform(operation.route, {**fields, **waiting})
         asked.show(found, lambda console: console.print_json(data=found))
 
     run.__doc__ = operation.summary
