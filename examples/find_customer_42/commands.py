@@ -11,7 +11,7 @@ from typing import Any
 
 from examples.forget_customer_42.broker import diamant
 
-FIND_TIMEOUT_S = 300.0
+SPARK_TIMEOUT_S = 300.0
 MASTER = "local[2]"
 CONF = {
     # Little data: what is compiled for it costs more than it does.
@@ -51,10 +51,10 @@ def find(data: Path, pattern: str) -> list[Found]:
     conf = [word for name, value in CONF.items() for word in ("--conf", f"{name}={value}")]
     try:
         done = subprocess.run(
-            diamant(*words, "--json", *conf), capture_output=True, text=True, check=False, timeout=FIND_TIMEOUT_S
+            diamant(*words, "--json", *conf), capture_output=True, text=True, check=False, timeout=SPARK_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
-        raise SparkFailed(f"diamant spark find did not end within {FIND_TIMEOUT_S:.0f} s") from None
+        raise SparkFailed(f"diamant spark find did not end within {SPARK_TIMEOUT_S:.0f} s") from None
     if done.returncode:
         raise SparkFailed(done.stderr.strip() or f"diamant spark find ended with {done.returncode}")
     return [_found(json.loads(line)) for line in done.stdout.splitlines()]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from diamant.broker.client.admin import Admin
+from examples.find_customer_42 import commands
 from examples.find_customer_42.commands import Found, broker_settings, find, find_command
 from examples.find_customer_42.records import (
     CONSENTS,
@@ -119,7 +120,7 @@ class Story:
         say = self._teller
         say.chapter("Erase, and let Spark do the cleaning")
         say.call(f'admin.erase("{FORGOTTEN}", {list(TOPICS)}, reason="{REASON}", engine="spark")')
-        admin = Admin(broker.bootstrap, timeout=300)
+        admin = Admin(broker.bootstrap, timeout=commands.SPARK_TIMEOUT_S)
         folder = Folder(self.directory / "certificates", admin)
         folder.pin()
         began = time.monotonic()

@@ -44,7 +44,7 @@ def example_of_page() -> list[str]:
 def test_the_demonstration_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command ends well and prints what the page shows; data and certificate are as it says."""
     # Whoever looks on wants to hear after five minutes that something is wrong; a busy machine may need longer.
-    monkeypatch.setattr(commands, "FIND_TIMEOUT_S", 1800)
+    monkeypatch.setattr(commands, "SPARK_TIMEOUT_S", 1800)
     directory = tmp_path / "demo"
     telling, output = teller()
     code = command.main(["--keep", "--directory", str(directory)], telling)

@@ -78,7 +78,7 @@ async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
         report = await broker.compact("users", engine="spark")
         assert report.partitions[0].runners in (("process",), ("inline",))
         assert report.is_clean
-        with pytest.raises(BadArgument, match="engine is 'abacus'"):
+        with pytest.raises(BadArgument, match="expected one of inline, process, spark, got 'abacus'"):
             await broker.compact("users", engine="abacus")
 
 

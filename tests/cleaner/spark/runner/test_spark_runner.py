@@ -47,7 +47,7 @@ from tests.cleaner.spark.fake_driver import MISCHIEF
 from tests.cleaner.spark.one_process import OneProcess
 from tests.waiting import wait_until
 
-WAIT_S = 300.0
+WAIT_S = 900.0
 LOCAL = SparkSettings(master="local[2]")
 ROOT = Path(__file__).resolve().parents[4]
 
