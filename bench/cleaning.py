@@ -14,12 +14,12 @@ from typing import NamedTuple
 from figure import Figure
 from made_log import START_MS, Batches, Written, copy_of, overwritten_keys, write_log
 
-from diamant.cleaner.offline.clean import Engine, clean_partition, compiled_engine, process_engine
+from diamant.cleaner.offline.offline_clean import Engine, clean_partition, compiled_engine, process_engine
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.rules.result import CleanResult, OnOutput
 from diamant.protocol.batches.compression import LZ4, NONE, ZSTD
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.segments.log_config import LogConfig
 

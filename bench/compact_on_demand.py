@@ -18,9 +18,9 @@ from figure import Figure
 from diamant import Broker
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.compression import CODEC_NAMES
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 
 RECORDS, PER_KEY = 10_000, 10
 VALUE_BYTES = 100

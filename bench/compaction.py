@@ -15,8 +15,8 @@ from figure import Figure
 from processes import RunningBroker, cpu_seconds, resident_mb
 
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 
 KEYS = {100: 300_000, 1000: 50_000}
 """By the bytes of a value."""

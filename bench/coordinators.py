@@ -37,8 +37,8 @@ from client import (
 from figure import Figure
 from processes import RunningBroker, cpu_seconds, resident_mb
 
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 
 NONE, UNKNOWN_TOPIC, NOT_LEADER, LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 0, 3, 6, 14, 15, 16
 REBALANCE_IN_PROGRESS, CONCURRENT_TRANSACTIONS, MEMBER_ID_REQUIRED = 27, 51, 79

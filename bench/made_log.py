@@ -16,9 +16,9 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.compression import NONE, compress
 from diamant.protocol.batches.header import ATTRIBUTES, BATCH_LENGTH, CRC, HEADER_SIZE, LOG_OVERHEAD, Record
-from diamant.protocol.batches.records import build_batch
 
 START_MS = 1_700_000_000_000
 TEMPLATES, AT_ONCE = 16, 512

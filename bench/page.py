@@ -24,8 +24,8 @@ from client import PRODUCE, Client, batches_of, frame_of, produce_of
 from playwright.sync_api import Browser, Page, sync_playwright
 from processes import RunningBroker, cpu_seconds, resident_mb, running
 
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 
 HTTP_OFFSET = 5_000
 COMMAND = (

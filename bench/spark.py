@@ -16,8 +16,8 @@ from figure import Figure
 from made_log import Batches, Written, distinct_keys, log_bytes, overwritten_keys, write_log
 from processes import cpu_seconds, family, memory_mib
 
-from diamant.cleaner.offline.clean import process_engine
-from diamant.cleaner.offline.stats import read_stats
+from diamant.cleaner.offline.offline_clean import process_engine
+from diamant.cleaner.offline.partition_stats import read_stats
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
 from diamant.storage.env.env import RealEnv
 
@@ -85,7 +85,7 @@ def _count(log: Path, written: Written, session: Any) -> float:
             [topic] = read_stats(RealEnv(), opened)
         keys = topic.partitions[0].distinct_keys
     else:
-        from diamant.cleaner.spark.analyses.stats import stats_rows
+        from diamant.cleaner.spark.analyses.stats_rows import stats_rows
 
         keys = stats_rows(session.sparkContext, [str(log)])[0]["distinct_keys"]
     assert keys == written.keys

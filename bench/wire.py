@@ -15,9 +15,9 @@ from figure import Figure
 from processes import RunningBroker, cpu_seconds, resident_mb
 
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 
 Arguments = ParamSpec("Arguments")
 

@@ -55,7 +55,7 @@ import pytest
 
 if TYPE_CHECKING:
     from diamant.broker.broker import BlockingBroker, Broker
-    from diamant.broker.faults.faults import Faults
+    from diamant.broker.faults.installed_faults import Faults
 
 MAX_NAME_LENGTH = 180
 ANY_COMPACTION = "diamant_any_compaction"
@@ -89,7 +89,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Refuse marks that cannot be applied."""
     marked = [item for item in items if item.get_closest_marker(ANY_COMPACTION)]
     if marked:
-        from diamant.broker.schedules.marked_test import check_mark
+        from diamant.broker.schedules.schedule_mark import check_mark
 
         for item in marked:
             check_mark(item)
@@ -100,7 +100,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Run a test once for each schedule of compactions."""
     if item.get_closest_marker(ANY_COMPACTION) is None:
         return None
-    from diamant.broker.schedules.marked_test import run_marked
+    from diamant.broker.schedules.schedule_mark import run_marked
 
     run_marked(item, nextitem)
     return True
@@ -141,7 +141,7 @@ def _broker(config: Mapping[str, Any], request: pytest.FixtureRequest, **setting
 def _play(broker: BlockingBroker, request: pytest.FixtureRequest) -> BlockingBroker:
     """Apply the schedule of a marked test to the cleaner of its broker."""
     if request.scope == "function" and request.node.get_closest_marker(ANY_COMPACTION) is not None:
-        from diamant.broker.schedules.marked_test import EXAMPLE
+        from diamant.broker.schedules.schedule_mark import EXAMPLE
 
         example = request.node.stash[EXAMPLE]
         example.history = broker.play(example.schedule)

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.schedules.history import History as History
 from diamant.broker.schedules.schedule import Compaction as Compaction
 from diamant.broker.schedules.schedule import Schedule as Schedule
-from diamant.broker.schedules.search import FEW_RECORDS, MAX_COMPACTIONS, SHARES
+from diamant.broker.schedules.schedule_history import History as History
+from diamant.broker.schedules.schedule_search import FEW_RECORDS, MAX_COMPACTIONS, SHARES
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

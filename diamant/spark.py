@@ -20,9 +20,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from diamant.cleaner.spark.environment.errors import SegmentChanged as SegmentChanged
-    from diamant.cleaner.spark.environment.errors import SparkError as SparkError
-    from diamant.cleaner.spark.environment.errors import SparkUnavailable as SparkUnavailable
+    from diamant.cleaner.spark.environment.spark_errors import SegmentChanged as SegmentChanged
+    from diamant.cleaner.spark.environment.spark_errors import SparkError as SparkError
+    from diamant.cleaner.spark.environment.spark_errors import SparkUnavailable as SparkUnavailable
     from diamant.cleaner.spark.session.session import prepare_session as prepare_session
     from diamant.cleaner.spark.session.session import spark_session as spark_session
     from diamant.cleaner.spark.source.data_source import KafkaLogDataSource as KafkaLogDataSource

@@ -25,8 +25,8 @@ from typing import NamedTuple
 import yaml
 
 from diamant import Broker
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from release.build import ROOT
 from release.containers import Container, start_loopback
 from release.images import BASE, IMAGES, Image, Store, size_of

@@ -14,9 +14,9 @@ from struct import pack
 from typing import Any
 
 from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Header, Record, parse_header
-from diamant.protocol.batches.records import build_batch
 
 TIMESTAMP = 1_700_000_000_000
 """ms: the timestamp of the first record of everything built here, each further record being 1 ms later."""

@@ -24,7 +24,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKER_CONFIGS, NO_EFFECT_YET
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.launch.start import start
-from diamant.broker.metrics.table import METRICS
+from diamant.broker.metrics.metric_table import METRICS
 from diamant.broker.reference.configuration import configuration_page
 from diamant.broker.reference.methods import methods
 from diamant.broker.reference.reference import commands, help_text, reference_pages, routes
@@ -45,7 +45,7 @@ ONE_IN = 8
 MIXED = ("diamant", "diamant/broker", "diamant/kernels", "diamant/protocol", "diamant/storage")
 """Folders with modules beside their folders."""
 LATER = ("bz2", "hashlib", "lzma", "secrets", "shutil", "tempfile", "zipfile")
-HEAVY = ("aiohttp", "jinja2", "jwt", "pandas", "pyarrow", "pyspark", "diamant.broker.security.sasl.listeners")
+HEAVY = ("aiohttp", "jinja2", "jwt", "pandas", "pyarrow", "pyspark", "diamant.broker.security.sasl.sasl_listeners")
 
 
 def text_files() -> Iterator[Path]:

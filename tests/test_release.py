@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from tests.building import pip
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -33,14 +33,14 @@ from diamant.storage.env.env import Env, RealEnv
 
 if TYPE_CHECKING:
     from diamant.broker.client.client_config import ClientConfig
-    from diamant.broker.faults.faults import Faults
-    from diamant.broker.operations.records.produce import Data, Headers, Produced
-    from diamant.broker.operations.records.records import RecordPage
-    from diamant.broker.operations.running.clock import BlockingClock, BrokerClock
-    from diamant.broker.schedules.history import History
+    from diamant.broker.faults.installed_faults import Faults
+    from diamant.broker.operations.broker_state.broker_clock import BlockingClock, BrokerClock
+    from diamant.broker.operations.records.produce_operation import Data, Headers, Produced
+    from diamant.broker.operations.records.records_operation import RecordPage
     from diamant.broker.schedules.schedule import Schedule
+    from diamant.broker.schedules.schedule_history import History
     from diamant.broker.snapshots.fork_directory import ForkDirectory
-    from diamant.broker.snapshots.store import BrokerSnapshot
+    from diamant.broker.snapshots.snapshot_store import BrokerSnapshot
     from diamant.protocol.batches.header import Record
 
 T = TypeVar("T")
@@ -412,7 +412,7 @@ class BlockingBroker(BlockingOperations):
     @property
     def clock(self) -> BlockingClock:
         """The broker's clock: reads it, and moves it if it is manual."""
-        from diamant.broker.operations.running.clock import BlockingClock
+        from diamant.broker.operations.broker_state.broker_clock import BlockingClock
 
         return BlockingClock(self.awaited.clock, self.loop)
 

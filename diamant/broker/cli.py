@@ -21,7 +21,7 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
     },
     "Topics, records and groups of any Kafka cluster": {
         "topic": LazyCommand(
-            "diamant.broker.commands.cluster.group:topic", "List, create, describe, alter and delete topics."
+            "diamant.broker.commands.cluster.cluster_commands:topic", "List, create, describe, alter and delete topics."
         ),
         "produce": LazyCommand(
             "diamant.broker.commands.cluster.produce:produce", "Write lines to a topic of any Kafka cluster."
@@ -30,16 +30,17 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
             "diamant.broker.commands.cluster.consume:consume", "Print the records of a topic of any Kafka cluster."
         ),
         "group": LazyCommand(
-            "diamant.broker.commands.cluster.group:group",
+            "diamant.broker.commands.cluster.cluster_commands:group",
             "List, describe, reset and delete consumer groups.",
         ),
     },
     "Users and permissions of any Kafka cluster": {
         "user": LazyCommand(
-            "diamant.broker.commands.cluster.group:user", "Add, list and remove SCRAM users of any Kafka cluster."
+            "diamant.broker.commands.cluster.cluster_commands:user",
+            "Add, list and remove SCRAM users of any Kafka cluster.",
         ),
         "acl": LazyCommand(
-            "diamant.broker.commands.cluster.group:acl", "Add, list and remove ACLs of any Kafka cluster."
+            "diamant.broker.commands.cluster.cluster_commands:acl", "Add, list and remove ACLs of any Kafka cluster."
         ),
     },
     "Look into a topic": {},
@@ -58,9 +59,11 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
         ),
     },
     "Read and clean files without a broker": {
-        "log": LazyCommand("diamant.broker.commands.log.group:log", "Read and clean log files without a broker."),
+        "log": LazyCommand(
+            "diamant.broker.commands.log.log_commands:log", "Read and clean log files without a broker."
+        ),
         "spark": LazyCommand(
-            "diamant.broker.commands.spark.group:spark", "Read and clean logs of any size on Apache Spark."
+            "diamant.broker.commands.spark.spark_commands:spark", "Read and clean logs of any size on Apache Spark."
         ),
     },
 }

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erase_result import Erasure
     from diamant.broker.erasure.redact.redact_result import Redaction
     from diamant.broker.ghosts.ledger import GhostReport
-    from diamant.broker.operations.records.count import TopicRecords
-    from diamant.broker.operations.records.explain import Explanation
+    from diamant.broker.operations.broker_state.broker_status import BrokerStatus
+    from diamant.broker.operations.records.count_operation import TopicRecords
+    from diamant.broker.operations.records.explain_operation import Explanation
     from diamant.broker.operations.records.reset_offsets import ResetOffsets
-    from diamant.broker.operations.running.status import BrokerStatus
-    from diamant.broker.snapshots.store import BrokerSnapshot
+    from diamant.broker.snapshots.snapshot_store import BrokerSnapshot
     from diamant.cleaner.evidence.certificates.verification import Verification
     from diamant.cleaner.on_demand.report import CompactionReport
     from diamant.duration import Duration

@@ -21,8 +21,8 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, Addresses
 from diamant.broker.config.sasl_table import USERS, parse_users
 from diamant.broker.config.security_table import unprotected_ports
+from diamant.broker.dispatch.api_table import ERRORS, load
 from diamant.broker.dispatch.services import Services
-from diamant.broker.dispatch.table import ERRORS, load
 from diamant.broker.errors import NotPossible, VerbError
 from diamant.broker.http.serving.server import HttpServer, open_http
 from diamant.broker.http.serving.table import ENDPOINTS
@@ -37,15 +37,15 @@ from diamant.storage import names
 from diamant.storage.config_key import ConfigError
 from diamant.storage.directory.directory_restore import restore_directory
 from diamant.storage.directory.log_directory import LogDirectory
-from diamant.storage.env.clock import ManualClock, SystemClock
+from diamant.storage.env.clocks import ManualClock, SystemClock
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from diamant.broker.security.sasl.listeners import SaslListeners
-    from diamant.broker.security.tls.listeners import TlsListeners
+    from diamant.broker.security.sasl.sasl_listeners import SaslListeners
     from diamant.broker.security.tls.throw_away import ThrowAwayCa
-    from diamant.broker.snapshots.store import SnapshotFiles
+    from diamant.broker.security.tls.tls_listeners import TlsListeners
+    from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 
 logger = logging.getLogger("diamant.broker.broker")
 
@@ -269,7 +269,7 @@ async def open_tls(
         http = None
     if not secured and http is None:
         return None
-    from diamant.broker.security.tls.listeners import TlsListeners
+    from diamant.broker.security.tls.tls_listeners import TlsListeners
 
     tls = TlsListeners(log_refusal, authority)
     try:
@@ -330,7 +330,7 @@ def _tidy_up(directory: LogDirectory) -> None:
     if not env.exists(f"{directory.path}/{names.META_PROPERTIES}") and not env.is_dir(snapshots):
         return  # it is new
     from diamant.broker.snapshots.fork_directory import remove_left_forks
-    from diamant.broker.snapshots.store import SnapshotFiles
+    from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 
     remove_left_forks(env, directory.path)
     if not env.is_dir(snapshots):
@@ -353,7 +353,7 @@ def open_sasl(config: BrokerConfig) -> SaslListeners | None:
     """The listeners with SASL, if there are any. Raises CannotStart; reads a file."""
     if not any(listener.security_protocol in SASL_PROTOCOLS for listener in config.listeners):
         return None
-    from diamant.broker.security.sasl.listeners import SaslListeners
+    from diamant.broker.security.sasl.sasl_listeners import SaslListeners
 
     try:
         return SaslListeners(config)

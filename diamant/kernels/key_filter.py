@@ -1,4 +1,4 @@
-"""Key filters (`cleaner/prompt/key_filter.py`): selection of batches, sorted hashes of keys, and the filter itself."""
+"""Key filters (`cleaner/facts/key_filter.py`): selection of batches, sorted hashes of keys, and the filter itself."""
 
 import cython
 from cython.cimports.diamant.kernels.constants.fields import (

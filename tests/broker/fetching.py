@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.records import iter_records
+from diamant.protocol.batches.batch_records import iter_records
 from tests.broker.wire import FETCH, WireClient, fetch_fields
 
 

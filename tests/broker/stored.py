@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.batches.header import BatchHeader, Record
-from diamant.protocol.batches.records import iter_records
 from diamant.storage.log.log import Log
 
 

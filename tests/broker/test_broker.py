@@ -19,7 +19,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.node.housekeeping import CHECKPOINT_INTERVAL_MS
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.names import CLEAN_SHUTDOWN

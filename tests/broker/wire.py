@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from kio.serial import entity_reader
 
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.wire.apis import request_header_version, response_header_version
 from diamant.protocol.wire.schemas import encode_request_fields, response_class
 

@@ -21,9 +21,9 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.planning import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import CleanResult, OutputSegment
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import BatchHeader, Record
-from diamant.protocol.batches.records import build_batch, iter_records
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import replace_segments

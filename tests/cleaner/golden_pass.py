@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from diamant.broker.commands.settings.clean_settings import parse_settings
-from diamant.cleaner.offline.clean import Engine, OfflineReport, clean_partition, inline_engine
+from diamant.cleaner.offline.offline_clean import Engine, OfflineReport, clean_partition, inline_engine
 from diamant.cleaner.rules.modes import KAFKA, KAFKA_4_3
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.batches.compression import CODEC_NAMES
 from diamant.protocol.batches.control import parse_control_type
-from diamant.protocol.batches.records import iter_records
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import Env
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.segments.txn_index import ENTRY_SIZE, AbortedTxn

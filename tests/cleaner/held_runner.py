@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from diamant.cleaner.prompt.filter_making import FactsTask
-from diamant.cleaner.prompt.segment_keys import file_segment_facts
+from diamant.cleaner.facts.filter_making import FactsTask
+from diamant.cleaner.facts.segment_keys import file_segment_facts
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleanResult, never_done
 from diamant.cleaner.runners.contract import SwapOutput

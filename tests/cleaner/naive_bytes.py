@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.segments.rebuilt_batch import with_codec
-from diamant.protocol.batches.records import build_batch
+from diamant.protocol.batches.batch_records import build_batch
 from tests.cleaner.cleaner_log import CleanerLog, StoredBatch
 from tests.naive_cleaner import NaiveBatch, NaiveRecord, Protected, naive_round
 

@@ -21,8 +21,8 @@ from dataclasses import replace
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.modes import KAFKA_VERSIONS, MODES
 from diamant.cleaner.rules.plan import CleanPlan
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Header, Record
-from diamant.protocol.batches.records import build_batch
 from tests.cleaner.cleaner_log import CleanerLog
 
 RETENTION_MS = 50

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from diamant.cleaner.evidence.certificates.certificate import TRUSTED, check_signature, parse_certificate
 from diamant.cleaner.evidence.certificates.signing_key import read_public_key
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Header, Record
-from diamant.protocol.batches.records import build_batch
 from examples.forget_customer_42 import __main__ as command
 from examples.forget_customer_42.raw_files import search_bytes, search_records
 from examples.forget_customer_42.telling import ClaimFailed, Teller

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import HEADER_SIZE, Header, Record
-from diamant.protocol.batches.records import build_batch
 
 record = st.builds(
     Record,

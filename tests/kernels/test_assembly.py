@@ -10,8 +10,8 @@ from diamant.kernels.assembly import assemble, room_for_output
 from diamant.kernels.batches import read_headers
 from diamant.kernels.constants import fates, fields, rules, steps
 from diamant.kernels.judging import judge
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from tests import naive
 from tests.effort import examples
 from tests.kernels.samples import record

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.evidence.search.file_census import Amounts, declared
 from diamant.kernels.census import count_headers
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from tests.builder import make_message

@@ -12,8 +12,8 @@ from diamant.cleaner.spark.source.arrow_columns import ColumnBuffers, RowSource
 from diamant.cleaner.spark.source.filter_bounds import GREATEST, LEAST, FilterBounds
 from diamant.cleaner.spark.source.range_reader import bounds_array
 from diamant.kernels.constants import columns, fields
+from diamant.protocol.batches.batch_records import build_batch, iter_payload
 from diamant.protocol.batches.header import HEADER_SIZE, Record, parse_header
-from diamant.protocol.batches.records import build_batch, iter_payload
 from diamant.protocol.errors import CorruptBatch
 from tests.effort import examples
 from tests.kernels.samples import damaged, record

@@ -16,8 +16,8 @@ from diamant.cleaner.segments.sound_rows import PieceReader, SoundRows
 from diamant.cleaner.segments.tolerant_reader import Problem, SegmentFile
 from diamant.cleaner.segments.transaction_outcomes import Outcome
 from diamant.kernels.constants.counts import RECORDS, SOURCE_SHIFT, TOMBSTONE
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import HEADER_SIZE, Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.memory import MemoryEnv
 from tests.builder import with_payload
 from tests.effort import examples

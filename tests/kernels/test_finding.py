@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.evidence.search import batch_finder
 from diamant.kernels.constants.finding import PAD_BYTES
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import ATTRIBUTES, HEADER_SIZE, Record
-from diamant.protocol.batches.records import build_batch
 from tests.effort import examples
 
 FRAMES = (b"", b"\x1f\x8b\x08", b"\x82SNAPPY", b"\x04\x22\x4d\x18", b"\x28\xb5\x2f\xfd", b"\x5a\x2a\x4d\x18")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from diamant.cleaner.rules.result import OutputOverflow
 from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
 from diamant.cleaner.segments.segment_writer import SegmentWriter
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from tests.effort import examples
 

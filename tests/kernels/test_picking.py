@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from diamant.kernels.constants import fields
 from diamant.kernels.constants.picking import TOMBSTONES, WATCHED, WITH_KEY, WITH_TEXT
 from diamant.kernels.picking import pick_records
+from diamant.protocol.batches.batch_records import build_batch, iter_payload, iter_records
 from diamant.protocol.batches.header import HEADER_SIZE, Record, parse_header
-from diamant.protocol.batches.records import build_batch, iter_payload, iter_records
 from diamant.protocol.errors import CorruptBatch
 from tests.effort import examples
 from tests.kernels.samples import damaged, record

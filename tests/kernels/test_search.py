@@ -12,8 +12,8 @@ from diamant.cleaner.evidence.search.needles import VALUE, Needles, is_telling
 from diamant.kernels.constants import fields
 from diamant.kernels.constants.search import CLEAN, LOOK_AGAIN, MULTIPLIER, SEARCH
 from diamant.kernels.search import count_windows, rarest_span, search_rows
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import HEADER_SIZE, Record
-from diamant.protocol.batches.records import build_batch
 from tests.effort import examples
 from tests.kernels.samples import record
 

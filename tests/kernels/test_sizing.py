@@ -11,8 +11,8 @@ from diamant.cleaner.queries.top_keys import TopKey, TopKeys
 from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import PieceReader, SoundRows
 from diamant.cleaner.segments.tolerant_reader import SegmentFile
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.memory import MemoryEnv
 from tests.effort import examples
 from tests.kernels.samples import record

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from diamant.kernels import GET_KERNELS, WITHOUT_KERNELS
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -29,7 +29,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.runners.best_engine import best_engine
 from diamant.kernels import ARE_COMPILED, WITHOUT_KERNELS, KernelsMissing
-from diamant.protocol.batches.records import build_batch
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from tests.broker.wire import PRODUCE, WireClient, produce_fields
 

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from diamant.protocol.declared import wire_types
-from diamant.protocol.declared.frozen_record import fields
+from diamant.protocol.typed_records import wire_types
+from diamant.protocol.typed_records.frozen_record import fields
 
 _PLAIN: dict[type, st.SearchStrategy[Any]] = {
     str: st.text(max_size=20),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import MemoryEnv
 

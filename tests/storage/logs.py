@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import Record, parse_header
-from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log, ReadResult
 from diamant.storage.segments.log_config import LogConfig

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from diamant.broker.client.kafka_client import EARLIEST, RETRIED, KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields
 from diamant.protocol.batches.batch import crc_is_valid, iter_headers
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.batches.control import ABORT, parse_control_type
 from diamant.protocol.batches.header import BatchHeader, Record
-from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch, ErrorCode
 from diamant.protocol.wire.apis import FETCH
 

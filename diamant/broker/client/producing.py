@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import ConnectionFailed
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.murmur2 import murmur2
 from diamant.protocol.wire.apis import PRODUCE

@@ -1,6 +1,6 @@
 """The dispatcher, from a request to its handler: version check, decoding, central error handling.
 
-A handler is a function `handle(*dependencies, context, request)`; `table.py` has its module and dependencies. It returns the
+A handler is a function `handle(*dependencies, context, request)`; `api_table.py` has its module and dependencies. It returns the
 response body (bytes, or buffers and file slices in order), an awaitable of it, or None for "no answer" (Produce with acks=0).
 A PendingAnswer or an asyncio Future is cancelled when the connection closes; a coroutine runs to its end.
 """
@@ -24,7 +24,7 @@ from diamant.broker.node.flusher import Flusher, after_flush
 from diamant.broker.security.authorization.access import OPEN
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
-from diamant.protocol.wire.connection import Request
+from diamant.protocol.wire.server_connection import Request
 
 Handler: TypeAlias = Callable[[RequestContext, Any], Answer]
 """A handler with its dependencies bound."""

@@ -30,24 +30,24 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.evidence.evidence import Evidence
     from diamant.broker.erasure.pending.cancel import AnyQueue
     from diamant.broker.erasure.redact.redactions import Redactions
-    from diamant.broker.faults.faults import Faults
+    from diamant.broker.faults.installed_faults import Faults
     from diamant.broker.ghosts.ghosts import Ghosts
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.groups.coordinator.tombstone_holds import GroupHolds
-    from diamant.broker.operations.compactions.compact import Compactions
+    from diamant.broker.operations.broker_state.broker_clock import BrokerClock
+    from diamant.broker.operations.broker_state.figure_history import FigureHistory
     from diamant.broker.operations.compactions.compact_by_config import CompactByConfig
+    from diamant.broker.operations.compactions.compactions import Compactions
     from diamant.broker.operations.figures.background_counts import BackgroundCounts
     from diamant.broker.operations.figures.segment_figures import SegmentFigures
-    from diamant.broker.operations.records.count import CountOperation
-    from diamant.broker.operations.records.explain import ExplainOperation
-    from diamant.broker.operations.records.produce import ProduceOperation
-    from diamant.broker.operations.records.records import RecordsOperation
-    from diamant.broker.operations.records.search import SearchOperation
-    from diamant.broker.operations.running.clock import BrokerClock
-    from diamant.broker.operations.running.history import FigureHistory
+    from diamant.broker.operations.records.count_operation import CountOperation
+    from diamant.broker.operations.records.explain_operation import ExplainOperation
+    from diamant.broker.operations.records.produce_operation import ProduceOperation
+    from diamant.broker.operations.records.records_operation import RecordsOperation
+    from diamant.broker.operations.records.search_operation import SearchOperation
     from diamant.broker.security.audit.audit_log import AuditLog
-    from diamant.broker.security.sasl.listeners import SaslListeners
-    from diamant.broker.snapshots.store import Snapshots
+    from diamant.broker.security.sasl.sasl_listeners import SaslListeners
+    from diamant.broker.snapshots.snapshot_store import Snapshots
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.erasure.pending_erasures import PendingErasures
     from diamant.cleaner.rules.plan import CleanPlan
@@ -190,7 +190,7 @@ class Services:
         return AuditLog(self.node.config.diamant_audit_file)
 
     def _faults(self, shapes: Mapping[int, ErrorShape]) -> Faults:
-        from diamant.broker.faults.faults import Faults
+        from diamant.broker.faults.installed_faults import Faults
 
         return Faults(self.node, self.server, shapes)
 
@@ -240,7 +240,7 @@ class Services:
 
     @lazily
     def compactions(self) -> Compactions:
-        from diamant.broker.operations.compactions.compact import Compactions
+        from diamant.broker.operations.compactions.compactions import Compactions
 
         return Compactions(self.node, self.cleaning, self.transactions)
 
@@ -252,37 +252,37 @@ class Services:
 
     @lazily
     def explain(self) -> ExplainOperation:
-        from diamant.broker.operations.records.explain import ExplainOperation
+        from diamant.broker.operations.records.explain_operation import ExplainOperation
 
         return ExplainOperation(self.node, self.cleaning, self.groups, self.transactions, self._pending_erasures)
 
     @lazily
     def count(self) -> CountOperation:
-        from diamant.broker.operations.records.count import CountOperation
+        from diamant.broker.operations.records.count_operation import CountOperation
 
         return CountOperation(self.cleaning, self.explain(), self.compactions())
 
     @lazily
     def produce(self) -> ProduceOperation:
-        from diamant.broker.operations.records.produce import ProduceOperation
+        from diamant.broker.operations.records.produce_operation import ProduceOperation
 
         return ProduceOperation(self.node, self.creation)
 
     @lazily
     def records(self) -> RecordsOperation:
-        from diamant.broker.operations.records.records import RecordsOperation
+        from diamant.broker.operations.records.records_operation import RecordsOperation
 
         return RecordsOperation(self.explain(), self.node.loop)
 
     @lazily
     def search(self) -> SearchOperation:
-        from diamant.broker.operations.records.search import SearchOperation
+        from diamant.broker.operations.records.search_operation import SearchOperation
 
         return SearchOperation(self.explain())
 
     @lazily
     def history(self) -> FigureHistory:
-        from diamant.broker.operations.running.history import FigureHistory
+        from diamant.broker.operations.broker_state.figure_history import FigureHistory
 
         history = FigureHistory(self.node, self.server, self.cleaning, self._superseded_share)
         history.start()
@@ -311,13 +311,13 @@ class Services:
 
     @lazily
     def clock(self) -> BrokerClock:
-        from diamant.broker.operations.running.clock import BrokerClock
+        from diamant.broker.operations.broker_state.broker_clock import BrokerClock
 
         return BrokerClock(self.node, self.cleaning, self.groups, self.transactions, lambda: self.jobs)
 
     @lazily
     def snapshots(self) -> Snapshots:
-        from diamant.broker.snapshots.store import Snapshots
+        from diamant.broker.snapshots.snapshot_store import Snapshots
 
         return Snapshots(self.node, self.is_erasing)
 

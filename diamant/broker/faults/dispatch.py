@@ -21,11 +21,11 @@ from diamant.broker.network.pending_answer import PendingAnswer
 from diamant.broker.network.response_writer import Buffer, Part
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
-from diamant.protocol.wire.connection import Request
 from diamant.protocol.wire.error_response import ErrorAnswer, merge, replace_parts, split, topic_partitions
 from diamant.protocol.wire.error_shape import ErrorShape, Fields, topic_of
 from diamant.protocol.wire.message_fields import decode_response_fields, message_fields
 from diamant.protocol.wire.schemas import decode_request, encode_request_fields, encode_response_fields
+from diamant.protocol.wire.server_connection import Request
 from diamant.protocol.wire.throttle_time import throttle_time_position, with_throttle_time
 from diamant.storage.segments.segment import FileSlice
 

@@ -27,9 +27,9 @@ from diamant.storage.errors import StorageError
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.node.lazy import Lazy
-    from diamant.broker.operations.records.explain import ExplainOperation
+    from diamant.broker.operations.records.explain_operation import ExplainOperation
     from diamant.broker.operations.records.record_requests import GhostsRequest
-    from diamant.broker.operations.records.records import RecordPage, RecordsOperation
+    from diamant.broker.operations.records.records_operation import RecordPage, RecordsOperation
     from diamant.broker.topics.topics import Topics
     from diamant.cleaner.erasure.pending_erasures import PendingErasures
     from diamant.cleaner.rules.plan import CleanPlan

@@ -14,9 +14,9 @@ import click
 
 from diamant.broker.broker import BlockingBroker
 from diamant.broker.launch.child import SIGNALLED, TIMED_OUT
-from diamant.broker.schedules.history import History
 from diamant.broker.schedules.schedule import Schedule
-from diamant.broker.schedules.search import RunOutcome, find_failing
+from diamant.broker.schedules.schedule_search import RunOutcome, find_failing
+from diamant.cleaner.rules.pace import pace
 from diamant.duration import duration_text
 from diamant.progress import pace
 

@@ -21,8 +21,8 @@ from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.config.listeners import META_ADDRESSES
+from diamant.broker.launch.launch_settings import ArgumentError, make_config, one_line, raise_file_limit
 from diamant.broker.launch.leaving import end_without_threads
-from diamant.broker.launch.settings import ArgumentError, make_config, one_line, raise_file_limit
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.features import DEFAULT_RELEASE, RELEASES

@@ -13,8 +13,8 @@ from diamant.broker.config.listeners import SASL_PROTOCOLS, Listener
 from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
 
 if TYPE_CHECKING:
-    from diamant.broker.security.sasl.listeners import SaslListeners
-    from diamant.broker.security.tls.listeners import TlsListeners
+    from diamant.broker.security.sasl.sasl_listeners import SaslListeners
+    from diamant.broker.security.tls.tls_listeners import TlsListeners
 
 Authentications: TypeAlias = tuple[tuple[tuple[str, str], AuthenticationCounts], ...]
 """The listeners' labels with their counts."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.groups.store.group import Group
     from diamant.broker.transactions.coordinator import TransactionCoordinator
-    from diamant.storage.env.clock import Clock
+    from diamant.storage.env.clocks import Clock
 
 MAX_LAGS = 10_000
 MAX_OPEN_TRANSACTIONS = 1_000

@@ -16,7 +16,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from diamant.broker.metrics.figures import Figures, take_figures
-from diamant.broker.metrics.table import COUNTER, GAUGE, METRICS, UNTYPED, Metric, Sample
+from diamant.broker.metrics.metric_table import COUNTER, GAUGE, METRICS, UNTYPED, Metric, Sample
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS
 
 if TYPE_CHECKING:

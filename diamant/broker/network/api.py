@@ -13,7 +13,7 @@ from diamant.broker.security.authorization.access import OPEN, Access
 from diamant.broker.security.identity.principal import ANONYMOUS, Principal
 from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError, OversizedRecord
 from diamant.protocol.wire import apis
-from diamant.protocol.wire.connection import Request
+from diamant.protocol.wire.server_connection import Request
 from diamant.storage.errors import CorruptLog, StorageError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class RequestContext(NamedTuple):
     client_id: str | None
     connection: ConnectionInfo
     access: Access = OPEN
-    """The permissions of the client. A handler checks only needs that its row in `dispatch/table.py` declares."""
+    """The permissions of the client. A handler checks only needs that its row in `dispatch/api_table.py` declares."""
 
 
 Decode: TypeAlias = Callable[[int, memoryview], Any]

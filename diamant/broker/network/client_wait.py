@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from diamant.broker.network.api import ConnectionInfo
 from diamant.broker.network.pending_answer import Body
-from diamant.protocol.wire.connection import Request
+from diamant.protocol.wire.server_connection import Request
 
 if TYPE_CHECKING:
     from diamant.broker.security.quotas.quotas import Quotas

@@ -18,13 +18,13 @@ from diamant.broker.network.response_writer import Buffer
 from diamant.broker.security.sasl.session import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession, SaslState
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
-from diamant.protocol.wire.connection import Request, ServerConnection
 from diamant.protocol.wire.error_shape import ErrorShape
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.wire.server_connection import Request, ServerConnection
 from diamant.protocol.wire.token_frames import BARE_TOKEN, TokenFrames
 
 if TYPE_CHECKING:
-    from diamant.broker.security.sasl.listeners import SaslListeners
+    from diamant.broker.security.sasl.sasl_listeners import SaslListeners
 
 _SASL = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
 

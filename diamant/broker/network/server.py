@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from diamant.broker.config.listeners import PLAINTEXT, SASL_PROTOCOLS, TLS_PROTOCOLS
 from diamant.broker.network.acceptor import Acceptor, ConnectionSlots
 from diamant.broker.network.api import Dispatch, FrameHeader
-from diamant.broker.network.connection import Connection
+from diamant.broker.network.client_connection import Connection
 from diamant.broker.network.listener_sockets import ListenerEndpoint, plain_host
 from diamant.broker.network.refused_peers import RefusedPeers
 from diamant.broker.network.request_memory import RequestMemory
 from diamant.broker.network.request_metrics import RequestMetrics
 from diamant.broker.network.response_writer import Outbox
 from diamant.broker.network.server_limits import ServerLimits
-from diamant.protocol.wire.connection import SCRATCH_BYTES
+from diamant.protocol.wire.server_connection import SCRATCH_BYTES
 
 if TYPE_CHECKING:
     from diamant.broker.network.admission import ConnectionAdmission
     from diamant.broker.security.quotas.quotas import Quotas
-    from diamant.broker.security.sasl.listeners import SaslListeners
+    from diamant.broker.security.sasl.sasl_listeners import SaslListeners
     from diamant.broker.security.tls.listener_tls import ListenerTls
 
 logger = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class Server:
         endpoint = ListenerEndpoint(listener_name, advertised_host, advertised_port, security_protocol)
         make: Callable[[], asyncio.BaseProtocol] = partial(Connection, self, endpoint)
         if tls is not None:
-            from diamant.broker.security.tls.connection import TlsConnection
+            from diamant.broker.security.tls.tls_connection import TlsConnection
 
             make = partial(TlsConnection, tls, make, _ListenerView(self, listener_name))
         self._acceptors.append(Acceptor(sock, listener_name, self.limits, make, self))

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from diamant.cleaner.rules.tombstone_hold import TombstoneHolds
     from diamant.cleaner.runners.contract import Runner
     from diamant.cleaner.service.metrics import CleanerStatus
-    from diamant.cleaner.service.round import ExpiryWatch
+    from diamant.cleaner.service.rounds import ExpiryWatch
     from diamant.cleaner.service.service import CleanerService
-    from diamant.cleaner.service.settings import ServiceSettings
+    from diamant.cleaner.service.service_settings import ServiceSettings
     from diamant.cleaner.spark.runner.turns import SparkTurns
 
 logger = logging.getLogger(__name__)
@@ -163,7 +163,7 @@ def _log_failure(loading: asyncio.Task[CleanerService]) -> None:
 
 def cleaner_settings(config: BrokerConfig) -> ServiceSettings:
     """Return the cleaner's settings from the configuration."""
-    from diamant.cleaner.service.settings import ServiceSettings
+    from diamant.cleaner.service.service_settings import ServiceSettings
 
     rate = config.log_cleaner_io_max_bytes_per_second
     return ServiceSettings(
@@ -227,7 +227,7 @@ def _spark_runners(node: Node) -> Callable[[Runner], Runner] | None:
     turns: SparkTurns | None = None
 
     def make(local: Runner) -> Runner:
-        from diamant.cleaner.spark.environment.settings import SparkSettings
+        from diamant.cleaner.spark.environment.spark_settings import SparkSettings
         from diamant.cleaner.spark.runner.runner import SparkRunner
         from diamant.cleaner.spark.runner.turns import SparkTurns
 

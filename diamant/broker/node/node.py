@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from diamant.broker.node.fetch_sessions import FetchSessions
     from diamant.broker.security.authorization.acl_store import AclStore
     from diamant.broker.security.authorization.authorizer import Authorizer
-    from diamant.broker.security.tls.listeners import TlsListeners
+    from diamant.broker.security.tls.tls_listeners import TlsListeners
 
 logger = logging.getLogger(__name__)
 

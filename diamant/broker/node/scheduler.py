@@ -2,7 +2,7 @@
 
 A job returns its next due time, in milliseconds of the `Env` clock, or None. Jobs run one after the
 other. Nothing runs while nothing is due. When a user moves the clock
-(`operations.running.clock` decides at which deadlines it stops), due jobs run at once.
+(`broker_state.broker_clock` decides at which deadlines it stops), due jobs run at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from diamant.storage.env.clock import Clock, SettableClock, is_frozen
+from diamant.storage.env.clocks import Clock, SettableClock, is_frozen
 
 logger = logging.getLogger(__name__)
 

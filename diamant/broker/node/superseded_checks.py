@@ -83,7 +83,7 @@ class SupersededChecks:
             return results
 
     async def _look(self, service: CleanerService, log: Log, first_dirty: int, oldest_ms: int, now_ms: int) -> _Seen:
-        from diamant.cleaner.prompt.superseded_check import BoundExceeded, LookedAtSegment, LookPlan, look
+        from diamant.cleaner.facts.superseded_check import BoundExceeded, LookedAtSegment, LookPlan, look
         from diamant.cleaner.rules.time_based_roll import first_append_ms
 
         end_offset = log.log_end_offset

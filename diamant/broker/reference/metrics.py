@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from diamant.broker.metrics.table import METRICS
+from diamant.broker.metrics.metric_table import METRICS
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS
 from diamant.cleaner.rules.result import REASONS
 

@@ -32,7 +32,7 @@ from diamant.broker.http.serving.route import Route
 from diamant.broker.http.serving.routes import Routes
 from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.http.serving.token import TokenCheck
-from diamant.broker.metrics.table import METRICS
+from diamant.broker.metrics.metric_table import METRICS
 from diamant.broker.operations.calls.parameters import Param
 
 if TYPE_CHECKING:

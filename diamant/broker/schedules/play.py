@@ -17,8 +17,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diamant.broker.node.node import Node
-from diamant.broker.schedules.history import MARKER, TOMBSTONE, VALUE, Compacted, Fetched, History, Marked, StoredRecord
 from diamant.broker.schedules.schedule import ALL, Compaction, Schedule
+from diamant.broker.schedules.schedule_history import (
+    MARKER,
+    TOMBSTONE,
+    VALUE,
+    Compacted,
+    Fetched,
+    History,
+    Marked,
+    StoredRecord,
+)
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.eligibility import limits, round_down
@@ -26,9 +35,9 @@ from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.planning import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import CURRENT_MAGIC, parse_header
-from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.errors import StorageError
 from diamant.storage.log.append_checks import CheckedBatch

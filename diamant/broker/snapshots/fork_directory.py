@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from diamant.broker.node.node import Node
 from diamant.broker.snapshots.copy import copy_directory
-from diamant.broker.snapshots.store import snapshots_of
+from diamant.broker.snapshots.snapshot_store import snapshots_of
 from diamant.storage import names
 from diamant.storage.env.env import Env, Lock, parent
 from diamant.storage.errors import InUse

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from diamant.broker.operations.running.running_requests import NoArguments, ResetRequest, SnapshotRequest
-from diamant.broker.snapshots.store import BrokerSnapshot, Snapshots
+from diamant.broker.operations.broker_state.running_requests import NoArguments, ResetRequest, SnapshotRequest
+from diamant.broker.snapshots.snapshot_store import BrokerSnapshot, Snapshots
 from diamant.progress import Progress
 
 

@@ -11,8 +11,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from diamant.broker.transactions.markers import write_markers
-from diamant.broker.transactions.store import TransactionStore
 from diamant.broker.transactions.transaction import TopicPartition, Transaction, completed
+from diamant.broker.transactions.transaction_store import TransactionStore
 from diamant.protocol.errors import KafkaError
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from diamant.broker.topics.topic import Topic
 from diamant.broker.transactions import transaction
 from diamant.broker.transactions.completion import TransactionCompletion
 from diamant.broker.transactions.expiry import TransactionExpiry
-from diamant.broker.transactions.store import TransactionStore
 from diamant.broker.transactions.timeouts import TransactionTimeouts
 from diamant.broker.transactions.transaction import (
     ENDING,
@@ -30,6 +29,7 @@ from diamant.broker.transactions.transaction import (
     TopicPartition,
     Transaction,
 )
+from diamant.broker.transactions.transaction_store import TransactionStore
 from diamant.broker.transactions.verification import TransactionVerification
 from diamant.protocol.errors import ErrorCode, KafkaError
 

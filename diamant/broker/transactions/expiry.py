@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from diamant.broker.node.scheduler import Periodic, ScheduledTask
-from diamant.broker.transactions.store import TransactionStore
+from diamant.broker.transactions.transaction_store import TransactionStore
 from diamant.protocol.errors import KafkaError
 
 if TYPE_CHECKING:

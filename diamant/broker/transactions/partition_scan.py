@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from diamant.broker.transactions.transaction import Transaction, from_value
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.records import iter_records
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.errors import CorruptBatch, ProtocolError
 from diamant.protocol.internal_topics.transaction_records import parse_key, parse_value
 from diamant.storage.log.log import Log

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.node.scheduler import Periodic, ScheduledTask
 from diamant.broker.transactions.completion import TransactionCompletion
-from diamant.broker.transactions.store import TransactionStore
 from diamant.broker.transactions.transaction import ENDING, NewProducerIdNeeded, fenced
+from diamant.broker.transactions.transaction_store import TransactionStore
 from diamant.protocol.errors import KafkaError
 
 if TYPE_CHECKING:

@@ -16,17 +16,17 @@ from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
 from diamant.cleaner.engines.round import AddSegments, Engine, RewriteGroups, Round
 from diamant.cleaner.engines.survivors import MapSurvivors
 from diamant.cleaner.engines.work import RoundWork
-from diamant.cleaner.prompt.key_filter import is_worth_filters, leave_alone
-from diamant.cleaner.prompt.lost_key import Touched, kept_apart, only_known
-from diamant.cleaner.prompt.segment_keys import dirty_hashes, file_key_facts
+from diamant.cleaner.facts.key_filter import is_worth_filters, leave_alone
+from diamant.cleaner.facts.lost_key import Touched, kept_apart, only_known
+from diamant.cleaner.facts.segment_keys import dirty_hashes, file_key_facts
 from diamant.cleaner.rules.result import OnOutput, OutputSegment
 from diamant.cleaner.segments.row_records import RowRecords
 
 if TYPE_CHECKING:
     from array import array
 
-    from diamant.cleaner.prompt.key_filter import KeyFilter
-    from diamant.cleaner.prompt.segment_facts import SegmentFacts
+    from diamant.cleaner.facts.key_filter import KeyFilter
+    from diamant.cleaner.facts.segment_facts import SegmentFacts
     from diamant.cleaner.rules.plan import CleanPlan
     from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
 

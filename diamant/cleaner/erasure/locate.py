@@ -26,10 +26,10 @@ from diamant.cleaner.evidence.search.needles import (
 )
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
-from diamant.cleaner.prompt.key_filter import cannot_hold
+from diamant.cleaner.facts.key_filter import cannot_hold
 from diamant.cleaner.segments.strict_reader import read_chunks
+from diamant.protocol.batches.batch_records import records_payload
 from diamant.protocol.batches.header import BatchHeader, Record
-from diamant.protocol.batches.records import records_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition

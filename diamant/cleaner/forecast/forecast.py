@@ -1,4 +1,4 @@
-"""The forecast of a partition (`whatif.py`), as values that can be written as JSON: a scenario and its outcome."""
+"""The forecast of a partition (`partition_forecast.py`), as values that can be written as JSON: a scenario and its outcome."""
 
 from __future__ import annotations
 

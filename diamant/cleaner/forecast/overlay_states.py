@@ -1,4 +1,4 @@
-"""The states of one partition in which `whatif.py` tries out events: each is an overlay over the same files.
+"""The states of one partition in which `partition_forecast.py` tries out events: each is an overlay over the same files.
 
 A state is never changed. To continue from one, take a fork of it and work on that: this makes the next one. States shared by
 several scenarios are kept, as long as the log written for them has room (`max_kept_bytes`).
@@ -13,13 +13,13 @@ from hashlib import blake2b
 
 from diamant.cleaner.forecast.forecast import Contents, Scenario
 from diamant.cleaner.forecast.resegmentation import lay_out_anew
-from diamant.cleaner.offline.stats import read_stats
+from diamant.cleaner.offline.partition_stats import PartitionStats, read_stats
 from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES
 from diamant.cleaner.rules.result import CleanResult
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, SegmentFile
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import Env, parent
 from diamant.storage.env.overlay import OverlayEnv
 from diamant.storage.errors import StorageError

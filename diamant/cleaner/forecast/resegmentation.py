@@ -18,7 +18,7 @@ from collections.abc import Callable
 from diamant.cleaner.segments.strict_reader import read_chunks
 from diamant.protocol.batches.header import BatchHeader
 from diamant.storage import names
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import Env
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig

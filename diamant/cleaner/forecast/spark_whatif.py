@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 from diamant.cleaner.forecast.forecast import Forecast, Scenario
 from diamant.cleaner.segments.tolerant_reader import PartitionFiles, Problem
-from diamant.cleaner.spark.environment.errors import SparkError
-from diamant.cleaner.spark.environment.settings import LOCAL_DIRS
 from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
+from diamant.cleaner.spark.environment.spark_errors import SparkError
+from diamant.cleaner.spark.environment.spark_settings import LOCAL_DIRS
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
 
@@ -67,7 +67,7 @@ def outcome(trial: Trial, *, driver: Versions, now_ms: int, until_ms: int | None
     """Run a trial as a task. SparkError if this machine has other code or other files than the driver."""
     check_versions(driver)
     from diamant.cleaner.forecast.overlay_states import OverlayStates
-    from diamant.cleaner.forecast.whatif import forecast
+    from diamant.cleaner.forecast.partition_forecast import forecast
 
     env = RealEnv()
     partition = trial.partition

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.offline.clean import Engine, OfflineReport, clean_partition, compiled_engine
+from diamant.cleaner.offline.offline_clean import Engine, OfflineReport, clean_partition, compiled_engine
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.rules.result import CleanResult, OnOutput

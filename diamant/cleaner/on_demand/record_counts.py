@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from diamant.kernels import ARE_COMPILED
 from diamant.kernels.constants import fields
 from diamant.protocol.batches.batch import crc_is_valid
-from diamant.protocol.batches.records import iter_records
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env, File

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from diamant.cleaner.facts.facts_file import read_facts
 from diamant.cleaner.on_demand.record_counts import CountedLogs, SegmentCounts
 from diamant.cleaner.on_demand.report import (
     MAX_COUNTED_BYTES,
@@ -13,7 +14,6 @@ from diamant.cleaner.on_demand.report import (
     OPEN_TRANSACTION,
     HeldBack,
 )
-from diamant.cleaner.prompt.facts_file import read_facts
 from diamant.cleaner.rules.eligibility import CleanableRange, inactive_from, limits, old_enough_ms, round_down
 from diamant.cleaner.rules.kinds import LIVE, MARKERS, TOMBSTONES
 from diamant.cleaner.rules.time_based_roll import ages_in

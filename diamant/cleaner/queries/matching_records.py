@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from diamant.cleaner.segments.tolerant_reader import Batch
+from diamant.protocol.batches.batch_records import records_payload
 from diamant.protocol.batches.header import CURRENT_MAGIC, Record
-from diamant.protocol.batches.records import records_payload
 
 
 @dataclass(frozen=True, slots=True)

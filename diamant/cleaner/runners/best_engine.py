@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def best_engine() -> Engine:
     """Return the engine for plans of any size; imports it."""
     if ARE_COMPILED:
-        from diamant.cleaner.parallel import round as parallel_round
+        from diamant.cleaner.parallel import parallel_engine as parallel_round
 
         return parallel_round.clean
     from diamant.cleaner.engines import plain_round

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from diamant.cleaner.prompt.filter_making import FactsTask
+from diamant.cleaner.facts.filter_making import FactsTask
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleanResult, OutputSegment, never_done
 from diamant.storage import names

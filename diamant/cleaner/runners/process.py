@@ -18,8 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from diamant.cleaner.prompt.filter_making import FactsTask
-from diamant.cleaner.prompt.key_filter import MAX_KEYS
+from diamant.cleaner.facts.filter_making import FactsTask
+from diamant.cleaner.facts.key_filter import MAX_KEYS
 from diamant.cleaner.rules.plan import KAFKA_MAP_ENTRY_BYTES, CleanPlan
 from diamant.cleaner.rules.result import (
     CheckDone,

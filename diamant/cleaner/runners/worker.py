@@ -25,7 +25,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from diamant.cleaner.engines.output_sync import SYNC_THREADS
-from diamant.cleaner.prompt.facts_file import text_of_output
+from diamant.cleaner.facts.facts_file import text_of_output
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleaningAborted, OutputSegment
 from diamant.cleaner.rules.result import Throttle as CountBytes
@@ -142,7 +142,7 @@ class Worker:
         return asdict(replace(result, outputs=(), runner=NAME))
 
     def _file_facts(self, command: Message, check_done: CheckDone, throttle: CountBytes) -> Message:
-        from diamant.cleaner.prompt.segment_keys import file_segment_facts
+        from diamant.cleaner.facts.segment_keys import file_segment_facts
 
         task = facts_task_from(command["task"])
         self._throttle.bytes_per_second = task.io_max_bytes_per_second

@@ -26,7 +26,7 @@ import traceback
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
-from diamant.cleaner.prompt.filter_making import FactsTask
+from diamant.cleaner.facts.filter_making import FactsTask
 from diamant.cleaner.rules.result import CleaningAborted, OutputOverflow
 from diamant.cleaner.runners.contract import MemoryLimit, RunnerFailed
 from diamant.storage.errors import CorruptLog, RecordTooLarge

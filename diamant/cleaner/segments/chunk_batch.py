@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from diamant.cleaner.segments.small_payloads import SmallPayloads
 from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.batch_records import iter_payload, iter_records, records_payload
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES, NONE
 from diamant.protocol.batches.control import parse_control_type
 from diamant.protocol.batches.header import CURRENT_MAGIC, HEADER_SIZE, BatchHeader, Record
 from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT, check_record_sizes
-from diamant.protocol.batches.records import iter_payload, iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch, OversizedRecord
 from diamant.storage.env.env import Buffer
 from diamant.storage.errors import CorruptLog, RecordTooLarge

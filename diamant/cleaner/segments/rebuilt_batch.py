@@ -18,8 +18,8 @@ from typing import TypeAlias
 
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import update_crc
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import HEADER_SIZE, HEADER_STRUCT, LOG_OVERHEAD, BatchHeader, Record, parse_header
-from diamant.protocol.batches.records import build_batch
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Compress: TypeAlias = Callable[[int, Buffer], bytes]

@@ -16,9 +16,9 @@ from diamant.cleaner.segments.strict_reader import RecordsOutOfOrder, check_orde
 from diamant.kernels.batches import are_in_order, find_bad_crc
 from diamant.kernels.constants import fields
 from diamant.kernels.constants.tuples import MAP
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import CURRENT_MAGIC, parse_header
 from diamant.protocol.batches.legacy import parse_legacy_header
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.errors import CorruptLog
 

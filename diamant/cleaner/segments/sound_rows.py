@@ -25,9 +25,9 @@ from diamant.cleaner.segments.tolerant_reader import (
 )
 from diamant.kernels import ARE_COMPILED
 from diamant.kernels.constants import fields
+from diamant.protocol.batches.batch_records import iter_payload
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import CURRENT_MAGIC, MAX_OFFSET, BatchHeader, Record, parse_header
-from diamant.protocol.batches.records import iter_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env, File
 

@@ -24,6 +24,7 @@ from zlib import crc32
 
 from crc32c import crc32c
 
+from diamant.protocol.batches.batch_records import iter_records, records_payload
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES, NONE
 from diamant.protocol.batches.header import (
     ATTRIBUTES,
@@ -40,7 +41,6 @@ from diamant.protocol.batches.header import (
     Record,
 )
 from diamant.protocol.batches.legacy import parse_legacy_header
-from diamant.protocol.batches.records import iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition, read_offset_checkpoint

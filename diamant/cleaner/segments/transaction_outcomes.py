@@ -29,9 +29,9 @@ from diamant.cleaner.segments.tolerant_reader import (
     SegmentFile,
 )
 from diamant.kernels import ARE_COMPILED
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.batches.control import ControlType, parse_control_type
 from diamant.protocol.batches.header import TRANSACTIONAL_FLAG, BatchHeader
-from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env
 from diamant.storage.segments.txn_index import AbortedTxn

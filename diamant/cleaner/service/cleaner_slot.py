@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from diamant.cleaner.prompt.filter_making import FactsTask
+from diamant.cleaner.facts.filter_making import FactsTask
 from diamant.cleaner.rules.modes import INLINE, PROCESS, SPARK
 from diamant.cleaner.rules.plan import CleanPlan, most_io_bytes
 from diamant.cleaner.rules.result import CheckDone
@@ -185,7 +185,7 @@ class CleanerSlot:
 
 
 def _file_segment_facts(env: Env, task: FactsTask, check_done: CheckDone) -> None:
-    from diamant.cleaner.prompt.segment_keys import file_segment_facts
+    from diamant.cleaner.facts.segment_keys import file_segment_facts
 
     file_segment_facts(env, task, check_done=check_done)
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Executor
 
-from diamant.cleaner.prompt.prompt_state import PromptLog, PromptLogs
+from diamant.cleaner.facts.prompt_state import PromptLog, PromptLogs
 from diamant.cleaner.rules import time_based_roll
 from diamant.cleaner.rules.eligibility import BY_TIMESTAMP, CleanableRange, by_urgency, cleanable_range, is_candidate
 from diamant.cleaner.rules.modes import KAFKA, PROMPT

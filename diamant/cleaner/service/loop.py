@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from diamant.storage.env.clock import Clock, SettableClock, is_frozen
+from diamant.storage.env.clocks import Clock, SettableClock, is_frozen
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from diamant.cleaner.prompt.quarantine import CorruptSegment
+from diamant.cleaner.facts.quarantine import CorruptSegment
 from diamant.cleaner.rules.eligibility import CleanableRange
 from diamant.cleaner.rules.kinds import MARKERS
 from diamant.cleaner.rules.result import CleanStats

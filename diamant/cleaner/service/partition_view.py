@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from diamant.cleaner.prompt.prompt_state import PromptLog
-from diamant.cleaner.prompt.quarantine import CorruptSegment
+from diamant.cleaner.facts.prompt_state import PromptLog
+from diamant.cleaner.facts.quarantine import CorruptSegment
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.tombstone_hold import TombstoneHold
 from diamant.cleaner.service.partition_states import PartitionStates, Uncleanable
-from diamant.cleaner.service.settings import ServiceSettings
+from diamant.cleaner.service.service_settings import ServiceSettings
 from diamant.storage.log.log import Log
 
 FREE = "none"

@@ -1,6 +1,6 @@
 """The cleaner service: cleans the logs that are due, and applies retention to compacted logs.
 
-One task on the loop thread picks logs (`log_picker.py`); rounds run beside it (`round.py`), at most `threads` at once.
+One task on the loop thread picks logs (`log_picker.py`); rounds run beside it (`rounds.py`), at most `threads` at once.
 The next cycle follows a round at once; if nothing is due, it follows after `backoff_ms` on the clock of the `Env`.
 
     mode kafka      one scan for each round, the log with the highest dirty ratio first
@@ -20,10 +20,10 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 
-from diamant.cleaner.prompt.filter_making import FilterMaking
-from diamant.cleaner.prompt.prompt_state import PromptLogs
-from diamant.cleaner.prompt.quarantine import CorruptSegment
-from diamant.cleaner.prompt.segment_facts import SegmentFacts
+from diamant.cleaner.facts.filter_making import FilterMaking
+from diamant.cleaner.facts.prompt_state import PromptLogs
+from diamant.cleaner.facts.quarantine import CorruptSegment
+from diamant.cleaner.facts.segment_facts import SegmentFacts
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.tombstone_hold import TombstoneHolds, no_hold
 from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner, in_own_thread
@@ -36,7 +36,6 @@ from diamant.cleaner.service.loop import CleaningLoop
 from diamant.cleaner.service.metrics import CleanerMetrics, CleanerStatus
 from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.cleaner.service.partition_view import CleanerView
-from diamant.cleaner.service.round import ExpiryWatch, Rounds, no_watch
 from diamant.cleaner.service.round_requests import (
     PLAIN,
     RoundCallers,
@@ -44,7 +43,8 @@ from diamant.cleaner.service.round_requests import (
     RoundRequest,
     cancel,
 )
-from diamant.cleaner.service.settings import ServiceSettings, kept_hash_key, new_hash_key
+from diamant.cleaner.service.rounds import ExpiryWatch, Rounds, no_watch
+from diamant.cleaner.service.service_settings import ServiceSettings, kept_hash_key, new_hash_key
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError

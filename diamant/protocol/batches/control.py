@@ -17,8 +17,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import CorruptBatch
 
 

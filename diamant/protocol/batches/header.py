@@ -16,7 +16,7 @@ All integers are big-endian. Magic 2, the only one written since Kafka 0.11:
         51    2  producer epoch             -1 none
         53    4  base sequence              -1 none
         57    4  record count               can be 0 after compaction
-        61    .  records                    see records.py; one compressed blob when there is a codec
+        61    .  records                    see batch_records.py; one compressed blob when there is a codec
 
 Magic 0 and 1 share the first 17 bytes, but bytes 12..15 hold their CRC-32; see legacy.py.
 """

@@ -148,7 +148,7 @@ def iter_legacy_records(
 
     CorruptBatch as in `parse_legacy_header`, and for a wrapped entry with a wrong CRC; OversizedRecord for one that is larger.
     """
-    # Imported here: records.py imports this module for the old magics.
+    # Imported here: batch_records.py imports this module for the old magics.
     from diamant.protocol.batches.header import Record
 
     entry = parse_entry(buffer, position)

@@ -33,9 +33,9 @@ from diamant.kernels.constants.walk import (
     TIMESTAMP_OVERFLOW,
 )
 from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch_records import records_payload
 from diamant.protocol.batches.header import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
 from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT, check_record_sizes
-from diamant.protocol.batches.records import records_payload
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb, ErrorCode, KafkaError, OversizedRecord
 from diamant.protocol.varint import read_varint, read_varlong
 

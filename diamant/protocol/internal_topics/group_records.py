@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`: committed offsets and groups, as Kafka's group coordinator writes them.
 
 A key is the record's type as an int16, then its fields (integers big-endian, strings int16 length + UTF-8). A value is an int16
-version and its fields; null is a tombstone. The classes declare the fields (`declared/layout.py`), `_TYPES` the versions.
+version and its fields; null is a tombstone. The classes declare the fields (`typed_records/layout.py`), `_TYPES` the versions.
 
 Key type 0 is only read. `parse_key` returns None for types of share and streams groups (`other_group_keys`) and later additions.
 
@@ -18,7 +18,9 @@ from struct import error as StructError
 from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from diamant.protocol.declared.layout import (
+from diamant.protocol.errors import CorruptBatch
+from diamant.protocol.primitives import INT16, INT32, INT64, encode_compact_string, encode_string
+from diamant.protocol.typed_records.layout import (
     RecordLayout,
     Since,
     Tag,
@@ -28,7 +30,7 @@ from diamant.protocol.declared.layout import (
     read_struct,
     write_struct,
 )
-from diamant.protocol.declared.wire_types import (
+from diamant.protocol.typed_records.wire_types import (
     INT32_ARRAY,
     Binary,
     Id,
@@ -42,8 +44,6 @@ from diamant.protocol.declared.wire_types import (
     Text,
     Texts,
 )
-from diamant.protocol.errors import CorruptBatch
-from diamant.protocol.primitives import INT16, INT32, INT64, encode_compact_string, encode_string
 
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1

@@ -1,6 +1,6 @@
 """Every record of `__consumer_offsets`, `__transaction_state` and `__share_group_state`, decoded as Kafka's tools print it.
 
-A key is its type as an int16, then its fields; a value is an int16 version and its fields (`declared/layout.py`). Names, order
+A key is its type as an int16, then its fields; a value is an int16 version and its fields (see `typed_records`). Names, order
 and versions of the fields are Kafka's. The broker itself uses `group_records` and `transaction_records`.
 
     decode(GROUP_RECORDS, key, value)      ("GROUP_METADATA", {"key": {"type": "2", "data": {...}}, "value": None})
@@ -15,9 +15,12 @@ from collections.abc import Mapping
 from struct import error as StructError
 from typing import Annotated, Any, NamedTuple, get_args
 
-from diamant.protocol.declared.frozen_record import FrozenRecord, fields
-from diamant.protocol.declared.layout import Since, Tag, array_of, layout, nullable_struct_of, read_struct
-from diamant.protocol.declared.wire_types import (
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.internal_topics.consumer_protocol import HIGHEST_VERSION, PROTOCOL_TYPE, protocol_version
+from diamant.protocol.primitives import INT16
+from diamant.protocol.typed_records.frozen_record import FrozenRecord, fields
+from diamant.protocol.typed_records.layout import Since, Tag, array_of, layout, nullable_struct_of, read_struct
+from diamant.protocol.typed_records.wire_types import (
     INT32,
     Binary,
     Id,
@@ -34,9 +37,6 @@ from diamant.protocol.declared.wire_types import (
     Uint16,
     array_type,
 )
-from diamant.protocol.errors import ProtocolError
-from diamant.protocol.internal_topics.consumer_protocol import HIGHEST_VERSION, PROTOCOL_TYPE, protocol_version
-from diamant.protocol.primitives import INT16
 
 CANNOT_BE_DECODED = "cannot be decoded"
 

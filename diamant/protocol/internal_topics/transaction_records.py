@@ -1,6 +1,6 @@
 """Records of `__transaction_state`: the last state of each transactional id (TransactionLogKey, TransactionLogValue).
 
-A key is an int16 0 and the id; a value is an int16 version and the fields of `TransactionValue` (`declared/layout.py`), flexible
+A key is an int16 0 and the id; a value is an int16 version and the fields of `TransactionValue` (see `typed_records`), flexible
 from version 1 on.
 
 A null value removes the id. Version 1 is written from `transaction.version` 1 on. Keys of other versions must be skipped.
@@ -12,10 +12,10 @@ Source: TransactionLog, TransactionLogKey.json, TransactionLogValue.json.
 from struct import error as StructError
 from typing import Annotated, NamedTuple
 
-from diamant.protocol.declared.layout import Since, Tag, array_of, layout, read_struct, write_struct
-from diamant.protocol.declared.wire_types import Int8, Int16, Int32, Int32s, Int64, MalformedRecord, Text
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.primitives import INT16
+from diamant.protocol.typed_records.layout import Since, Tag, array_of, layout, read_struct, write_struct
+from diamant.protocol.typed_records.wire_types import Int8, Int16, Int32, Int32s, Int64, MalformedRecord, Text
 
 KEY_VERSION = 0
 NO_PRODUCER_ID = -1

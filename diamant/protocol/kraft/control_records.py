@@ -21,8 +21,8 @@ import struct
 from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from diamant.protocol.declared.layout import Since, array_of, layout, read_struct, struct_of, write_struct
-from diamant.protocol.declared.wire_types import (
+from diamant.protocol.typed_records.layout import Since, array_of, layout, read_struct, struct_of, write_struct
+from diamant.protocol.typed_records.wire_types import (
     Id,
     Int16,
     Int32,

@@ -21,9 +21,9 @@ from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from diamant.protocol.declared.frozen_record import FrozenRecord
-from diamant.protocol.declared.layout import RecordLayout, Since, Tag, array_of, layout, read_struct, write_struct
-from diamant.protocol.declared.wire_types import (
+from diamant.protocol.typed_records.frozen_record import FrozenRecord
+from diamant.protocol.typed_records.layout import RecordLayout, Since, Tag, array_of, layout, read_struct, write_struct
+from diamant.protocol.typed_records.wire_types import (
     INT32,
     UUID_TYPE,
     Binary,
@@ -41,8 +41,8 @@ from diamant.protocol.declared.wire_types import (
     array_type,
     remembering,
 )
-from diamant.protocol.declared.wire_types import MalformedRecord as MalformedRecord
-from diamant.protocol.declared.wire_types import UnsupportedRecord as UnsupportedRecord
+from diamant.protocol.typed_records.wire_types import MalformedRecord as MalformedRecord
+from diamant.protocol.typed_records.wire_types import UnsupportedRecord as UnsupportedRecord
 
 FRAME_VERSION = 1
 

@@ -3,7 +3,7 @@
 A response mirrors the things that the request names (topics, partitions, groups, resources): it has an array for each array of
 the request, sometimes under another name. Clients read an error code in the innermost elements (Produce: the partition), or, if
 it concerns the whole request, at the outermost level of the version (OffsetFetch: the group from version 8, the top from 2, each
-partition in 1). Each API's shape is in its row of `broker/dispatch/table.py`; `error_response.py` makes responses from it.
+partition in 1). Each API's shape is in its row of `broker/dispatch/api_table.py`; `error_response.py` makes responses from it.
 
 Source: `getErrorResponse` of Kafka's request classes. Where clients read another level, as in Fetch, it is theirs.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import Struct
 
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.wire.connection import Request
+from diamant.protocol.wire.server_connection import Request
 
 _SIZE = Struct(">i")
 _SASL_AUTHENTICATE = 36

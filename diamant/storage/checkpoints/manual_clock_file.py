@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from diamant.storage import names
-from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock
+from diamant.storage.env.clocks import ManualClock, SettableClock, SystemClock
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 

@@ -19,7 +19,7 @@ from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.checkpoints.manual_clock_file import keep_clock
 from diamant.storage.directory.log_directory import LogDirectory
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import MAX_LOG_FILE, Env, File
 from diamant.storage.log.log import Log
 

@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol, TypeAlias
 
 from diamant.storage import names
-from diamant.storage.env.clock import Clock, ManualClock, SystemClock
+from diamant.storage.env.clocks import Clock, ManualClock, SystemClock
 from diamant.storage.env.lock_file import ExclusiveLock, LockFile, SharedLock, held_here
 from diamant.storage.env.view import View, view_of
 from diamant.storage.input_file import open_regular

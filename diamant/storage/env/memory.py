@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from diamant.storage.env.clock import Clock, SettableClock
+from diamant.storage.env.clocks import Clock, SettableClock
 from diamant.storage.env.env import (
     MAX_LOG_FILE,
     MAX_SMALL_FILE,

@@ -19,7 +19,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 
-from diamant.storage.env.clock import Clock
+from diamant.storage.env.clocks import Clock
 from diamant.storage.env.env import MAX_SMALL_FILE, Buffer, Env, File, Lock, ReadLock, parent, replace_file, write_tail
 from diamant.storage.env.view import View
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from diamant.kernels import ARE_COMPILED
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import crc_is_valid, set_timestamps
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, parse_header
-from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.batches.validation import (
     RecordChecks,
     Walk,

@@ -12,7 +12,7 @@ from diamant.protocol.batches.batch import set_base_offset
 from diamant.protocol.batches.header import NO_PRODUCER_ID, BatchHeader, parse_header
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.checkpoints.checkpoints import LeaderEpochs
-from diamant.storage.env.clock import bounds_now_ms
+from diamant.storage.env.clocks import bounds_now_ms
 from diamant.storage.env.env import Env
 from diamant.storage.log.append_checks import BatchCheck, Validation
 from diamant.storage.log.control_append import append_control

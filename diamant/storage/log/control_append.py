@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.batches.control import parse_control_type
 from diamant.protocol.batches.header import BatchHeader
-from diamant.protocol.batches.records import iter_records
 from diamant.storage.producers.producer_state import ProducerStateManager
 from diamant.storage.segments.segment import Segment
 from diamant.storage.segments.txn_index import AbortedTxn

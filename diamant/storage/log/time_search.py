@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.batches.header import BatchHeader
-from diamant.protocol.batches.records import iter_records
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import FileSlice, Segment, floor_position, scan_headers
 

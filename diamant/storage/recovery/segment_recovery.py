@@ -21,9 +21,9 @@ from typing import NamedTuple, NoReturn
 
 from diamant.kernels import ARE_COMPILED
 from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.batches.control import parse_control_type
 from diamant.protocol.batches.header import MAX_OFFSET, BatchHeader
-from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import LeaderEpochs

@@ -14,8 +14,8 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.admin import Admin
 from diamant.broker.commands.admin.cancel import cancel
 from diamant.broker.metrics import prometheus as metrics
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from tests.broker.certifying_broker import certifying_broker
 
 WHERE = 'key == "customer-42"'

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.launch.settings import make_config
+from diamant.broker.launch.launch_settings import make_config
 from diamant.broker.launch.start import _http_line, _watch
 from diamant.storage.config_key import ConfigError
 

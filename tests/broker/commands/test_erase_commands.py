@@ -20,8 +20,8 @@ from diamant.broker.commands.admin.redact import redact
 from diamant.broker.commands.admin.verify import verify
 from diamant.cleaner.evidence.certificates.certificate import canonical, merkle_root
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from tests.broker.certifying_broker import certifying_broker, on, run
 from tests.broker.groups.offsets.offset_requests import NONE, commit, find_coordinator
 from tests.broker.wire import WireClient

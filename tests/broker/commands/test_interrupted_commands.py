@@ -20,8 +20,8 @@ from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.client.admin import Admin
 from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from tests.broker.certifying_broker import certifying_broker
 from tests.waiting import wait_until
 

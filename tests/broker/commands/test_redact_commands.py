@@ -15,8 +15,8 @@ from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.commands.admin.redact import redact
 from diamant.broker.commands.admin.verify import verify
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from tests.broker.certifying_broker import certifying_broker, on, run
 
 EMAIL = "ada@example.com"

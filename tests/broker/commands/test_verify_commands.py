@@ -22,8 +22,8 @@ from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.coverage_account import CoverageAccount
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from tests.broker.certifying_broker import on
 from tests.broker.commands.test_redact_commands import WHERE, broker, prepare

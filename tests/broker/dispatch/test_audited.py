@@ -13,7 +13,7 @@ import pytest
 from diamant.broker.acl import Operation
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.dispatch.table import TABLE
+from diamant.broker.dispatch.api_table import TABLE
 from diamant.broker.security.audit import audit_log
 from diamant.protocol.wire.apis import API_NAMES
 from tests.broker.groups.offsets.offset_requests import find_coordinator

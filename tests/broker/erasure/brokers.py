@@ -6,7 +6,7 @@ from pathlib import Path
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from tests.broker.erasure.constants import START_MS
 from tests.broker.erasure.faulty_env import FaultyEnv
 

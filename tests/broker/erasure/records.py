@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from diamant.broker.broker import Broker
 from diamant.broker.groups.store.group import Group
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Header, Record
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.internal_topics.group_records import encode_offset_commit_value
 from tests.broker.erasure.brokers import data_of
 from tests.broker.erasure.constants import KEY, PERSON

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import BlockingBroker, Broker
-from diamant.broker.faults.faults import Faults
+from diamant.broker.faults.installed_faults import Faults
 from tests.broker.real_clients import OWN_WARNINGS, AioKafka, Client, ConfluentKafka, KafkaPython, Message
 
 pytestmark = OWN_WARNINGS
@@ -38,7 +38,7 @@ with_each_client = pytest.mark.parametrize("client", EACH_CLIENT)
 def stored(broker: BlockingBroker, topic: str) -> list[bytes | None]:
     """Return the values in the topic's first partition."""
     from diamant.protocol.batches.batch import iter_headers
-    from diamant.protocol.batches.records import iter_records
+    from diamant.protocol.batches.batch_records import iter_records
 
     log = broker.node.topics.log(topic, 0)
     with open(log.active.file.path, "rb") as file:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.faults.faults import MAX_FAULTS
+from diamant.broker.faults.installed_faults import MAX_FAULTS
 from diamant.protocol.errors import ErrorCode
 from tests.broker.http_asking import ask
 from tests.broker.wire import METADATA, PRODUCE, WireClient, batch_of, produce_fields

@@ -12,7 +12,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.dispatch.table import TABLE, functions
+from diamant.broker.dispatch.api_table import TABLE, functions
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.kraft.records import FeatureLevelRecord
 from diamant.protocol.wire.apis import ADVERTISED, SERVED

@@ -21,7 +21,7 @@ from diamant.broker.config.broker_table import DEFAULT_HTTP_LISTEN
 from diamant.broker.config.listeners import Listener
 from diamant.broker.http.serving.connections import TimedServer
 from diamant.broker.http.serving.routes import PROBES
-from diamant.broker.launch.settings import make_config
+from diamant.broker.launch.launch_settings import make_config
 from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.node.cleaner import NodeCleaner
 from diamant.storage.config_key import ConfigError

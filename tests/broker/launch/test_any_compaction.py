@@ -15,9 +15,9 @@ import pytest
 from diamant.broker.broker import BlockingBroker
 from diamant.broker.launch.any_compaction import MAX_TIMEOUTS, RunLimits, run_any_compaction
 from diamant.broker.launch.child import TIMED_OUT
-from diamant.broker.schedules.history import Fetched, History
 from diamant.broker.schedules.schedule import Schedule
-from diamant.broker.schedules.search import RunOutcome, find_failing
+from diamant.broker.schedules.schedule_history import Fetched, History
+from diamant.broker.schedules.schedule_search import RunOutcome, find_failing
 from tests.waiting import wait_until
 
 CHILD = """

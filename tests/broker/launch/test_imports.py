@@ -59,21 +59,21 @@ with tempfile.TemporaryDirectory() as path:
                     "diamant.broker.metrics.coordinators",
                     "diamant.broker.faults",
                 ),
-                *("diamant.broker.erasure", "diamant.broker.operations.running.clock"),
+                *("diamant.broker.erasure", "diamant.broker.operations.broker_state.broker_clock"),
             ],
         ),
         (
             BROKER.format(paths=["/"]),
-            ["diamant.broker.http.page.views.topic", "diamant.broker.operations.records", "prometheus_client"],
+            ["diamant.broker.http.page.views.topic_page", "diamant.broker.operations.records", "prometheus_client"],
         ),
         (
             BROKER.format(paths=["/metrics"]),
-            ["diamant.broker.operations.running.clock_operations", "diamant.broker.faults.fault_operations"],
+            ["diamant.broker.operations.broker_state.clock_operations", "diamant.broker.faults.fault_operations"],
         ),
         (
             BROKER.format(paths=[]) + COMPACTED,
             [
-                *("diamant.broker.operations.compactions.compact", "diamant.cleaner.on_demand.compaction"),
+                *("diamant.broker.operations.compactions.compactions", "diamant.cleaner.on_demand.compaction"),
                 "diamant.cleaner.on_demand.record_counts",
             ],
         ),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.node.superseded_checks import SupersededChecks
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import File, RealEnv
 from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, START_MS, Stage, stage
 from tests.broker.operations.explain.test_explain_asking import HTTP, ask, scrape

@@ -10,7 +10,7 @@ from typing import Any
 from diamant.broker.network.api import ConnectionInfo, frame_header
 from diamant.broker.network.server import Server
 from diamant.broker.network.server_limits import ServerLimits
-from diamant.protocol.wire.connection import Request
+from diamant.protocol.wire.server_connection import Request
 
 Dispatch = Callable[[ConnectionInfo, Request], Any]
 KEY, VERSION = 3, 0

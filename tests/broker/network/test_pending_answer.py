@@ -11,7 +11,7 @@ import pytest
 from diamant.broker.network.api import ConnectionInfo
 from diamant.broker.network.pending_answer import PendingAnswer
 from diamant.broker.network.response_writer import MAX_DELAY_S, MIN_CALLBACKS, Outbox
-from diamant.protocol.wire.connection import Request
+from diamant.protocol.wire.server_connection import Request
 from tests.broker.network.serving import KEY, VERSION, serving
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until

@@ -11,7 +11,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.dispatch.table import ERRORS
+from diamant.broker.dispatch.api_table import ERRORS
 from diamant.broker.metrics import coordinators as coordinator_metrics
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS, MAX_ANSWERS_ASIDE, RequestMetrics
 from diamant.broker.transactions.coordinator import TransactionCoordinator
@@ -20,9 +20,9 @@ from diamant.protocol.wire.error_codes import MAX_CODES, error_code_finder
 from diamant.protocol.wire.message_fields import decode_response_fields
 from diamant.protocol.wire.schema_fields import message_class
 from diamant.protocol.wire.schemas import encode_response_fields
-from diamant.storage.env.clock import Clock, SettableClock
+from diamant.storage.env.clocks import Clock, SettableClock
 from diamant.storage.env.env import RealEnv
-from tests.broker.faults.test_faults import codes_in, sample, versions_of
+from tests.broker.faults.test_installed_faults import codes_in, sample, versions_of
 from tests.broker.groups.offsets.offset_requests import find_coordinator
 from tests.broker.metrics.test_metrics import scrape, value
 from tests.broker.request_fields import offset_commit

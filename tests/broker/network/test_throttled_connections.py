@@ -8,7 +8,7 @@ from typing import Any, cast
 from diamant.broker.network.api import ConnectionInfo
 from diamant.broker.network.request_memory import RequestMemory
 from diamant.broker.security.quotas.quotas import Quotas
-from diamant.protocol.wire.connection import Request
+from diamant.protocol.wire.server_connection import Request
 from tests.broker.network.serving import KEY, VERSION, serving
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until

@@ -14,7 +14,7 @@ from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import NewTopic
 from diamant.cleaner.service.metrics import CleanerStatus
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.uuid_text import random_id
 from tests.broker.compacted import SMALL, START_MS, checkpoint, config, fill, keyed, produce, read

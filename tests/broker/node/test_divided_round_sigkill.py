@@ -21,9 +21,9 @@ from typing import NamedTuple
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.parallel.round import WORTH_BYTES
+from diamant.cleaner.parallel.parallel_engine import WORTH_BYTES
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
 from diamant.storage.env.env import RealEnv

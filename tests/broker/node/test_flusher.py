@@ -15,7 +15,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.node.flusher import Flusher
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.env.clock import SystemClock
+from diamant.storage.env.clocks import SystemClock
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from tests.broker.held_disk import held_disk

@@ -25,7 +25,7 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
 from diamant.storage.directory.log_directory import LogDirectory
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.injected_faults import InjectedFault, Operation
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.broker_process import broker_process

@@ -7,7 +7,7 @@ import logging
 import aiohttp
 import pytest
 
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.compacted import produce
 from tests.broker.running import running

@@ -10,7 +10,7 @@ import pytest
 from diamant.broker.groups.membership.timers import Timers
 from diamant.broker.node.producer_ids import BLOCK_SIZE, ProducerIds
 from diamant.broker.node.scheduler import ScheduledTask, Scheduler
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from tests.waiting import wait_until
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.records import iter_records
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.errors import ErrorCode
 from tests.broker.broker_process import BrokerProcess, broker_process
 from tests.broker.wire import FETCH, INIT_PRODUCER_ID, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields

@@ -9,7 +9,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.broker.compacted import produce
 from tests.broker.wire import WireClient

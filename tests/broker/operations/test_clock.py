@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from diamant.broker.operations.calls.progress import Progress
 
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.errors import BadArgument, NotAllowed, TimedOut
-from diamant.broker.operations.running import clock as clock_verb
+from diamant.broker.operations.broker_state import clock as clock_verb
 from diamant.progress import Progress
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS
-from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock
+from diamant.storage.env.clocks import ManualClock, SettableClock, SystemClock
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.compacted import produce, read
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, join
@@ -405,7 +405,7 @@ async def test_deadlines_without_end_do_not_hold_a_move(monkeypatch: pytest.Monk
             type(broker.services.cleaning), "next_deadline_ms", property(lambda _: broker.clock.now_ms() + 1)
         )
         report = await broker.clock.advance("8d")
-        assert report.stops == clock_verb.MAX_STOPS + 1
+        assert report.stops == broker_clock.MAX_STOPS + 1
         assert broker.clock.now_ms() == START_MS + 8 * DAY_MS
 
 

@@ -20,9 +20,9 @@ from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany
 from diamant.broker.operations.compactions import compact as compaction
 from diamant.broker.operations.compactions import compact_by_config as compact_config
-from diamant.broker.operations.compactions.compact import MAX_CALLS, BrokerStopping, CompactionFailed
+from diamant.broker.operations.compactions.compactions import MAX_CALLS, BrokerStopping, CompactionFailed
 from diamant.progress import Progress
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from tests.broker.compacted import produce, read
 from tests.broker.held_rounds import Gate, gate
 from tests.broker.operations.compacting import DAY_MS, START_MS, broker, clock, fill

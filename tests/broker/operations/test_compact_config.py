@@ -13,7 +13,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.virtual_topic_table import READ_ONLY, ROWS
 from diamant.broker.operations.compactions.compact_by_config import Allowance, CompactByConfig
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.kraft.metadata_log import MetadataLog
 from tests.broker.compacted import produce, read
 from tests.broker.configurations import BROKER, TOPIC, alter, describe
@@ -261,8 +261,8 @@ async def test_what_describe_configs_shows(broker: Broker, wire: WireClient, clo
 
 async def test_an_open_transaction_is_shown(broker: Broker, wire: WireClient) -> None:
     """With the partition and the offset from which nothing is cleaned."""
+    from diamant.protocol.batches.batch_records import build_batch
     from diamant.protocol.batches.header import Record
-    from diamant.protocol.batches.records import build_batch
 
     await fill(wire)
     batch = build_batch(

@@ -14,14 +14,14 @@ from diamant import Broker, BrokerConfig
 from diamant.broker.commands.log import clean as log_clean
 from diamant.broker.errors import BadArgument
 from diamant.broker.handlers.configs.described_broker import describe_broker
-from diamant.broker.operations.running.status import broker_status
-from diamant.cleaner.offline.clean import Engine, inline_engine
+from diamant.broker.operations.broker_state.broker_status import broker_status
+from diamant.cleaner.offline.offline_clean import Engine, inline_engine
 from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.environment.locations import Location
-from diamant.cleaner.spark.environment.settings import SparkSettings
+from diamant.cleaner.spark.environment.spark_settings import SparkSettings
 from diamant.cleaner.spark.runner import runner, staging_sweep
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage.config_key import ConfigType
 from tests.cleaner.runners.rounds import make_log
 from tests.cleaner.spark.clean.test_staging import age

@@ -20,7 +20,6 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.cleaner.service.cleaner_slot import CleanerSlot
 from diamant.progress import Progress
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from tests.broker.http_asking import ask
 from tests.broker.metrics.test_metrics import scrape, value
 from tests.broker.operations.compacting import fill

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.operations.running import history
-from diamant.broker.operations.running.history import KEPT, MAX_ROUNDS, Rings
+from diamant.broker.operations.broker_state import figure_history
+from diamant.broker.operations.broker_state.figure_history import KEPT, MAX_ROUNDS, Rings
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.service.metrics import MAX_FINISHED
 from tests.broker.http_asking import ask
@@ -103,5 +103,5 @@ def test_the_99th_percentile(counts: tuple[int, int], expected: float | None) ->
     """It is the upper bound of its bucket, over the requests since the last sample."""
     before = [5] * 17
     now = [5 + counts[0], 5 + counts[1], *before[2:]]
-    found = history._p99_ms(before, now)
+    found = figure_history._p99_ms(before, now)
     assert found == expected or (expected is None and found != found)

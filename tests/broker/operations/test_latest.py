@@ -17,7 +17,7 @@ from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.errors import NotFound, NotPossible, TooMany
-from diamant.broker.operations.records import records
+from diamant.broker.operations.records import records_operation
 from diamant.cleaner.queries.latest_records import latest_records
 from diamant.protocol.batches.header import Record
 from diamant.storage.errors import CorruptLog
@@ -70,10 +70,10 @@ async def test_a_map_that_spills_finds_the_same(tmp_path: Path) -> None:
 
 async def test_a_reader_holds_nobody_back_and_may_end_early(tmp_path: Path) -> None:
     """Pages are read on demand; concurrent readers are bounded; one that leaves frees its place."""
-    count = 3 * records.PAGE_RECORDS
+    count = 3 * records_operation.PAGE_RECORDS
     async with stage(tmp_path) as at:
         await at.put(*(f"k{index}=1" for index in range(count)))
-        readers = [at.broker.latest("t") for _ in range(records.MAX_AT_ONCE)]
+        readers = [at.broker.latest("t") for _ in range(records_operation.MAX_AT_ONCE)]
         for reader in readers:
             assert (await anext(reader))[1].key == b"k0"
         with pytest.raises(TooMany):
@@ -130,7 +130,7 @@ def test_over_http_and_from_a_thread(tmp_path: Path) -> None:
 def test_an_answer_that_breaks_off_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A partial view is not taken for a complete one; earlier records are returned, on the command line, too."""
     pages: list[int] = []
-    whole = records._page
+    whole = records_operation._page
 
     def page(records: Iterator[Record]) -> tuple[Record, ...]:
         pages.append(1)
@@ -138,7 +138,7 @@ def test_an_answer_that_breaks_off_is_an_error(tmp_path: Path, monkeypatch: pyte
             raise CorruptLog("t-0/0.log", 7, "the batch's CRC is wrong")
         return whole(records)
 
-    monkeypatch.setattr(records, "_page", page)
+    monkeypatch.setattr(records_operation, "_page", page)
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0")
     with Broker(config) as broker:
 

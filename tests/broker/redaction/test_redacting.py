@@ -22,8 +22,8 @@ from diamant.cleaner.evidence.certificates.verification import Verification
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.cleaner.redaction import locate, rewrite
 from diamant.progress import Progress
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Header, Record
-from diamant.protocol.batches.records import build_batch
 from tests.broker.checked_certificate import check_certificate
 from tests.broker.erasure.brokers import broker_at, clock_of, data_of, env_of, move_to
 from tests.broker.erasure.constants import RETRY_MS, START_MS

@@ -10,8 +10,8 @@ from diamant.broker.broker import Broker
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Header, Record
-from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.brokers import data_of
 from tests.broker.redaction.test_redacting import EMAIL, ORDER, OTHER, WHERE, create, redact, verified, write
 

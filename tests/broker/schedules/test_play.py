@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from diamant import Broker, BrokerConfig
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import BatchHeader, Record
-from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.schedules import Compaction, History, Schedule, schedules
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log

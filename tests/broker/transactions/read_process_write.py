@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.errors import ErrorCode
 from tests.broker.transactions.txn_wire import TxnProducer, name_of, wait_for_committed_offset
 from tests.broker.wire import FETCH, PRODUCE, WireClient, fetch_fields, produce_fields

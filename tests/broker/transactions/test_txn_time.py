@@ -8,7 +8,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.transactions.transaction import LAST_CLIENT_EPOCH
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.running import running
 from tests.broker.stored import records_of

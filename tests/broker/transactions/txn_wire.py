@@ -7,8 +7,8 @@ import struct
 from typing import Any, NamedTuple
 
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.batches.control import ControlType, parse_control_type
-from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.primitives import read_compact_array_length, read_compact_string
 from diamant.protocol.wire.schemas import encode_request_fields

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from diamant.cleaner.engines import compiled, plain_round
-from diamant.cleaner.parallel import round as parallel_round
+from diamant.cleaner.parallel import parallel_engine as parallel_round
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult, OnOutput, OutputOverflow, OutputSegment, never_done, no_output
 from diamant.storage import names
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.spark.one_process import OneProcess

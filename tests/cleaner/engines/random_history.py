@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Header
-from diamant.protocol.batches.records import build_batch
-from tests.cleaner.prompt.segment_history import NOW_MS, SegmentHistory, odd_batch
+from tests.cleaner.facts.segment_history import NOW_MS, SegmentHistory, odd_batch
 
 some_keys = st.sampled_from([b"", b"a", b"bb", b"key-of-sixteen-b", b"a key that is longer than two words"])
 keys = st.none() | some_keys

@@ -19,7 +19,7 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.storage import names
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.segments.txn_index import AbortedTxn
-from tests.cleaner.prompt.segment_history import DIRECTORY, SegmentHistory
+from tests.cleaner.facts.segment_history import DIRECTORY, SegmentHistory
 
 
 class CountingUnpacker(Unpacker):

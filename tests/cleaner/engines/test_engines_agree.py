@@ -18,15 +18,15 @@ from diamant.cleaner.spark.clean.staged_outputs import StagedFileWrong
 from diamant.cleaner.spark.clean.task_limits import TaskLimits
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.storage import names
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from tests.builder import make_batch, with_header, with_payload
 from tests.cleaner.engines.engines import ENGINES, Engine, one_by_one, outcome
 from tests.cleaner.engines.random_history import histories, keys, mixed_histories, play, values
-from tests.cleaner.prompt.segment_history import DIRECTORY, NOW_MS, SegmentHistory, odd_varint
+from tests.cleaner.facts.segment_history import DIRECTORY, NOW_MS, SegmentHistory, odd_varint
 from tests.cleaner.spark.one_process import OneProcess
 from tests.effort import examples
 from tests.protocol.batches.frames import BATCH, FRAMES, OK

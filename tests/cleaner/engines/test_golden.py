@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.offline.clean import OfflineReport
+from diamant.cleaner.offline.offline_clean import OfflineReport
 from diamant.cleaner.rules.modes import KAFKA_4_3, KAFKA_4_4
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult, OnOutput, OutputSegment
 from diamant.cleaner.runners.process import ProcessRunner
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import Env, RealEnv
 from tests.cleaner.engines.engines import ENGINES, Engine
 from tests.cleaner.golden_pass import (

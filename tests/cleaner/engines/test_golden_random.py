@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.offline.clean import OfflineReport
+from diamant.cleaner.offline.offline_clean import OfflineReport
 from diamant.cleaner.rules.modes import KAFKA_4_3, KAFKA_4_4
 from diamant.cleaner.rules.result import OutputOverflow
 from tests.cleaner.engines.engines import Engine

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.engines import offset_map
 from diamant.kernels import new_table
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import File, RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from tests import naive

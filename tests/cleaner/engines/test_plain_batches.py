@@ -22,10 +22,10 @@ from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka, rebuilt_
 from diamant.cleaner.segments.small_payloads import SmallPayloads
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import Header, Record, parse_header
-from diamant.protocol.batches.records import build_batch, iter_records
 from tests.builder import with_payload
-from tests.cleaner.prompt.segment_history import NOW_MS, SegmentHistory, odd_batch
+from tests.cleaner.facts.segment_history import NOW_MS, SegmentHistory, odd_batch
 
 ROOM = 1 << 24
 

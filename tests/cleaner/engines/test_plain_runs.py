@@ -24,7 +24,7 @@ from diamant.protocol.batches import compression
 from diamant.storage import names
 from diamant.storage.env.memory import MemoryEnv
 from tests.cleaner.engines.engines import Outcome, one_by_one, outcome
-from tests.cleaner.prompt.segment_history import DIRECTORY, SegmentHistory
+from tests.cleaner.facts.segment_history import DIRECTORY, SegmentHistory
 
 
 def parsed(data: bytes, room: int = 1 << 20) -> ParsedChunk:

@@ -13,7 +13,7 @@ from diamant.broker.config.topic_values import validate_topic_configs
 from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range
 from diamant.cleaner.rules.modes import KAFKA, MODES
 from diamant.cleaner.rules.retention import deletable_segments
-from diamant.protocol.batches.records import iter_records
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.errors import KafkaError
 from diamant.storage.log.segment_removal import delete_oldest
 from tests.cleaner.cleaner_log import DAY_MS, START_MS, CleanerLog

@@ -22,13 +22,13 @@ from diamant.cleaner.rules.result import CleaningAborted, OutputOverflow, Output
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage.errors import CorruptLog, RecordTooLarge
 from tests.builder import make_message
 from tests.cleaner.cleaner_log import CleanerLog
 from tests.cleaner.engines.engines import ENGINES, LOCAL, Engine
-from tests.cleaner.prompt.segment_history import SegmentHistory
+from tests.cleaner.facts.segment_history import SegmentHistory
 
 NewLog = Callable[..., CleanerLog]
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner.offline.dump import BatchItem, EntryItem, Item, RecordItem, SegmentItem, dump_directory, dump_file
-from diamant.cleaner.offline.find import Query, find_records
-from diamant.cleaner.offline.stats import read_stats
+from diamant.cleaner.offline.find_records import Query, find_records
+from diamant.cleaner.offline.partition_stats import read_stats
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.protocol.batches.control import control_key
 from diamant.protocol.batches.header import HEADER_SIZE, Record

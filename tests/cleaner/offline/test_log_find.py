@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.offline.find import Match, Query, find_records, text_in
+from diamant.cleaner.offline.find_records import Match, Query, find_records, text_in
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.protocol.batches.header import Header, Record
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint

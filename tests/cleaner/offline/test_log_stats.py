@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.offline.stats import MAX_PROBLEMS, PartitionStats, TopicStats, read_stats
+from diamant.cleaner.offline.partition_stats import MAX_PROBLEMS, PartitionStats, TopicStats, read_stats
 from diamant.cleaner.queries.key_counts import KeyCensus
 from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.segments.tolerant_reader import MAX_BATCH_BYTES, open_log_directory

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.offline.clean import Engine, OfflineReport, clean_partition, inline_engine
+from diamant.cleaner.offline.offline_clean import Engine, OfflineReport, clean_partition, inline_engine
 from diamant.cleaner.rules.modes import KAFKA, MODES
 from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.rules.result import OutputOverflow

@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from diamant.cleaner.offline.clean import inline_engine
+from diamant.cleaner.offline.offline_clean import inline_engine
 from diamant.cleaner.offline.spark_clean import PartitionOutcome, PartitionSettings, clean_directory
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.planning import CleanerSettings

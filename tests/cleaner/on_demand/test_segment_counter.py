@@ -9,8 +9,8 @@ import pytest
 
 from diamant.cleaner.on_demand.record_counts import SegmentCounter, SegmentCounts
 from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
 from tests.builder import make_marker, make_message

@@ -17,7 +17,7 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.storage import names
 from diamant.storage.env.memory import MemoryEnv
 from tests.cleaner.engines.test_engines_agree import index_every_batch
-from tests.cleaner.prompt.segment_history import SegmentHistory
+from tests.cleaner.facts.segment_history import SegmentHistory
 
 SEGMENTS, BATCHES = 3, 40
 

@@ -12,10 +12,10 @@ import pytest
 from diamant.cleaner.engines.offset_map import shared_tuples
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.parallel.merging import Keys, merged, partitions_for
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.engines.engines import copied
-from tests.cleaner.prompt.segment_history import NOW_MS, SegmentHistory
+from tests.cleaner.facts.segment_history import NOW_MS, SegmentHistory
 
 PARTITIONS, ROOM = 8, 400
 

@@ -16,7 +16,7 @@ from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
 from diamant.cleaner.engines.dirty_range import dirty_start, map_dirty_range
 from diamant.cleaner.engines.survivors import MapSurvivors
 from diamant.cleaner.engines.work import RoundWork
-from diamant.cleaner.parallel import round as parallel_round
+from diamant.cleaner.parallel import parallel_engine as parallel_round
 from diamant.cleaner.parallel.cuts import shares_of
 from diamant.cleaner.parallel.groups import GroupRewriters, costliest_first
 from diamant.cleaner.parallel.shares import map_shares
@@ -26,11 +26,11 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleaningAborted, OutputSegment
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.storage import names
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import File, RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from tests.cleaner.engines.engines import copied
-from tests.cleaner.prompt.segment_history import NOW_MS, SegmentHistory
+from tests.cleaner.facts.segment_history import NOW_MS, SegmentHistory
 
 SEGMENTS = 12
 
@@ -251,7 +251,7 @@ def test_a_round_without_memory_for_children_is_done_by_one_process(tmp_path: Pa
     expected = parallel_round.engine_for(1)(RealEnv(SettableClock(NOW_MS)), plan)
     files = remove_cleaned(plan)
     code = (
-        "import resource, sys; from diamant.cleaner.parallel.round import engine_for;"
+        "import resource, sys; from diamant.cleaner.parallel.parallel_engine import engine_for;"
         "from diamant.cleaner.rules.plan import CleanPlan; from diamant.storage.env.env import RealEnv;"
         "from diamant.cleaner.runners.worker import set_memory_limit; from pathlib import Path;"
         "used = int(Path('/proc/self/statm').read_text().split()[5]) * 4096; set_memory_limit(used + int(sys.argv[2]));"

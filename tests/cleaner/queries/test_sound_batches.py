@@ -9,8 +9,8 @@ import pytest
 from diamant.cleaner.queries.sound_batches import Damage, SegmentPart, sound_batches
 from diamant.cleaner.segments.tolerant_reader import Batch, SegmentFile
 from diamant.protocol.batches.batch import update_crc
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import BATCH_LENGTH, HEADER_SIZE, Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 
 BATCHES = 5

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.offline.stats import read_stats
+from diamant.cleaner.offline.partition_stats import read_stats
 from diamant.cleaner.queries import top_keys
 from diamant.cleaner.queries.top_keys import TopKeys
 from diamant.cleaner.segments.tolerant_reader import open_log_directory

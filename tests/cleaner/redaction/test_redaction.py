@@ -19,7 +19,7 @@ from diamant.cleaner.redaction.locate import TooManyMatches
 from diamant.cleaner.redaction.rewrite import write_redacted
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.errors import KafkaError
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from tests import naive

@@ -19,8 +19,8 @@ from diamant.cleaner.redaction.where import (
     WhereError,
     parse_where,
 )
+from diamant.protocol.batches.batch_records import build_batch, records_payload
 from diamant.protocol.batches.header import Header, Record, parse_header
-from diamant.protocol.batches.records import build_batch, records_payload
 
 EMAIL = "ada@example.com"
 

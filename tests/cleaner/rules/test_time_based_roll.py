@@ -10,7 +10,7 @@ from diamant.cleaner.rules.eligibility import cleanable_range, old_enough_ms
 from diamant.cleaner.rules.modes import PROMPT
 from diamant.cleaner.rules.time_based_roll import BY_APPEND, due_ms, oldest_append_ms, roll_due_ms, should_roll
 from diamant.storage import names
-from diamant.storage.env.clock import ManualClock
+from diamant.storage.env.clocks import ManualClock
 from diamant.storage.segments.log_config import LogConfig
 from tests.cleaner.cleaner_log import DAY_MS, START_MS, CleanerLog
 

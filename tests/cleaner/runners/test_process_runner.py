@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.prompt.facts_file import facts_path, read_facts
-from diamant.cleaner.prompt.filter_making import FactsTask
-from diamant.cleaner.prompt.key_filter import MIN_LOG_BYTES
-from diamant.cleaner.prompt.prompt_state import PromptLog
-from diamant.cleaner.prompt.segment_keys import file_segment_facts
+from diamant.cleaner.facts.facts_file import facts_path, read_facts
+from diamant.cleaner.facts.filter_making import FactsTask
+from diamant.cleaner.facts.key_filter import MIN_LOG_BYTES
+from diamant.cleaner.facts.prompt_state import PromptLog
+from diamant.cleaner.facts.segment_keys import file_segment_facts
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleaningAborted, OutputSegment
@@ -27,8 +27,8 @@ from diamant.cleaner.runners.child_priority import OOM_SCORE
 from diamant.cleaner.runners.contract import MemoryLimit, RunnerFailed
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import WORKER_PROGRAM, ProcessRunner, memory_limit_bytes
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage.log.log import Log
 from tests.cleaner.runners.rounds import START_MS, Swapper, latest, leftovers, load, make_log, plan_of, segment_files
 from tests.waiting import wait_until

@@ -25,8 +25,8 @@ from diamant.cleaner.segments.sound_rows import PieceReader, SoundRows
 from diamant.cleaner.segments.strict_reader import parsed_chunks, read_chunks
 from diamant.cleaner.segments.tolerant_reader import Problem, SegmentFile, iter_open_batches
 from diamant.protocol.batches.batch import crc_is_valid, iter_headers
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import BatchHeader, Record
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import File
 from diamant.storage.env.memory import MemoryEnv

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from diamant.cleaner.engines.output_sync import OutputSync
 from diamant.cleaner.rules.result import OutputOverflow, no_output
 from diamant.cleaner.segments.segment_writer import SegmentWriter
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.segments.txn_index import AbortedTxn
 

@@ -15,13 +15,13 @@ from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.cleaner.segments.small_payloads import MAX_BYTES, SmallPayloads
 from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.errors import CorruptLog
 from tests.builder import with_payload
 from tests.cleaner.engines.engines import one_by_one, outcome
-from tests.cleaner.prompt.segment_history import NOW_MS, SegmentHistory
+from tests.cleaner.facts.segment_history import NOW_MS, SegmentHistory
 
 CODECS = range(1, 5)
 PAYLOADS = SmallPayloads()

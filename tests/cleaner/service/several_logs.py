@@ -11,18 +11,18 @@ from collections.abc import ItemsView
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from diamant.cleaner.prompt.prompt_state import PromptLogs
+from diamant.cleaner.facts.prompt_state import PromptLogs
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.runners.contract import MAX_INLINE_BYTES
 from diamant.cleaner.service.log_picker import LogPicker
 from diamant.cleaner.service.metrics import CleanerMetrics
 from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.cleaner.service.service import CleanerService
-from diamant.cleaner.service.settings import ServiceSettings
+from diamant.cleaner.service.service_settings import ServiceSettings
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.records import iter_records
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig

@@ -12,7 +12,7 @@ import pytest
 from diamant.cleaner.rules.planning import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import CleanResult
 from diamant.cleaner.runners.inline import InlineRunner
-from diamant.cleaner.service.round import look_at_segments, run_plan
+from diamant.cleaner.service.rounds import look_at_segments, run_plan
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import MAX_SCANNED_BYTES, SOURCES_PER_TURN

@@ -9,7 +9,7 @@ import pytest
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service.cleaner_slot import RunningRound
-from diamant.cleaner.service.round import run_plan
+from diamant.cleaner.service.rounds import run_plan
 from diamant.progress import pace
 from tests.cleaner.cleaner_log import START_MS, CleanerLog
 from tests.cleaner.held_runner import HeldRunner

@@ -11,7 +11,7 @@ import pytest
 
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.service.metrics import recopy_percent
-from diamant.cleaner.service.settings import ServiceSettings
+from diamant.cleaner.service.service_settings import ServiceSettings
 from diamant.storage.config_key import LONG_MAX
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.service.several_logs import HOUR_MS, START_MS, SeveralLogs

@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 from diamant.protocol.batches.header import Record
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.append_checks import Validation
 from diamant.storage.recovery.open_log import create_log

@@ -14,9 +14,9 @@ import lz4.block
 import zstandard
 from xxhash import xxh32_intdigest
 
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.compression import GZIP, LZ4, SNAPPY, SNAPPY_HEADER, ZSTD
 from diamant.protocol.batches.header import HEADER_SIZE, Record
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import ErrorCode
 from tests.builder import TIMESTAMP
 

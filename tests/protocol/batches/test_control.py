@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.batches.control import (
     ABORT,
     COMMIT,
@@ -15,7 +16,6 @@ from diamant.protocol.batches.control import (
     parse_marker,
 )
 from diamant.protocol.batches.header import parse_header
-from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from tests.builder import TIMESTAMP, make_marker
 

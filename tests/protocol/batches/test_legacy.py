@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import crc_is_valid, iter_headers
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.legacy import parse_entry, parse_legacy_header
-from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb
 from tests.builder import TIMESTAMP, make_message, make_records, make_wrapper
 from tests.effort import examples

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.protocol.batches import validation
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import HEADER_SIZE, Record, parse_header
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.batches.validation import (
     NO_FAULT,
     RecordChecks,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.internal_topics.coordinator_batch import build_coordinator_batch, encode_records
 from diamant.protocol.internal_topics.group_records import encode_offset_commit_key, encode_offset_commit_value
 from diamant.protocol.internal_topics.offset_records import encode_offset_records

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.internal_topics.group_records import (
     ConsumerGroupPartitionMetadataKey,

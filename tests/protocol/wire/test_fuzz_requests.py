@@ -26,8 +26,8 @@ import pytest
 
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.wire.apis import API_NAMES, SERVED, is_flexible
-from diamant.protocol.wire.connection import ServerConnection
 from diamant.protocol.wire.schemas import decode_request, request_class
+from diamant.protocol.wire.server_connection import ServerConnection
 from tests.effort import examples
 from tests.protocol.random_messages import entity, kio_bytes, random_fields
 

@@ -25,7 +25,7 @@ import pytest
 from diamant.protocol.errors import KafkaError
 from diamant.storage.directory.checkpoint_files import CheckpointState
 from diamant.storage.directory.log_directory import PartitionSource
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.injected_faults import InjectedFault, Operation
 from diamant.storage.env.memory import MemoryEnv, PowerOff
 from diamant.storage.errors import StorageError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import Env, RealEnv, parent
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.env.overlay import OverlayEnv

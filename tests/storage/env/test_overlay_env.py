@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.env.overlay import OverlayEnv

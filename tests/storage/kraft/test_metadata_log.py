@@ -20,7 +20,7 @@ from diamant.protocol.kraft.records import (
 from diamant.storage.checkpoints.checkpoints import read_partition_metadata
 from diamant.storage.checkpoints.meta_properties import read_meta_properties
 from diamant.storage.checkpoints.quorum_state import QuorumState, read_quorum_state, write_quorum_state
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from diamant.protocol.kraft.records import ProducerIdsRecord, RemoveTopicRecord
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.kraft.metadata_log import MetadataLog

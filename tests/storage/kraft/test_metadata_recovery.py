@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from diamant.protocol.kraft.records import BeginTransactionRecord, EndTransactionRecord, RemoveTopicRecord, TopicRecord
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import MemoryEnv, PowerOff
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.kraft.metadata_log import MetadataLog

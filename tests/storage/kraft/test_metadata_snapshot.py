@@ -11,7 +11,7 @@ from diamant.protocol.batches.header import parse_header
 from diamant.protocol.kraft.batch import encode_control_batch
 from diamant.protocol.kraft.control_records import KRaftVoters, SnapshotFooter, Voter, VoterEndpoint
 from diamant.protocol.kraft.records import ConfigRecord, MetadataRecord
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import MemoryEnv, PowerOff
 from diamant.storage.errors import CorruptLog, StorageError

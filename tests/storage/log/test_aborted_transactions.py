@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import pytest
 
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.control import parse_control_type
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.env.injected_faults import Operation
 from diamant.storage.env.memory import MemoryEnv

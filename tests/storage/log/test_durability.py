@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import Loss, MemoryEnv
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig

@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 
 from diamant.cleaner.rules.retention import deletable_segments
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import Record, parse_header
-from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig

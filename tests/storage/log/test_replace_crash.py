@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import pytest
 
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record, parse_header
-from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import Replacement, replace_segments

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from diamant.protocol.batches.batch import update_crc
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import HEADER_SIZE, Record, parse_header
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import OversizedRecord
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log import time_search

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.control import COMMIT, control_key
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.env import Env
 from tests.builder import TIMESTAMP, make_batch, make_message, with_header

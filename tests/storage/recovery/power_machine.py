@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from diamant.protocol.batches.batch import crc_is_valid, iter_headers, set_base_offset
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import Record, parse_header
-from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
 from diamant.storage.directory.log_directory import LogDirectory, PartitionSource
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import Loss, MemoryEnv, tree_of
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest

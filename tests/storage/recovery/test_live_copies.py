@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.offline.clean import OfflineReport, clean_partition
+from diamant.cleaner.offline.offline_clean import OfflineReport, clean_partition
 from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from diamant.storage.checkpoints.producer_snapshot import write_snapshot
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
 from tests.storage.conftest import START_MS

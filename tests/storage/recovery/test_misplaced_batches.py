@@ -16,7 +16,7 @@ import pytest
 from diamant.protocol.batches.batch import iter_headers
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.injected_faults import Operation
 from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.log.log import Log

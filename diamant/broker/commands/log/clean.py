@@ -34,7 +34,7 @@ from diamant.broker.commands.settings.topic_settings import (
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.failures import EXIT_FAILED, fail, note, tell
 from diamant.broker.commands.terminal.files import one_line_errors
-from diamant.cleaner.offline.clean import (
+from diamant.cleaner.offline.offline_clean import (
     ENGINES,
     Engine,
     OfflineReport,
@@ -48,7 +48,7 @@ from diamant.cleaner.segments.tolerant_reader import check_is_log_directory, is_
 from diamant.kernels import ARE_COMPILED, require_kernels
 from diamant.storage import names
 from diamant.storage.config_key import ConfigError
-from diamant.storage.env.clock import SettableClock, SystemClock
+from diamant.storage.env.clocks import SettableClock, SystemClock
 from diamant.storage.env.env import RealEnv, parent
 from diamant.storage.errors import StorageError
 
@@ -237,6 +237,6 @@ def _engine(name: str, master: str, spark_settings: Sequence[str], staging: str)
         require_kernels(f"--engine {name}")
     if name != "spark":
         return ENGINES[name]
-    from diamant.cleaner.spark.environment.settings import SparkSettings
+    from diamant.cleaner.spark.environment.spark_settings import SparkSettings
 
     return spark_engine_of(SparkSettings(master, staging, conf=parse_conf(spark_settings)))

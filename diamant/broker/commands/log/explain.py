@@ -23,13 +23,13 @@ from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_FAILED
 from diamant.broker.record_json import key_fields
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
-from diamant.cleaner.offline.explain import explain_partition
+from diamant.cleaner.offline.explain_partition import explain_partition
 from diamant.cleaner.rules.modes import KAFKA, followed_version
 from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.storage.config_key import ConfigError
-from diamant.storage.env.clock import SystemClock
+from diamant.storage.env.clocks import SystemClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
 

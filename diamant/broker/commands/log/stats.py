@@ -27,7 +27,7 @@ from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.operations.figures.strips import DrawnSegment
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.explain.scans import OpenSegment
-from diamant.cleaner.offline.stats import PartitionStats, TopicStats, read_stats
+from diamant.cleaner.offline.partition_stats import PartitionStats, TopicStats, read_stats
 from diamant.cleaner.queries.segment_census import count_by_segment
 from diamant.cleaner.queries.top_keys import TopKey
 from diamant.cleaner.rules.kinds import COUNTS, shown, used

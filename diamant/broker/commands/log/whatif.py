@@ -53,7 +53,7 @@ from diamant.cleaner.rules.kinds import counted as kind_text
 from diamant.cleaner.rules.modes import KAFKA, followed_version
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
 from diamant.storage.config_key import ConfigError
-from diamant.storage.env.clock import SystemClock
+from diamant.storage.env.clocks import SystemClock
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.errors import StorageError
 
@@ -336,7 +336,7 @@ def _forecasts(
     problems: list[Problem],
 ) -> list[Forecast]:
     from diamant.cleaner.forecast.overlay_states import OverlayStates
-    from diamant.cleaner.forecast.whatif import forecast
+    from diamant.cleaner.forecast.partition_forecast import forecast
 
     share = _Share(bar)
     states = OverlayStates(

@@ -23,7 +23,7 @@ from diamant.cleaner.offline.spark_clean import PartitionSettings
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.storage.checkpoints.checkpoints import read_clean_shutdown
 from diamant.storage.config_key import ConfigError
-from diamant.storage.env.clock import SettableClock, SystemClock
+from diamant.storage.env.clocks import SettableClock, SystemClock
 from diamant.storage.env.env import RealEnv
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ def find(
     if (key is None) == (pattern is None):
         raise click.UsageError("expected either a key (--key, --key-hex, --key-base64, --key-file) or --pattern")
     with running("find", master, spark_settings, paths, topics, parquet) as session:
-        from diamant.cleaner.spark.analyses.find import find as find_records
+        from diamant.cleaner.spark.analyses.find_matches import find as find_records
 
         result = find_records(session, paths, key=key, pattern=pattern, topics=topics)
         is_found = give(result, as_json=as_json, parquet=parquet, show=_show)

@@ -68,7 +68,7 @@ def running(
     """
     conf = parse_conf(settings)
     with one_line_errors(), no_traces():
-        from diamant.cleaner.spark.environment.errors import SparkError
+        from diamant.cleaner.spark.environment.spark_errors import SparkError
         from diamant.cleaner.spark.session.session import reason_of, spark_session
 
         _check_paths(name, paths, topics, parquet)

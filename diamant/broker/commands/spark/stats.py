@@ -27,7 +27,7 @@ def stats(
 ) -> None:
     """Count the records of the partitions below PATH..., as `diamant log stats` does."""
     with running("stats", master, spark_settings, paths, topics, parquet) as session:
-        from diamant.cleaner.spark.analyses.stats import read_stats, stats_rows
+        from diamant.cleaner.spark.analyses.stats_rows import read_stats, stats_rows
 
         if parquet is None:
             give_rows(iter(stats_rows(session.sparkContext, paths, topics)), as_json=as_json, show=_show)

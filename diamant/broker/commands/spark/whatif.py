@@ -16,8 +16,8 @@ from diamant.storage.env.env import RealEnv
 
 
 def _local_directory(context: click.Context, parameter: click.Parameter, text: str) -> str:
-    from diamant.cleaner.spark.environment.errors import SparkError
     from diamant.cleaner.spark.environment.locations import Location
+    from diamant.cleaner.spark.environment.spark_errors import SparkError
 
     try:
         location = Location.parse(text)

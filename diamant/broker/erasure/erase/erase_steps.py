@@ -34,7 +34,7 @@ from diamant.cleaner.evidence.search.record_search import Subject
 if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.node import Node
-    from diamant.broker.operations.compactions.compact import Compactions
+    from diamant.broker.operations.compactions.compactions import Compactions
 
 TOPICS_DELETED = "topics-deleted"
 """`ended.what` in the certificate of an erasure whose topics were all deleted."""

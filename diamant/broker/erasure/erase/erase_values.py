@@ -16,8 +16,9 @@ from diamant.broker.erasure.evidence.scope import claims_of
 from diamant.broker.erasure.jobs.removal import Removal
 from diamant.broker.errors import VerbError
 from diamant.broker.operations.calls.blocking import to_its_end
-from diamant.broker.operations.compactions.compact import PARTITIONS_PER_TURN, BrokerStopping
+from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
+from diamant.broker.operations.compactions.compactions import PARTITIONS_PER_TURN, BrokerStopping
 from diamant.broker.transactions.open_in_log import oldest_open
 from diamant.cleaner.erasure.intent import Erased, Intent
 from diamant.cleaner.evidence.scan.report import VALUES_PRESENT
@@ -29,7 +30,7 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner
-    from diamant.broker.operations.compactions.compact import Compactions
+    from diamant.broker.operations.compactions.compactions import Compactions
 
 logger = logging.getLogger(__name__)
 

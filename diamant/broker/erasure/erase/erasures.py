@@ -41,7 +41,8 @@ from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.errors import BadArgument, NotFound, NotPossible
-from diamant.broker.operations.compactions.compact import check_engine
+from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.operations.compactions.compactions import check_engine
 from diamant.cleaner.erasure.intent import WAITING, WRITING, Intent, intent_files
 from diamant.cleaner.erasure.pending_erasures import PendingErasures, PendingKeys, no_note
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
-    from diamant.broker.operations.compactions.compact import Compactions
+    from diamant.broker.operations.compactions.compactions import Compactions
 
 MAX_TOPICS = 1_000
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.prompt.facts_file import facts_path
+from diamant.cleaner.facts.facts_file import facts_path
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env

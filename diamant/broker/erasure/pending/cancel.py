@@ -17,7 +17,8 @@ from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.removal import Ended
 from diamant.broker.errors import NotFound, NotPossible
-from diamant.broker.operations.compactions.compact import BrokerStopping
+from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.operations.compactions.compactions import BrokerStopping
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.progress import Progress

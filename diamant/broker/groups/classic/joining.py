@@ -10,8 +10,8 @@ Source: GroupMetadataManager.classicGroupJoinToClassicGroup.
 
 from __future__ import annotations
 
+from diamant.broker.groups.classic.classic_group import GroupState
 from diamant.broker.groups.classic.events import UNKNOWN_MEMBER_ID, JoinAnswer, JoinRequest, TimerKind
-from diamant.broker.groups.classic.group import GroupState
 from diamant.broker.groups.classic.member import ClassicMember
 from diamant.broker.groups.classic.rebalance import complete_join_if_ready, rebalance
 from diamant.broker.groups.classic.static_members import replace_static

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from diamant.broker.groups.classic.classic_group import GroupState
 from diamant.broker.groups.classic.events import (
     UNKNOWN_MEMBER_ID,
     JoinAnswer,
@@ -12,7 +13,6 @@ from diamant.broker.groups.classic.events import (
     SyncAnswer,
     TimerKind,
 )
-from diamant.broker.groups.classic.group import GroupState
 from diamant.broker.groups.classic.rebalance import rebalance
 from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode

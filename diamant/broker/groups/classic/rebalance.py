@@ -6,8 +6,8 @@ generation by rejoining within a millisecond. The head start lets the other memb
 
 from __future__ import annotations
 
+from diamant.broker.groups.classic.classic_group import GroupState
 from diamant.broker.groups.classic.events import SyncAnswer, TimerKind
-from diamant.broker.groups.classic.group import GroupState
 from diamant.broker.groups.classic.initial_delay import InitialDelay
 from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode

@@ -1,6 +1,6 @@
 """The members of a classic group: its leader, and those expected to rejoin.
 
-Bound: as the group's (`group.py`).
+Bound: as the group's (`classic_group.py`).
 
 Source: ClassicGroup (add, remove, replaceStaticMember, maybeElectNewJoinedLeader, validateMember, supportsProtocols).
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diamant.broker.groups.classic.group import ClassicGroup, GroupState
+from diamant.broker.groups.classic.classic_group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.rebalance import begin_rebalance, complete_join
 from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode

@@ -8,6 +8,7 @@ Source: GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin.
 
 from __future__ import annotations
 
+from diamant.broker.groups.classic.classic_group import GroupState
 from diamant.broker.groups.classic.events import (
     NO_LEADER,
     UNKNOWN_MEMBER_ID,
@@ -16,7 +17,6 @@ from diamant.broker.groups.classic.events import (
     SyncAnswer,
     TimerKind,
 )
-from diamant.broker.groups.classic.group import GroupState
 from diamant.broker.groups.classic.member import ClassicMember
 from diamant.broker.groups.classic.rebalance import begin_rebalance, complete_join_if_ready
 from diamant.broker.groups.classic.turn import GroupTurn

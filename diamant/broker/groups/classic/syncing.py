@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from diamant.broker.groups.classic.classic_group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.events import SyncAnswer, SyncRequest, TimerKind
-from diamant.broker.groups.classic.group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.member import ClassicMember
 from diamant.broker.groups.classic.rebalance import begin_rebalance, drop_assignments, rebalance
 from diamant.broker.groups.classic.turn import GroupTurn

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from diamant.broker.groups.classic.classic_group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.events import (
     AnswerJoin,
     AnswerSync,
@@ -19,7 +20,6 @@ from diamant.broker.groups.classic.events import (
     SyncAnswer,
     TimerKind,
 )
-from diamant.broker.groups.classic.group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.member import ClassicMember
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import GroupMetadataValue

@@ -16,13 +16,13 @@ import logging
 from collections.abc import Collection
 from uuid import UUID
 
+from diamant.broker.groups.classic.classic_group import ClassicGroup
 from diamant.broker.groups.classic.events import GroupProtocol
-from diamant.broker.groups.classic.group import ClassicGroup
 from diamant.broker.groups.classic.member import ClassicMember
-from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group_records import apply, target_record
 from diamant.broker.groups.consumer.member import NOTHING, Assignment, ConsumerGroupMember, MemberState, with_epoch
 from diamant.broker.groups.consumer.metadata_hash import metadata_hash
-from diamant.broker.groups.consumer.records import apply, target_record
 from diamant.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from diamant.protocol.internal_topics.consumer_protocol import (
     PROTOCOL_TYPE,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 from uuid import UUID
 
-from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
 from diamant.broker.groups.consumer.member import ConsumerGroupMember
 from diamant.protocol.errors import ErrorCode, KafkaError
 

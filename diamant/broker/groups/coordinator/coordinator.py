@@ -27,8 +27,8 @@ from diamant.protocol.internal_topics.group_records import GroupMetadataValue, G
 from diamant.protocol.internal_topics.other_group_keys import OtherGroupKey
 
 if TYPE_CHECKING:
-    from diamant.broker.groups.classic.group import ClassicGroup
-    from diamant.broker.groups.consumer.group import ConsumerGroup
+    from diamant.broker.groups.classic.classic_group import ClassicGroup
+    from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
     from diamant.broker.groups.membership.classic_service import ClassicGroups
     from diamant.broker.groups.membership.consumer_service import ConsumerGroups
     from diamant.broker.node.node import Node

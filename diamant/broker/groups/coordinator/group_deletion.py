@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from diamant.broker.groups.coordinator.offset_removal import OffsetRemoval
 from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.group_store import GroupStore
 from diamant.broker.groups.store.log import GroupLog
-from diamant.broker.groups.store.store import GroupStore
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.group_records import encode_offset_commit_key
 

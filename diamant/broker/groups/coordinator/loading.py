@@ -18,8 +18,8 @@ from diamant.broker.groups.coordinator.offset_commits import OffsetCommits
 from diamant.broker.groups.coordinator.offset_removal import GROUPS_PER_TURN, OffsetRemoval
 from diamant.broker.groups.coordinator.partition_scan import PartitionScan, finished, left_behind, scanned
 from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.group_store import GroupStore
 from diamant.broker.groups.store.log import GroupLog
-from diamant.broker.groups.store.store import GroupStore
 from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.group_records import GroupRecordKey

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.groups.coordinator.offset_selection import without_long_metadata
 from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.group_store import GroupStore
 from diamant.broker.groups.store.log import GroupLog
-from diamant.broker.groups.store.store import GroupStore
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.offset_records import encode_offset_records
 from diamant.protocol.messages.offset_columns import TopicOffsets
 from diamant.storage.config_key import LONG_MAX
 
 if TYPE_CHECKING:
-    from diamant.broker.groups.classic.group import ClassicGroup
+    from diamant.broker.groups.classic.classic_group import ClassicGroup
     from diamant.broker.node.node import Node
 
 FIRST_WITH_GROUP_ID_NOT_FOUND = 9

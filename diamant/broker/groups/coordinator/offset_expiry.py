@@ -13,7 +13,7 @@ from diamant.broker.groups.coordinator.group_deletion import GroupDeletion
 from diamant.broker.groups.coordinator.loading import GroupLoading
 from diamant.broker.groups.coordinator.offset_removal import GROUPS_PER_TURN, OffsetRemoval
 from diamant.broker.groups.store.group import Group
-from diamant.broker.groups.store.store import GroupStore
+from diamant.broker.groups.store.group_store import GroupStore
 from diamant.protocol.errors import KafkaError
 from diamant.protocol.internal_topics.group_records import NO_TIMESTAMP, parse_offset_commit_value
 

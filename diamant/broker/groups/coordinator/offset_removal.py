@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.group_store import GroupStore
 from diamant.broker.groups.store.log import TOMBSTONES_PER_BATCH, GroupLog
-from diamant.broker.groups.store.store import GroupStore
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.coordinator_batch import encode_records
 from diamant.protocol.internal_topics.group_records import encode_offset_commit_key

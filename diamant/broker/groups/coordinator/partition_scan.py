@@ -31,6 +31,7 @@ from uuid import UUID
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.offsets import StoredOffset, is_of_topic
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import iter_records, records_payload
 from diamant.protocol.batches.control import COMMIT, parse_control_type
 from diamant.protocol.batches.header import (
     CODEC_MASK,
@@ -42,7 +43,6 @@ from diamant.protocol.batches.header import (
     BatchHeader,
     parse_header,
 )
-from diamant.protocol.batches.records import iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.internal_topics.group_records import (
     GroupRecordKey,

@@ -1,6 +1,6 @@
 """A decision about a consumer group: the records to write and the timers to set.
 
-A decision reads a group and changes nothing. Functions of a `GroupChange` make it (`heartbeat.py`, `leaving.py`,
+A decision reads a group and changes nothing. Functions of a `GroupChange` make it (`member_heartbeat.py`, `leaving.py`,
 `targets.py`, `subscriptions.py`). The caller writes `records`, applies them to `group`, sets the timers, and then answers. If
 the log refuses the records, nothing changes.
 """
@@ -11,10 +11,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
-from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group_records import GroupRecord
 from diamant.broker.groups.consumer.member import ConsumerGroupMember
 from diamant.broker.groups.consumer.metadata_hash import metadata_hash
-from diamant.broker.groups.consumer.records import GroupRecord
 from diamant.broker.groups.consumer.subscription_counts import SubscriptionCounts
 from diamant.broker.groups.decisions.target_assignment import TargetTask
 from diamant.protocol.internal_topics.group_records import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
 from diamant.broker.groups.consumer.member import NO_PARTITIONS, STATIC_LEAVE_EPOCH, ConsumerGroupMember, with_epoch
 from diamant.broker.groups.decisions.change import GroupChange
 from diamant.broker.groups.decisions.members import known_static_member

@@ -5,9 +5,9 @@ Source: GroupMetadataManager.getOrMaybeCreateConsumerGroupMember and its sibling
 
 from __future__ import annotations
 
-from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group_records import target_record
 from diamant.broker.groups.consumer.member import JOIN_EPOCH, NOTHING, STATIC_LEAVE_EPOCH, ConsumerGroupMember
-from diamant.broker.groups.consumer.records import target_record
 from diamant.broker.groups.decisions.change import GroupChange
 from diamant.broker.groups.decisions.reconciliation import Owned
 from diamant.broker.groups.decisions.request import MemberRequest

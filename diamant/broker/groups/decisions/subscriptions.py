@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from diamant.broker.groups.consumer.group import ConsumerGroup, ResolvedRegularExpression
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroup, ResolvedRegularExpression
 from diamant.broker.groups.consumer.member import ConsumerGroupMember
 from diamant.broker.groups.consumer.metadata_hash import metadata_hash
 from diamant.broker.groups.decisions.change import GroupChange

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from diamant.broker.coordinators.java_order import copied_capacity, in_java_order, string_hash
-from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
 from diamant.broker.groups.consumer.member import NOTHING, Assignment, ConsumerGroupMember
 from diamant.broker.groups.decisions.assignors import MemberSpec, assign
 from diamant.storage.kraft.image import MetadataImage

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from diamant.broker.groups.consumer.consumer_group_records import target_record
 from diamant.broker.groups.consumer.member import Assignment, ConsumerGroupMember, MemberState
-from diamant.broker.groups.consumer.records import target_record
 from diamant.broker.groups.decisions.change import GroupChange, MemberTimer, StartTimer, StopTimer
 from diamant.broker.groups.decisions.reconciliation import Owned, next_step
 from diamant.broker.groups.decisions.subscriptions import replaced

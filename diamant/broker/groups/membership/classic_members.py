@@ -19,10 +19,10 @@ from diamant.broker.groups.classic.events import (
 )
 from diamant.broker.groups.classic.joining import FIRST_WITH_MEMBER_ID_REQUIRED
 from diamant.broker.groups.consumer import conversion
-from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
 from diamant.broker.groups.consumer.member import ConsumerGroupMember, MemberState
 from diamant.broker.groups.decisions.change import GroupChange, MemberTimer, StartTimer
-from diamant.broker.groups.decisions.heartbeat import settle
+from diamant.broker.groups.decisions.member_heartbeat import settle
 from diamant.broker.groups.decisions.members import check_room, find_member, known_static_member
 from diamant.broker.groups.decisions.request import MemberRequest
 from diamant.broker.groups.decisions.subscriptions import refresh_metadata, update_subscription, updated

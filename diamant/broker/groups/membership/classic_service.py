@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from diamant.broker.groups.classic import joining, leaving, rebalance, sessions, syncing
+from diamant.broker.groups.classic.classic_group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.events import (
     UNKNOWN_MEMBER_ID,
     AnswerJoin,
@@ -37,12 +38,11 @@ from diamant.broker.groups.classic.events import (
     SyncRequest,
     TimerKind,
 )
-from diamant.broker.groups.classic.group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.turn import ClassicGroupLimits, GroupTurn
 from diamant.broker.groups.membership.timers import Timers
 from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.group_store import GroupStore
 from diamant.broker.groups.store.log import GroupLog
-from diamant.broker.groups.store.store import GroupStore
 from diamant.broker.network.api import REQUEST_ERRORS, CloseConnection, error_of
 from diamant.broker.node.flusher import check_synced
 from diamant.protocol.errors import ErrorCode, KafkaError

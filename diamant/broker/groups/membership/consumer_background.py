@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from diamant.broker.groups.consumer.group import ConsumerGroup, ResolvedRegularExpression
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroup, ResolvedRegularExpression
 from diamant.broker.groups.consumer.metadata_hash import metadata_hash
 from diamant.broker.groups.decisions.change import GroupChange
 from diamant.broker.groups.decisions.subscriptions import take_resolved

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.config.group_table import ASSIGNMENT_INTERVAL_MS, SESSION_TIMEOUT_MS, value_of_group
 from diamant.broker.groups.consumer import conversion
-from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group_records import GroupRecord, apply, tombstones
 from diamant.broker.groups.consumer.member import ConsumerGroupMember, MemberState
-from diamant.broker.groups.consumer.records import GroupRecord, apply, tombstones
 from diamant.broker.groups.decisions import leaving
 from diamant.broker.groups.decisions.change import (
     GroupChange,
@@ -33,8 +33,8 @@ from diamant.broker.groups.decisions.change import (
 from diamant.broker.groups.membership.consumer_background import ConsumerBackground
 from diamant.broker.groups.membership.timers import Timers
 from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.group_store import GroupStore
 from diamant.broker.groups.store.log import GroupLog
-from diamant.broker.groups.store.store import GroupStore
 from diamant.broker.network.api import REQUEST_ERRORS
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.group_records import GroupMetadataKey, GroupRecordKey, encode_record
@@ -42,7 +42,7 @@ from diamant.protocol.kraft.records import GROUP_RESOURCE
 from diamant.storage.kraft.image import MetadataImage
 
 if TYPE_CHECKING:
-    from diamant.broker.groups.classic.group import ClassicGroup
+    from diamant.broker.groups.classic.classic_group import ClassicGroup
     from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.config.group_table import HEARTBEAT_INTERVAL_MS
 from diamant.broker.groups.consumer import conversion
-from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group_records import GroupRecord, creation
 from diamant.broker.groups.consumer.member import JOIN_EPOCH, STATIC_LEAVE_EPOCH, EpochedPartitions
-from diamant.broker.groups.consumer.records import GroupRecord, creation
-from diamant.broker.groups.decisions.heartbeat import heartbeat
 from diamant.broker.groups.decisions.leaving import leave_for_a_while, leaving_member
+from diamant.broker.groups.decisions.member_heartbeat import heartbeat
 from diamant.broker.groups.decisions.members import check_room
 from diamant.broker.groups.decisions.request import MemberRequest, check_request, is_full_request
 from diamant.broker.groups.decisions.topic_patterns import check_pattern
 from diamant.broker.groups.membership.classic_members import ClassicMembers
 from diamant.broker.groups.membership.consumer_runner import ConsumerGroupRunner
 from diamant.broker.groups.membership.description import described
+from diamant.broker.groups.store.group_store import GroupStore
 from diamant.broker.groups.store.log import GroupLog
-from diamant.broker.groups.store.store import GroupStore
 from diamant.broker.security.authorization.access import OPEN, Access
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE
@@ -31,7 +31,7 @@ from diamant.protocol.internal_topics.group_records import GroupMetadataKey
 from diamant.storage.uuid_text import random_id, uuid_to_text
 
 if TYPE_CHECKING:
-    from diamant.broker.groups.classic.group import ClassicGroup
+    from diamant.broker.groups.classic.classic_group import ClassicGroup
     from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from diamant.broker.coordinators.java_order import strings_in_timeline_order
-from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
 from diamant.broker.groups.consumer.member import ConsumerGroupMember
 from diamant.broker.groups.store.group import Group
 from diamant.protocol.errors import ProtocolError

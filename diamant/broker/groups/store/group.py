@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from diamant.broker.groups.store.offsets import GroupOffsets
 
 if TYPE_CHECKING:
-    from diamant.broker.groups.classic.group import ClassicGroup
-    from diamant.broker.groups.consumer.group import ConsumerGroup
+    from diamant.broker.groups.classic.classic_group import ClassicGroup
+    from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
     from diamant.broker.groups.store.other_group import OtherGroup
 from diamant.protocol.internal_topics.group_records import (
     GroupMetadataKey,
@@ -95,6 +95,6 @@ class Group:
         if self.consumer is None:
             return [(encode_key(GroupMetadataKey(self.group_id)), None)]
         # Most brokers have no consumer groups.
-        from diamant.broker.groups.consumer.records import tombstones
+        from diamant.broker.groups.consumer.consumer_group_records import tombstones
 
         return [encode_record(*record) for record in tombstones(self.consumer)]

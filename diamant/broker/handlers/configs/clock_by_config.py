@@ -20,10 +20,10 @@ from diamant.broker.errors import TimedOut, VerbError
 from diamant.duration import parse_duration_ms
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.config_key import ConfigSource, ConfigType, DescribedConfig
-from diamant.storage.env.clock import Clock, SettableClock
+from diamant.storage.env.clocks import Clock, SettableClock
 
 if TYPE_CHECKING:
-    from diamant.broker.operations.running.clock import BrokerClock
+    from diamant.broker.operations.broker_state.broker_clock import BrokerClock
 
 ADVANCE = "diamant.clock.advance.ms"
 NOW = "diamant.clock.now.ms"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
-    from diamant.broker.operations.compactions.compact import Compactions
+    from diamant.broker.operations.compactions.compactions import Compactions
 
 KEY = 32
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
+    from diamant.broker.operations.broker_state.broker_clock import BrokerClock
     from diamant.broker.operations.compactions.compact_by_config import CompactByConfig
-    from diamant.broker.operations.running.clock import BrokerClock
     from diamant.broker.security.tls.listener_tls import NewStores
 
 KEY = 44

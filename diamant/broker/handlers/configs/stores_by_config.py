@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from diamant.broker.config.broker_config import BrokerConfig
     from diamant.broker.node.node import Node
     from diamant.broker.security.tls.listener_tls import NewStores
-    from diamant.broker.security.tls.listeners import TlsListeners
+    from diamant.broker.security.tls.tls_listeners import TlsListeners
 
 
 async def read_stores(
@@ -64,7 +64,7 @@ def _check_next_start(tls: TlsListeners | None, config: BrokerConfig) -> None:
     if tls is not None:
         tls.check(config)
     if any(listener.security_protocol in SASL_PROTOCOLS for listener in config.listeners):
-        from diamant.broker.security.sasl.listeners import SaslListeners
+        from diamant.broker.security.sasl.sasl_listeners import SaslListeners
 
         SaslListeners(config)
 
@@ -72,7 +72,7 @@ def _check_next_start(tls: TlsListeners | None, config: BrokerConfig) -> None:
 def _check_tls_of_http(config: BrokerConfig) -> None:
     from diamant.broker.security.tls.context import server_context
     from diamant.broker.security.tls.key_material import key_material
-    from diamant.broker.security.tls.settings import TlsSettings
+    from diamant.broker.security.tls.tls_settings import TlsSettings
 
     settings = TlsSettings.of_http(config)
     server_context(settings, key_material(settings.key_store))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from diamant.broker.groups.decisions.topic_patterns import TopicPattern
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.broker.transactions.transaction import Transaction
-    from diamant.storage.env.clock import Clock
+    from diamant.storage.env.clocks import Clock
 
 KEY = 66
 

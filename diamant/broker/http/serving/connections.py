@@ -14,7 +14,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from diamant.broker.http.serving.limits import ConnectionLimits
 from diamant.broker.http.serving.routes import Routes
-from diamant.broker.security.tls.connection import TlsConnection
+from diamant.broker.security.tls.tls_connection import TlsConnection
 
 if TYPE_CHECKING:
     from diamant.broker.security.tls.listener_tls import ListenerTls

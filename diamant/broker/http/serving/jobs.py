@@ -26,7 +26,7 @@ from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, JobLimits
 from diamant.kernels import KernelsMissing
 from diamant.progress import Progress
-from diamant.storage.env.clock import SystemClock
+from diamant.storage.env.clocks import SystemClock
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ ENDPOINTS: dict[str, str] = {
     "/live/faults": "diamant.broker.http.page.views.faults",
     "/live/groups": "diamant.broker.http.page.views.groups",
     "/live/overview": "diamant.broker.http.page.views.overview",
-    "/live/topics": "diamant.broker.http.page.views.of_topics",
+    "/live/topics": "diamant.broker.http.page.views.topics",
     "/login": "diamant.broker.http.page.views.login",
     "/readyz": "diamant.broker.http.endpoints.health",
-    "/static": "diamant.broker.http.page.views.files",
-    "/topics": "diamant.broker.http.page.views.of_topics",
+    "/static": "diamant.broker.http.page.views.static_files",
+    "/topics": "diamant.broker.http.page.views.topics",
     "/v1/certificates": "diamant.broker.http.endpoints.certificate_files",
 }
 """Path prefix → module with `ROUTES`."""

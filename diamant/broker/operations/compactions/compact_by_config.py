@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from diamant.broker.errors import VerbError
-from diamant.broker.operations.compactions.compact import not_compacted_text
+from diamant.broker.operations.compactions.compactions import not_compacted_text
 from diamant.cleaner.on_demand.report import DELETED, NOT_COMPACTED, STOPPING, CompactionReport
 from diamant.cleaner.on_demand.request import CompactRequest
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -34,7 +34,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
-    from diamant.broker.operations.compactions.compact import Compactions
+    from diamant.broker.operations.compactions.compactions import Compactions
 
 logger = logging.getLogger(__name__)
 

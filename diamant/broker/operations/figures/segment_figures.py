@@ -29,7 +29,7 @@ from diamant.progress import Progress
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.operations.records.explain import ExplainOperation
+    from diamant.broker.operations.records.explain_operation import ExplainOperation
 
 MAX_KEPT = 256
 MAX_SUMS = 20_000

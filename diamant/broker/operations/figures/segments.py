@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from diamant.broker.operations.figures.segment_figures import UNASKED_BYTES, SegmentFigures
-from diamant.broker.operations.records.explain import ExplainOperation
+from diamant.broker.operations.records.explain_operation import ExplainOperation
 from diamant.broker.operations.records.record_requests import SegmentsRequest
 from diamant.progress import Progress
 from diamant.storage.log.log import Log

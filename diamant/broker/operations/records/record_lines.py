@@ -12,10 +12,10 @@ from contextlib import aclosing
 from typing import Any
 
 from diamant.broker.errors import BadArgument, VerbError
-from diamant.broker.operations.records.explain import ExplainOperation
+from diamant.broker.operations.records.explain_operation import ExplainOperation
 from diamant.broker.operations.records.record_requests import FindRequest, LatestRequest
-from diamant.broker.operations.records.records import RecordsOperation
-from diamant.broker.operations.records.search import PlacedDamage, PlacedRecord, SearchOperation
+from diamant.broker.operations.records.records_operation import RecordsOperation
+from diamant.broker.operations.records.search_operation import PlacedDamage, PlacedRecord, SearchOperation
 from diamant.broker.record_json import data_fields, record_fields
 from diamant.cleaner.queries.matching_records import Wanted
 from diamant.cleaner.redaction.where import YES, WhereError, parse_where

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from diamant.broker.groups.store.group import Group
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
-    from diamant.broker.operations.records.explain import ExplainOperation
+    from diamant.broker.operations.records.explain_operation import ExplainOperation
     from diamant.broker.operations.records.record_requests import ResetOffsetsRequest
     from diamant.progress import Progress
     from diamant.storage.log.log import Log

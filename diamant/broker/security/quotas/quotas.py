@@ -22,7 +22,7 @@ from diamant.broker.security.quotas.mutation_quota import MutationQuota
 from diamant.broker.security.quotas.rate import RateWindows
 from diamant.broker.security.quotas.rate_quota import NETWORK_S, PERCENT, RateQuota
 from diamant.protocol.wire.apis import FETCH, PRODUCE
-from diamant.protocol.wire.connection import Request
+from diamant.protocol.wire.server_connection import Request
 from diamant.protocol.wire.throttle_time import Body, first_throttle_time_ms, with_throttle_time
 
 WRITE_TXN_MARKERS = 27

@@ -11,7 +11,7 @@ import ssl
 from diamant.broker.client.client_config import load_pem
 from diamant.broker.security.tls.cipher_names import openssl_ciphers
 from diamant.broker.security.tls.key_material import KeyMaterial, trusted_certificates
-from diamant.broker.security.tls.settings import TlsSettings
+from diamant.broker.security.tls.tls_settings import TlsSettings
 from diamant.storage.config_key import ConfigError
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from diamant.broker.security.tls.settings import StoreSettings
+from diamant.broker.security.tls.tls_settings import StoreSettings
 from diamant.storage.config_key import ConfigError
 from diamant.storage.input_file import read_input
 

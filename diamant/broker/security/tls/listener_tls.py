@@ -17,7 +17,7 @@ from diamant.broker.security.tls.context import server_context
 from diamant.broker.security.tls.handshakes import Handshakes
 from diamant.broker.security.tls.key_material import key_material
 from diamant.broker.security.tls.same_broker import check_same_broker, names_of_broker
-from diamant.broker.security.tls.settings import TlsSettings
+from diamant.broker.security.tls.tls_settings import TlsSettings
 from diamant.storage.config_key import ConfigError
 
 logger = logging.getLogger(__name__)

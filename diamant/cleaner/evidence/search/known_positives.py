@@ -27,9 +27,9 @@ from zlib import crc32
 from diamant.cleaner.evidence.search.findings import RAW, SAME_BYTES, VALUE, Finding
 from diamant.cleaner.evidence.search.needles import STRIDE, Needle, Sample, keyed_digest, make_needle
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.compression import CODEC_NAMES, GZIP, LZ4, NONE, compress
 from diamant.protocol.batches.header import CURRENT_MAGIC, Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.env import Env, parent
 

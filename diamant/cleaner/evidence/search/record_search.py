@@ -35,6 +35,7 @@ from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.needles import Buffer, Hit, Needle, Needles, keyed_digest
 from diamant.cleaner.evidence.search.offset_order import OffsetOrder
 from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.batch_records import iter_records, records_payload
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.compression import NONE as NO_CODEC
 from diamant.protocol.batches.header import (
@@ -49,7 +50,6 @@ from diamant.protocol.batches.header import (
     Record,
 )
 from diamant.protocol.batches.legacy import parse_entry, parse_legacy_header
-from diamant.protocol.batches.records import iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import File
 

@@ -37,9 +37,9 @@ from diamant.cleaner.spark.analyses.count_tasks import (
     slice_of,
 )
 from diamant.cleaner.spark.analyses.key_blocks import SLICES
-from diamant.cleaner.spark.environment.settings import is_local
 from diamant.cleaner.spark.environment.shares import are_shared_evenly
 from diamant.cleaner.spark.environment.shipped_code import Versions
+from diamant.cleaner.spark.environment.spark_settings import is_local
 from diamant.cleaner.spark.source.filter_bounds import FilterBounds
 from diamant.cleaner.spark.source.options import SourceOptions
 from diamant.cleaner.spark.source.read_plan import ReadTask, plan_logs

@@ -14,9 +14,9 @@ from diamant.cleaner.spark.clean.progress import JobProgress
 from diamant.cleaner.spark.clean.staged_outputs import check_manifest, take_over
 from diamant.cleaner.spark.clean.staging import new_place, remove_leftovers, remove_place, source_for
 from diamant.cleaner.spark.clean.whole_round import WholeRound
-from diamant.cleaner.spark.environment.errors import SparkError
-from diamant.cleaner.spark.environment.settings import CORE_BYTES_PER_S, PROCESS_BYTES_PER_S
 from diamant.cleaner.spark.environment.shares import largest_share
+from diamant.cleaner.spark.environment.spark_errors import SparkError
+from diamant.cleaner.spark.environment.spark_settings import CORE_BYTES_PER_S, PROCESS_BYTES_PER_S
 from diamant.cleaner.spark.session.session import reason_of
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError

@@ -18,7 +18,7 @@ from diamant.cleaner.rules.result import CleanResult, CleanStats, OutputSegment,
 from diamant.cleaner.runners.worker_messages import error_fields, error_from
 from diamant.cleaner.segments.strict_reader import RecordsOutOfOrder
 from diamant.cleaner.spark.clean.task_files import StagedFile
-from diamant.cleaner.spark.environment.errors import SegmentChanged, SparkError
+from diamant.cleaner.spark.environment.spark_errors import SegmentChanged, SparkError
 
 NAME = "spark"
 """The runner's name in results."""

@@ -26,7 +26,7 @@ from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.segments.row_reader import ChunkReader
 from diamant.cleaner.spark.clean.manifest import Manifest, StagedOutput
 from diamant.cleaner.spark.clean.task_files import StagedFile
-from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.spark_errors import SparkError
 from diamant.kernels.batches import are_in_order, last_offset_in
 from diamant.kernels.constants.fields import LEGACY, RECORD_COUNT
 from diamant.storage import names

@@ -42,8 +42,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.cleaner.spark.clean.staged_outputs import CHUNK_BYTES
-from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.environment.spark_errors import SparkError
 from diamant.storage import names
 from diamant.storage.env.birth_time import birth_ms
 from diamant.storage.env.env import parent

@@ -28,7 +28,7 @@ from diamant.cleaner.engines.offset_map import OffsetMap, open_spill_file
 from diamant.cleaner.spark.clean.key_tuples import ASKED, MAPPED, NOTES
 from diamant.cleaner.spark.clean.parts import segments_of
 from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
-from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.spark_errors import SparkError
 from diamant.kernels import offset_map
 from diamant.kernels.constants.tuples import ENTRY_BYTES
 from diamant.storage.env.env import RealEnv

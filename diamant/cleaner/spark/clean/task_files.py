@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from crc32c import crc32c
 
-from diamant.cleaner.spark.environment.errors import SegmentChanged
+from diamant.cleaner.spark.environment.spark_errors import SegmentChanged
 from diamant.storage import names
 
 if TYPE_CHECKING:

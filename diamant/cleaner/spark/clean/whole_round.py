@@ -32,8 +32,8 @@ from diamant.cleaner.spark.clean.task_files import TaskFiles
 from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
 from diamant.cleaner.spark.clean.tasks import Job, attempt, job_of
 from diamant.cleaner.spark.environment.loaded_code import freeze_loaded
-from diamant.cleaner.spark.environment.settings import LOCAL_DIRS
 from diamant.cleaner.spark.environment.shipped_code import Versions
+from diamant.cleaner.spark.environment.spark_settings import LOCAL_DIRS
 from diamant.storage.env.env import Env, RealEnv
 
 if TYPE_CHECKING:

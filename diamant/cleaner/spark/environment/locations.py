@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from diamant.cleaner.spark.environment.errors import SparkError, SparkMisuse, SparkUnavailable
+from diamant.cleaner.spark.environment.spark_errors import SparkError, SparkMisuse, SparkUnavailable
 from diamant.storage.env.env import RealFile
 from diamant.storage.input_file import open_regular
 

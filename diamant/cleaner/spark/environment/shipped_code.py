@@ -29,7 +29,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
 from pathlib import Path
 
-from diamant.cleaner.spark.environment.errors import SparkUnavailable
+from diamant.cleaner.spark.environment.spark_errors import SparkUnavailable
 
 PREFIX = "diamant-code-"
 _NAME = re.compile(rf"{PREFIX}([0-9a-f]{{16}})\.zip")

@@ -32,8 +32,8 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.runners.child_main import PROGRESS_INTERVAL_S, Send, run_child
 from diamant.cleaner.runners.worker_messages import Message
 from diamant.cleaner.spark.clean.manifest import Manifest, fields_of
-from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.environment.spark_errors import SparkError
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from diamant.cleaner.runners.child_process import ChildProcess
 from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, Message
-from diamant.cleaner.spark.environment.errors import SparkError
-from diamant.cleaner.spark.environment.settings import SparkSettings
+from diamant.cleaner.spark.environment.spark_errors import SparkError
+from diamant.cleaner.spark.environment.spark_settings import SparkSettings
 from diamant.cleaner.spark.runner.driver_scratch import DriverScratch
 
 STOP_TIMEOUT_S = 5.0

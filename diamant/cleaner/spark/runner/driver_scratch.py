@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 
-from diamant.cleaner.spark.environment.settings import LOCAL_DIRS
+from diamant.cleaner.spark.environment.spark_settings import LOCAL_DIRS
 
 logger = logging.getLogger(__name__)
 

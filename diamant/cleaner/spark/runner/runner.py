@@ -32,7 +32,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import ParamSpec, TypeVar
 
-from diamant.cleaner.prompt.quarantine import corrupt_base
+from diamant.cleaner.facts.quarantine import corrupt_base
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import (
     CheckDone,
@@ -57,9 +57,9 @@ from diamant.cleaner.runners.process import NICENESS
 from diamant.cleaner.spark.clean.manifest import NAME, Manifest, StagedOutput, error_of
 from diamant.cleaner.spark.clean.staged_outputs import check_manifest, take_over
 from diamant.cleaner.spark.clean.staging import new_place, remove_leftovers, remove_place, source_for
-from diamant.cleaner.spark.environment.errors import SegmentChanged, SparkError, SparkUnavailable
 from diamant.cleaner.spark.environment.locations import Location
-from diamant.cleaner.spark.environment.settings import SparkSettings, is_worth_it
+from diamant.cleaner.spark.environment.spark_errors import SegmentChanged, SparkError, SparkUnavailable
+from diamant.cleaner.spark.environment.spark_settings import SparkSettings, is_worth_it
 from diamant.cleaner.spark.runner.driver_process import DriverProcess
 from diamant.cleaner.spark.runner.driver_scratch import DriverScratch
 from diamant.cleaner.spark.runner.turns import POLL_S, SparkTurns

@@ -19,7 +19,7 @@ from diamant.cleaner.spark.clean.staging import (
     read_notes,
     staging_root,
 )
-from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.spark_errors import SparkError
 from diamant.storage import names
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from diamant.cleaner.rules.result import CheckDone
-from diamant.cleaner.spark.environment.settings import SparkSettings
+from diamant.cleaner.spark.environment.spark_settings import SparkSettings
 from diamant.cleaner.spark.runner.driver_process import DriverProcess
 
 REST_FIRST_S = 60.0

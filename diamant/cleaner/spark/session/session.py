@@ -31,15 +31,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from diamant.cleaner.spark.environment.errors import SparkError, SparkUnavailable
 from diamant.cleaner.spark.environment.java import JavaNotFound, find_java
-from diamant.cleaner.spark.environment.settings import EXECUTOR_TIMEOUT_MS, is_local
 from diamant.cleaner.spark.environment.shipped_code import (
     Versions,
     refuse_difference,
     report_versions,
     write_code_archive,
 )
+from diamant.cleaner.spark.environment.spark_errors import SparkError, SparkUnavailable
+from diamant.cleaner.spark.environment.spark_settings import EXECUTOR_TIMEOUT_MS, is_local
 from diamant.cleaner.spark.session.executor_watch import ExecutorWatch
 from diamant.kernels import require_kernels
 from diamant.storage.properties import format_properties

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.spark.environment.errors import SparkMisuse
+from diamant.cleaner.spark.environment.spark_errors import SparkMisuse
 from diamant.kernels.constants.columns import WANT_HEADERS, WANT_KEYS, WANT_SIZES, WANT_VALUES
 
 if TYPE_CHECKING:

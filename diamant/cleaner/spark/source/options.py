@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from diamant.cleaner.spark.environment.errors import SparkMisuse
+from diamant.cleaner.spark.environment.spark_errors import SparkMisuse
 from diamant.cleaner.spark.source.columns import check_columns, default_columns
 
 READ_UNCOMMITTED = "read_uncommitted"

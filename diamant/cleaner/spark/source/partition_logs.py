@@ -11,8 +11,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, cast
 
 from diamant.cleaner.segments.tolerant_reader import PartitionFiles, listed_partition, partition_in_use
-from diamant.cleaner.spark.environment.errors import SparkMisuse
 from diamant.cleaner.spark.environment.locations import Entry, Location
+from diamant.cleaner.spark.environment.spark_errors import SparkMisuse
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition, read_offset_checkpoint
 from diamant.storage.errors import CorruptLog

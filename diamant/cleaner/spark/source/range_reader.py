@@ -22,12 +22,13 @@ import numpy as np
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
-from diamant.cleaner.spark.environment.errors import SegmentChanged
+from diamant.cleaner.spark.environment.spark_errors import SegmentChanged
 from diamant.cleaner.spark.source.arrow_columns import ArrowColumns, ColumnBuffers, RowSource
 from diamant.cleaner.spark.source.filter_bounds import LEAST, FilterBounds
 from diamant.kernels.batches import find_bad_crc
 from diamant.kernels.constants import fields
 from diamant.kernels.constants.columns import BOUNDS, MAX_OFFSET, MAX_TIMESTAMP, MIN_OFFSET, MIN_TIMESTAMP
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import (
     CURRENT_MAGIC,
@@ -38,7 +39,6 @@ from diamant.protocol.batches.header import (
     MAGIC,
 )
 from diamant.protocol.batches.legacy import parse_legacy_header
-from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog

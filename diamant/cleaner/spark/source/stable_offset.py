@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diamant.cleaner.segments.transaction_outcomes import TransactionWalk, marker_type
-from diamant.cleaner.spark.environment.errors import SegmentChanged
+from diamant.cleaner.spark.environment.spark_errors import SegmentChanged
 from diamant.cleaner.spark.source.partition_logs import list_again, place_of
 from diamant.cleaner.spark.source.segment_indexes import ABORTED_FIELDS, read_aborted, read_offset_index
 from diamant.protocol.batches.control import ControlType

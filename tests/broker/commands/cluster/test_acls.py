@@ -13,7 +13,7 @@ from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
 from diamant.broker.commands.cluster.acl import administrators
-from diamant.broker.launch.settings import make_config
+from diamant.broker.launch.launch_settings import make_config
 
 OPS = "User:ANONYMOUS ALL cluster"
 

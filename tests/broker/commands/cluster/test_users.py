@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
-from diamant.broker.launch.settings import ArgumentError, make_config
+from diamant.broker.launch.launch_settings import ArgumentError, make_config
 from tests.broker.security.sasl.sasl_wire import NAME, PLAIN_MODULE
 
 

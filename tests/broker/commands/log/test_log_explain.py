@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from diamant.broker.cli import main
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.broker.commands.log.metadata import write_metadata
 from tests.broker.commands.log.test_log_commands import content

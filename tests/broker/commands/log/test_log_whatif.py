@@ -17,7 +17,7 @@ from diamant.broker.commands.log.whatif import WAITING, after_text, combine
 from diamant.cleaner.forecast import forecast
 from diamant.protocol.batches.header import Record
 from diamant.storage.config_key import ConfigError
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.broker.commands.log.metadata import write_metadata
 from tests.broker.commands.log.test_log_commands import content

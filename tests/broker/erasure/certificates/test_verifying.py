@@ -19,8 +19,8 @@ from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates.certificate import CertificateError, parse_certificate, sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv
 from tests.broker.checked_certificate import check_certificate

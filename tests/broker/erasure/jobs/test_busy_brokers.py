@@ -10,10 +10,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from diamant.broker.operations.calls.progress import Progress
 
 from diamant.broker.broker import Broker
 from diamant.broker.errors import TimedOut
-from diamant.broker.operations.compactions.compact import PARTITIONS_PER_TURN
+from diamant.broker.operations.compactions.compactions import PARTITIONS_PER_TURN
 from diamant.progress import Progress
 from tests.broker.erasure.brokers import data_of, env_of, move_to
 from tests.broker.erasure.constants import KEY, PERSON

@@ -20,7 +20,7 @@ from diamant.cleaner.erasure.intent import CLOSING, Intent
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.cleaner.evidence.search.needles import VALUE
 from diamant.progress import Progress
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests import effort
 from tests.broker.erasure.brokers import broker_at, config, data_of, env_of, move_to

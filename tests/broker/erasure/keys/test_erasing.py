@@ -16,8 +16,8 @@ from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Header, Record
-from diamant.protocol.batches.records import build_batch
 from tests.broker.checked_certificate import check_certificate
 from tests.broker.erasure.brokers import broker_at, clock_of, data_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, START_MS

@@ -11,8 +11,8 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.errors import TimedOut
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Header, Record
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import KafkaError
 from tests.broker.erasure.brokers import data_of
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, START_MS

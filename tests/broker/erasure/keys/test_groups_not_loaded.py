@@ -15,7 +15,7 @@ from diamant.broker.errors import NotPossible
 from diamant.broker.groups.coordinator import committed_offsets, partition_scan
 from diamant.broker.groups.coordinator.partition_scan import PartitionScan
 from diamant.broker.metrics.figures import take_figures
-from diamant.broker.metrics.table import METRICS
+from diamant.broker.metrics.metric_table import METRICS
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.storage.segments.segment import FileSlice
 from tests.broker.erasure.brokers import broker_at

@@ -7,8 +7,8 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.erasure import locate
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.brokers import data_of
 from tests.broker.erasure.constants import KEY, RETRY_MS, START_MS
 from tests.broker.erasure.erasing import erase

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Header, Record
-from diamant.protocol.batches.records import build_batch
 from tests.builder import make_message, make_wrapper
 
 NAMES = (

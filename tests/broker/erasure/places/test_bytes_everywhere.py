@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from tests.broker.checked_certificate import check_certificate
 from tests.broker.erasure.brokers import broker_at, data_of

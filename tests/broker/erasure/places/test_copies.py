@@ -13,8 +13,8 @@ from diamant.broker.broker import Broker
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.topics.growth import add_partitions
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv
 from tests.broker.checked_certificate import check_certificate

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.brokers import broker_at, data_of
 from tests.broker.erasure.obstacles import SCANNING, at_stage
 from tests.broker.erasure.places.planting import Planted, plant

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.client.admin import Admin, AdminError
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.places.planting import PLACES, plant
 from tests.broker.erasure.places.test_planted_files import GONE, hidden_places
 from tests.broker.redaction.test_redaction_sigkill import PATIENCE_S, running, wait_for

@@ -19,8 +19,8 @@ from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.clean.staging import forget, write_note
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.runner import staging_sweep
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
 from tests.broker.checked_certificate import check_certificate

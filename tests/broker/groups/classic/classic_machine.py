@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count
 
+from diamant.broker.groups.classic.classic_group import ClassicGroup
 from diamant.broker.groups.classic.events import (
     AnswerJoin,
     AnswerSync,
@@ -19,7 +20,6 @@ from diamant.broker.groups.classic.events import (
     SyncRequest,
     TimerKind,
 )
-from diamant.broker.groups.classic.group import ClassicGroup
 from diamant.broker.groups.classic.joining import join
 from diamant.broker.groups.classic.leaving import leave
 from diamant.broker.groups.classic.rebalance import join_expired

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from diamant.broker.groups.classic.classic_group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.events import GroupProtocol, JoinedMember, Leaver, LeaveResult, TimerKind
-from diamant.broker.groups.classic.group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.joining import MAX_PENDING_MEMBERS, NEW_MEMBER_JOIN_TIMEOUT_MS
 from diamant.broker.groups.classic.leaving import dissolve
 from diamant.broker.groups.classic.member import ClassicMember

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from diamant.broker.groups.classic.classic_group import GroupState
 from diamant.broker.groups.classic.events import GroupProtocol, JoinAnswer, Leaver, SyncAnswer, TimerKind
-from diamant.broker.groups.classic.group import GroupState
 from diamant.broker.groups.classic.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from diamant.protocol.errors import ErrorCode
 from tests.broker.groups.classic.classic_machine import Machine

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group_records import GroupRecord, apply
 from diamant.broker.groups.consumer.member import Assignment, ConsumerGroupMember
-from diamant.broker.groups.consumer.records import GroupRecord, apply
 from diamant.broker.groups.decisions.change import GroupChange, GroupSettings, Moment
-from diamant.broker.groups.decisions.heartbeat import heartbeat
 from diamant.broker.groups.decisions.leaving import fence
+from diamant.broker.groups.decisions.member_heartbeat import heartbeat
 from diamant.broker.groups.decisions.request import MemberRequest
 from diamant.broker.groups.decisions.target_assignment import TargetTask
 from diamant.broker.groups.decisions.targets import finish_targets, take_targets

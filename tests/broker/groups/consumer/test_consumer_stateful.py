@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from diamant.broker.groups.consumer.group import ConsumerGroupState
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroupState
 from diamant.broker.groups.decisions import target_assignment
 from diamant.broker.groups.decisions.leaving import leave_for_a_while
 from diamant.protocol.errors import ErrorCode, KafkaError

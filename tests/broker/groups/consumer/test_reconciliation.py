@@ -13,7 +13,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.coordinators.java_order import copied_map_capacity, strings_in_timeline_order
-from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
 from diamant.broker.groups.consumer.member import Assignment, ConsumerGroupMember, MemberState
 from diamant.broker.groups.consumer.partition_holders import NOT_ASSIGNED
 from diamant.broker.groups.decisions import target_assignment

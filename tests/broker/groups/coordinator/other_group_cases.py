@@ -25,7 +25,7 @@ from uuid import UUID, uuid4
 from kio.serial import entity_reader, entity_writer
 
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.records import iter_records
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.wire.apis import request_header_version
 from tests.broker.request_fields import join_group, offset_commit
 from tests.broker.wire import FIND_COORDINATOR, INIT_PRODUCER_ID, WireClient

@@ -10,11 +10,11 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.groups.classic.classic_group import GroupState
 from diamant.broker.groups.classic.events import (
     JoinAnswer,
     TimerKind,
 )
-from diamant.broker.groups.classic.group import GroupState
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.offset_columns import TopicOffsets
 from tests.broker.groups.classic.classic_cases import JOIN, SYNC, wait_for_coordinator

@@ -12,7 +12,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.groups.coordinator.tombstone_holds import GroupHolds
 from diamant.cleaner.explain import explanation
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.compacted import produce
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator

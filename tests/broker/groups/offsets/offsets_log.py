@@ -7,9 +7,9 @@ from typing import Any
 
 from diamant.broker.groups.coordinator.partition_scan import LoadedPartition, PartitionScan
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.control import COMMIT, build_marker, parse_control_type
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.internal_topics.group_records import (
     OffsetCommitKey,
     encode_offset_commit_key,

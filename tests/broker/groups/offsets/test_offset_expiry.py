@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from diamant.broker.broker import Broker
-from diamant.broker.groups.classic.group import ClassicGroup
+from diamant.broker.groups.classic.classic_group import ClassicGroup
 from diamant.broker.groups.coordinator.offset_expiry import expired_offsets
 from diamant.broker.groups.store.group import Group
 from diamant.protocol.errors import ErrorCode
@@ -21,7 +21,7 @@ from diamant.protocol.internal_topics.group_records import (
     encode_record,
     parse_key,
 )
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from tests.broker.groups.offsets.offset_requests import commit, fetch, join, leave, list_groups, wait_until_loaded
 from tests.broker.stored import records_of
 from tests.broker.wire import WireClient

@@ -9,8 +9,8 @@ import pytest
 
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.internal_topics.group_records import (
     GroupMetadataKey,

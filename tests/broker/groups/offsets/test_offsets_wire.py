@@ -13,7 +13,7 @@ from diamant.broker.broker import Broker
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import parse_key, parse_offset_commit_value
 from diamant.protocol.wire.apis import SERVED
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.offsets.offset_requests import (
     DESCRIBE_GROUPS,

@@ -12,8 +12,8 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.batches.validation import WalkOutcome, walk_records
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.log.append_checks import LIGHT_DECOMPRESSED_BYTES, LIGHT_RECORDS

@@ -13,8 +13,8 @@ import pytest
 from crc32c import crc32c
 
 from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import HEADER_SIZE, Record
-from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.log.append_checks import MAX_DECOMPRESSED_BYTES
 from tests.broker.wire import FETCH, METADATA, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields

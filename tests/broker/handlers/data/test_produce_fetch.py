@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.protocol.batches.records import iter_records
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import SERVED
 from tests.broker.fetching import fetch, partition_of, values_of

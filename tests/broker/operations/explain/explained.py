@@ -11,9 +11,9 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.cleaner.explain.explanation import Gate, PartitionExplanation, RecordExplanation
 from diamant.cleaner.service.service import CleanerService
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.log.log import Log
 from tests.broker.compacted import keyed, produce, read

@@ -10,11 +10,11 @@ import pytest
 
 from diamant.broker.operations.records import log_files
 from diamant.cleaner.explain.scans import MAX_RECORDS
-from diamant.cleaner.prompt.facts_file import facts_path, file_facts
-from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id
-from diamant.cleaner.prompt.segment_facts import KeyFacts, SegmentFacts
+from diamant.cleaner.facts.facts_file import facts_path, file_facts
+from diamant.cleaner.facts.key_filter import KeyFilter, hash_id
+from diamant.cleaner.facts.segment_facts import KeyFacts, SegmentFacts
 from diamant.storage import names
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.broker.operations.explain.explained import START_MS, Stage, stage
 from tests.naive import siphash128

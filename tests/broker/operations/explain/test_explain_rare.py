@@ -14,7 +14,7 @@ import pytest
 from diamant.cleaner.explain import explanation
 from diamant.protocol.batches.batch import iter_headers
 from diamant.storage import names
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, START_MS, gate, kinds, stage
 from tests.builder import make_message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from diamant.broker.broker import Broker
 from diamant.broker.network.api import Answer, ConnectionInfo
 from diamant.broker.security.identity.principal import USER, Principal
-from diamant.protocol.wire.connection import Request
+from diamant.protocol.wire.server_connection import Request
 from tests.broker.security.authorization.asking import connected
 from tests.broker.security.authorization.questions import Client
 from tests.broker.wire import WireClient

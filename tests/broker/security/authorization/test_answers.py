@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.dispatch.table import TABLE
+from diamant.broker.dispatch.api_table import TABLE
 from diamant.protocol.wire.apis import API_NAMES
 from diamant.protocol.wire.schemas import unknown_fields
 from tests.broker.security.authorization import recorded

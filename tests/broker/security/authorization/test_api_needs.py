@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from diamant.broker.dispatch.api_table import TABLE
 from diamant.broker.dispatch.operations import OPERATIONS
-from diamant.broker.dispatch.table import TABLE
 from diamant.broker.reference.access import access_page
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import API_NAMES

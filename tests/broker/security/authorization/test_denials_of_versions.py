@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from diamant.broker.dispatch.api_table import TABLE
 from diamant.broker.dispatch.guard import denial
-from diamant.broker.dispatch.table import TABLE
 from diamant.protocol.wire.message_fields import decode_response_fields
 from diamant.protocol.wire.schemas import encode_request_fields, request_class
-from tests.broker.faults.test_faults import codes_in, sample, versions_of
+from tests.broker.faults.test_installed_faults import codes_in, sample, versions_of
 
 WITHOUT_A_PLACE = {(35, 1), (35, 2)}
 """DescribeLogDirs got its error code with version 3; before it the answer is empty, as Kafka's."""

@@ -10,9 +10,9 @@ from diamant.broker.security.quotas.quotas import Quotas
 from diamant.broker.security.quotas.rate import RateWindows
 from diamant.broker.security.quotas.rate_quota import NETWORK_S
 from diamant.protocol.messages.produce import ProducePartitionResult, ProduceTopicResult, encode_produce_response
-from diamant.protocol.wire.connection import Request
 from diamant.protocol.wire.message_fields import decode_response_fields
 from diamant.protocol.wire.schemas import encode_response_fields
+from diamant.protocol.wire.server_connection import Request
 from tests.broker.security.quotas.stored import entity
 
 PRODUCE, METADATA, HEARTBEAT, API_VERSIONS, WRITE_TXN_MARKERS = 0, 3, 12, 18, 27

@@ -24,15 +24,15 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.dispatch.api_table import TABLE, functions
 from diamant.broker.dispatch.dispatcher import Dispatcher, Handler
-from diamant.broker.dispatch.table import TABLE, functions
 from diamant.broker.network.api import CloseConnection, ConnectionInfo, Decode
 from diamant.broker.network.sasl_gate import SaslGate
 from diamant.broker.node.flusher import Flusher
-from diamant.broker.security.sasl.listeners import SaslListeners
+from diamant.broker.security.sasl.sasl_listeners import SaslListeners
 from diamant.broker.security.sasl.scram_keys import SCRAM_MECHANISMS, make_credential
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.wire.connection import ServerConnection
+from diamant.protocol.wire.server_connection import ServerConnection
 from diamant.protocol.wire.token_frames import TokenFrames
 from tests.broker.security.sasl.sasl_wire import ALICE, PROPERTIES, bearer, unsigned_token
 

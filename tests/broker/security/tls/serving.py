@@ -11,7 +11,7 @@ from diamant.broker.network.api import Dispatch, frame_header
 from diamant.broker.network.server import Server
 from diamant.broker.network.server_limits import ServerLimits
 from diamant.broker.security.tls.listener_tls import ListenerTls
-from diamant.broker.security.tls.listeners import TlsListeners
+from diamant.broker.security.tls.tls_listeners import TlsListeners
 from tests.broker.security.tls.certificates import broker_properties
 
 

@@ -10,7 +10,7 @@ import pytest
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.client.client_config import ClientConfig, ClientRefused
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.security.tls.listeners import hosts_of
+from diamant.broker.security.tls.tls_listeners import hosts_of
 from tests.broker.security.writing import LIBRARIES, Write
 
 

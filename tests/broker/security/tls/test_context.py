@@ -20,7 +20,7 @@ from diamant.broker.config.listeners import Listener
 from diamant.broker.security.tls.cipher_names import openssl_ciphers
 from diamant.broker.security.tls.context import server_context
 from diamant.broker.security.tls.key_material import key_material
-from diamant.broker.security.tls.settings import TlsSettings
+from diamant.broker.security.tls.tls_settings import TlsSettings
 from diamant.storage.config_key import ConfigError
 from tests.broker.security.tls.certificates import authority, broker_properties, of_broker
 

@@ -19,9 +19,9 @@ from diamant.cleaner.evidence.search.compiled_search import CompiledSearch
 from diamant.cleaner.evidence.search.file_census import FileCensus, Identity, declared, file_identity
 from diamant.cleaner.evidence.search.record_search import FileSearch
 from diamant.cleaner.segments.payload_buffer import Unpacker
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from tests.builder import make_message, make_wrapper
 from tests.cleaner.evidence.scan.listed_env import ListedEnv

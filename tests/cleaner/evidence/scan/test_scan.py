@@ -35,10 +35,10 @@ from diamant.cleaner.evidence.search.findings import (
 )
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.segments.small_payloads import is_one_zstd_frame
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.compression import GZIP, LZ4, ZSTD
 from diamant.protocol.batches.header import Header
 from diamant.protocol.batches.legacy import parse_entry
-from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import File, RealEnv
 from tests.builder import make_message, make_wrapper, with_header, with_payload
 from tests.cleaner.evidence.scan.scanned_files import (

@@ -15,8 +15,8 @@ from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, VALUES_
 from diamant.cleaner.evidence.search import batch_finder
 from diamant.cleaner.evidence.search.batch_finder import find_batches
 from diamant.cleaner.evidence.search.findings import RAW, SAME_KEY, VALUE
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from tests.builder import make_message, make_wrapper, with_header, with_payload
 from tests.cleaner.evidence.scan.scanned_files import LOG, PERSON, put, record, scan, state, subject

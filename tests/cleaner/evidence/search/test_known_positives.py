@@ -25,7 +25,7 @@ from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.runner.staging_view import staging_place
 from diamant.kernels.constants import search
-from diamant.protocol.batches.records import build_batch
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.storage.env.env import File, RealEnv
 from tests.cleaner.evidence.scan.scanned_files import LOG, TOPIC, put, record, subject
 from tests.mutants import Mutant, put_in, returns

@@ -13,14 +13,14 @@ from click.testing import CliRunner
 
 from diamant.broker.cli import main
 from diamant.broker.commands.spark.running import no_traces
-from diamant.cleaner.offline.find import Query, find_records
-from diamant.cleaner.offline.stats import read_stats as read_local_stats
+from diamant.cleaner.offline.find_records import Query, find_records
+from diamant.cleaner.offline.partition_stats import read_stats as read_local_stats
 from diamant.cleaner.rules.kinds import COUNTS
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
 from diamant.cleaner.spark.analyses.audit import read_audit
-from diamant.cleaner.spark.analyses.find import find
-from diamant.cleaner.spark.analyses.stats import read_stats
-from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.analyses.find_matches import find
+from diamant.cleaner.spark.analyses.stats_rows import COUNTS, read_stats
+from diamant.cleaner.spark.environment.spark_errors import SparkError
 from diamant.protocol.batches.header import Record
 from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint

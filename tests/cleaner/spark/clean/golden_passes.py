@@ -19,10 +19,10 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from diamant.cleaner.offline.clean import Engine
+from diamant.cleaner.offline.offline_clean import Engine
 from diamant.cleaner.spark.clean import in_session
 from diamant.cleaner.spark.clean.job import CleanJob
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.engines.test_golden import PASSES, STEPS, case_of, check
 from tests.cleaner.golden_pass import run

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from diamant.cleaner.offline.clean import Engine
+from diamant.cleaner.offline.offline_clean import Engine
 from diamant.cleaner.offline.spark_clean import PartitionSettings, clean_directory, partitions_by_size, total_removed
 from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.spark.clean.in_session import session_engine
-from diamant.cleaner.spark.environment.errors import SparkError
-from diamant.storage.env.clock import SettableClock
+from diamant.cleaner.spark.environment.spark_errors import SparkError
+from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.engines import test_golden_random as golden_random
 from tests.cleaner.engines.engines import copied
 from tests.cleaner.engines.test_golden import STEPS, case_of, check
 from tests.cleaner.engines.test_golden_random import SEEDS
+from tests.cleaner.facts.segment_history import SegmentHistory
 from tests.cleaner.golden_pass import Case, run
-from tests.cleaner.prompt.segment_history import SegmentHistory
 from tests.cleaner.runners.rounds import CONFIG, START_MS, make_log
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.spark.clean.job import CleanJob, JobProgress
 from diamant.cleaner.spark.environment.locations import Location
 from tests.cleaner.engines.engines import copied
-from tests.cleaner.prompt.segment_history import SegmentHistory
+from tests.cleaner.facts.segment_history import SegmentHistory
 from tests.cleaner.spark.one_process import OneProcess
 
 

@@ -14,9 +14,9 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.spark.clean.in_session import session_engine
 from diamant.cleaner.spark.clean.staging import new_place
-from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.cleaner.spark.environment.locations import Location
-from diamant.cleaner.spark.environment.settings import SparkSettings
+from diamant.cleaner.spark.environment.spark_errors import SparkError
+from diamant.cleaner.spark.environment.spark_settings import SparkSettings
 from diamant.cleaner.spark.runner.runner import SparkRunner
 from diamant.cleaner.spark.runner.staging_view import staging_place
 from diamant.cleaner.spark.source.data_source import read_log

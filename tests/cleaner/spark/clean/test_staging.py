@@ -31,8 +31,8 @@ from diamant.cleaner.spark.clean.staging import (
     sweep,
 )
 from diamant.cleaner.spark.clean.task_files import StagedFile, TaskFiles
-from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.environment.spark_errors import SparkError
 from diamant.cleaner.spark.runner import staging_sweep
 from diamant.storage.checkpoints.meta_properties import new_meta_properties, write_meta_properties
 from diamant.storage.env.env import RealEnv

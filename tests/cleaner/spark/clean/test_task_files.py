@@ -9,7 +9,7 @@ import pytest
 from diamant.cleaner.segments.segment_writer import WRITE_BACK_BYTES, SegmentWriter
 from diamant.cleaner.spark.clean.task_files import TaskFiles
 from diamant.cleaner.spark.environment.locations import LOCAL, Location
-from tests.cleaner.prompt.segment_history import SegmentHistory
+from tests.cleaner.facts.segment_history import SegmentHistory
 
 
 @pytest.mark.parametrize("filesystem", [LOCAL, "file:///"], ids=["local", "remote"])

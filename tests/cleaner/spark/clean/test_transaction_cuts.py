@@ -12,7 +12,7 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.spark.clean.transaction_cuts import DATA, RecordingTracker, ResumableTracker, TrackerState
 from diamant.protocol.batches.control import ControlType
 from diamant.storage.segments.txn_index import AbortedTxn
-from tests.cleaner.prompt.segment_history import SegmentHistory
+from tests.cleaner.facts.segment_history import SegmentHistory
 from tests.effort import examples
 
 ABORT, COMMIT = int(ControlType.ABORT), int(ControlType.COMMIT)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.cleaner.spark.environment.locations import Location, LocationFile
+from diamant.cleaner.spark.environment.spark_errors import SparkError
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.runners.inline import InlineRunner
-from diamant.cleaner.spark.environment.settings import SparkSettings
+from diamant.cleaner.spark.environment.spark_settings import SparkSettings
 from diamant.cleaner.spark.runner.runner import DRIVER_PROGRAM, SparkRunner
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log

@@ -30,9 +30,9 @@ from diamant.cleaner.service.cleaner_slot import CleanerSlot
 from diamant.cleaner.spark.clean.job import CleanJob
 from diamant.cleaner.spark.clean.manifest import Manifest, StagedOutput
 from diamant.cleaner.spark.clean.staging import new_place
-from diamant.cleaner.spark.environment.errors import SegmentChanged, SparkError
 from diamant.cleaner.spark.environment.locations import Location
-from diamant.cleaner.spark.environment.settings import SparkSettings, is_worth_it
+from diamant.cleaner.spark.environment.spark_errors import SegmentChanged, SparkError
+from diamant.cleaner.spark.environment.spark_settings import SparkSettings, is_worth_it
 from diamant.cleaner.spark.runner import driver, driver_scratch
 from diamant.cleaner.spark.runner import runner as spark_runner
 from diamant.cleaner.spark.runner.driver_scratch import DriverScratch

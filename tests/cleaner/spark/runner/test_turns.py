@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import cast
 
-from diamant.cleaner.spark.environment.settings import SparkSettings
+from diamant.cleaner.spark.environment.spark_settings import SparkSettings
 from diamant.cleaner.spark.runner.driver_process import DriverProcess
 from diamant.cleaner.spark.runner.turns import SparkTurns
 

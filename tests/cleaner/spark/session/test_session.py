@@ -18,7 +18,6 @@ from zipimport import zipimporter
 
 import pytest
 
-from diamant.cleaner.spark.environment.errors import SparkError, SparkUnavailable
 from diamant.cleaner.spark.environment.java import JavaNotFound
 from diamant.cleaner.spark.environment.shipped_code import (
     Versions,
@@ -28,6 +27,7 @@ from diamant.cleaner.spark.environment.shipped_code import (
     report_versions,
     write_code_archive,
 )
+from diamant.cleaner.spark.environment.spark_errors import SparkError, SparkUnavailable
 from diamant.cleaner.spark.session import session
 from diamant.cleaner.spark.session.session import prepare_session, spark_session, within
 from tests.cleaner.spark.big_log import write_big_log

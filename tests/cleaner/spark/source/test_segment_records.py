@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from pyspark.sql.datasource import GreaterThan
 
 from diamant.cleaner.segments.tolerant_reader import PartitionFiles
-from diamant.cleaner.spark.environment.errors import SegmentChanged, SparkError
+from diamant.cleaner.spark.environment.spark_errors import SegmentChanged, SparkError
 from diamant.cleaner.spark.source import stable_offset
 from diamant.cleaner.spark.source.columns import COLUMNS
 from diamant.cleaner.spark.source.options import SourceOptions
@@ -20,9 +20,9 @@ from diamant.cleaner.spark.source.range_reader import Counters
 from diamant.cleaner.spark.source.read_task import read_task
 from diamant.cleaner.spark.source.stable_offset import Decided
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import NO_SEQUENCE
 from diamant.protocol.batches.compression import CODEC_NAMES
 from diamant.protocol.batches.header import CURRENT_MAGIC, BatchHeader, Record
-from diamant.protocol.batches.records import NO_SEQUENCE
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.checkpoints.producer_snapshot import write_snapshot
 from diamant.storage.env.env import RealEnv

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from diamant.broker.operations.records.search import PlacedDamage, PlacedRecord
+from diamant.broker.operations.records.search_operation import PlacedDamage, PlacedRecord
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
 from diamant.protocol.batches.control import parse_control_type
 from diamant.protocol.batches.header import NO_PRODUCER_ID, BatchHeader

@@ -37,7 +37,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.operations.records.explain import ExplainOperation
+    from diamant.broker.operations.records.explain_operation import ExplainOperation
     from diamant.cleaner.redaction.locate import LocatedRecords
     from diamant.cleaner.redaction.where import Where
 

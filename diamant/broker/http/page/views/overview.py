@@ -9,7 +9,7 @@ from diamant.broker.http.page.making.rendering import ShownCall, fragment, page,
 from diamant.broker.http.page.views.faults import fault_text
 from diamant.broker.http.serving.authorization import STATUS
 from diamant.broker.http.serving.route import Call
-from diamant.broker.operations.running.status import BrokerStatus, broker_status
+from diamant.broker.operations.broker_state.broker_status import BrokerStatus, broker_status
 from diamant.kernels import WITHOUT_KERNELS
 
 MAX_ROWS = 20

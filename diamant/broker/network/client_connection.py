@@ -1,0 +1,391 @@
+"""A connection of a client, which answers requests in order.
+
+Theory of operation. Each connection handles one request at a time. Handling is synchronous in the common case: bytes
+arrive, `ServerConnection` parses requests, the dispatcher returns the response and the connection writes it, all in one
+callback without a task. `Outbox` writes small responses to several connections together. When a response takes longer (a
+pending fetch, a metadata sync) or the peer does not read, the connection is *busy*: further requests are queued, and once
+the queue holds `max_queued_bytes`, the socket is no longer read.
+
+`response_writer.py` sends ranges of a log from the page cache to the socket, on a duplicate of the socket's descriptor.
+The transport's own buffer is empty at that time, because its high-water mark is zero: the connection pauses as soon as the
+kernel does not take all bytes at once. With TLS the ranges are read and encrypted (`copied_answer.py`).
+
+Bounds per connection: one response being written, one frame being received (`max_frame_bytes`), and a queue of requests
+(`max_queued_bytes` plus one read of the socket).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Collection, Sequence
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from diamant.broker.config.listeners import SASL_PROTOCOLS
+from diamant.broker.network.api import CloseConnection, ConnectionInfo, Dispatch, FrameHeader
+from diamant.broker.network.client_wait import ClientWait
+from diamant.broker.network.copied_answer import CopyingWriter, answer_writer
+from diamant.broker.network.listener_sockets import ListenerEndpoint
+from diamant.broker.network.pending_answer import Body, PendingAnswer
+from diamant.broker.network.refused_peers import RefusedPeers
+from diamant.broker.network.request_memory import MemoryShare, RequestMemory
+from diamant.broker.network.request_metrics import RequestMetrics
+from diamant.broker.network.response_writer import MAX_BYTES, AnswerWriter, Buffer, Outbox, Part, read_small
+from diamant.broker.network.server_limits import ServerLimits
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.wire.server_connection import Request, ServerConnection, count_bytes
+from diamant.storage.segments.segment import FileSlice
+
+if TYPE_CHECKING:
+    from diamant.broker.network.sasl_gate import SaslGate
+    from diamant.broker.security.quotas.quotas import Quotas
+    from diamant.broker.security.sasl.sasl_listeners import SaslListeners
+    from diamant.protocol.wire.token_frames import TokenFrames
+
+logger = logging.getLogger(__name__)
+
+# Built once: isinstance() takes three times as long if it has to build the union.
+_BUFFERS = (bytes, bytearray, memoryview)
+_BODIES = (*_BUFFERS, list, tuple)
+
+MAX_QUEUED_REQUESTS = 1024
+"""The limit of the queue for nearly empty requests, beside `ServerLimits.max_queued_bytes`."""
+
+REQUEST_OVERHEAD_BYTES = 128
+"""The memory of a queued request beyond its body."""
+
+
+class KafkaPort(Protocol):
+    """A connection's view of the server."""
+
+    dispatch: Dispatch
+    frame_header: FrameHeader
+    limits: ServerLimits
+    metrics: RequestMetrics
+    refused: RefusedPeers
+    memory: RequestMemory | None
+    quotas: Quotas | None
+    sasl: SaslListeners | None
+    scratch: bytearray
+    is_stopping: bool
+
+    @property
+    def connections(self) -> Collection[object]:
+        """The open connections."""
+
+    def outbox(self) -> Outbox:
+        """The responses to write at the end of a turn of the loop."""
+
+    def connected(self, connection: Connection) -> None:
+        """Register an open connection, once its `info` is known."""
+
+    def disconnected(self, connection: Connection) -> None:
+        """Unregister a connection."""
+
+    def kept(self, answer: Awaitable[Any]) -> asyncio.Future[Any]:
+        """A future for a response. Its coroutine runs to its end even if the future is cancelled."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client connection. It receives without copying and answers in order."""
+
+    info: ConnectionInfo
+
+    def __init__(self, server: KafkaPort, endpoint: ListenerEndpoint) -> None:
+        self._server = server
+        self._endpoint = endpoint
+        self._gate: SaslGate | None = None
+        self.frames: ServerConnection | TokenFrames = ServerConnection(
+            max_frame_bytes=server.limits.max_frame_bytes, scratch=server.scratch
+        )
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._queue: deque[Request] = deque()
+        self.queued_bytes = 0  # of all requests in the queue
+        self._waiting: asyncio.Future[Any] | PendingAnswer | None = None  # the response being awaited or written
+        self._is_write_paused = False
+        self.is_reading_paused = False  # while the queue is full
+        self._is_finishing = False
+        self._memory: MemoryShare | None = None
+        if server.memory is not None:
+            self._memory = MemoryShare(server.memory, partial(self._loop.call_soon, self._drain))
+        self._answers: AnswerWriter | CopyingWriter | None = None
+        self._outbox = server.outbox()
+        self._metrics = server.metrics
+        self._client_wait = ClientWait(self._loop)
+        self._handled_since_s = 0.0  # start of the one request in progress
+        self.last_active_s = monotonic()
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.info = self._endpoint.connection_info(transport)
+        if self._server.sasl is not None and self._endpoint.security_protocol in SASL_PROTOCOLS:
+            from diamant.broker.network.sasl_gate import SaslGate
+
+            self._gate = SaslGate(self, self._server, self._server.sasl)
+        self._server.connected(self)
+        if self._server.is_stopping:
+            self.abort()
+        else:
+            self._transport.set_write_buffer_limits(0)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._gate = None
+        if self._memory is not None:
+            self._memory.close(self.queued_bytes)
+        self._queue.clear()
+        self.queued_bytes = 0
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.cancel()
+        self._client_wait.end()
+        if self._answers is not None:
+            self._answers.close()
+        self._server.disconnected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.frames.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._transport is None:
+            return
+        self._metrics.received_bytes += nbytes
+        try:
+            requests = self.frames.received(nbytes)
+        except ProtocolError as error:
+            self._refuse(str(error))
+            return
+        now_s = self.last_active_s = monotonic()
+        if self._is_finishing:
+            return
+        held = self._queue or self._waiting or self._client_wait.timer or self._is_write_paused or self._memory
+        if len(requests) == 1 and not held:
+            self._handle(requests[0], now_s)  # the common case: a single request needs no queue
+            return
+        for request in requests:
+            self._queue.append(request)
+            self.queued_bytes += len(request.body) + REQUEST_OVERHEAD_BYTES
+        if self._memory is not None:
+            sizes = (len(request.body) + REQUEST_OVERHEAD_BYTES for request in requests)
+            self._memory.received(sizes, self.frames.announced_bytes)
+        self._drain()
+
+    def eof_received(self) -> bool:
+        return False  # a peer that has closed its half expects no response: close ours
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        if self._answers is not None:
+            self._answers.resume()
+        self._drain()
+
+    # What the server calls
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a request is in progress or the client is throttled."""
+        return self._waiting is not None or self._is_write_paused or self._client_wait.timer is not None
+
+    def finish(self) -> None:
+        """Answer the received requests, read no more, then close."""
+        self._is_finishing = True
+        self._client_wait.end()
+        self._outbox.flush()
+        if self._transport is not None and not self.is_busy and not self._queue:
+            self._transport.close()
+
+    def close(self) -> None:
+        """Close once the transport's buffer is sent."""
+        self._outbox.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._outbox.flush()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def send(self, data: bytes) -> None:
+        """Write raw bytes."""
+        self._outbox.flush()
+        if self._transport is not None:
+            self._transport.write(data)
+
+    # Requests
+
+    def _drain(self) -> None:
+        """Handle queued requests until one is pending or the peer stops reading. Pause reading the socket while the queue
+        is full.
+        """
+        queue = self._queue
+        while queue and not self.is_busy and self._transport is not None:
+            request = queue.popleft()
+            size = len(request.body) + REQUEST_OVERHEAD_BYTES
+            self.queued_bytes -= size
+            if self._memory is not None:
+                self._memory.begin_answer(size)
+            self._handle(request, monotonic())
+            if self._memory is not None and self._waiting is None:
+                self._memory.end_answer()
+        if self._transport is None or self._transport.is_closing():
+            return
+        is_full = (
+            (self._memory is not None and self._memory.is_starved)
+            or self.queued_bytes > self._server.limits.max_queued_bytes
+            or len(queue) > MAX_QUEUED_REQUESTS
+        )
+        if is_full != self.is_reading_paused:
+            self.is_reading_paused = is_full
+            if is_full:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+        if self._is_finishing and not queue and not self.is_busy:
+            self.close()
+
+    def _handle(self, request: Request, now_s: float) -> None:
+        self._handled_since_s = now_s
+        try:
+            gate = self._gate
+            answer = (self._server.dispatch if gate is None else gate)(self.info, request)
+        except Exception as error:
+            self._fail(request, error)
+            return
+        if self._server.quotas is not None:
+            self._client_wait.busy_s = monotonic() - now_s
+        if type(answer) is bytes or isinstance(answer, _BODIES):
+            self._reply(request, answer)
+            return
+        if answer is None:
+            self._count(request, None, 0)
+            return
+        if isinstance(answer, PendingAnswer):
+            self._waiting = answer
+            answer.taker = partial(self._given, request)
+            return
+        # A future or a pending answer is dropped with its connection. A coroutine changes state, so it runs to its end.
+        future = answer if isinstance(answer, asyncio.Future) else self._server.kept(cast(Awaitable[Any], answer))
+        self._waiting = future
+        future.add_done_callback(partial(self._answered, request))
+
+    def _answered(self, request: Request, future: asyncio.Future[Any]) -> None:
+        if self._waiting is not future:
+            if not future.cancelled() and future.exception() is not None and self._transport is not None:
+                logger.error(
+                    "%s: request failed after its response was given up", self.info.peer, exc_info=future.exception()
+                )
+            return
+        if future.cancelled():
+            self._waiting = None
+            self.abort()
+            return
+        error = future.exception()
+        self._given(request, None if error is not None else future.result(), error)
+
+    def _given(self, request: Request, body: Body | None, error: BaseException | None) -> None:
+        """Write a response that took time, or handle its error. Must not raise, since it runs within another's callback."""
+        self._waiting = None
+        self.last_active_s = monotonic()
+        if error is None:
+            try:
+                if body is None:
+                    self._count(request, None, 0)
+                else:
+                    self._reply(request, body)
+            except Exception as raised:
+                error = raised
+        if error is not None:
+            self._fail(request, error)
+            return
+        if self._memory is not None and self._waiting is None:
+            self._memory.end_answer()
+        if self._queue or self._is_finishing:
+            self._loop.call_soon(self._drain)
+
+    def _fail(self, request: Request, error: BaseException) -> None:
+        if isinstance(error, CloseConnection) and error.last_bytes and self._transport is not None:
+            self._server.refused.log(self.info.peer, str(error))
+            self._outbox.flush()
+            self._transport.write(error.last_bytes)
+            self._transport.close()
+            return
+        if isinstance(error, ProtocolError | CloseConnection):
+            self._refuse(str(error))
+            return
+        api = f"API key {request.api_key} v{request.api_version}"
+        logger.error("%s: %s failed, connection closed", self.info.peer, api, exc_info=error)
+        self.abort()
+
+    def _refuse(self, reason: str) -> None:
+        """Close only this connection and log the reason in one line."""
+        self._server.refused.log(self.info.peer, reason)
+        self.abort()
+
+    # Answers
+
+    def _reply(self, request: Request, body: Buffer | Sequence[Part]) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if self._server.quotas is not None:
+            body = cast(Body, self._client_wait.answer(self._server.quotas, self.info, request, body, self._drain))
+        if type(body) is list and len(body) == 1 and type(body[0]) is not FileSlice:
+            body = body[0]
+        if type(body) is bytes or isinstance(body, _BUFFERS):
+            header = self._server.frame_header(request.api_key, request.api_version, request.correlation_id, len(body))
+            frame = header + body
+            size = len(frame)
+            now_s = monotonic()
+            if size <= MAX_BYTES and not self._queue:
+                self._outbox.put(transport, frame, now_s)
+            else:
+                self._outbox.flush()
+                transport.write(frame)
+            latency_s = now_s - self._handled_since_s  # `_count` inlined: the most frequent path
+            self._metrics.answered(request.api_key, request.api_version, latency_s, body, size)
+            return
+        self._outbox.flush()
+        body_size = count_bytes(body)
+        header = self._server.frame_header(request.api_key, request.api_version, request.correlation_id, body_size)
+        small = read_small(body)
+        if small is not None:
+            transport.write(b"".join((header, *small)))
+            self._count(request, body, len(header) + body_size)
+            return
+        if self._answers is None:
+            self._answers = answer_writer(transport)
+        self._waiting = writing = self._answers.write([header, *body])
+        writing.add_done_callback(partial(self._written, request, len(header) + body_size))
+
+    def _count(self, request: Request, body: Buffer | Sequence[Part] | None, size: int) -> None:
+        if body is None and not size and self._server.quotas is not None:  # acks=0
+            self._client_wait.answer(self._server.quotas, self.info, request, None, self._drain)
+        latency_s = monotonic() - self._handled_since_s
+        self._metrics.answered(request.api_key, request.api_version, latency_s, body, size)
+
+    def _written(self, request: Request, size: int, writing: asyncio.Future[None]) -> None:
+        if self._waiting is writing:
+            self._waiting = None
+        if writing.cancelled():
+            return
+        error = writing.exception()
+        if error is None:
+            self.last_active_s = monotonic()
+            self._count(request, None, size)
+            if self._memory is not None:
+                self._memory.end_answer()
+            self._drain()
+            return
+        if not isinstance(error, ConnectionError):
+            logger.error("%s: answer could not be written, connection closed", self.info.peer, exc_info=error)
+        self.abort()

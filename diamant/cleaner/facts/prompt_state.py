@@ -1,0 +1,232 @@
+"""The memory of mode prompt for each compacted log, beside Kafka's checkpoint: corrupt segments and times of expiry.
+
+It is not stored: the first scans and rounds after a start restore it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+
+from diamant.cleaner.facts.facts_file import MIN_FILED_BYTES, facts_from, prune, read_facts
+from diamant.cleaner.facts.key_filter import MIN_LOG_BYTES
+from diamant.cleaner.facts.partition_facts import PartitionFacts
+from diamant.cleaner.facts.quarantine import CorruptSegment, Quarantine
+from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import OutputSegment
+from diamant.cleaner.rules.time_based_roll import BY_APPEND
+from diamant.cleaner.rules.tombstone_hold import TombstoneHold
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.env.env import Env
+from diamant.storage.errors import CorruptLog
+from diamant.storage.log.log import Log
+from diamant.storage.segments.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+PAUSE_FACTOR = 9
+"""Reading facts takes a tenth of a thread's time: after each segment follows a pause of this many times the reading time ..."""
+MAX_PAUSE_S = 1.0
+"""... but not longer than this."""
+
+
+class PromptLog:
+    """The memory for one log. Belongs to the log's owner."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.facts = PartitionFacts()
+        self.quarantine = Quarantine()
+        self._unread: dict[int, Segment] = {}
+        """Segments whose facts could not be read."""
+        self._filtered: dict[int, Segment] = {}
+        """Segments that have a filter, or for which none is made."""
+
+    def cleanable_range(self, checkpoint: int | None, now_ms: int, *, is_forced: bool) -> CleanableRange:
+        """Return the range of the next round; quarantines segments that turn out to be unreadable. CorruptLog."""
+        while True:
+            first_dirty = self.quarantine.first_dirty(checkpoint)
+            try:
+                return cleanable_range(self.log, first_dirty, now_ms, is_forced=is_forced, ages=BY_APPEND)
+            except CorruptLog as error:
+                first = self.log.log_start_offset if first_dirty is None else first_dirty
+                if not self.add_corrupt(error, first, now_ms):
+                    raise
+
+    def refresh(self) -> bool:
+        """Release segments from quarantine whose file has changed (size or times); return True if there are any."""
+        let_out = self.quarantine.refresh(self.log)
+        for one in let_out:
+            logger.info("%s: the segment at %d is out of quarantine", self.log.path, one.base_offset)
+        return bool(let_out)
+
+    def release(self) -> None:
+        """Retry everything that could not be read."""
+        self.quarantine.release(self.log)
+        self._unread.clear()
+
+    def add_corrupt(self, error: CorruptLog, first_dirty_offset: int, now_ms: int) -> bool:
+        """Quarantine a segment that a round from `first_dirty_offset` on cannot read; return True if that helps."""
+        found = self.quarantine.add(self.log, error, first_dirty_offset, now_ms)
+        if found is None:
+            return False
+        segment = self.log.segments[self.log.floor_segment(found.base_offset)]
+        segment.pass_over_first_timestamp()
+        logger.warning("%s; the segment is in quarantine, the rest of the log is cleaned", error)
+        return True
+
+    # -- horizons ------------------------------------------------------------------------------------------------
+
+    def horizon_ms(self, first_dirty_offset: int, now_ms: int, hold: TombstoneHold | None) -> int | None:
+        """Return the due time of a round for known expiries, maybe in the past; None if there is none."""
+        frozen_above = self.quarantine.frozen_above(now_ms)
+        return self.facts.next_horizon_ms(self.log, first_dirty_offset, frozen_above, hold)
+
+    def unknown(self, first_dirty_offset: int) -> list[tuple[int, int]]:
+        """Return base offset and size of the clean segments whose facts have not been read."""
+        present = {segment.base_offset: segment for segment in self.log.segments} if self._unread else {}
+        self._unread = {base: segment for base, segment in self._unread.items() if present.get(base) is segment}
+        corrupt = {one.base_offset for one in self.quarantine.segments}
+        return [
+            (base, size)
+            for base, size in self.facts.unknown(self.log, first_dirty_offset)
+            if base not in self._unread and base not in corrupt
+        ]
+
+    def without_filter(self) -> list[Segment]:
+        """Return the closed segments that should have a key filter and may have none."""
+        segments, known = self.log.segments, self._filtered
+        if sum(segment.size for segment in segments) < MIN_LOG_BYTES:
+            return []
+        if len(known) > len(segments):
+            present = set(segments)
+            known = self._filtered = {base: segment for base, segment in known.items() if segment in present}
+        return [one for one in segments[:-1] if one.size >= MIN_FILED_BYTES and known.get(one.base_offset) is not one]
+
+    def note_filter(self, segment: Segment) -> None:
+        """Record that a segment has a filter, or that none is made for it."""
+        self._filtered[segment.base_offset] = segment
+
+    def note_swapped_in(self, output: OutputSegment) -> None:
+        """Take the facts of an output that has replaced its sources, if they came with it: they need not be read."""
+        if output.facts is not None:
+            segment = self.facts.add_swapped_in(self.log, facts_from(output.facts))
+            if segment is not None:
+                self.note_filter(segment)
+
+    def segment_at(self, base_offset: int) -> Segment | None:
+        """Return the segment with this base offset."""
+        segment = self.log.segments[max(0, self.log.floor_segment(base_offset))]
+        return segment if segment.base_offset == base_offset else None
+
+    def pass_over(self, segment: Segment) -> None:
+        """Do without the facts of a segment as long as it exists."""
+        self._unread[segment.base_offset] = segment
+
+    # -- rounds --------------------------------------------------------------------------------------------------
+
+    def fit(self, plan: CleanPlan, clean_end: int, hold: TombstoneHold | None) -> CleanPlan:
+        """Adapt the plan of a round: around corrupt segments, and, if nothing is dirty, to those in which something is due.
+
+        `clean_end` is the end of the clean section.
+        """
+        plan = self.quarantine.plan_around(plan)
+        if not plan.has_dirty_range:
+            plan = self.facts.without_untouched(plan)
+        self.facts.note_round(self.log, clean_end, plan.now_ms, hold)
+        return plan
+
+
+class PromptLogs:
+    """The memory for all logs; `blocking` runs the reads of files."""
+
+    def __init__(self, env: Env, blocking: Executor) -> None:
+        self._env = env
+        self._blocking = blocking
+        self._logs: dict[TopicPartition, PromptLog] = {}
+        self._learning: asyncio.Task[None] | None = None
+
+    def of(self, log: Log) -> PromptLog:
+        """Return the memory for a log."""
+        found = self._logs.get((log.topic, log.partition))
+        if found is None or found.log is not log:
+            found = self._logs[log.topic, log.partition] = PromptLog(log)
+        return found
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Drop a log that was deleted, or is no longer compacted."""
+        self._logs.pop(partition, None)
+
+    def release(self, log: Log) -> None:
+        """Retry what could not be read of a log whose configuration has changed; drop it if it is no longer compacted."""
+        if log.config.is_compacted:
+            self.of(log).release()
+        else:
+            self.forget((log.topic, log.partition))
+
+    def quarantined(self, partition: TopicPartition) -> list[CorruptSegment]:
+        """Return the quarantined segments of a partition."""
+        found = self._logs.get(partition)
+        return [] if found is None else found.quarantine.segments
+
+    @property
+    def is_learning(self) -> bool:
+        """True while facts are being read."""
+        return self._learning is not None and not self._learning.done()
+
+    def begin_learning(
+        self, logs: Sequence[tuple[PromptLog, int]], is_hurried: Callable[[], bool], on_end: Callable[[], object]
+    ) -> None:
+        """Start reading the expiry times in logs below their first dirty offsets; with pauses unless a caller waits."""
+        if logs:
+            self._learning = asyncio.get_running_loop().create_task(self._learn(logs, is_hurried, on_end))
+
+    async def stop(self) -> None:
+        """Stop reading."""
+        if self._learning is not None:
+            self._learning.cancel()
+            await asyncio.wait({self._learning})
+
+    async def _learn(
+        self, logs: Sequence[tuple[PromptLog, int]], is_hurried: Callable[[], bool], on_end: Callable[[], object]
+    ) -> None:
+        try:
+            for known, first_dirty_offset in logs:
+                for base_offset, size in known.unknown(first_dirty_offset):
+                    start_s = asyncio.get_running_loop().time()
+                    await self._read(known, first_dirty_offset, base_offset, size)
+                    if not is_hurried():
+                        left_s = PAUSE_FACTOR * (asyncio.get_running_loop().time() - start_s)
+                        await asyncio.sleep(min(left_s, MAX_PAUSE_S))
+        except Exception:
+            logger.exception("the cleaner failed to read expiry times")
+        finally:
+            on_end()
+
+    async def _read(self, known: PromptLog, first_dirty_offset: int, base_offset: int, size: int) -> None:
+        """Read the facts of a clean segment."""
+        log = known.log
+        now_ms = self._env.clock.now_ms()
+        segment = known.segment_at(base_offset)
+        # Until its exchange is over, the file of a new segment has another name.
+        if log.is_deleted or log.is_exchanging or segment is None:
+            return
+        try:
+            in_thread = asyncio.get_running_loop().run_in_executor
+            facts = await in_thread(self._blocking, read_facts, self._env, log.path, base_offset, size)
+            known.facts.add(log, facts)
+        except Exception as error:  # the other segments are still read
+            if segment.is_deleted:
+                return
+            is_remedied = isinstance(error, CorruptLog) and known.add_corrupt(error, first_dirty_offset, now_ms)
+            if not is_remedied:
+                known.pass_over(segment)
+                logger.warning("%s: the expiry times in it are unknown: %s", segment.path, error)
+
+    async def prune(self, log: Log) -> None:
+        """Remove the facts files of segments that no longer exist."""
+        bases = {segment.base_offset for segment in log.segments}
+        await asyncio.get_running_loop().run_in_executor(self._blocking, prune, self._env, log.path, bases)

@@ -1,0 +1,274 @@
+"""Rounds: each cleans one log, from the choice of its range to the last swap.
+
+The owner of the log makes the plan, and a runner executes it elsewhere. The runner hands each output to the owner, which
+checks that the segments are still those of the plan and swaps them. Disk I/O runs in the threads of `blocking`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import TypeAlias
+
+from diamant.cleaner.facts.partition_facts import horizon_round_end
+from diamant.cleaner.facts.prompt_state import PromptLogs
+from diamant.cleaner.rules.eligibility import CleanableRange
+from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
+from diamant.cleaner.rules.planning import CleanerSettings, make_plan, plan_segment
+from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OnOutput, OutputSegment, no_output
+from diamant.cleaner.runners.contract import MemoryLimit, NoRoom, Runner, RunnerFailed, check_room
+from diamant.cleaner.runners.exchange import exchange
+from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.runners.swap_holds import SwapHolds
+from diamant.cleaner.service import kafka_log_lines, log_messages
+from diamant.cleaner.service.cleaner_slot import CleanerSlot, RunningRound
+from diamant.cleaner.service.log_picker import LogPicker, why_not
+from diamant.cleaner.service.partition_states import PartitionStates
+from diamant.cleaner.service.round_requests import RoundReport, RoundRequests
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.env.env import Env
+from diamant.storage.errors import CorruptLog, RecordTooLarge, StorageError
+from diamant.storage.log.log import Log
+from diamant.storage.segments.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+MAX_INLINE_ROUNDS = 2
+"""Most concurrent rounds in threads of the broker: more would only compete for its interpreter."""
+
+MAX_RESTARTS = 5
+"""Consecutive rounds that a concurrent change of the log may end before this counts as a failure."""
+
+
+ExpiryWatch: TypeAlias = Callable[[Log, int], Awaitable[Callable[[CleanPlan, int], object] | None]]
+"""Called before a round with the log and the time. It may return a callback for after the round: (plan, end offset)."""
+
+
+async def no_watch(_log: Log, _now_ms: int) -> None:
+    """Watch nothing."""
+
+
+class Rounds:
+    """The rounds of a cleaner. Belongs to the loop thread; `prompt` is None in mode kafka."""
+
+    def __init__(
+        self,
+        env: Env,
+        states: PartitionStates,
+        picker: LogPicker,
+        prompt: PromptLogs | None,
+        settings: CleanerSettings,
+        blocking: Executor,
+        watch: ExpiryWatch,
+    ) -> None:
+        self.settings = settings
+        """Settings of the next rounds."""
+        self.swap_holds = SwapHolds()
+        self._env = env
+        self._states = states
+        self._picker = picker
+        self._prompt = prompt
+        self._blocking = blocking
+        self._watch = watch
+        self._inline_turns = asyncio.Semaphore(MAX_INLINE_ROUNDS)
+        self._restarts: dict[TopicPartition, int] = {}
+        """Consecutive failed rounds of each partition."""
+
+    def forget_failures(self, partition: TopicPartition) -> None:
+        """Reset the count of failures: the log was replaced, reconfigured or cleaned."""
+        self._restarts.pop(partition, None)
+
+    async def run(self, slot: CleanerSlot, log: Log, requests: RoundRequests, rounds: int = 1) -> RoundReport:
+        """Run a round, one of `rounds` in progress, at a log that was acquired. The report holds any error."""
+        partition = log.topic, log.partition
+        started_ms = self._env.clock.now_ms()
+        check_done = partial(self._states.check_done, partition)
+        found: CleanableRange | None = None
+        plan: CleanPlan | None = None
+        result: CleanResult | None = None
+        checkpoint: int | None = None
+        error: str | None = None
+        try:
+            in_thread = asyncio.get_running_loop().run_in_executor
+            known = await in_thread(self._blocking, look_at_segments, self._env, list(log.segments))
+            note_expired = await self._watch(log, started_ms)
+            check_done()
+            now_ms = self._env.clock.now_ms()
+            if (error := why_not(log)) is None:
+                found = self._picker.cleanable_range(log, now_ms, is_forced=requests.request.is_forced)
+            if found is not None:
+                plan = self._plan(log, found, now_ms, known, requests)
+            known.clear()  # else the round's end would drop thousands of replaced segments, and close their files, at once
+            if plan is not None:
+                plan = replace(plan, threads=max(1, plan.threads // rounds))
+                runner = await self._runner(slot, plan, requests)
+                async with self._inline_turns if isinstance(runner, InlineRunner) else nullcontext():
+                    running = slot.running = RunningRound(plan, runner, self._env.clock.now_ms())
+                    result = await run_plan(
+                        log,
+                        plan,
+                        runner,
+                        check_done=check_done,
+                        blocking=self._blocking,
+                        on_freed=running.free,
+                        on_swapped_in=no_output if self._prompt is None else self._prompt.of(log).note_swapped_in,
+                        until_free=self.swap_holds.released,
+                    )
+                slot.note_ready(runner)
+                checkpoint = await self._end(log, plan, result)
+                if note_expired is not None:
+                    note_expired(plan, result.end_offset if plan.has_dirty_range else plan.first_uncleanable_offset)
+                self._log_result(slot, plan, result)
+        except CleaningAborted as aborted:
+            error = str(aborted)
+            logger.info("%s", error)
+        except Exception as failure:
+            error = self._failed(log, plan, failure)
+            checkpoint = None
+        return RoundReport(*partition, found, result, checkpoint, started_ms, self._env.clock.now_ms(), error)
+
+    def _plan(
+        self,
+        log: Log,
+        found: CleanableRange,
+        now_ms: int,
+        known: Mapping[Segment, SegmentPlan],
+        requests: RoundRequests,
+    ) -> CleanPlan | None:
+        """Return the plan for what is due or, on request, for the whole cleanable range; None: nothing to do."""
+        is_dirty = found.cleanable_bytes > 0 and (bool(requests.futures) or found.is_eligible)
+        if not is_dirty and not (requests.request.is_for_horizons or self._picker.is_horizon_due(log, found, now_ms)):
+            return None
+        first_dirty, end = found.first_dirty_offset, found.first_uncleanable_offset
+        if not is_dirty:
+            # Kafka has no such round. It equals one of Kafka's rounds whose dirty section supersedes nothing.
+            first_dirty = end = horizon_round_end(log, first_dirty)
+        plan = make_plan(log, first_dirty, end, now_ms, self.settings, known)
+        if (hold := self._picker.holds(log)) is not None:
+            plan = replace(plan, held_above=hold.above, held_since_ms=now_ms - hold.max_ms)
+        return plan if self._prompt is None else self._prompt.of(log).fit(plan, found.first_dirty_offset, hold)
+
+    async def _runner(self, slot: CleanerSlot, plan: CleanPlan, requests: RoundRequests) -> Runner:
+        """Return the runner of a plan. NoRoom if the one on other machines is unavailable, and there is no room for it here."""
+        engine = requests.request.engine
+        runner = slot.runner_for(plan, is_requested=bool(requests.futures), engine=engine)
+        if engine is None and slot.is_fallback(runner, plan):
+            await asyncio.get_running_loop().run_in_executor(self._blocking, check_room, self._env, plan)
+        return runner
+
+    async def _end(self, log: Log, plan: CleanPlan, result: CleanResult) -> int | None:
+        """Return the checkpoint after a round; None: unchanged."""
+        checkpoint: int | None = None
+        if plan.has_dirty_range:
+            checkpoint = result.end_offset
+            if checkpoint <= plan.first_dirty_offset:
+                raise StorageError(f"the round ended at its first offset, {checkpoint}: the offset map is too small")
+            if self._prompt is not None:
+                checkpoint = self._prompt.of(log).quarantine.end_round(plan, checkpoint)
+        if self._prompt is not None:
+            await self._prompt.prune(log)
+        return checkpoint
+
+    def _failed(self, log: Log, plan: CleanPlan | None, failure: Exception) -> str:
+        """Record a failed round; return the error text for its report."""
+        partition = log.topic, log.partition
+        reason = str(failure) or type(failure).__name__
+        # A changed log or a killed worker is no fault of the log: restart.
+        is_changed = plan is not None and not holds(log, plan)
+        is_killed = isinstance(failure, RunnerFailed) and not isinstance(failure, MemoryLimit | NoRoom)
+        restarts = self._restarts[partition] = self._restarts.get(partition, 0) + 1
+        if log.is_deleted or (is_changed and restarts <= MAX_RESTARTS) or (is_killed and restarts <= 1):
+            logger.info("%s-%d: the round starts again: %s", *partition, reason)
+            return reason
+        now_ms = self._env.clock.now_ms()
+        if self._prompt is not None and plan is not None and isinstance(failure, CorruptLog):
+            is_tried_again = self._prompt.of(log).add_corrupt(failure, plan.first_dirty_offset, now_ms)
+            if is_tried_again:
+                return reason
+        # Kafka takes the whole log directory offline for an OSError. The death of a worker is not the log's fault.
+        is_retried = self._prompt is not None or isinstance(failure, OSError | RunnerFailed)
+        is_retried = is_retried and not isinstance(failure, RecordTooLarge)
+        found = self._states.mark_uncleanable(partition, reason, now_ms, is_retried=is_retried)
+        when = "not tried again" if found.retry_ms is None else f"next try in {(found.retry_ms - now_ms) // 1000} s"
+        if self._prompt is None:
+            kafka_log_lines.log_uncleanable(log)
+        is_expected = isinstance(failure, OSError | StorageError)
+        logger.warning(
+            "%s-%d: uncleanable, %s: %s", *partition, when, reason, exc_info=None if is_expected else failure
+        )
+        return reason
+
+    def _log_result(self, slot: CleanerSlot, plan: CleanPlan, result: CleanResult) -> None:
+        if self._prompt is None:
+            kafka_log_lines.log_round(slot.index, plan, result)
+        logger.info("%s", log_messages.round_summary(plan, result))
+        if (text := log_messages.offset_map_full(plan, result.end_offset)) is not None:
+            logger.info("%s", text)
+        if (text := log_messages.invalid_messages(plan, result)) is not None:
+            logger.warning("%s", text)
+
+
+def no_note(_count: int) -> None:
+    """Ignore the count."""
+
+
+async def never_held(_partition: TopicPartition) -> None:
+    """Wait for nothing."""
+
+
+async def run_plan(
+    log: Log,
+    plan: CleanPlan,
+    runner: Runner,
+    *,
+    check_done: CheckDone,
+    blocking: Executor,
+    on_freed: Callable[[int], object] = no_note,
+    on_swapped_in: OnOutput = no_output,
+    until_free: Callable[[TopicPartition], Awaitable[None]] = never_held,
+) -> CleanResult:
+    """Execute `plan`, made from `log` in this turn of the loop, and swap its outputs in.
+
+    For each output, `on_freed` gets its saving in bytes over its sources, and after the swap `on_swapped_in` the output. Each
+    swap first waits for `until_free`.
+    Raises the errors of `Runner.run`, and SourcesChanged if the log no longer matches the plan. Earlier swaps remain.
+    """
+    sizes = {segment.base_offset: segment.size for segment in plan.segments}
+
+    async def swap(output: OutputSegment) -> None:
+        source_sizes = [sizes[base] for base in output.source_base_offsets]
+        on_freed(sum(source_sizes) - output.size)
+        await until_free((log.topic, log.partition))
+        await exchange(log, output, source_sizes, runner, check_done=check_done, blocking=blocking)
+        on_swapped_in(output)
+
+    return await runner.run(plan, on_output=swap, check_done=check_done)
+
+
+def holds(log: Log, plan: CleanPlan) -> bool:
+    """Return whether the log still has the plan's segments. If not, a failed round is no fault of the log."""
+    if log.is_deleted:
+        return False
+    present = {segment.base_offset: segment.size for segment in log.segments}
+    return all(present.get(segment.base_offset) == segment.size for segment in plan.segments)
+
+
+def look_at_segments(env: Env, segments: Sequence[Segment]) -> dict[Segment, SegmentPlan]:
+    """Return the plan entries of all these segments but the last, so that making the plan reads no file. Any thread.
+
+    Skips segments that were deleted since.
+    """
+    found = {}
+    for segment, following in pairwise(segments):
+        try:
+            found[segment] = plan_segment(env, segment, following.base_offset)
+        except (StorageError, OSError):
+            if not segment.is_deleted:
+                raise
+    return found
