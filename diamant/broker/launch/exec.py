@@ -29,13 +29,15 @@ from diamant.broker.launch.exec_options import (
     HTTP,
     USER,
     VARIABLES,
+    SeedLine,
+    SeedType,
     TopicOption,
     TopicType,
     VariableType,
+    read_seed,
 )
 from diamant.broker.launch.kept_log import KeptLog
 from diamant.broker.launch.launch_settings import ArgumentError, make_config, one_line, raise_file_limit
-from diamant.broker.launch.seeds import SeedLine, SeedType, read_seed
 from diamant.protocol.errors import KafkaError
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError

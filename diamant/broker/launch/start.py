@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,6 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.config.listeners import META_ADDRESSES
 from diamant.broker.launch.launch_settings import ArgumentError, make_config, one_line, raise_file_limit
-from diamant.broker.launch.leaving import end_without_threads
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.features import DEFAULT_RELEASE, RELEASES
@@ -258,3 +258,27 @@ def _watch(parent: int, stop: asyncio.Event) -> None:
         ended()
 
     loop.add_reader(watched, readable)
+
+
+logger = logging.getLogger(__name__)
+
+THREADS_TIMEOUT_S = 5.0
+"""The time that threads have to end once the broker has stopped."""
+
+
+def end_without_threads(timeout_s: float = THREADS_TIMEOUT_S) -> None:
+    """End the process after some time even if threads are left; call it when everything is flushed and closed.
+
+    Python waits for all threads of executors before it exits. One that reads from a dead disk or a pipe may never end.
+    """
+    threading.Thread(target=_end, args=(timeout_s,), name="end", daemon=True).start()
+
+
+def _end(timeout_s: float) -> None:
+    threading.Event().wait(timeout_s)
+    logger.warning("the process ends although threads are stuck; the broker itself has stopped")
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(0)

@@ -1,17 +1,23 @@
-"""The figures that several metrics share, collected on the loop thread for each scrape, as plain values for any thread."""
+"""The figures that several metrics share, collected on the loop thread for each scrape, as plain values for any thread.
+
+Authentications are counted by listener. A PLAINTEXT listener shows zeros, as in Kafka. A listener with TLS and SASL counts
+successes in SASL, and failures in either.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from diamant.broker.metrics.authentications import Authentications, take_authentications
+from diamant.broker.config.listeners import SASL_PROTOCOLS, Listener
 from diamant.broker.metrics.coordinators import GroupFigures, Lag, TransactionFigures, take_groups, take_transactions
 from diamant.broker.metrics.erasure_deadline import TopicDeadline, take_deadlines
 from diamant.broker.metrics.quotas import QuotaFigure, take_quotas
 from diamant.broker.network.request_metrics import RequestMetrics
+from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus, RoundStatus
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
@@ -19,6 +25,8 @@ from diamant.protocol.wire import apis
 if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services
     from diamant.broker.node.topic_metrics import TopicCounts
+    from diamant.broker.security.sasl.sasl_listeners import SaslListeners
+    from diamant.broker.security.tls.tls_listeners import TlsListeners
 
 Labels: TypeAlias = tuple[str, ...]
 """The values of a sample's labels."""
@@ -167,3 +175,26 @@ def _error_name(code: int) -> str:
 def printable(text: str) -> str:
     """Replace bytes that are not text, which a path may hold and a label may not."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+Authentications: TypeAlias = tuple[tuple[tuple[str, str], AuthenticationCounts], ...]
+"""The listeners' labels with their counts."""
+
+NETWORK_PROCESSOR = "0"
+"""The label of Kafka's network threads; Diamant has one."""
+
+
+def take_authentications(
+    listeners: Iterable[Listener], tls: TlsListeners | None, sasl: SaslListeners | None
+) -> Authentications:
+    """The counts of all listeners."""
+    found = []
+    for listener in listeners:
+        by_tls = None if tls is None else tls.by_name.get(listener.name)
+        counts = AuthenticationCounts() if by_tls is None else replace(by_tls.counts)
+        if sasl is not None and listener.security_protocol in SASL_PROTOCOLS:
+            failed_handshakes = counts.failed
+            counts = replace(sasl.counts[listener.name])
+            counts.failed += failed_handshakes
+        found.append(((listener.name, NETWORK_PROCESSOR), counts))
+    return tuple(found)

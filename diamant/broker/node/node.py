@@ -1,4 +1,7 @@
-"""The node: the assembled parts that a broker runs on. Knows no API, no coordinator and no HTTP."""
+"""The node: the assembled parts that a broker runs on. Knows no API, no coordinator and no HTTP.
+
+`LogEvents` passes on each change of a log: appends, truncations, cleanings, and any other change that a fetch may await.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,6 @@ from diamant.broker.config.security_table import kept_for_kafka
 from diamant.broker.node.flusher import Flusher
 from diamant.broker.node.index_repair import IndexRepair
 from diamant.broker.node.lazy import Lazy
-from diamant.broker.node.log_events import LogEvents
 from diamant.broker.node.producer_ids import ProducerIds
 from diamant.broker.node.purgatory import Purgatory
 from diamant.broker.node.scheduler import Scheduler
@@ -244,3 +246,30 @@ def open_metadata(env: Env, config: BrokerConfig, addresses: Addresses) -> Metad
         snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
         snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
     )
+
+
+Listener = Callable[[Log], object]
+
+
+class LogEvents:
+    """Calls the listeners in order of subscription, on the loop thread. They are in the path of every Produce."""
+
+    def __init__(self) -> None:
+        self._on_change: tuple[Listener, ...] = ()
+        self._on_roll: tuple[Listener, ...] = ()
+
+    def subscribe(self, on_change: Listener, on_roll: Listener | None = None) -> None:
+        """Call `on_change` with each changed log from now on, and `on_roll` with each log that has closed a segment."""
+        self._on_change = (*self._on_change, on_change)
+        if on_roll is not None:
+            self._on_roll = (*self._on_roll, on_roll)
+
+    def changed(self, log: Log) -> None:
+        """Notify every listener of a changed log."""
+        for listener in self._on_change:
+            listener(log)
+
+    def rolled(self, log: Log) -> None:
+        """Notify the listeners of a log that has closed a segment or must be flushed."""
+        for listener in self._on_roll:
+            listener(log)

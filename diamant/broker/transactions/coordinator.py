@@ -20,8 +20,7 @@ from diamant.broker.topics.internal_names import TRANSACTION_STATE_TOPIC
 from diamant.broker.topics.topic import Topic
 from diamant.broker.transactions import transaction
 from diamant.broker.transactions.completion import TransactionCompletion
-from diamant.broker.transactions.expiry import TransactionExpiry
-from diamant.broker.transactions.timeouts import TransactionTimeouts
+from diamant.broker.transactions.expiry import TransactionExpiry, TransactionTimeouts
 from diamant.broker.transactions.transaction import (
     ENDING,
     NewProducerIdNeeded,

@@ -1,4 +1,4 @@
-"""Expiry of transactional ids that were not used for `transactional.id.expiration.ms`."""
+"""Transactions past their time: ids unused for `transactional.id.expiration.ms` expire, open transactions are aborted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from diamant.broker.node.scheduler import Periodic, ScheduledTask
+from diamant.broker.transactions.completion import TransactionCompletion
+from diamant.broker.transactions.transaction import ENDING, NewProducerIdNeeded, fenced
 from diamant.broker.transactions.transaction_store import TransactionStore
 from diamant.protocol.errors import KafkaError
 
@@ -65,3 +67,55 @@ class TransactionExpiry:
             self._store.remove(partition, still)
         except KafkaError as error:
             logger.error("%d transactional ids could not be removed: %s", len(still), error.detail)
+
+
+class TransactionTimeouts:
+    """Checks open transactions every `transaction.abort.timed.out.transaction.cleanup.interval.ms`."""
+
+    def __init__(self, node: Node, store: TransactionStore, completion: TransactionCompletion) -> None:
+        self._node = node
+        self._store = store
+        self._completion = completion
+        interval_ms = node.config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        self._period = Periodic(node.env.clock, interval_ms)
+        node.scheduler.add(
+            ScheduledTask("transaction timeouts", self._due_ms, self._abort_timed_out, self._period.look_now)
+        )
+
+    def begin(self) -> None:
+        """Schedule a check one interval from now: a transaction is open, and none was before."""
+        self._period.done()
+        self._node.scheduler.poke()
+
+    def _due_ms(self) -> int | None:
+        return self._period.due_ms() if self._store.has_open else None
+
+    async def _abort_timed_out(self) -> None:
+        self._period.done()
+        now_ms = self._node.env.clock.now_ms()
+        for transactional_id in [txn.transactional_id for txn in self._store.open_transactions]:
+            txn = self._store.transactions.get(transactional_id)
+            if txn is not None and txn.is_timed_out(now_ms):
+                await self._abort(transactional_id)
+            elif txn is not None and txn.state in ENDING:
+                self._completion.finish(txn)
+
+    async def _abort(self, transactional_id: str) -> None:
+        def abort(new_producer_id: int | None) -> None:
+            txn = self._store.transactions.get(transactional_id)
+            now_ms = self._node.env.clock.now_ms()
+            if txn is None or not txn.is_timed_out(now_ms):
+                return  # the transaction ended while an id was fetched
+            aborted = fenced(txn, now_ms, server_version=self._store.server_version, new_producer_id=new_producer_id)
+            self._completion.finish(self._store.put(aborted))
+            logger.info("transaction %s was open for more than %d ms: aborted", transactional_id, txn.timeout_ms)
+
+        try:
+            try:
+                abort(None)
+            except NewProducerIdNeeded:
+                aborting = self._node.producer_ids.give(abort, lambda: None)
+                if aborting is not None:
+                    await aborting
+        except KafkaError as error:
+            logger.error("transaction %s could not be aborted: %s", transactional_id, error.detail)

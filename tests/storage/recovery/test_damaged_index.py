@@ -16,7 +16,7 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.soundness import is_time_index_whole
+from diamant.storage.recovery.open_log import is_time_index_whole
 from diamant.storage.segments.offset_index import ENTRY_SIZE
 from diamant.storage.segments.segment import Segment
 from tests.cleaner.cleaner_log import CleanerLog

@@ -25,9 +25,8 @@ from diamant.broker.groups.classic.events import NO_LEADER, UNKNOWN_MEMBER_ID, G
 from diamant.broker.groups.classic.initial_delay import InitialDelay
 from diamant.broker.groups.classic.member import ClassicMember
 from diamant.broker.groups.classic.roster import ClassicRoster
-from diamant.broker.groups.classic.subscriptions import SubscribedTopics
-from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE
+from diamant.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from diamant.protocol.internal_topics.group_records import NO_TIMESTAMP, GroupMetadataValue
 
 
@@ -241,3 +240,24 @@ _PREVIOUS_STATES: dict[GroupState, Collection[GroupState]] = {
     GroupState.STABLE: (GroupState.COMPLETING_REBALANCE,),
     GroupState.DEAD: tuple(GroupState),
 }
+
+
+class SubscribedTopics:
+    """The topics in the metadata of members, parsed on first use. `metadata` None: not known."""
+
+    __slots__ = ("_metadata", "_topics")
+
+    def __init__(self, metadata: tuple[bytes, ...] | None) -> None:
+        self._metadata = metadata
+        self._topics: frozenset[str] | None = None
+
+    @property
+    def topics(self) -> frozenset[str] | None:
+        """The topics; None if not known: another protocol type, no generation yet, or unreadable metadata."""
+        metadata, self._metadata = self._metadata, None
+        if metadata is not None:
+            try:
+                self._topics = frozenset().union(*map(subscribed_topics, metadata))
+            except ProtocolError:
+                self._topics = None
+        return self._topics

@@ -1,4 +1,9 @@
-"""TLS of one listener: the context of its handshakes, which can be replaced while the listener is open."""
+"""TLS of one listener: the context of its handshakes, which can be replaced while the listener is open.
+
+A replacement certificate has to belong to the same broker, unless a setting turns this check off.
+
+Source: SslFactory.CertificateEntries.ensureCompatible (KIP-226).
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,17 @@ import logging
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
+from diamant.broker.security.identity.distinguished_name import text_of
 from diamant.broker.security.identity.mapping_rules import MappingRules, NoRuleApplies
 from diamant.broker.security.identity.principal import ANONYMOUS, USER, Principal
 from diamant.broker.security.tls.cipher_names import allowed_names
 from diamant.broker.security.tls.context import server_context
 from diamant.broker.security.tls.handshakes import Handshakes
 from diamant.broker.security.tls.key_material import key_material
-from diamant.broker.security.tls.same_broker import check_same_broker, names_of_broker
 from diamant.broker.security.tls.tls_settings import TlsSettings
 from diamant.storage.config_key import ConfigError
 
@@ -116,3 +121,40 @@ class ListenerTls:
             return Principal(USER, self._rules.name_of(subject_of(certificate)))
         except (NoRuleApplies, ValueError) as error:
             raise NotAdmitted(f"the client's certificate gives no principal: {error}") from error
+
+
+class BrokerNames(NamedTuple):
+    """The names in a broker's certificate."""
+
+    subject: str
+    alternative: frozenset[str]
+
+    def __str__(self) -> str:
+        return f"{self.subject} ({', '.join(sorted(self.alternative)) or 'no alternative names'})"
+
+
+def names_of_broker(pem: bytes) -> BrokerNames:
+    """The names in the first certificate of a PEM text."""
+    from cryptography.x509 import ExtensionNotFound, SubjectAlternativeName, load_pem_x509_certificate
+
+    certificate = load_pem_x509_certificate(pem)
+    try:
+        names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    except ExtensionNotFound:
+        names = SubjectAlternativeName([])
+    return BrokerNames(text_of(certificate.subject.public_bytes()), frozenset(str(name.value) for name in names))
+
+
+def check_same_broker(old: BrokerNames, new: BrokerNames, *, dn_changes: bool, san_changes: bool) -> None:
+    """Raise ConfigError if the subject has changed or alternative names are missing, and the setting does not allow it."""
+    if not dn_changes and old.subject != new.subject:
+        raise ConfigError(
+            f"the subject of the new certificate is {new.subject}, of the present one {old.subject}; "
+            "ssl.allow.dn.changes=true allows it"
+        )
+    missing = old.alternative - new.alternative
+    if not san_changes and missing:
+        raise ConfigError(
+            f"the new certificate lacks alternative names of the present one: {', '.join(sorted(missing))}; "
+            "ssl.allow.san.changes=true allows it"
+        )
