@@ -232,7 +232,7 @@ def test_the_log_that_is_measured_is_one(tmp_path: Path, codec: int) -> None:
     assert int.from_bytes(logs[1].read_bytes()[position : position + 8], "big") == offset - 99
 
 
-def test_wherever_the_log_is_cut_a_tenth_of_it_stays() -> None:
+def test_each_part_of_the_log_keeps_a_tenth_of_its_records() -> None:
     """There are a tenth as many keys as records, so that sizes can be compared."""
     from made_log import overwritten_keys
 

@@ -39,7 +39,7 @@ def layout_of(text: str) -> list[str]:
 
 
 @NEEDS_HEADERS
-def test_its_functions_are_those_of_pythons_headers(tmp_path: Path) -> None:
+def test_declared_functions_match_pythons_headers(tmp_path: Path) -> None:
     """A declaration that differs from Python's is one that the compiler refuses beside it."""
     text = HEADER.read_text()
     declared = re.findall(r"^(?!typedef|static|#| ).*\b_?Py\w+\(.*\).*;$", text, re.MULTILINE)
@@ -51,7 +51,7 @@ def test_its_functions_are_those_of_pythons_headers(tmp_path: Path) -> None:
 
 
 @NEEDS_HEADERS
-def test_its_constants_and_structures_are_those_of_pythons_headers(tmp_path: Path) -> None:
+def test_constants_and_structures_match_pythons_headers(tmp_path: Path) -> None:
     """A program that prints them all says the same with either."""
     wanted = layout_of(HEADER.read_text())
     assert len(wanted) > 120

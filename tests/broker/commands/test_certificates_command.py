@@ -21,7 +21,7 @@ def run(broker: Broker, *arguments: str) -> Result:
     return CliRunner().invoke(certificates, [*arguments, *on(broker)])
 
 
-def test_it_lists_what_there_is_and_what_is_not_over(broker: Broker) -> None:
+def test_the_list_has_certificates_and_pending_jobs(broker: Broker) -> None:
     """The list has the subject and issue time of each, newest last, and the pending jobs."""
     assert "There are no certificates." in run(broker).output
     admin = Admin(broker.bootstrap_servers)
@@ -45,7 +45,7 @@ def test_it_lists_what_there_is_and_what_is_not_over(broker: Broker) -> None:
     assert [one["issued_ms"] for one in listed] == [one["certificate"]["clock"]["issued_ms"] for one in (first, second)]
 
 
-def test_what_cannot_be_read_and_what_is_old_is_listed_by_its_name(broker: Broker) -> None:
+def test_unreadable_and_old_certificates_are_listed_by_file(broker: Broker) -> None:
     """A list reads a bounded number of certificates. Others, and damaged ones, are listed by ID, state and file."""
     admin = Admin(broker.bootstrap_servers)
     found = admin.erase("nobody", "users", reason="r", reference="ticket 7")

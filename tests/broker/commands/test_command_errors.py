@@ -28,7 +28,7 @@ from tests.ports import ReservedPort
     ],
     ids=lambda one: str(one[0]),
 )
-def test_what_was_begun_goes_on_if_the_broker_goes_away(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_says_that_its_job_survives_the_broker(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """If the broker is killed during an erasure or redaction, one line says so and how to list it later."""
     with one_answer(b"") as address:
         monkeypatch.setattr(admin_module, "_find_http_url", lambda *_: f"http://{address}")

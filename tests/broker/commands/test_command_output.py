@@ -131,7 +131,7 @@ def test_commands_name_the_broker_that_was_asked() -> None:
     assert change["command"] == "compact t -b 127.0.0.1:19092"
 
 
-def test_what_is_the_same_of_several_records_is_told_once() -> None:
+def test_consecutive_records_share_equal_reasons() -> None:
     """Consecutive records with equal reasons share one list of them."""
     at = console()
     explain.show_explanation(at, explanation(record(0), record(1), record(2, goes_ms=None)), False, None)

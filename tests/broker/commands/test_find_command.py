@@ -39,7 +39,7 @@ def test_records_are_found(broker: BlockingBroker) -> None:
     assert run(broker, "--text", "nowhere") == (3, [], "")
 
 
-def test_what_is_refused(broker: BlockingBroker) -> None:
+def test_invalid_criteria_are_refused(broker: BlockingBroker) -> None:
     """No or two criteria, an invalid one, and more matches than --limit, of which the first are printed."""
     for words in ((), ("--key", "k3", "--text", "c0")):
         code, found, text = run(broker, *words)

@@ -123,7 +123,7 @@ def test_a_change_is_told(
     assert (told.exit_code, json.loads(told.stdout), told.stderr) == (0, fields, "")
 
 
-def test_what_is_removed_is_told(broker: BlockingBroker, tmp_path: Path) -> None:
+def test_removed_acls_and_users_are_listed(broker: BlockingBroker, tmp_path: Path) -> None:
     """ACLs and users, both of which exist only once they were added."""
     (tmp_path / "password").write_text("secret")
     for as_json in ((), ("--json",)):
@@ -183,7 +183,7 @@ def test_an_alteration_is_whole_or_nothing(broker: BlockingBroker) -> None:
     assert json.loads(run(broker, "topic", "describe", "t", "--json").stdout)["configs"] == {}
 
 
-def test_what_is_not_set_cannot_be_unset(broker: BlockingBroker) -> None:
+def test_a_configuration_that_is_not_set_is_left_alone(broker: BlockingBroker) -> None:
     """A known configuration that is not set is left alone, and that is said. An unknown one is refused with a suggestion."""
     told = run(broker, "topic", "alter", "t", "-u", "retention.ms")
     assert (told.exit_code, told.stdout) == (0, "t: retention.ms was not set\n")

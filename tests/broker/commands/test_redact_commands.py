@@ -122,7 +122,7 @@ def append(broker: Broker, value: bytes, **batch: Any) -> None:
     broker.call(write())
 
 
-def test_what_is_left_is_told(broker: Broker) -> None:
+def test_an_open_transaction_is_reported_by_the_exit_code(broker: Broker) -> None:
     """An open transaction gives exit code 3."""
     in_transaction = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
     append(broker, b'{"email": "ada@example.com"}', **in_transaction)

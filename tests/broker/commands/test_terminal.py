@@ -36,7 +36,7 @@ def test_segments_are_as_wide_as_they_are_large() -> None:
     assert legend == "█ live  ▒ tombstones  ░ superseded"
 
 
-def test_what_was_not_counted_is_told() -> None:
+def test_the_strip_marks_uncounted_segments() -> None:
     """A bin with an uncounted segment shows that, and narrow segments share a bin."""
     counts = [None if number == 500 else {"live": 1} for number in range(1000)]
     [line, legend] = drawn([DrawnPartition("p", [DrawnSegment(10, one) for one in counts])])

@@ -192,7 +192,7 @@ def test_roll_jitter_and_flush_take_the_finest_unit() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_at_the_start(properties: dict[str, str], message: str) -> None:
+def test_an_invalid_value_is_refused_at_the_start(properties: dict[str, str], message: str) -> None:
     """The error names the configuration and the allowed values."""
     with pytest.raises(ConfigError) as caught:
         BrokerConfig.from_properties(properties)

@@ -82,7 +82,7 @@ def test_settings_of_tls_pass_with_a_listener_that_has_it() -> None:
         ("controller.listener.names", "CONTROLLER"),
     ],
 )
-def test_what_keeps_nobody_out_passes(name: str, value: str) -> None:
+def test_harmless_security_settings_pass(name: str, value: str) -> None:
     """These are Kafka's defaults, empty values, and settings of listeners that are not opened."""
     BrokerConfig(properties={name: value})
 
@@ -184,7 +184,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return found
 
 
-async def test_what_came_over_the_wire_or_with_the_directory_is_warned_of(
+async def test_stored_security_settings_without_effect_are_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As in Kafka, it is stored and does not change a PLAINTEXT listener. Each start logs a warning."""

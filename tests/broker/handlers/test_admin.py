@@ -87,7 +87,7 @@ async def test_api_versions_of_the_future(wire: WireClient) -> None:
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(0, 2), (1, 3), (3, 14), (52, 0), (99, 0), (-1, 0), (71, 0)])
-async def test_what_is_not_served_closes_the_connection(wire: WireClient, api_key: int, version: int) -> None:
+async def test_apis_that_are_not_served_close_the_connection(wire: WireClient, api_key: int, version: int) -> None:
     """For refused versions, unknown keys and APIs without a handler, no answer could be parsed."""
     wire.writer.write(wire.frame(api_key, version, bytes(20)))
     assert await wire.is_closed()

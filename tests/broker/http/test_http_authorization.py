@@ -109,7 +109,7 @@ async def test_a_request_for_no_topic_concerns_all(tmp_path: Path) -> None:
         assert (answer.status, answer.json["error"]) == (403, "User:alice may not: erase needs ALTER on the cluster")
 
 
-async def test_who_has_no_token_is_anonymous(tmp_path: Path) -> None:
+async def test_a_request_without_token_is_anonymous(tmp_path: Path) -> None:
     """It is told to log in where that would help; probes and the page's static files are open."""
     async with secured(tmp_path) as broker:
         for path in ("/v1/status", "/metrics", "/v1/faults"):
@@ -161,7 +161,7 @@ async def test_a_group_names_no_topic_that_its_reader_may_not_know(tmp_path: Pat
             assert (answer.status, b"users" in answer.body, b"others" in answer.body) == (200, True, others)
 
 
-async def test_what_is_done_and_what_is_denied_leaves_a_line(tmp_path: Path) -> None:
+async def test_allowed_and_denied_requests_are_audited(tmp_path: Path) -> None:
     """A line has principal, operation and outcome; a job has one at its start and its end; none has a key."""
     async with secured(tmp_path) as broker:
         await call(broker, ALICE, "POST", "/v1/erase", KEY)
@@ -231,7 +231,7 @@ async def test_every_path_states_its_permission(broker: Broker) -> None:
     assert [row_name(row) for row in rows if row.operation is None and row.permission not in (OPEN, *OF_PAGES)] == []
 
 
-def test_what_a_field_makes_of_a_verb() -> None:
+def test_fields_of_a_request_change_its_permissions() -> None:
     """Erasing with `now` needs more permissions than erasing; explaining a key counts as reading."""
     erase, verify = route_of(OPERATIONS["erase"]), route_of(OPERATIONS["verify"])
     assert permission_of(erase, {"now": False}).needs == (needs.DELETE_TOPIC,)
@@ -247,7 +247,7 @@ def test_what_a_field_makes_of_a_verb() -> None:
     assert permission_of(unstated, {}).needs == (needs.ALTER_CLUSTER,)
 
 
-async def test_who_may_nothing_is_told_so_whatever_the_request_lacks(tmp_path: Path) -> None:
+async def test_authorization_comes_before_validation(tmp_path: Path) -> None:
     """On each route: authorization comes before what is wrong with the query and the body."""
     async with secured(tmp_path) as broker:
         routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
@@ -271,7 +271,7 @@ async def test_who_may_nothing_is_told_so_whatever_the_request_lacks(tmp_path: P
         assert odd == {}
 
 
-async def test_who_may_something_is_told_what_the_request_lacks(tmp_path: Path) -> None:
+async def test_a_partly_authorized_principal_gets_validation_errors(tmp_path: Path) -> None:
     """A reader of one topic gets 400 for a request without a topic, and 403 for that of another topic."""
     async with secured(tmp_path) as broker:
         for fields, status in (({}, 400), ({"topic": "others"}, 403), ({"topic": "users"}, 200)):

@@ -59,7 +59,7 @@ async def test_every_path_refuses_in_one_shape(broker: Broker) -> None:
     check(404, (await ask(broker, "GET", "/v1/no-such")).json)
 
 
-async def test_what_is_missing_has_one_wording(broker: Broker) -> None:
+async def test_missing_subjects_have_one_wording(broker: Broker) -> None:
     """A topic, a partition and a group, over HTTP, on the page and in Python."""
     topic = no_topic("none")
     for path, fields in (

@@ -193,7 +193,7 @@ async def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPa
         *((host, False) for host in ("", "0.0.0.0", "::", "10.0.0.1", "example.org", "127.0.0.1.example.org")),
     ],
 )
-def test_what_counts_as_loopback(host: str, is_loopback: bool) -> None:
+def test_loopback_is_only_this_machine(host: str, is_loopback: bool) -> None:
     """Loopback is what only this machine can reach: not all interfaces, other addresses, or any names."""
     assert Listener("HTTP", host, 0).is_loopback == is_loopback
 

@@ -130,7 +130,7 @@ REQUESTS: list[tuple[int, int, dict[str, Any]]] = [
 """With every kind of length field in them: classic and flexible, nested arrays, strings, bytes."""
 
 
-async def test_what_is_not_served_closes_the_connection(target: Target) -> None:
+async def test_requests_that_are_not_served_close_the_connection(target: Target) -> None:
     """Unknown APIs, those between brokers, and versions out of range. Only ApiVersions responds (KIP-511)."""
     out_of_range = [
         (key, version) for key in (PRODUCE, METADATA) for version in (SERVED[key].max + 1, -(2**15), 2**15 - 1)

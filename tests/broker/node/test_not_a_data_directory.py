@@ -86,7 +86,7 @@ async def test_the_cleaner_keeps_its_checkpoint(tmp_path: Path) -> None:
         assert (await broker.services.cleaning.service()).states.checkpoint(("t", 0)) == before["t", 0]
 
 
-async def test_its_topic_can_be_deleted_and_made_anew(tmp_path: Path) -> None:
+async def test_the_topic_can_be_deleted_and_created_again(tmp_path: Path) -> None:
     """The new one is empty."""
     await prepare(tmp_path)
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:

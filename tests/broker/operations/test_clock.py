@@ -70,7 +70,7 @@ async def test_the_systems_clock_is_not_moved(tmp_path: Path) -> None:
         assert isinstance(broker.env.clock, SystemClock)
 
 
-async def test_it_goes_forward_only() -> None:
+async def test_the_clock_moves_forward_only() -> None:
     """Backwards, by an invalid duration, or beyond the year 9999: refused, and the clock stays."""
     async with frozen() as (broker, _):
         for duration in (-1, "8", "d", "8 parsecs", "-8d", ""):

@@ -65,7 +65,7 @@ async def test_an_internal_topic(broker: Broker, wire: WireClient) -> None:
     assert len(report.partitions) == 2
 
 
-async def test_what_cannot_be_compacted(broker: Broker, wire: WireClient) -> None:
+async def test_compactions_of_invalid_subjects_are_refused(broker: Broker, wire: WireClient) -> None:
     """Unknown topics and partitions, a delete-only topic, invalid arguments: each error states the problem."""
     await wire.create("d")
     with pytest.raises(NotFound, match="there is no topic 'absent'"):

@@ -57,7 +57,7 @@ async def test_validate_only_does_nothing(broker: Broker, wire: WireClient) -> N
     assert len(broker.node.topics.log("t", 0).segments) == 1
 
 
-async def test_what_is_refused(broker: Broker, wire: WireClient) -> None:
+async def test_invalid_compactions_by_config_are_refused(broker: Broker, wire: WireClient) -> None:
     """A delete-only topic, other values and operations, read-only entries, unknown topics: each with its code."""
     await fill(wire)
     await wire.create("d")
@@ -81,7 +81,7 @@ async def test_what_is_refused(broker: Broker, wire: WireClient) -> None:
     assert len(await read(wire, "t")) == 3
 
 
-async def test_it_follows_the_changes_that_come_with_it(broker: Broker, wire: WireClient) -> None:
+async def test_other_changes_of_the_same_request_apply_first(broker: Broker, wire: WireClient) -> None:
     """One request may make a topic compacted and compact it, but not compact one that it makes delete-only."""
     await fill(wire, cleanup_policy="delete")
     result = await alter(wire, TOPIC, "t", COMPACT, ("cleanup.policy", SET, "compact,delete"))
@@ -218,7 +218,9 @@ def test_tokens_come_back_with_time() -> None:
 # -- what is shown -----------------------------------------------------------------------------------------------------
 
 
-async def test_what_describe_configs_shows(broker: Broker, wire: WireClient, clock: SettableClock) -> None:
+async def test_describe_configs_shows_the_figures_of_the_topic(
+    broker: Broker, wire: WireClient, clock: SettableClock
+) -> None:
     """The topic's figures before and after, as read-only entries with types, documentation and the default's source."""
     await fill(wire, delete_retention_ms=str(DAY_MS))
     await produce(wire, "t", "b=1", timestamp=START_MS)
@@ -273,7 +275,7 @@ async def test_an_open_transaction_is_shown(broker: Broker, wire: WireClient) ->
     assert (await figures(wire))["diamant.held.back"] == "partition 0 from offset 3"
 
 
-async def test_where_nothing_is_shown(broker: Broker, wire: WireClient) -> None:
+async def test_describe_configs_omits_figures_where_they_do_not_apply(broker: Broker, wire: WireClient) -> None:
     """Not for topics that are not compacted, not if the request omits it, and not with diamant.describe=false."""
     await fill(wire)
     await wire.create("d")

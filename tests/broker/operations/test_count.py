@@ -108,7 +108,7 @@ async def test_a_count_is_exact_unless_it_is_large(broker: Broker) -> None:
         assert exact.items() >= numbers.items()
 
 
-async def test_what_is_counted_is_of_one_moment(tmp_path: Path) -> None:
+async def test_a_count_is_of_one_moment(tmp_path: Path) -> None:
     """Concurrent rounds change nothing; keys beyond the memory are counted from files."""
     async with stage(tmp_path) as at:
         for turn in range(3):
@@ -172,7 +172,7 @@ def logs_of(broker: Broker) -> list[Log]:
     return [*broker.node.topics.by_name["users"].logs.values()]
 
 
-async def test_what_is_looked_at_is_counted_in_the_background(broker: Broker) -> None:
+async def test_viewed_topics_are_counted_in_the_background(broker: Broker) -> None:
     """One by one, the smallest first; again after writes; after each count a pause limits the load to 1 %."""
     figures, counts = broker.services.segment_figures(), broker.services.background_counts()
     logs = logs_of(broker)

@@ -83,7 +83,7 @@ async def test_a_redaction_that_turns_out_to_match_everything_ends(broker: Broke
     assert (await redact(broker, yes_all=True)).removed == 2
 
 
-async def test_when_it_was_said_that_everything_is_meant_it_goes_on(broker: Broker) -> None:
+async def test_a_confirmed_redaction_of_all_records_continues(broker: Broker) -> None:
     """It also continues if an earlier run left other records: then not everything matched."""
     await make(broker)
     producer = hold_up(broker)

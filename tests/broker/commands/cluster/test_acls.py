@@ -60,7 +60,7 @@ def test_acls_are_added_listed_and_removed(broker: BlockingBroker) -> None:
     assert (gone.exit_code, "there is no ACL User:bob ALLOW READ topic *" in gone.output) == (2, True)
 
 
-def test_what_is_no_acl_is_refused_before_anything_is_asked(broker: BlockingBroker) -> None:
+def test_an_invalid_acl_is_refused_before_any_request(broker: BlockingBroker) -> None:
     """The error shows the expected form, before any request."""
     wrong = run(broker, "add", "alice", "READ", "topic", "users")
     assert (wrong.exit_code, "'alice' is not a principal: expected TYPE:NAME" in wrong.output) == (2, True)

@@ -158,7 +158,7 @@ def test_a_member_without_partitions_and_a_topic_that_is_gone(
         ("@1003", [3, 3]), ("@2030-01-01", [5, 5]),
     ],
 )  # fmt: skip
-def test_where_a_group_is_reset_to(broker: BlockingBroker, group: str, where: str, after: list[int]) -> None:
+def test_reset_prints_old_and_new_offsets(broker: BlockingBroker, group: str, where: str, after: list[int]) -> None:
     """Old and new offsets are printed, and committed unless it is a dry run."""
     run(broker, "group", "reset", group, "-t", "users:0", "--to", "2")
     run(broker, "group", "reset", group, "-t", "users:1", "--to", "4")
@@ -181,7 +181,9 @@ def test_where_a_group_is_reset_to(broker: BlockingBroker, group: str, where: st
         ("users", "+1", "nothing is committed"),
     ],
 )
-def test_what_a_group_cannot_be_reset_to(broker: BlockingBroker, group: str, topic: str, where: str, text: str) -> None:
+def test_an_impossible_reset_commits_nothing(
+    broker: BlockingBroker, group: str, topic: str, where: str, text: str
+) -> None:
     """One line with the reason, and nothing is committed, even for valid topics."""
     result = run(broker, "group", "reset", group, "-t", "users:0", "-t", topic, "--to", where)
     assert (result.exit_code, result.stdout, text in result.stderr) == (2, "", True), result.output
@@ -212,7 +214,7 @@ def test_a_group_continues_after_what_was_printed(broker: BlockingBroker, group:
     assert committed(broker, group) == {0: 5, 1: 1}
 
 
-def test_where_a_group_begins_that_has_committed_nothing(broker: BlockingBroker, group: str) -> None:
+def test_a_group_without_commits_starts_at_the_given_offset(broker: BlockingBroker, group: str) -> None:
     """It starts at --offset, as for a committed offset out of range, and commits that offset."""
     with KafkaClient(broker.bootstrap_servers, timeout_s=TIMEOUT_S) as client:
         KafkaGroup(client, group).commit({("users", 1): 99})

@@ -33,7 +33,7 @@ def test_lines_with_keys_nulls_and_headers(broker: BlockingBroker, codec: str) -
     assert [one.split(" ", 1)[1] for one in shown if "no key" in one] == [" no key -1 6 h=1"]
 
 
-def test_what_is_consumed_as_json_can_be_produced(broker: BlockingBroker) -> None:
+def test_consumed_json_can_be_produced_again(broker: BlockingBroker) -> None:
     """Consumed JSON keeps key, value, headers and time when produced to another topic."""
     for name in ("one", "two"):
         run(broker, "topic", "create", name, "-p", "1")
@@ -53,7 +53,7 @@ def test_what_is_consumed_as_json_can_be_produced(broker: BlockingBroker) -> Non
         (("compacted",), "v\nw\n", 2, "lines 1 to 2, for compacted-0: INVALID_RECORD"),
     ],
 )
-def test_what_cannot_be_produced(
+def test_invalid_input_is_refused_with_its_line_number(
     broker: BlockingBroker, words: tuple[str, ...], lines: str, exit_code: int, text: str
 ) -> None:
     """One line with the line numbers of the input, and the exit code of a usage error or a refusal."""

@@ -62,7 +62,9 @@ def test_a_topic_from_its_creation_to_its_deletion(broker: BlockingBroker) -> No
         (("--key-hex", "6b31", "-p", "0"), [1, 4, 7]),
     ],
 )
-def test_what_is_consumed(broker: BlockingBroker, words: tuple[str, ...], offsets: list[int]) -> None:
+def test_consume_reads_from_the_given_place_to_the_current_end(
+    broker: BlockingBroker, words: tuple[str, ...], offsets: list[int]
+) -> None:
     """Records are read from the given place to the current end, bounded by number, and filtered by key."""
     result = run(broker, "consume", "users", "-e", "-f", r"%o\n", *words)
     assert (result.exit_code, [int(one) for one in result.output.split()]) == (0, [*offsets]), result.output
@@ -88,7 +90,7 @@ def test_the_forms_of_a_record(broker: BlockingBroker) -> None:
     "words",
     [("nope",), ("users", "-p", "7"), ("users", "-o", "soon"), ("users", "-o", "@soon"), ("users", "-f", "%y")],
 )
-def test_what_cannot_be_consumed(broker: BlockingBroker, words: tuple[str, ...]) -> None:
+def test_invalid_places_are_usage_errors(broker: BlockingBroker, words: tuple[str, ...]) -> None:
     """One line, and the exit code of a usage error."""
     result = run(broker, "consume", "-e", *words)
     assert (result.exit_code, result.output.count("\n"), result.output[:9]) == (2, 1, "diamant: "), result.output

@@ -50,7 +50,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in directory.parent.rglob("*") if path.is_file()}
 
 
-def test_it_cleans_in_place(partition: Path) -> None:
+def test_clean_works_in_place(partition: Path) -> None:
     """The output has one line of findings, one of results, and the sizes."""
     result = run(partition, "--mode", "kafka")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -98,7 +98,7 @@ def test_a_corrupt_segment_is_named(partition: Path, engine: str) -> None:
     assert log.read_bytes() == data
 
 
-def test_what_recovery_cuts_off_is_told(partition: Path) -> None:
+def test_the_report_lists_bytes_cut_off_by_recovery(partition: Path) -> None:
     """The report has file, place, reason and bytes, and later files that are removed, also in a dry run, which recovers a copy,
     and JSON. Sizes before are those before the cut. Without --unclean, a log without an index is refused.
     """

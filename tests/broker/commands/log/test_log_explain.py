@@ -75,7 +75,7 @@ def test_a_partition_as_a_whole(partition: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["prompt", "kafka"])
-def test_what_expires_in_the_clean_part_has_its_round(tmp_path: Path, mode: str) -> None:
+def test_a_record_that_expires_in_the_clean_part_has_its_round(tmp_path: Path, mode: str) -> None:
     """Mode prompt plans a round at the horizon; no facts of segments are written for it."""
     log = make_log(RealEnv(SettableClock(START_MS)), tmp_path, cleanup_policy=frozenset({"compact"}))
     horizon_ms = START_MS + 2 * HOUR_MS
@@ -111,7 +111,9 @@ def test_the_record_at_an_offset(partition: Path) -> None:
         (["--set", "segment.ms=1h"], 2, "1h is 3600000"),
     ],
 )
-def test_what_is_not_there_or_not_possible(partition: Path, options: list[str], code: int, words: str) -> None:
+def test_missing_and_impossible_subjects_have_different_exit_codes(
+    partition: Path, options: list[str], code: int, words: str
+) -> None:
     """The exit code tells the cases apart, and a usage error has the expected form."""
     found = run(partition, *options)
     assert (found.exit_code, words in found.stderr) == (code, True)

@@ -203,7 +203,7 @@ def test_a_topic_without_a_policy_is_not_compacted(data: Path) -> None:
         (lambda log: (log.unlink(), log.symlink_to("nowhere")), ": cannot be read: No such file or directory", False),
     ],
 )
-def test_what_cannot_be_read_is_told(
+def test_an_unreadable_partition_is_reported_beside_the_others(
     data: Path, tmp_path: Path, harm: Callable[[Path], object], said: str, is_forecast: bool
 ) -> None:
     """Exit code 1 and the file's name; the other partition still has its forecast, in both formats."""

@@ -42,7 +42,7 @@ def public(certificate: dict[str, Any]) -> bytes:
     return bytes.fromhex(certificate["signature"]["public_key"])
 
 
-def test_its_own_form_is_taken(signed: dict[str, Any]) -> None:
+def test_the_original_form_is_accepted(signed: dict[str, Any]) -> None:
     """Whatever the order of names, line ends and escapes."""
     for options in ({}, {"indent": 1, "sort_keys": True}, {"ensure_ascii": False}):
         text = json.dumps(signed, **options).encode()

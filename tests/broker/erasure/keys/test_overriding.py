@@ -126,7 +126,7 @@ async def advice(broker: Broker, topic: str = "users", **what: Any) -> list[tupl
 
 
 @pytest.mark.parametrize("key", [KEY, b"\x00\xff"])
-async def test_its_own_erasure_is_named(broker: Broker, key: bytes) -> None:
+async def test_the_explanation_names_the_erasure_of_the_record(broker: Broker, key: bytes) -> None:
     """By key, by offset, and as one of the tombstones."""
     await create(broker)
     write(broker, (key, PERSON))

@@ -204,7 +204,7 @@ def test_only_the_leader_gets_the_members() -> None:
 
 
 @pytest.mark.parametrize(("protocol_type", "left_out"), [("consumer", empty_assignment()), ("connect", b"")])
-def test_whom_the_leader_left_out(protocol_type: str, left_out: bytes) -> None:
+def test_members_left_out_by_the_leader_get_an_empty_assignment(protocol_type: str, left_out: bytes) -> None:
     """A consumer gets a readable assignment, members of other types no bytes; the record has the same."""
     machine = Machine()
     leader, follower = machine.form(2, protocol_type=protocol_type)

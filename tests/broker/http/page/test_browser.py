@@ -377,7 +377,7 @@ REACHED = """label => {
 """The right edge of a cell, the name that it shows, and the number of tables wider than their place."""
 
 
-def test_what_matters_is_reached_on_a_telephone(reader_page: Page) -> None:
+def test_main_figures_fit_the_screen_of_a_telephone(reader_page: Page) -> None:
     """Lags, rounds, sizes and states are within 390 pixels, with their names, without scrolling sideways."""
     reader_page.set_viewport_size({"width": 390, "height": 800})
     for view, label in (
@@ -476,7 +476,7 @@ def test_a_search_is_cancelled(reader_page: Page) -> None:
     reader_page.unroute_all()
 
 
-def test_what_actions_show_can_be_read_by_all(page: Page) -> None:
+def test_results_of_actions_are_accessible(page: Page) -> None:
     """WCAG 2.2 AA finds no violation in results added to a view."""
 
     def check() -> None:
@@ -598,7 +598,7 @@ def test_the_clock_is_moved(page: Page, broker: BlockingBroker) -> None:
     assert broker.clock.now_ms() >= before_ms + 3 * 86_400_000
 
 
-def test_it_is_read_without_javascript(chromium: Browser, broker: BlockingBroker) -> None:
+def test_the_page_is_readable_without_javascript(chromium: Browser, broker: BlockingBroker) -> None:
     """All content is in the page itself."""
     with chromium.new_context(base_url=broker.http_url, java_script_enabled=False) as context:
         page = context.new_page()
@@ -609,7 +609,7 @@ def test_it_is_read_without_javascript(chromium: Browser, broker: BlockingBroker
         expect(page.locator("tbody tr")).to_have_count(1)
 
 
-def test_it_survives_a_restart(chromium: Browser, broker: BlockingBroker) -> None:
+def test_the_page_survives_a_restart_of_the_broker(chromium: Browser, broker: BlockingBroker) -> None:
     """Live views report the outage, keep their content, and resume afterwards."""
     assert broker.http_url is not None
     address = urlsplit(broker.http_url).netloc

@@ -136,7 +136,7 @@ async def test_a_large_partition_is_counted_in_the_background_or_on_request(brok
     assert "50 superseded" in (await get(broker, "/topics/users")).text
 
 
-async def test_what_comes_from_outside_is_text(broker: Broker) -> None:
+async def test_names_and_records_are_escaped(broker: Broker) -> None:
     """Keys, values, headers and unknown topic names are escaped."""
     await broker.produce("users", HOSTILE, key=HOSTILE, partition=1, headers={"h": HOSTILE})
     found = await get(broker, "/topics/users/1")

@@ -108,7 +108,7 @@ async def test_deadlines_in_the_metrics_and_the_health(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["prompt", "kafka"])
-async def test_what_an_open_transaction_holds_goes_when_it_is_aborted(tmp_path: Path, mode: str) -> None:
+async def test_records_held_by_an_open_transaction_are_removed_after_its_abort(tmp_path: Path, mode: str) -> None:
     """Superseded records before it and its own records, both in closed segments, and not earlier."""
     broker = {"transaction_state_log_num_partitions": "1", "diamant_cleaner_mode": mode}
     async with stage(tmp_path, broker=broker) as at:

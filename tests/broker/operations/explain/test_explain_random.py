@@ -73,7 +73,7 @@ async def next_stop(at: Stage, ahead: set[int]) -> int | None:
 
 
 @pytest.mark.parametrize("seed", range(effort.examples(60)))
-async def test_what_is_told_comes_true(tmp_path: Path, seed: int) -> None:
+async def test_explanations_come_true(tmp_path: Path, seed: int) -> None:
     """Each record exists a millisecond before its time and not at it, unless that is only the earliest; others stay."""
     rng = random.Random(seed)
     mode = rng.choice(["prompt", "prompt", "kafka"])

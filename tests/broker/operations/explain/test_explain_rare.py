@@ -160,7 +160,7 @@ async def test_a_tombstone_of_an_old_format_in_the_clean_part(tmp_path: Path, ma
 # -- left behind ---------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_superseded_within_the_clean_part(tmp_path: Path) -> None:
+async def test_a_record_superseded_within_the_clean_part_stays(tmp_path: Path) -> None:
     """No round maps the superseding record, so it stays; a later record of the key removes it at the stated time."""
     async with stage(tmp_path, segment_ms=str(HOUR_MS)) as at:
         await at.play("k=1 | roll | k=2 | roll")
@@ -176,7 +176,7 @@ async def test_what_is_superseded_within_the_clean_part(tmp_path: Path) -> None:
         assert (kinds(found), found.superseded_by) == ([explanation.ACTIVE_SEGMENT], 2)
 
 
-async def test_what_is_superseded_within_the_clean_part_under_both_policies(tmp_path: Path) -> None:
+async def test_a_record_superseded_within_the_clean_part_expires_under_both_policies(tmp_path: Path) -> None:
     """Its segment is removed by age, at the stated time."""
     async with stage(tmp_path, cleanup_policy="compact,delete", retention_ms=str(DAY_MS)) as at:
         await at.play("k=1 | roll | k=2 | roll")

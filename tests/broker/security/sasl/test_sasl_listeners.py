@@ -145,7 +145,7 @@ def test_the_time_of_a_session_may_differ_by_mechanism() -> None:
         exchange.begin().respond(b"nonsense")
 
 
-async def test_what_the_next_start_could_not_serve_is_refused_over_the_wire() -> None:
+async def test_a_change_that_would_prevent_the_next_start_is_refused() -> None:
     """Kafka accepts it and does not start again. A valid value is stored and takes effect at the next start."""
     name = "sasl.enabled.mechanisms"
     async with Broker(users={"alice": "secret"}) as broker:

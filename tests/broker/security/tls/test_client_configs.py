@@ -28,7 +28,7 @@ def broker() -> Iterator[BlockingBroker]:
         yield running
 
 
-def test_who_belongs_comes_in(broker: BlockingBroker) -> None:
+def test_clients_with_credentials_connect(broker: BlockingBroker) -> None:
     """Clients connect with a certificate, or with a password over TLS; not without a certificate or with an unknown CA."""
     broker.client_config(certificate="bob").check()
     broker.client_config("alice").check()

@@ -80,7 +80,7 @@ def test_a_pkcs12_file_is_a_trust_store(tmp_path: Path) -> None:
     assert context_of(properties).cert_store_stats()["x509"] == 2
 
 
-def test_what_is_wrong_with_a_store_is_said(tmp_path: Path) -> None:
+def test_each_error_of_a_store_names_its_setting(tmp_path: Path) -> None:
     """Each error names its setting and never shows a password."""
     jks, junk, key_only = tmp_path / "key.jks", tmp_path / "junk", tmp_path / "key-only.pem"
     jks.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")

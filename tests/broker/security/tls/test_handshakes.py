@@ -71,7 +71,7 @@ async def test_an_address_with_many_does_not_push_out_others() -> None:
     assert [one.said[-1] for one in honest] == ["", ""]
 
 
-async def test_where_all_have_one_the_longest_waiting_gives_way() -> None:
+async def test_the_longest_waiting_handshake_gives_way_among_equals() -> None:
     """The longest wait decides if all addresses have one handshake."""
     handshakes = Handshakes(most=2)
     first, second = Recorded("first", "a"), Recorded("second", "b")

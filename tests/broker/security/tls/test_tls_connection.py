@@ -121,7 +121,7 @@ async def test_a_client_that_is_refused_is_told_of(
         (b"\x16\x03\x01\0\5hello", "the TLS handshake has failed: "),
     ],
 )
-async def test_who_speaks_no_tls_is_told_of(sent: bytes, said: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_clients_without_tls_are_logged(sent: bytes, said: str, caplog: pytest.LogCaptureFixture) -> None:
     """The log names the mistake, and the connection is closed."""
     async with serving_tls(echo) as (_, address, _tls):
         reader, writer = await asyncio.open_connection(*address.split(":"))
@@ -188,7 +188,7 @@ async def test_a_peer_that_sends_without_reading_is_left_alone(tmp_path: Path) -
                 assert (await client.receive_frame())[1] == answer
 
 
-async def test_what_is_open_when_the_server_closes_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_open_connections_end_with_the_server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Handshakes in progress and connections end without an error."""
     caplog.set_level(logging.WARNING)
     async with serving_tls(echo) as (server, address, tls):
