@@ -38,7 +38,7 @@ def write_program(path: Path, text: str) -> None:
     ],
     ids=["too old", "an environment of one too old", "not there"],
 )
-def test_a_python_that_will_not_do_is_told(tmp_path: Path, target: str, python: str, told: str) -> None:
+def test_a_python_that_will_not_do_is_reported(tmp_path: Path, target: str, python: str, told: str) -> None:
     """One line in place of what pip makes of it; nothing is made."""
     program = tmp_path / python if python else "python-of-nowhere"
     if python:
@@ -95,7 +95,7 @@ def make_java(tmp_path: Path, *arguments: str, user: int, has_java: bool, apt_co
 
 
 @on_debian
-def test_root_of_debian_gets_it_and_is_told(tmp_path: Path) -> None:
+def test_root_of_debian_gets_it_with_a_note(tmp_path: Path) -> None:
     """With the way out."""
     out, _, asked = make_java(tmp_path, user=0, has_java=False)
     assert "installing openjdk-17-jre-headless (make test JAVA=skip does not)" in out

@@ -203,7 +203,7 @@ def test_a_claim_that_is_not_so_ends_it(tmp_path: Path, monkeypatch: pytest.Monk
     assert not (tmp_path / "demo").exists()
 
 
-def test_a_broker_that_does_not_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With exit code 1 and the reason that it gave."""
     package = tmp_path / "path" / "diamant"
     package.mkdir(parents=True)

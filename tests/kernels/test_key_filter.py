@@ -59,7 +59,7 @@ def test_a_table_gives_its_keys() -> None:
     assert hashes.tolist() == [5, 7]
 
 
-def test_rows_are_told_apart() -> None:
+def test_rows_are_distinguished() -> None:
     """Data of magic 2 is mapped; other, empty or transactional batches and possible expiring tombstones are special."""
     kinds = [
         # magic, attributes, records, note, step, is looked at

@@ -153,7 +153,7 @@ def test_odd_integers_are_noted(odd: bytes, plain: bytes) -> None:
         assert (fault, len(found), note > 0) == (fields.NO_FAULT, not is_null, is_noted)
 
 
-def test_keys_with_equal_slots_are_told_apart() -> None:
+def test_keys_with_equal_slots_are_distinguished() -> None:
     """Strategy: hashes with the same upper bits fall into one run of slots, which wraps around the table's end."""
     seed = 11
     generator = random.Random(seed)

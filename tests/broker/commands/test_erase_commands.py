@@ -224,7 +224,7 @@ def test_the_command_continues_one_erasure(broker: Broker, tmp_path: Path) -> No
     assert (gone["found"], gone["segments"]["before"]) == (first["found"], first["segments"]["before"])
 
 
-def test_the_command_goes_on_later_with_what_was_answered_with_no(broker: Broker, tmp_path: Path) -> None:
+def test_the_command_continues_later_with_what_was_answered_with_no(broker: Broker, tmp_path: Path) -> None:
     """`diamant erase-now ID` lists the groups that are behind, asks, and continues the same erasure, even after its end."""
 
     async def commit_the_beginning() -> None:

@@ -100,7 +100,7 @@ def pasted(line: str) -> Result:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_interrupted_command_says_what_goes_on_and_how_to_end_it(broker: Broker, name: str) -> None:
+def test_an_interrupted_command_says_what_continues_and_how_to_end_it(broker: Broker, name: str) -> None:
     """Exit code 130, the job's number, and working hints: one shows the job, the other cancels it."""
     with turn_taken(broker):
         found = interrupted(broker, COMMANDS[name])
@@ -149,7 +149,7 @@ async def _event() -> Any:
     return asyncio.Event()
 
 
-def test_a_command_whose_time_is_over_says_what_goes_on(broker: Broker) -> None:
+def test_a_command_whose_time_is_over_says_what_continues(broker: Broker) -> None:
     """--timeout prints the hints of Ctrl-C, with exit code 1; with --json they are in the error."""
     arguments = [*COMMANDS["compact"], "--timeout", "50ms", "-b", broker.bootstrap_servers]
     result = CliRunner().invoke(main, arguments)

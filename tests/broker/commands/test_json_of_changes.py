@@ -110,7 +110,7 @@ def test_every_command_has_json() -> None:
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
 )
-def test_a_change_is_told(
+def test_a_change_is_reported(
     broker: BlockingBroker, tmp_path: Path, words: tuple[str, ...], line: str, fields: Any
 ) -> None:
     """As a line, or as JSON: one object, and a list of them where a command takes several names."""
@@ -140,7 +140,7 @@ def test_removed_acls_and_users_are_listed(broker: BlockingBroker, tmp_path: Pat
             assert (acl.stdout, user.stdout) == ("User:a ALLOW READ topic t: removed\n", "u: removed\n")
 
 
-def test_one_failure_of_several_is_told_beside_the_rest(broker: BlockingBroker) -> None:
+def test_one_failure_of_several_is_reported_beside_the_rest(broker: BlockingBroker) -> None:
     """The list has what was done; each failure is a line on standard error that names it, and the exit code is its."""
     for words, kind, done in (
         (("topic", "delete", "t"), "topic", "t"),
@@ -206,7 +206,7 @@ def test_a_configuration_that_is_not_set_is_left_alone(broker: BlockingBroker) -
     assert json.loads(run(broker, "topic", "describe", "t", "--json").stdout)["configs"] == {}
 
 
-def test_written_records_are_told(broker: BlockingBroker) -> None:
+def test_written_records_are_reported(broker: BlockingBroker) -> None:
     """`produce --json` reads JSON and says where the records are."""
     told = run(
         broker, "produce", "t", "--json", "-p", "0", lines='{"value": {"text": "a"}}\n{"value": {"text": "b"}}\n'

@@ -152,7 +152,7 @@ def test_a_path_that_is_wrong_does_not_look_like_success(broker: Broker, tmp_pat
     assert (result.exit_code, "Other places were not searched" in result.output) == (4, True), result.output
 
 
-def test_undecided_records_are_told_with_what_to_do(broker: Broker) -> None:
+def test_undecided_records_are_reported_with_what_to_do(broker: Broker) -> None:
     """They give exit code 3, hints, and no certified offset; --undecided remove removes them."""
     append(broker, b'{"email": "ada@example.com"} and more')
     arguments = ["orders", "--where", WHERE, "--reason", "r", *on(broker)]

@@ -13,7 +13,7 @@ from tests.builder import make_batch
 
 
 @pytest.mark.parametrize(("name", "is_said"), [("stats", True), ("find", True), ("clean", False), ("audit", False)])
-def test_a_size_of_one_process_is_said(
+def test_a_size_of_one_process_is_stated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, is_said: bool
 ) -> None:
     """Where `diamant log` has the same command and the files are small: Spark alone takes longer to start."""

@@ -61,7 +61,7 @@ def first_line(result: Result) -> str:
     return result.output.splitlines()[0]
 
 
-def test_a_topic_that_is_gone_or_another_one_is_told_without_being_asked(broker: Broker, issued: Issued) -> None:
+def test_a_topic_that_is_gone_or_another_one_is_reported_without_being_asked(broker: Broker, issued: Issued) -> None:
     """A missing or replaced topic is reported without key or where: exit code 3 and plain words."""
     result = run(issued, *on(broker), "--where", WHERE)
     assert (result.exit_code, first_line(result)) == (0, "valid: trusted"), result.output

@@ -283,7 +283,7 @@ def test_a_keyword_of_a_strange_type_is_refused() -> None:
         BrokerConfig(num_partitions=object())
 
 
-def test_a_default_of_topics_is_told_as_the_topic_s() -> None:
+def test_a_default_of_topics_is_reported_as_the_topic_s() -> None:
     """Its documentation starts with the topic configuration's, as in Kafka, and then says that it is a default."""
     for topic_key in TOPIC_CONFIGS.values():
         first = topic_key.documentation.partition(". ")[0].rstrip(".")

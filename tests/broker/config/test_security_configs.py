@@ -214,7 +214,7 @@ async def test_stored_security_settings_without_effect_are_warned_of(
         assert warnings_of(caplog) == [f"{', '.join(names)}, 1 ACLs{said}"]
 
 
-def test_ports_that_others_reach_are_told_of() -> None:
+def test_ports_that_others_reach_are_reported() -> None:
     """Each unprotected port has a line with the remedy; ports on loopback or with TLS or SASL have none."""
     listeners = [
         Listener("PLAINTEXT", "127.0.0.1", 1),

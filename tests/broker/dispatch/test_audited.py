@@ -98,7 +98,7 @@ def test_every_audited_api_leaves_a_line(asked: list[dict[str, Any]], key: int) 
     assert all({"topics", "names"} & line.keys() for line in found if line["outcome"] == "denied")
 
 
-def test_all_denials_are_told(asked: list[dict[str, Any]]) -> None:
+def test_all_denials_are_reported(asked: list[dict[str, Any]]) -> None:
     """The questions have fewer denials than the limit per minute, so no line can be missing above."""
     assert sum(line["outcome"] == "denied" for line in asked) < audit_log.DENIALS_PER_MINUTE
 

@@ -206,7 +206,7 @@ async def test_without_an_answer_the_connection_is_closed(wire: WireClient, brok
 
 
 @pytest.mark.parametrize("version", range(4, 13))
-async def test_a_fetch_error_is_told_at_once(wire: WireClient, broker: BlockingBroker, version: int) -> None:
+async def test_a_fetch_error_is_reported_at_once(wire: WireClient, broker: BlockingBroker, version: int) -> None:
     """The partition has the code and empty records, not null; the others have their data, without the wait for more."""
     await wire.create("t", 2)
     await wire.produce("t", [b"v"], partition=1)
@@ -441,7 +441,7 @@ async def test_requests_after_a_drop_are_not_carried_out(wire: WireClient, broke
     ("key", "version"),
     [(PRODUCE, 3), (PRODUCE, 12), (FETCH, 4), (FETCH, 12), (METADATA, 3), (METADATA, 13), (CREATE_TOPICS, 7), (18, 3)],
 )
-async def test_throttle_time_is_told(wire: WireClient, broker: BlockingBroker, key: int, version: int) -> None:
+async def test_throttle_time_is_reported(wire: WireClient, broker: BlockingBroker, key: int, version: int) -> None:
     """Every version with the field has the throttle time; the rest of the response is normal."""
     await wire.create("t")
     await wire.produce("t", [b"v"])

@@ -151,7 +151,7 @@ def test_a_full_ledger_counts() -> None:
     assert (list(ledger.of(TOPIC)[1]), ledger.left_out) == ([b"one more"], {TOPIC: 2})
 
 
-def test_topics_are_told_apart_by_their_ids() -> None:
+def test_topics_are_distinguished_by_their_ids() -> None:
     """A topic that was deleted and recreated has no ghosts."""
     ledger = GhostLedger()
     ledger.add(TOPIC, 0, ghost(b"k"))

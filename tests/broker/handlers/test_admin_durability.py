@@ -165,7 +165,7 @@ async def test_an_entity_named_twice_is_left_alone(broker: Broker, wire: WireCli
     assert broker.node.metadata.image.quotas == {}
 
 
-async def test_finalized_features_are_told_with_a_higher_epoch(tmp_path: Path) -> None:
+async def test_finalized_features_are_reported_with_a_higher_epoch(tmp_path: Path) -> None:
     """A directory of Kafka 4.0 can be raised to our level. Java clients adopt new features only if their epoch has
     grown.
     """

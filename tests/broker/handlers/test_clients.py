@@ -67,7 +67,7 @@ def test_acks(diamant_broker: Broker, diamant_topic: str, acks: str) -> None:
     asyncio.run(wait_until(lambda: diamant_broker.node.topics.log(diamant_topic, 0).log_end_offset == 100))
 
 
-def test_clients_of_one_group_go_on_where_the_others_were(diamant_broker: Broker, diamant_topic: str) -> None:
+def test_clients_of_one_group_continue_where_the_others_were(diamant_broker: Broker, diamant_topic: str) -> None:
     """Librdkafka by both protocols, and aiokafka after each: no record is read twice or lost."""
     servers, sent = diamant_broker.bootstrap_servers, [b"%d" % number for number in range(8)]
     ConfluentKafka().produce(servers, diamant_topic, [Message(None, value) for value in sent])
@@ -80,7 +80,7 @@ def test_clients_of_one_group_go_on_where_the_others_were(diamant_broker: Broker
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_goes_on_after_a_restart(tmp_path: Path, protocol: str) -> None:
+def test_a_group_continues_after_a_restart(tmp_path: Path, protocol: str) -> None:
     """The next broker on the directory has the offsets that a member committed as it left."""
     read = []
     for count in (2, 3):

@@ -87,7 +87,7 @@ async def test_settings_kept_for_kafka_are_described_as_they_were_set() -> None:
         assert shown(found[throttle]) == ("100", False, OF_ALL, False, 5, [(throttle, "100", OF_ALL)])
 
 
-async def test_advertised_listeners_are_those_that_clients_are_told() -> None:
+async def test_clients_get_the_advertised_listeners() -> None:
     """If they are not set, too: with the actual port, and the host at which the client reached a listener of every interface."""
     for listen in ("127.0.0.1:0", "0.0.0.0:0"):
         async with running(MemoryEnv(), listen=listen) as (broker, wire):

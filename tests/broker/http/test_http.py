@@ -430,7 +430,7 @@ async def test_without_descriptors_connections_wait(broker: Broker, caplog: pyte
     ]
 
 
-async def test_a_server_that_cannot_be_loaded_is_told_once(
+async def test_a_server_that_cannot_be_loaded_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The broker continues without HTTP."""

@@ -191,7 +191,7 @@ async def test_a_quick_call_is_answered_with_its_result(broker: Broker) -> None:
     assert (job["verb"], job["state"], "result" in job) == ("POST /v1/clock/advance", "done", False)
 
 
-async def test_a_long_call_goes_on_as_a_job(broker: Broker) -> None:
+async def test_a_long_call_continues_as_a_job(broker: Broker) -> None:
     """202 with the job's path; a wait there ends with the job and the call's result."""
     opened = hold(broker)
     answer = await ask(broker, "POST", "/v1/clock/advance?wait_ms=0", {"by": "8d"})

@@ -101,7 +101,7 @@ async def test_a_search_takes_one_description(broker: Broker) -> None:
     assert (record["value"], record["value_bytes"]) == ({"text": "ü" * 512}, 8000)
 
 
-async def test_a_damaged_batch_is_told_and_the_others_are_searched(broker: Broker) -> None:
+async def test_a_damaged_batch_is_reported_and_the_others_are_searched(broker: Broker) -> None:
     """The last line has the offsets that could not be read."""
     log = broker.node.topics.by_name["users"].logs[0]
     await post(broker, "/v1/roll", topic="users", partition=0)

@@ -17,7 +17,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
 
 
-async def test_many_hostile_connections_are_told_of_in_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+async def test_many_hostile_connections_are_reported_in_two_lines(caplog: pytest.LogCaptureFixture) -> None:
     """The first is logged at once; the rest are counted in a line after a minute, or when the broker stops."""
     async with serving(echo) as (_, address):
         for _ in range(20):
@@ -29,7 +29,7 @@ async def test_many_hostile_connections_are_told_of_in_two_lines(caplog: pytest.
     assert rest.startswith("127.0.0.1: 19 more connections closed in the last 60 s, the last one: ")
 
 
-async def test_a_peer_that_goes_on_is_told_of_every_minute(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_peer_that_continues_is_reported_every_minute(caplog: pytest.LogCaptureFixture) -> None:
     """A peer that stops is dropped."""
     told = RefusedPeers(pause_s=0.01)
     told.log("10.0.0.1:1", "why")

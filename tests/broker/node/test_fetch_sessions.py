@@ -155,7 +155,7 @@ async def test_errors_are_told_every_time_and_their_end_once(client: SessionClie
     assert told(await client.fetch()) == told(unknown)
 
 
-async def test_a_moved_log_start_is_told(client: SessionClient) -> None:
+async def test_a_moved_log_start_is_reported(client: SessionClient) -> None:
     """DeleteRecords changes no high watermark, but the log start, which the client needs."""
     await client.wire.produce("a", [b"x"] * 4)
     await client.fetch({("a", 0): 4})

@@ -60,7 +60,7 @@ def stored(env: MemoryEnv, path: str) -> int:
     return end
 
 
-async def test_one_partition_fails_the_others_go_on() -> None:
+async def test_one_partition_fails_the_others_continue() -> None:
     """A partial write is answered KAFKA_STORAGE_ERROR and leaves no trace, for readers or on disk. Other partitions take
     records; the partition takes them again as soon as the disk does, with no gap in offsets.
     """
@@ -246,7 +246,7 @@ async def test_files_that_were_not_removed(refuse: Refuse) -> None:
         await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])
 
 
-async def test_a_topic_made_anew_whose_directory_could_not_be_taken_away() -> None:
+async def test_a_topic_recreated_whose_directory_could_not_be_taken_away() -> None:
     """The deletion gets an error, but the topic is gone; the new one has none of its records."""
     env = MemoryEnv()
     async with running(env) as (_, client):

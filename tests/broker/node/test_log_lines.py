@@ -72,7 +72,7 @@ async def test_a_start_counts_partitions(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_damaged_segment_is_told_of_everywhere(tmp_path: Path, mode: str) -> None:
+async def test_a_damaged_segment_is_reported_everywhere(tmp_path: Path, mode: str) -> None:
     """Metrics, DescribeConfigs and status name the file and the position of the damage, and past the deadline the probe fails;
     the repair of the segment ends all of these.
     """

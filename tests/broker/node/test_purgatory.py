@@ -185,7 +185,7 @@ async def test_close_completes_all_and_those_to_come(purgatory: Purgatory) -> No
     assert (await early.future, await late.future) == (0, 0)
 
 
-async def test_a_watch_that_nobody_looks_at_is_told_once(purgatory: Purgatory) -> None:
+async def test_a_watch_that_nobody_looks_at_is_reported_once(purgatory: Purgatory) -> None:
     """A session without its client costs one notification per log, and nothing from then on; when it is read again, it knows
     the changes, and is notified again.
     """

@@ -86,7 +86,7 @@ async def test_the_clock_moves_forward_only() -> None:
         assert broker.clock.now_ms() == START_MS + DAY_MS + 2 * HOUR_MS + 30 * 60_000 + 5_007
 
 
-async def test_a_move_is_told_of() -> None:
+async def test_a_move_is_reported() -> None:
     """The report has start and end, and the progress is visible during the move."""
     async with frozen() as (broker, _):
         seen: list[dict[str, Any]] = []
@@ -228,7 +228,7 @@ async def test_an_open_transaction_times_out() -> None:
         assert await read_committed(wire, "t") == []
 
 
-async def test_the_end_of_a_transaction_lets_the_cleaner_go_on_in_the_same_move() -> None:
+async def test_the_end_of_a_transaction_lets_the_cleaner_continue_in_the_same_move() -> None:
     """The move stops at the timeout: held records are cleaned then, and the horizon counts from there."""
     async with frozen() as (broker, wire):
         txn = TxnProducer(wire, "id")
@@ -322,7 +322,7 @@ async def test_members_survive_eight_days() -> None:
         assert member.member_id in group.members
 
 
-async def test_a_fetch_that_waits_goes_on_waiting() -> None:
+async def test_a_fetch_that_waits_continues_waiting() -> None:
     """It has a minute of real time: eight days of the clock do not answer it, a record does."""
     async with frozen() as (broker, wire):
         await wire.create("t")
@@ -433,7 +433,7 @@ async def test_a_stop_ends_a_move() -> None:
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])
-async def test_a_clock_goes_on_after_a_restart(tmp_path: Path, *, is_frozen: bool) -> None:
+async def test_a_clock_continues_after_a_restart(tmp_path: Path, *, is_frozen: bool) -> None:
     """A running one with the same lead over real time, at its last time or later; a frozen one stands."""
     async with manual(tmp_path) as broker:
         if is_frozen:

@@ -131,7 +131,7 @@ async def test_the_wait_is_bounded_and_a_retry_joins(
     assert [offset for offset, _, _ in await read(wire, "t")] == [3]
 
 
-async def test_other_connections_go_on_meanwhile(broker: Broker, wire: WireClient, gate: Gate) -> None:
+async def test_other_connections_continue_meanwhile(broker: Broker, wire: WireClient, gate: Gate) -> None:
     """While one connection waits for a compaction, others produce, read and describe."""
     await fill(wire)
     call = asyncio.ensure_future(alter(wire, TOPIC, "t", COMPACT))

@@ -87,7 +87,7 @@ def read(broker: BlockingBroker, isolation: str = "read_committed") -> list[Read
     return ConfluentKafka().consume(broker.bootstrap_servers, TOPIC, isolation=isolation)
 
 
-def test_idempotent_and_transactional_producers_go_on(tmp_path: Path) -> None:
+def test_idempotent_and_transactional_producers_continue(tmp_path: Path) -> None:
     """After all their records were removed, and after a restart of the broker, nothing is lost or written twice."""
     with ReservedPort() as port:
         go_on(tmp_path, port.address)

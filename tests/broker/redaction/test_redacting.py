@@ -153,7 +153,7 @@ async def test_untouched_segments_stay_bit_for_bit(broker: Broker) -> None:
     assert [name for name in before if before[name] != after[name]] == [f"{base:020d}.log"]
 
 
-async def test_how_far_it_is_is_told(broker: Broker) -> None:
+async def test_how_far_it_is_is_reported(broker: Broker) -> None:
     """The progress names each stage, without the condition."""
     await create(broker)
     write(broker, OTHER, ORDER)
@@ -218,7 +218,7 @@ async def test_on_a_compacted_topic_no_older_value_comes_back(broker: Broker) ->
     assert offsets(broker) == [3]
 
 
-async def test_values_that_are_no_json_are_told_and_stay(broker: Broker) -> None:
+async def test_values_that_are_no_json_are_reported_and_stay(broker: Broker) -> None:
     """They are undecidable; the same bytes in other topics are listed, too."""
     await create(broker)
     await create(broker, "mails")
@@ -314,7 +314,7 @@ async def test_an_open_transaction_without_a_match_is_no_obstacle(broker: Broker
         ("write_atomically", "*.pending"),
     ],
 )
-async def test_a_redaction_that_was_interrupted_goes_on_at_the_next_start(
+async def test_a_redaction_that_was_interrupted_continues_at_the_next_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, operation: str, path: str
 ) -> None:
     """At any point; the intent is encrypted with mode 0600 and finally removed. No log line contains data."""

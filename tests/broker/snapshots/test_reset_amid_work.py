@@ -125,7 +125,7 @@ async def test_an_open_transaction(tmp_path: Path, is_known: bool) -> None:
 
 
 @pytest.mark.parametrize("seamless", [False, True])
-async def test_aiokafka_goes_on(tmp_path: Path, seamless: bool) -> None:
+async def test_aiokafka_continues(tmp_path: Path, seamless: bool) -> None:
     """A producer continues at the end of the snapshot, and a consumer reads the topic again from its start."""
     async with Broker(config(tmp_path)) as broker:
         await broker.create_topic("t")

@@ -124,7 +124,7 @@ async def test_topics_deleted_in_a_transaction() -> None:
         assert await read_committed(wire, "again") == [b"2"]
 
 
-async def test_a_topic_that_is_being_made_anew(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_topic_that_is_being_recreated(caplog: pytest.LogCaptureFixture) -> None:
     """The deleted topic took the transaction's records with it, so no marker is needed; nothing fails."""
     env = MemoryEnv()
     async with running(env) as (broker, wire):

@@ -290,7 +290,7 @@ def test_batches_larger_than_the_buffer_and_than_a_block(engine: Engine, mode: s
 @pytest.mark.parametrize(
     "place", ["length", "timestamp", "offset", "key", "value", "null", "count", "header", "header null"]
 )
-def test_a_single_odd_integer_is_written_anew(engine: Engine, place: str) -> None:
+def test_a_single_odd_integer_is_rewritten(engine: Engine, place: str) -> None:
     """It is encoded as by Kafka; copying the record's bytes would keep the odd encoding."""
 
     def integer(name: str, value: int) -> bytes:

@@ -108,7 +108,7 @@ def test_a_stamped_tombstone_is_a_horizon() -> None:
     assert facts_of(log).horizons == ()
 
 
-def test_transactions_are_told_by_their_steps() -> None:
+def test_transactions_are_recognized_by_their_steps() -> None:
     """Consecutive batches of a producer are one step, and markers show whether they have a horizon."""
     log = CleanerLog("t1: a | t1: b | plain | t2: c | commit 1 | abort 2 | roll")
     assert facts_of(log).steps == (Step(DATA, 1, 0), Step(DATA, 2, 3), Step(MARKER, 1, 4), Step(MARKER, 2, 5))
@@ -334,7 +334,7 @@ def test_an_output_brings_its_own_facts() -> None:
         assert (None if text is None else facts_from(text)) == sent
 
 
-def test_facts_of_another_file_are_read_anew() -> None:
+def test_facts_of_another_file_are_read_again() -> None:
     """Facts are used only if size, modification time and birth match; never without birth times."""
     log = filed()
     read = facts_of(log)

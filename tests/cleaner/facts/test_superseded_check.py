@@ -72,7 +72,7 @@ def test_a_timestamp_in_the_future_makes_no_record_younger(tmp_path: Path) -> No
     assert look(RealEnv(), plan_of(tmp_path, clean, dirty, 1)).oldest_ms == TIMESTAMP + 1000
 
 
-def test_a_damaged_segment_is_told(tmp_path: Path) -> None:
+def test_a_damaged_segment_is_reported(tmp_path: Path) -> None:
     """The contents of a damaged segment are unknown, so the check fails."""
     dirty = make_log(["a=2"], base_offset=1)
     dirty[-1] ^= 1

@@ -402,7 +402,7 @@ def test_records_of_an_open_transaction_alone_wait_for_it() -> None:
     assert (told.after.kinds.records, told.after.kinds.undecided, told.waits_for) == (3, 3, (WAITS_FOR_TRANSACTION,))
 
 
-def test_retention_is_told() -> None:
+def test_retention_is_reported() -> None:
     """Whole segments are removed, including the active one, once the oldest is old enough."""
     env = two_segments()
     now_ms = env.clock.now_ms()

@@ -106,7 +106,7 @@ def test_a_batch_is_as_a_naive_parser_reads_it(history: History) -> None:
             assert item.crc_is_valid
 
 
-def test_a_delete_horizon_is_told_apart_from_the_base_timestamp() -> None:
+def test_a_delete_horizon_is_distinguished_from_the_base_timestamp() -> None:
     """The two fields share their bytes, and a dump shows which one they hold."""
     [batch, record] = dump_bytes(make_batch("k=", delete_horizon_ms=TIMESTAMP + 5))
     assert isinstance(batch, BatchItem)

@@ -148,7 +148,7 @@ def test_headers_are_searched() -> None:
     assert match.places == ("header trace", "header needle", r"header '\udcff\n'")
 
 
-def test_a_damaged_batch_is_reported_once_and_the_search_goes_on() -> None:
+def test_a_damaged_batch_is_reported_once_and_the_search_continues() -> None:
     """Damage is reported once, also if the search takes several passes."""
     history = History().add("k=1 | k=1 broken=1")
     good = bytes(history.segments[0])

@@ -333,7 +333,7 @@ def test_a_key_of_many_sources_is_shared_once(is_compiled: bool) -> None:
 
 
 @with_and_without_kernels
-def test_keys_that_share_half_their_hash_are_told_apart(is_compiled: bool) -> None:
+def test_keys_that_share_half_their_hash_are_distinguished(is_compiled: bool) -> None:
     """Keys that share the first half of their hash differ by the second, in any order."""
     with KeyCensus(1, is_compiled=is_compiled) as census:
         hashes = [bytes(8) + bytes([number % 3] * 8) for number in range(10)]

@@ -331,7 +331,7 @@ async def test_a_topic_that_is_deleted_and_a_cleaner_that_stops(logs: SeveralLog
     assert (await call).error_code == (await compact(made, log)).error_code == code
 
 
-async def test_a_corrupt_segment_is_worked_around_and_told(logs: SeveralLogs) -> None:
+async def test_a_corrupt_segment_is_worked_around_and_reported(logs: SeveralLogs) -> None:
     """Mode prompt: the others are clean, the call fails and names the segment. Mode kafka: the partition is uncleanable."""
     for mode, code in ((PROMPT, QUARANTINED), (KAFKA, UNCLEANABLE)):
         log = logs.add(mode)

@@ -85,7 +85,7 @@ def test_a_child_that_raises_or_is_killed_has_failed() -> None:
             fork.close()
 
 
-def test_the_wait_for_a_child_can_be_told_to_stop_and_closing_ends_it() -> None:
+def test_the_wait_for_a_child_can_be_stopped_and_closing_ends_it() -> None:
     """Even while it is working."""
     fork = Fork(lambda answering: signal.pause())
 

@@ -47,7 +47,7 @@ def test_counts_are_those_of_a_naive_count(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_with_more_keys_than_are_held_the_error_is_told(seed: int) -> None:
+def test_with_more_keys_than_are_held_the_error_is_reported(seed: int) -> None:
     """A key's count is never too high, and too low by the reported error at most."""
     records = some_records(seed)
     sizes: Counter[bytes] = Counter()

@@ -264,7 +264,7 @@ def test_matching_records_go_and_nothing_else_changes(history_steps: list[Any], 
     assert log.files() == files
 
 
-def test_producers_go_on_after_everything_of_them_was_removed() -> None:
+def test_producers_continue_after_everything_of_them_was_removed() -> None:
     """The next sequence is accepted and the previous one is a duplicate, also after a crash without snapshots."""
     log = CleanerLog("p7: a a | p8: a", cleanup_policy=frozenset({"delete"}))
     redact(log.log, 'key == "a"')
@@ -298,7 +298,7 @@ def damage(log: CleanerLog) -> bytes:
     return put(log, segment.path, segment.size - 1, bytes([log.env.read_bytes(segment.path)[segment.size - 1] ^ 1]))
 
 
-def test_a_segment_that_cannot_be_read_is_left_and_told() -> None:
+def test_a_segment_that_cannot_be_read_is_left_and_reported() -> None:
     """On a delete topic the other segments are rewritten; on a compacted one nothing is touched."""
     for policy in ("delete", "compact"):
         log = CleanerLog("a=1 | roll | a=2 | roll | b=3", cleanup_policy=frozenset({policy}))

@@ -46,7 +46,7 @@ def test_they_hold_what_was_added(
     assert (count, found.ranges(limit)) == (len(every), (every[:limit], count))
 
 
-def test_their_memory_is_bounded_and_told() -> None:
+def test_their_memory_is_bounded_and_reported() -> None:
     """Memory is a bit per spanned offset, two bytes per isolated one, and an overhead per block."""
     dense = Offsets(0)
     for one in range(2 * BLOCK):
@@ -72,7 +72,7 @@ def test_unmerged_offsets_are_bounded() -> None:
 
 
 @pytest.mark.slow
-def test_very_many_runs_are_told_without_being_listed() -> None:
+def test_very_many_runs_are_reported_without_being_listed() -> None:
     """If each offset is a run of its own, only the requested pairs are listed, with little memory besides."""
     found = Offsets(0)
     for one in range(0, 300_000, 2):

@@ -229,7 +229,7 @@ def test_numbers_however_they_are_written() -> None:
     assert judge("value.n == 42", record(b'{"m": 0x2a}')) == NO
 
 
-def test_undecided_records_are_meant_if_that_is_said() -> None:
+def test_undecided_records_are_meant_if_that_is_stated() -> None:
     """`remove` makes undecided records match; `keep` and `hold` leave them undecided."""
     odd = record(b"email: " + EMAIL.encode())
     for undecided, expected in (("hold", UNDECIDED), ("remove", YES), ("keep", UNDECIDED)):
@@ -291,7 +291,7 @@ def test_and_binds_closer_than_or() -> None:
         ("value" + ".a" * (MAX_DEPTH + 1) + " exists", "more than 32 steps"),
     ],
 )
-def test_mistakes_are_told_with_their_place_and_without_what_was_looked_for(where: str, message: str) -> None:
+def test_mistakes_are_reported_with_their_place_and_without_what_was_looked_for(where: str, message: str) -> None:
     """Error texts name the place, and contain nothing of the literals."""
     with pytest.raises(WhereError, match=message) as error:
         parse_where(where)

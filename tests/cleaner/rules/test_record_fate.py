@@ -83,7 +83,7 @@ def test_a_marker_whose_data_is_there_stays() -> None:
     assert not record_fate.drops_all_records(may_drop=False, is_control=True, has_horizon=True, horizon_ms=0, now_ms=9)
 
 
-def test_a_producers_last_batch_is_told_by_its_last_offset() -> None:
+def test_a_producers_last_batch_is_recognized_by_its_last_offset() -> None:
     """Without a batch in the current epoch it is the marker of that epoch."""
     facts = {"producer_epoch": 3, "is_control": False}
     assert record_fate.is_last_of_producer(ActiveProducer(3, 8), last_offset=8, **facts)

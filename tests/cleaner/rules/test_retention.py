@@ -33,7 +33,7 @@ def test_a_segment_that_the_cleaner_emptied_does_not_hold_back_the_rest() -> Non
         assert deletable_segments(log.log, log.now_ms) == count
 
 
-def test_each_rule_goes_on_where_the_one_before_ended() -> None:
+def test_each_rule_continues_where_the_one_before_ended() -> None:
     """A young segment removed for another reason does not protect the old ones after it; otherwise it does."""
     log = CleanerLog(cleanup_policy=BOTH, retention_ms=1000)
     log.data("young", timestamp=log.now_ms + 5000)

@@ -242,7 +242,7 @@ async def test_a_worker_without_memory_for_a_change(log: Log, blocking: ThreadPo
 
 
 @pytest.mark.parametrize("step", [1, 2])
-async def test_a_partition_deleted_and_made_anew_meanwhile(
+async def test_a_partition_deleted_and_recreated_meanwhile(
     log: Log, runner: Watched, blocking: ThreadPoolExecutor, step: int, tmp_path: Path
 ) -> None:
     """The worker's renames are for a directory that a new partition has replaced: it touches none of the new files."""

@@ -288,7 +288,7 @@ def test_the_memory_limit_follows_the_plan(log: Log) -> None:
     assert memory_limit_bytes(replace(prompt, mode=KAFKA, map_max_entries=10), 5) == 485
 
 
-async def test_another_error_in_a_worker_is_told_of(log: Log, runner: ProcessRunner) -> None:
+async def test_another_error_in_a_worker_is_reported(log: Log, runner: ProcessRunner) -> None:
     """As a failure of the worker."""
     with pytest.raises(RunnerFailed, match="the worker failed"):
         await runner.run(replace(plan_of(log), delete_retention_ms="all"), on_output=Swapper(log))  # type: ignore[arg-type]
@@ -409,7 +409,7 @@ async def test_a_worker_ends_with_its_broker(log: Log, tmp_path: Path) -> None:
     await wait_until(lambda: not is_running(pid))
 
 
-async def test_a_worker_that_cannot_begin_is_told_of(log: Log, tmp_path: Path) -> None:
+async def test_a_worker_that_cannot_begin_is_reported(log: Log, tmp_path: Path) -> None:
     """The error contains the worker's standard error; the next round may succeed."""
     mark = tmp_path / "mark"
     mark.touch()

@@ -63,7 +63,7 @@ async def test_a_round_swaps_each_output_and_tells_what_it_did(log: Log, runner:
     assert not leftovers(log)
 
 
-async def test_a_round_can_be_told_to_stop(log: Log, runner: InlineRunner) -> None:
+async def test_a_round_can_be_stopped(log: Log, runner: InlineRunner) -> None:
     """`check_done` ends a round after its first output. That output remains, and no other file."""
     before = latest(log)
     swap = Swapper(log)
@@ -118,7 +118,7 @@ async def test_an_output_that_cannot_be_swapped_ends_the_round(log: Log, any_run
     assert not leftovers(log)
 
 
-async def test_corruption_is_told_with_its_place(log: Log, any_runner: Runner) -> None:
+async def test_corruption_is_reported_with_its_place(log: Log, any_runner: Runner) -> None:
     """A batch with a wrong byte ends the round with the path, and changes nothing; so does a source that retention removed."""
     path = damage(log, 3)
     with pytest.raises(CorruptLog, match=path.name) as caught:

@@ -241,7 +241,7 @@ def test_sound_batches_are_found(reader: str, case: str) -> None:
 @by_any_reader
 @pytest.mark.parametrize("case", SOUND)
 @pytest.mark.parametrize("end", ENDS)
-def test_a_torn_end_is_told_of_by_all_but_running_logs(reader: str, case: str, end: str) -> None:
+def test_a_torn_end_is_reported_by_all_but_running_logs(reader: str, case: str, end: str) -> None:
     """Every whole batch before it is found."""
     data, batches = joined(case)
     tail, reason = ENDS[end]
@@ -255,7 +255,7 @@ def test_a_torn_end_is_told_of_by_all_but_running_logs(reader: str, case: str, e
 @by_any_reader
 @pytest.mark.parametrize("case", SOUND)
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_bytes_that_are_no_batch_are_told_of(reader: str, case: str, damage: str) -> None:
+def test_bytes_that_are_no_batch_are_reported(reader: str, case: str, damage: str) -> None:
     """The error has their position, and no bytes after them count as a batch."""
     data, batches = joined(case)
     bad, reason = DAMAGES[damage]

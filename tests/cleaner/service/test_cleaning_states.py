@@ -112,7 +112,7 @@ def test_a_pause_may_be_given_up_before_the_round_has_ended() -> None:
     assert (states.state(TP), states.checkpoint(TP)) == ("none", None)
 
 
-def test_an_aborted_round_is_told_and_its_end_is_told() -> None:
+def test_an_aborted_round_and_its_end_are_reported() -> None:
     """`check_done` raises once the round must stop; the end of the round wakes those who wait for the pause."""
     states = in_progress()
     told: list[object] = []

@@ -44,7 +44,7 @@ async def test_uncleanable_and_occupied_logs_are_passed_over() -> None:
     assert await topic_of(logs.due(states)) == "t25"
 
 
-async def test_a_log_that_cannot_be_looked_at_is_uncleanable_and_the_others_go_on() -> None:
+async def test_a_log_that_cannot_be_looked_at_is_uncleanable_and_the_others_continue() -> None:
     """testGrabFilthiestCompactedLogThrowsException: Kafka gives up the scan, and finds the others in the next one."""
     logs, states = three_logs()
     log = logs.logs["t30", 0]

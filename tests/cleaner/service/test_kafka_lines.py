@@ -36,7 +36,7 @@ def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.name == LOGGER]
 
 
-def test_a_round_is_told_in_kafkas_words(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_round_is_reported_in_kafkas_words(caplog: pytest.LogCaptureFixture) -> None:
     """Each line, with its figures in Kafka's format."""
     stats = CleanStats(
         *(0.0, 0.6, 0.9, 4_600_000),

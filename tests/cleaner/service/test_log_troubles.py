@@ -69,7 +69,9 @@ async def test_a_quarantined_file_may_be_moved_away(
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_retention_of_the_others_goes_on(logs: SeveralLogs, caplog: pytest.LogCaptureFixture, mode: str) -> None:
+async def test_retention_of_the_others_continues(
+    logs: SeveralLogs, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
     """Without timestamps the file's time counts. A missing file is logged once, and again if it is missing after a return."""
     gone = logs.fill(logs.add("gone", cleanup_policy=BOTH, retention_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0), 10)
     other = logs.filthy("other", 20, cleanup_policy=BOTH, retention_ms=HOUR_MS)
@@ -112,7 +114,7 @@ async def test_a_bug_in_the_look_at_one_log_stops_no_other(
     assert any(record.exc_info for record in caplog.records if record.getMessage() == line)
 
 
-async def test_a_segment_that_cannot_be_closed_is_told_of_once(
+async def test_a_segment_that_cannot_be_closed_is_reported_once(
     logs: SeveralLogs, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As long as the error is the same; the segment is closed once the error is gone."""

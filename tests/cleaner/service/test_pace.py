@@ -64,7 +64,7 @@ async def test_a_round_that_is_over_has_done_all_of_its_log(mode: str, values: i
     assert len(set(seen)) > 3
 
 
-async def test_a_round_under_way_is_told_and_counted_once(logs: SeveralLogs, held: HeldRunner) -> None:
+async def test_a_round_under_way_is_reported_and_counted_once(logs: SeveralLogs, held: HeldRunner) -> None:
     """In progress it shows its share of the log and its bytes; once finished, its bytes count once, as the round's."""
     log = logs.filthy("t", 20)
     service = await logs.start(new_process_runner=lambda: held)

@@ -28,7 +28,7 @@ async def test_the_key_of_hashes_is_kept(logs: SeveralLogs, held: HeldRunner, mo
     assert logs.env.exists("/data/diamant-hash-key") is (mode == PROMPT)
 
 
-async def test_a_restart_goes_on_at_the_checkpoint(logs: SeveralLogs) -> None:
+async def test_a_restart_continues_at_the_checkpoint(logs: SeveralLogs) -> None:
     """The next write drops the entries of deleted partitions."""
     log = logs.filthy("t", 20)
     logs.write_checkpoints(gone=7)

@@ -134,7 +134,7 @@ async def test_retention_of_compacted_logs(logs: SeveralLogs, mode: str, policy:
     assert (log.log_start_offset == log.log_end_offset) is deleted
 
 
-async def test_retention_that_ends_half_way_is_told_of(logs: SeveralLogs) -> None:
+async def test_retention_that_ends_half_way_is_reported(logs: SeveralLogs) -> None:
     """For the deleted segments, readers are woken, checkpoints are updated, and files are removed."""
     log = logs.filthy("t", 20, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=HOUR_MS)
     told: list[int] = []

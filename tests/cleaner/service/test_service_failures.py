@@ -215,7 +215,7 @@ async def test_a_round_that_failed_for_the_logs_sake_is_tried_again_in_mode_prom
 
 
 @pytest.mark.parametrize(("mode", "is_deleted"), [(KAFKA, False), (PROMPT, True)])
-async def test_retention_goes_on_where_cleaning_fails_in_mode_prompt(
+async def test_retention_continues_where_cleaning_fails_in_mode_prompt(
     logs: SeveralLogs, mode: str, is_deleted: bool
 ) -> None:
     """Kafka stops retention of an uncleanable partition."""
@@ -298,7 +298,7 @@ async def test_a_map_that_takes_no_key_is_a_failure(logs: SeveralLogs) -> None:
     assert not (await service.request(("t", 0))).is_cleaned
 
 
-async def test_a_round_that_has_no_room_is_not_begun_anew_at_once(logs: SeveralLogs, held: HeldRunner) -> None:
+async def test_a_round_that_has_no_room_is_not_restarted_at_once(logs: SeveralLogs, held: HeldRunner) -> None:
     """Another runner would fill the disk. The log waits for its retry, and is cleaned then."""
     logs.filthy("t", 20)
     held.failures = [NoRoom("t-0: not cleaned on this machine")]

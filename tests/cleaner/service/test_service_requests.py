@@ -194,7 +194,7 @@ async def test_retention_removes_the_sources_of_a_round(logs: SeveralLogs, held:
     assert logs.is_clean(log)
 
 
-async def test_a_round_that_is_told_to_stop_is_no_failure(logs: SeveralLogs, held: HeldRunner) -> None:
+async def test_a_round_that_is_stopped_is_no_failure(logs: SeveralLogs, held: HeldRunner) -> None:
     """An abort leaves the partition cleanable."""
     logs.filthy("t", 20)
     service = await under_way(logs, held)

@@ -54,7 +54,7 @@ def test_types_round_trip(control_type: ControlType) -> None:
 
 
 @pytest.mark.parametrize("key", ["00000007", "0000ffff", "00007fff"])
-def test_unknown_types_are_told_apart(key: str) -> None:
+def test_unknown_types_are_distinguished(key: str) -> None:
     """Unknown types are UNKNOWN, not an error."""
     assert parse_control_type(bytes.fromhex(key)) is ControlType.UNKNOWN
 

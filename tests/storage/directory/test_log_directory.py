@@ -66,7 +66,7 @@ def refuse(env: MemoryEnv, topic: str) -> InjectedFault:
 
 
 @pytest.mark.parametrize("index_bytes", [4, 12, 24, 96, 400])
-def test_a_smaller_index_is_made_anew_after_a_crash(index_bytes: int) -> None:
+def test_a_smaller_index_is_recreated_after_a_crash(index_bytes: int) -> None:
     """With a lower `segment.index.bytes` recovery omits entries: all records are readable, and the next append rolls."""
     env, expected = filled(t=source(1, index_interval_bytes=0))
     expected["t", 0] = source(1, index_interval_bytes=0, segment_index_bytes=index_bytes)

@@ -107,7 +107,7 @@ def test_the_file_says_what_was_written(env: MemoryEnv, is_frozen: bool) -> None
     assert read_clock_file(env, DIRECTORY) == state
 
 
-def test_a_kept_clock_goes_on_as_if_it_had_run() -> None:
+def test_a_kept_clock_continues_as_if_it_had_run() -> None:
     """It is as far ahead as before; if the system's clock was set back, at least at its stored time."""
     state = ClockState(now_ms=1_000_000, ahead_ms=400_000, is_frozen=False)
     assert state.clock(real_now_ms=700_000).now_ms() >= 1_100_000

@@ -277,7 +277,7 @@ def test_read_only(memory: MemoryEnv) -> None:
         memory.open("/f")
 
 
-def test_kinds_are_told_apart(memory: MemoryEnv) -> None:
+def test_kinds_are_distinguished(memory: MemoryEnv) -> None:
     """A directory cannot be used as a file, nor a file as a directory."""
     memory.make_dirs("/d/e")
     memory.open("/f", create=True)

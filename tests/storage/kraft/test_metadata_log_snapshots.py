@@ -93,7 +93,7 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before(memory: MemoryEnv, log: 
     assert any("left aside" in message for message in loaded.messages)
 
 
-def test_a_log_that_ends_below_the_snapshot_is_begun_anew(memory: MemoryEnv, log: MetadataLog) -> None:
+def test_a_log_that_ends_below_the_snapshot_is_begun_again(memory: MemoryEnv, log: MetadataLog) -> None:
     """If the log ends below the snapshot, the snapshot is used, as in Kafka."""
     sound = memory.read_bytes(FIRST_SEGMENT)
     log.append(topic(log, "foo"))

@@ -129,7 +129,7 @@ def test_answers_under_way_keep_their_bytes(log: Log) -> None:
     assert all((piece.file.fileno() or -1) >= 0 for piece in slices)
 
 
-def test_a_consumer_that_goes_on_is_not_sent_into_the_old_file(log: Log) -> None:
+def test_a_consumer_that_continues_is_not_sent_into_the_old_file(log: Log) -> None:
     """Cached read ends in replaced segments are dropped."""
     bases = bases_of(log)[:3]
     log.read(0, 200, isolation_level=0, min_one_message=True)
@@ -279,7 +279,7 @@ def test_the_active_segment_and_gaps_are_refused(log: Log) -> None:
         Replacement(log, 7, bases[:2])
 
 
-def test_appends_flushes_and_rolls_go_on_between_the_steps(log: Log) -> None:
+def test_appends_flushes_and_rolls_continue_between_the_steps(log: Log) -> None:
     """A flush planned before the swap may run after it, and the log always accepts appends."""
     bases = bases_of(log)[:3]
     end = bases_of(log)[3]

@@ -75,7 +75,7 @@ def last_of(segment: Segment) -> int:
     return segment.next_offset() - 1
 
 
-def test_the_search_goes_on_behind_a_segment_without_its_last_records(log: Log) -> None:
+def test_the_search_continues_behind_a_segment_without_its_last_records(log: Log) -> None:
     """The search continues after a segment whose only match is a batch without records (Kafka's ends)."""
     first_end = last_of(log.segments[0])
     empty_batches(log, {first_end - 1, first_end})
@@ -86,7 +86,7 @@ def test_the_search_goes_on_behind_a_segment_without_its_last_records(log: Log) 
         assert offset_for_timestamp(current, at(first_end - 2)[0]) == at(first_end - 2)
 
 
-def test_the_search_goes_on_over_several_segments(log: Log) -> None:
+def test_the_search_continues_over_several_segments(log: Log) -> None:
     """Segments without records are skipped; if no segment has records, the search finds none."""
     end = log.segments[3].base_offset
     empty_batches(log, set(range(1, end)))

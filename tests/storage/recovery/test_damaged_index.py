@@ -141,7 +141,7 @@ def test_a_damaged_log_file_is_not_blamed_on_its_index(log: Log, caplog: pytest.
     assert caplog.records == []
 
 
-def test_appends_go_on_behind_a_damaged_index(log: Log) -> None:
+def test_appends_continue_behind_a_damaged_index(log: Log) -> None:
     """A last entry far above the end would refuse appends: the start rebuilds the active segment's indexes."""
     for suffix in (".index", ".timeindex"):
         log.active.flush_indexes()

@@ -227,7 +227,7 @@ def test_a_refused_log_is_refused_until_somebody_decides(loss: str) -> None:
 
 @pytest.mark.parametrize("what", ["no offset index", "a damaged index of aborted transactions"])
 @pytest.mark.parametrize("loss", [None, Loss(0, 1), Loss(1, 0), Loss(1, 0.5)])
-def test_a_loss_of_power_while_indexes_are_made_anew(what: str, loss: Loss | None) -> None:
+def test_a_loss_of_power_while_indexes_are_recreated(what: str, loss: Loss | None) -> None:
     """A start rebuilds the indexes of an old segment; whenever the power fails, the next start has all of them.
 
     The index of aborted transactions matters most: without it aborted records would be served as committed ones.

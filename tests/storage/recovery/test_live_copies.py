@@ -354,7 +354,7 @@ def test_a_damaged_offset_makes_no_segment_stale(compacted: Log) -> None:
     assert contents(compacted, ".log") == before
 
 
-def test_an_index_without_its_segment_is_told(log: Log) -> None:
+def test_an_index_without_its_segment_is_reported(log: Log) -> None:
     """If a copy has an index without its `.log` file, the message says that records may be missing."""
     Path(log.segments[0].path).unlink()
     _, messages = load(log, 20)

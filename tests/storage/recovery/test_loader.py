@@ -186,7 +186,7 @@ def test_recovery_trusts_no_snapshot_of_before(log: Log) -> None:
     assert {path: path.read_bytes() for path in snapshots} == contents
 
 
-def test_recovery_goes_on_across_a_gap_between_segments(log: Log) -> None:
+def test_recovery_continues_across_a_gap_between_segments(log: Log) -> None:
     """If a segment's end was compacted away, all last batches of a producer stay known, and a snapshot is taken."""
     log.append_as_leader(batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0))
     log.append_as_leader(batch(b"b", producer_id=1, producer_epoch=0, base_sequence=1))

@@ -101,7 +101,7 @@ def test_bytes_on_disk(memory: MemoryEnv) -> None:
     assert memory.read_bytes(PATH) == bytes.fromhex("0000000100000002 010203047fffffff")
 
 
-def test_reopen_and_go_on(memory: MemoryEnv) -> None:
+def test_reopen_and_continue(memory: MemoryEnv) -> None:
     """Flushed entries are found by the next process, which appends after them."""
     index = make_index(memory)
     index.append(BASE + 1, 10)

@@ -93,7 +93,7 @@ def test_administrators_are_those_whom_nothing_denies_it() -> None:
     assert administrators(parse_all(["User:a ALTER cluster", "User:* DENY ALTER cluster"])) == set()
 
 
-def test_without_an_authorizer_it_is_said(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_without_an_authorizer_it_is_stated(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Without an authorizer, the broker's own message is printed."""
     with Broker(data_dir=tmp_path_factory.mktemp("data")) as broker:
         listed = run(broker, "list")

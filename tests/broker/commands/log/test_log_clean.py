@@ -129,7 +129,7 @@ def test_the_report_lists_bytes_cut_off_by_recovery(partition: Path) -> None:
     assert json.loads(run(partition, "--unclean", "--json").stdout)["recovery"] == []
 
 
-def test_a_directory_that_was_not_left_in_order_is_told(partition: Path) -> None:
+def test_a_directory_that_was_not_left_in_order_is_reported(partition: Path) -> None:
     """Without a clean shutdown a warning names --unclean, and the log is cleaned; the option silences the warning."""
     for options, is_warned in (((), False), (("--unclean",), False), (("--dry-run",), True), ((), True)):
         if is_warned:

@@ -201,7 +201,7 @@ async def test_one_whose_time_has_not_come_waits_on_when_they_are_back(tmp_path:
         await certified_at(broker, START_MS + DAY_MS, "key-gone")
 
 
-async def test_with_another_secret_it_goes_on_at_no_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_with_another_secret_it_continues_at_no_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A different secret is reported once, and the erasure is not retried."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)

@@ -64,7 +64,7 @@ async def test_a_forged_certificate_cannot_probe_files(broker: Broker, tmp_path:
         assert "not with this broker's key" in found.notes[-1]
 
 
-async def test_later_writes_and_values_that_come_back_are_told_apart(broker: Broker) -> None:
+async def test_later_writes_and_values_that_come_back_are_distinguished(broker: Broker) -> None:
     """Records written after the claim are listed; a restored old segment breaks the claim."""
     await create_with_key(broker)
     old = (data_of(broker) / "users-0" / "00000000000000000000.log").read_bytes()

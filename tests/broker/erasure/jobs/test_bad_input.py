@@ -89,7 +89,7 @@ async def test_too_many_unfinished_erasures_are_refused(broker: Broker) -> None:
     table.due.clear()
 
 
-async def test_a_topic_that_stops_being_compacted_meanwhile_is_told(broker: Broker) -> None:
+async def test_a_topic_that_stops_being_compacted_meanwhile_is_reported(broker: Broker) -> None:
     """Nothing is certified, and the certificate states the reason."""
     await create_with_key(broker)
 

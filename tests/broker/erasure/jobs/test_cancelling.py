@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 # -- timeouts ----------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
+async def test_a_timeout_while_the_intent_is_written_says_that_it_continues(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer and the next start agree that the erasure continues."""
@@ -117,7 +117,7 @@ async def test_a_caller_of_a_cancelled_erasure_gets_an_error_after_its_end(broke
     assert broker.services.erasures().table.failed == 1
 
 
-async def test_a_cancellation_that_fails_is_told_as_such(broker: Broker) -> None:
+async def test_a_cancellation_that_fails_is_reported_as_such(broker: Broker) -> None:
     """On a full disk the erasure continues, and both the canceller and the waiting call learn that."""
     erasure_id, call = await held_call(broker)
     env_of(broker).fail("write_atomically", "*.pending", errno.ENOSPC)
@@ -172,7 +172,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_one_that_goes_on_by_itself_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_continues_by_itself_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a restart, during its attempt; a later start finds nothing to resume."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)

@@ -130,7 +130,7 @@ def fill_up(stage: str, broker: Broker, patched: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("stage", ["1", "2", "3", "tombstone", "cleaning", "certificate"])
-async def test_a_disk_that_is_full_in_the_middle_gives_no_certificate_and_the_erasure_goes_on(
+async def test_a_disk_that_is_full_in_the_middle_gives_no_certificate_and_the_erasure_continues(
     broker: Broker, stage: str
 ) -> None:
     """Whichever file fails, the error says so, and the erasure completes once there is space."""

@@ -112,7 +112,7 @@ async def test_a_confirmation_outlives_the_broker(tmp_path: Path) -> None:
         assert intents_of(broker) == []
 
 
-async def test_one_that_is_not_certified_yet_goes_on_as_far_as_it_can(
+async def test_one_that_is_not_certified_yet_continues_as_far_as_it_can(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Held work is retried at once, with all following steps."""
@@ -184,7 +184,7 @@ async def test_an_erasure_is_counted_once_at_its_end(broker: Broker) -> None:
     assert await erasures_counted(broker) == {"done": 1, "failed": 1, "held": 0}
 
 
-async def test_attempts_at_what_goes_on_are_held_and_not_failed(broker: Broker) -> None:
+async def test_attempts_at_what_continues_are_held_and_not_failed(broker: Broker) -> None:
     """Uncertified, timed out or on a full disk, each attempt counts as held; a job that never began counts as failed."""
     await create_with_key(broker)
     damage(broker)

@@ -154,7 +154,7 @@ async def test_waiting_for_groups_is_bounded(tmp_path: Path, monkeypatch: pytest
         assert (await erase(broker, now=True)).groups_behind == {"users-0": [GROUP]}
 
 
-async def test_many_partitions_are_told_in_few_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_partitions_are_reported_in_few_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten of them are listed."""
     many = {"offsets.topic.num.partitions": "13"}
     async with broker_at(tmp_path, **many) as broker, WireClient(broker.bootstrap_servers) as client:

@@ -38,7 +38,7 @@ def limit(broker: Broker, most: int) -> None:
     log.config = replace(log.config, max_message_bytes=most)
 
 
-async def test_a_tombstone_over_a_lowered_limit_is_told_once_and_written_when_the_limit_is_raised(
+async def test_a_tombstone_over_a_lowered_limit_is_reported_once_and_written_when_the_limit_is_raised(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The certificate states both sizes and the remedy; the value in the other topic is removed at once."""

@@ -313,7 +313,7 @@ async def test_a_removed_value_that_is_itself_the_text_looked_for_is_in_the_way(
 
 @FIRST
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_on_a_full_disk_a_request_goes_on_until_its_remains_are_kept(
+async def test_on_a_full_disk_a_request_continues_until_its_remains_are_kept(
     tmp_path: Path, first: Ask, is_restarted: bool
 ) -> None:
     """A cancellation that cannot write them fails, and the request still counts; later ones look for what it has removed."""

@@ -89,7 +89,7 @@ async def test_certificates_from_before_there_was_a_count(broker: Broker, tmp_pa
 # -- tombstones ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_later_tombstone_of_the_application_is_told(broker: Broker) -> None:
+async def test_a_later_tombstone_of_the_application_is_reported(broker: Broker) -> None:
     """It has no value and is not part of the claim, but names the key: every view of the erasure reports it."""
     await create_with_key(broker, others=3)
     first = await erase(broker)
@@ -124,7 +124,7 @@ async def test_very_many_later_tombstones_are_counted(broker: Broker) -> None:
     assert f"{MAX_LISTED + 5:,} new deletion marks" in certificate_page(certificate)
 
 
-async def test_a_tombstone_in_a_partition_that_was_added_is_told(broker: Broker) -> None:
+async def test_a_tombstone_in_a_partition_that_was_added_is_reported(broker: Broker) -> None:
     """That partition gets no claim."""
     await create_with_key(broker, others=3)
     first = await erase(broker)

@@ -129,7 +129,7 @@ async def test_everything_is_back_after_a_restart(make_broker: MakeBroker) -> No
         assert await commit(client, "classic", {("t", 2): 8}, member=member) == [NONE]
 
 
-async def test_a_transaction_goes_on_after_a_restart(make_broker: MakeBroker) -> None:
+async def test_a_transaction_continues_after_a_restart(make_broker: MakeBroker) -> None:
     """Its offsets are unstable before and after, and are committed or dropped at its marker."""
     async with started(make_broker) as (broker, client):
         await commit(client, "g", {("t", 0): 1, ("t", 1): 1})

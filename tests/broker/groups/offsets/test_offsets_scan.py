@@ -162,7 +162,7 @@ def test_records_that_cannot_be_read_are_corrupt(record: tuple[bytes, bytes]) ->
 
 
 @pytest.mark.parametrize("is_pending", [False, True])
-def test_an_offset_that_cannot_be_read_is_told_by_where_it_is(is_pending: bool) -> None:
+def test_an_offset_that_cannot_be_read_is_reported_by_where_it_is(is_pending: bool) -> None:
     """The error has the record's offset, but neither group, topic nor committed value."""
     key, value = commit_record(1, "ada@example.com", "orders", 3)
     assert value is not None

@@ -57,7 +57,7 @@ async def test_all_files_that_the_log_has_let_go_of_are_read(tmp_path: Path, mon
         ("notes.txt", ""),
     ],
 )
-async def test_outputs_of_a_round_and_what_was_set_aside_are_not_read_which_is_told(
+async def test_outputs_of_a_round_and_what_was_set_aside_are_not_read_which_is_reported(
     tmp_path: Path, name: str, told: str
 ) -> None:
     """They may hold copies of the requested record, by key or by offset, and older ones."""
@@ -120,7 +120,7 @@ async def test_a_segment_whose_filter_excludes_the_key_is_not_read(tmp_path: Pat
         assert (await at.partition(key="absent")).segments_read == 2
 
 
-async def test_more_records_than_are_told(tmp_path: Path) -> None:
+async def test_more_records_than_are_reported(tmp_path: Path) -> None:
     """The first ones and the live one are listed, the others counted, and superseding records stay correct."""
     async with stage(tmp_path) as at:
         await at.put(*(word for number in range(MAX_RECORDS + 3) for word in (f"k={number}", "z=1")))

@@ -103,7 +103,7 @@ def test_denials_do_not_push_out_what_was_done(tmp_path: Path) -> None:
     assert [line.get("denials_left_out") for line in found[-2:]] == [7, None]
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The broker's log has the missing line, and the request does not fail."""
     log = AuditLog(str(tmp_path / "missing" / "audit.log"))
     tell(log, DEED, "done")

@@ -15,7 +15,7 @@ WITHOUT_A_PLACE = {(35, 1), (35, 2)}
 
 
 @pytest.mark.parametrize("key", [key for key, row in TABLE.items() if row.whole])
-def test_a_denial_is_told_in_every_version(key: int) -> None:
+def test_a_denial_is_reported_in_every_version(key: int) -> None:
     """JoinGroup, for example, may omit the protocol name only from version 7 on."""
     for version in versions_of(key):
         body = memoryview(bytearray(encode_request_fields(key, version, sample(request_class(key, version)))))

@@ -67,7 +67,7 @@ async def test_after_the_handshake_and_the_token_everything_is_served(client: Sa
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_a_bad_plain_token_is_told_in_kafka_s_words(client: SaslClient, version: int) -> None:
+async def test_a_bad_plain_token_is_reported_in_kafka_s_words(client: SaslClient, version: int) -> None:
     """The connection is closed."""
     await client.handshake()
     assert await client.authenticate(b"\0alice\0x", version) == (SASL_AUTHENTICATION_FAILED, WRONG, b"", 0)

@@ -42,7 +42,7 @@ def test_names_and_passwords_may_have_any_letter(user: str, password: str, autho
         (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
     ],
 )
-def test_a_bad_token_is_told_in_kafka_s_words(token: bytes, told: str) -> None:
+def test_a_bad_token_is_reported_in_kafka_s_words(token: bytes, told: str) -> None:
     """The client gets the same error for a wrong password and an unknown user."""
     exchange = PlainExchange({"alice": "secret"})
     with pytest.raises(AuthenticationFailed) as caught:

@@ -79,7 +79,7 @@ def listeners_of(properties: dict[str, str], users: dict[str, str] | None = None
         ),
     ],
 )
-def test_a_configuration_that_cannot_be_is_told(properties: dict[str, str], reason: str) -> None:
+def test_a_configuration_that_cannot_be_is_reported(properties: dict[str, str], reason: str) -> None:
     """The error has the names of settings, and no passwords."""
     with pytest.raises(ConfigError) as caught:
         listeners_of(properties)

@@ -96,7 +96,7 @@ def _received(address: str, context: ssl.SSLContext) -> bytes:
 
 
 @pytest.mark.parametrize(("settings", "make_context", "said"), REFUSED.values(), ids=REFUSED)
-async def test_a_client_that_is_refused_is_told_of(
+async def test_a_client_that_is_refused_is_reported(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     settings: dict[str, str],

@@ -386,7 +386,7 @@ def test_many_files_of_other_topics_are_summed_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["files", "bytes", "batches", "records", "codecs", "files_listed"])
-def test_totals_that_do_not_add_up_are_told(tmp_path: Path, name: str) -> None:
+def test_totals_that_do_not_add_up_are_reported(tmp_path: Path, name: str) -> None:
     """Each total that differs from the sum of its rows is reported."""
     put(tmp_path, LOG, batch(3))
     certificate = certificate_of(scanned(tmp_path))
@@ -404,7 +404,7 @@ def test_an_account_of_another_form_does_not_add_up(nonsense: Any) -> None:
 
 
 @pytest.mark.parametrize("often", [1, 1000])
-def test_a_file_that_is_written_anew_after_it_was_read_is_read_again(tmp_path: Path, often: int) -> None:
+def test_a_file_that_is_rewritten_after_it_was_read_is_read_again(tmp_path: Path, often: int) -> None:
     """A rewrite of the same file with the same size is noticed and read; if it continues, nothing is claimed."""
     put(tmp_path, LOG, batch(2))
     path = put(tmp_path, "backup", b"n" * 60)

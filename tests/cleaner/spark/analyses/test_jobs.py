@@ -300,7 +300,7 @@ def test_the_commands_write_parquet(spark: SparkSession, directory: Path, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [[], ["--json"], ["--parquet", "{new}"]])
-def test_nothing_found_is_told_by_the_exit_code(
+def test_nothing_found_is_reported_by_the_exit_code(
     spark: SparkSession, directory: Path, tmp_path: Path, form: list[str]
 ) -> None:
     """It is 3, as from `diamant log find`, for every output format; the tests above show 0 for two of them."""
@@ -346,7 +346,9 @@ def test_mistakes_are_one_line(spark: SparkSession, directory: Path, arguments: 
     ],
 )
 @pytest.mark.usefixtures("no_spark")
-def test_mistakes_in_paths_are_told_before_spark_is_started(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_mistakes_in_paths_are_reported_before_spark_is_started(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
     """The start takes ten seconds, and a query may take hours."""
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / f"{0:020d}.log").touch()

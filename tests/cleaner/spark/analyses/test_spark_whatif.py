@@ -127,7 +127,7 @@ def test_spark_whatif_has_the_options_of_the_local_command() -> None:
     ],
 )
 @pytest.mark.usefixtures("no_spark")
-def test_mistakes_are_told_before_spark_is_started(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_mistakes_are_reported_before_spark_is_started(tmp_path: Path, arguments: list[str], message: str) -> None:
     """As usage errors, without secrets."""
     result = run("spark", "whatif", *(one.format(data=tmp_path) for one in arguments))
     assert result.exit_code == 2

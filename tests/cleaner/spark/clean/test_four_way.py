@@ -40,7 +40,7 @@ def test_every_runner_writes_the_bytes_of_the_model(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_difference_is_told(engines: FourWay, tmp_path: Path) -> None:
+def test_a_difference_is_reported(engines: FourWay, tmp_path: Path) -> None:
     """A flipped bit in one of Spark's files, or one more record in the model: the report has scenario, round and file."""
     spark, model = engines.engines["Spark"], engines.model
     turned: list[str] = []

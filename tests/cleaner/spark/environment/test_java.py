@@ -31,7 +31,9 @@ def find(jvm: Path, **environ: str) -> Java:
 
 @pytest.mark.parametrize("has_release", [True, False])
 @pytest.mark.parametrize(("version", "number"), [("17.0.15", 17), ("21", 21), ("25.0.1+9", 25)])
-def test_the_version_is_told_by_file_or_by_asking(tmp_path: Path, version: str, number: int, has_release: bool) -> None:
+def test_the_version_is_found_by_file_or_by_asking(
+    tmp_path: Path, version: str, number: int, has_release: bool
+) -> None:
     """Not every distribution has the file."""
     home = install(tmp_path / "java", version, has_release=has_release)
     assert find(tmp_path / "none", JAVA_HOME=str(home)) == Java(str(home), number)
@@ -53,7 +55,7 @@ def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
     assert find(tmp_path / "jvm", JAVA_HOME=str(old)) == Java(str(new), 17)
 
 
-def test_none_that_will_do_is_told_with_what_was_found_and_what_to_type(tmp_path: Path) -> None:
+def test_none_that_will_do_is_reported_with_what_was_found_and_what_to_type(tmp_path: Path) -> None:
     """The error has the version and directory of each one found, and Debian's command to install one."""
     old = install(tmp_path / "old", "1.8.0_412")
     with pytest.raises(JavaNotFound, match=f"Java 17 or newer, found only Java 8 in {old} .*openjdk-17-jre-headless"):

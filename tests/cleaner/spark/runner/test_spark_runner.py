@@ -471,7 +471,7 @@ def test_a_driver_s_directory_that_is_gone_is_not_made_again(
 
 
 @pytest.mark.slow
-def test_a_manifest_is_told_in_parts(log: Log, tmp_path: Path) -> None:
+def test_a_manifest_is_reported_in_parts(log: Log, tmp_path: Path) -> None:
     """Each part is short, and together they have all outputs in order."""
     manifest = CleanJob(OneProcess(), plan_of(log), source=Location(log.path), target=Location(f"{tmp_path}/job")).run()
     *parts, end = json.loads(json.dumps(list(driver.messages(manifest, outputs_together=2))))
@@ -519,7 +519,7 @@ async def test_without_room_on_the_disk_nobody_takes_over(log: Log) -> None:
 
 
 @pytest.mark.slow
-async def test_a_round_can_be_told_to_stop(log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_round_can_be_stopped(log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     """By `check_done`, by cancelling, and by closing: the driver has exited, and no files are left."""
     monkeypatch.setenv(MISCHIEF, "hang")
     before = segment_files(log)
@@ -582,7 +582,7 @@ def outputs(log: Log) -> list[Path]:
 
 
 @pytest.mark.slow
-async def test_the_logs_own_faults_are_told_as_by_any_runner(log: Log, runner: SparkRunner) -> None:
+async def test_the_logs_own_faults_are_reported_as_by_any_runner(log: Log, runner: SparkRunner) -> None:
     """A corrupt batch with its position; a changed segment; a segment that retention has removed: Spark does not pause."""
     before = segment_files(log)
     path = damage(log, 2)

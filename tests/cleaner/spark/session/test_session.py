@@ -119,7 +119,7 @@ def test_kernels_that_cannot_be_unpacked_leave_nothing(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_differences_are_told_with_both_versions() -> None:
+def test_differences_are_reported_with_both_versions() -> None:
     """Of Python, of Diamant and of each package that makes bytes."""
     driver = Versions.here()
     assert pickle.loads(pickle.dumps(driver)) == driver
@@ -135,7 +135,7 @@ def test_differences_are_told_with_both_versions() -> None:
     assert f"zstandard none instead of {dict(driver.packages)['zstandard']}" in text
 
 
-def test_a_master_that_does_not_answer_is_told_at_once() -> None:
+def test_a_master_that_does_not_answer_is_reported_at_once() -> None:
     """Before a JVM is started; Spark would try for a minute, without a clear error."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -169,7 +169,7 @@ def test_every_master_that_spark_knows_is_taken(master: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("java")
-def test_a_java_that_does_not_start_is_told_with_what_to_look_at(tmp_path: Path) -> None:
+def test_a_java_that_does_not_start_is_reported_with_what_to_look_at(tmp_path: Path) -> None:
     """Its own messages are above the error."""
     write_big_log(tmp_path / "t-0")
     command = [
@@ -191,7 +191,7 @@ def test_a_java_that_does_not_start_is_told_with_what_to_look_at(tmp_path: Path)
     )
 
 
-def test_no_java_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_java_is_reported_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is ours, not Spark's."""
 
     def find_none() -> None:
@@ -205,14 +205,14 @@ def test_no_java_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("module", ["pyspark", "pyarrow"])
-def test_a_missing_package_is_told_with_what_to_type(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_what_to_type(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the session, by the public module and without a trace by the commands."""
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SparkUnavailable, match=rf"{module} is not installed: .* pip install '.\[spark\]'"):
         session._import_pyspark()
 
 
-def test_an_old_pyspark_is_told() -> None:
+def test_an_old_pyspark_is_reported() -> None:
     """Filters cannot be pushed down there."""
     with pytest.raises(SparkUnavailable, match=r"PySpark 3\.5\.8 is installed, expected 4\.1 or newer"):
         session.check_pyspark("3.5.8")
@@ -264,7 +264,7 @@ def wait_for_ever(_: object) -> None:
     threading.Event().wait(600)
 
 
-def test_executors_without_a_usable_python_are_told() -> None:
+def test_executors_without_a_usable_python_are_reported() -> None:
     """Spark's error becomes one line."""
     driver = Versions.here()
     mismatch = (

@@ -163,7 +163,7 @@ def test_a_live_directory_gives_what_a_consumer_reads(spark: SparkSession, shop:
 
 
 @pytest.mark.slow
-def test_markers_are_told_when_they_are_asked_for(spark: SparkSession, shop: Shop) -> None:
+def test_markers_are_reported_when_they_are_asked_for(spark: SparkSession, shop: Shop) -> None:
     """They fill the gaps between the records of a topic that is not compacted, except for the open transaction's."""
     rows = read_log(
         spark,

@@ -161,7 +161,7 @@ LAST = [(number + 1) * RECORDS - 1 for number in range(BATCHES)]
         pytest.param([(5, BATCHES - 1, 1000)], [], {"split_bytes": 1000}, id="near the end"),
     ],
 )
-def test_an_index_that_points_wrongly_is_told(
+def test_an_index_that_points_wrongly_is_reported(
     tmp_path: Path, entries: list[tuple[int, int, int]], filters: list[Filter], options: dict[str, Any]
 ) -> None:
     """The error has its name and the workaround. In mode PERMISSIVE it is a row, and no record is missing.

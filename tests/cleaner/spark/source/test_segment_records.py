@@ -141,7 +141,7 @@ def test_outcomes_do_not_need_indexes_or_snapshots(tmp_path: Path) -> None:
     assert found.column("offset") == [2]
 
 
-def test_every_column_is_told(tmp_path: Path) -> None:
+def test_every_column_is_reported(tmp_path: Path) -> None:
     """The columns without a counterpart in the record: its position, its topic, and its timestamp in Spark's type."""
     (tmp_path / "shop-7").mkdir()
     path = tmp_path / "shop-7" / f"{5:020d}.log"
@@ -154,7 +154,7 @@ def test_every_column_is_told(tmp_path: Path) -> None:
     assert row["outcome"] == "committed"
 
 
-def test_times_that_spark_cannot_hold_are_null_and_still_told_in_ms(tmp_path: Path) -> None:
+def test_times_that_spark_cannot_hold_are_null_and_still_reported_in_ms(tmp_path: Path) -> None:
     """If a producer writes nanoseconds instead of ms, Spark's timestamp is NULL, and timestamp_ms is kept."""
     put(tmp_path, 0, make_batch("a=1", timestamp=1_700_000_000_000_000_000))
     [row] = read(tmp_path, columns="timestamp,timestamp_ms").rows
@@ -253,7 +253,7 @@ def test_a_segment_that_was_cleaned_meanwhile_is_read_as_it_was(damaged: tuple[P
     assert batch.to_pylist() == [{"offset": 0}]
 
 
-def test_a_segment_that_is_gone_is_told(damaged: tuple[Path, int]) -> None:
+def test_a_segment_that_is_gone_is_reported(damaged: tuple[Path, int]) -> None:
     """Other bytes are never read in place of the planned ones."""
     root, _ = damaged
     options, task = planned(root)
