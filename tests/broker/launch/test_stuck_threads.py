@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 STUCK = """
 import sys, threading
 from diamant.broker import cli, running
-from diamant.broker.launch import leaving
+from diamant.broker.launch import start
 from diamant.cleaner.evidence.certificates.files import CertificateList
 
 stuck = sys.argv[-1]
@@ -28,7 +28,7 @@ def describe(*_arguments):
     threading.Event().wait()
 
 CertificateList.describe = describe
-leaving.end_without_threads.__defaults__ = (0.1,)
+start.end_without_threads.__defaults__ = (0.1,)
 sys.argv[1:] = sys.argv[1:-1]
 cli.main()
 """
