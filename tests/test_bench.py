@@ -242,10 +242,12 @@ def test_each_part_of_the_log_keeps_a_tenth_of_its_records() -> None:
         assert 0.08 < len(set(numbers[:end].tolist())) / end < 0.1
 
 
-def test_the_charts_are_of_the_table() -> None:
-    """The committed pictures are what `python bench/charts.py` draws now."""
+def test_pages_and_charts_show_the_committed_figures() -> None:
+    """Tables and pictures are what `python bench/charts.py` makes of bench/compared.json."""
     import charts
 
-    table = charts.read_table(charts.TABLE.read_text())
+    figures = charts.read_figures(charts.COMPARED)
+    for path, text in charts.pages(figures).items():
+        assert path.read_text() == text, "python bench/charts.py"
     for chart in charts.CHARTS:
-        assert (charts.TARGET / chart.file).read_text() == charts.draw(chart, table), "python bench/charts.py"
+        assert (charts.TARGET / chart.file).read_text() == charts.draw(chart, figures), "python bench/charts.py"
