@@ -1,8 +1,8 @@
 """Writes the figures beside Kafka's into the documentation, from bench/compared.json: `python bench/charts.py`.
 
-That file is a run of `bench/run.py` with Kafka as the other broker (docs/reference/measurements.md says how). The tables of that page
-and of docs/explanation/performance.md are written, and the charts of the latter drawn. A bar is a median, its line reaches from the
-least to the greatest round. Both brokers of a row are drawn to the same scale.
+That file is a run of `bench/run.py` with Kafka as the other broker; docs/reference/measurements.md says how. The tables of that
+page and of docs/explanation/performance.md are written, and the charts of the latter drawn. A bar is a median, its line reaches
+from the least to the greatest round. Both brokers of a row are drawn to the same scale.
 """
 
 from __future__ import annotations
