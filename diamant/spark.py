@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "KafkaLogDataSource": "source.data_source",
     "read_log": "source.data_source",
-    "SegmentChanged": "environment.errors",
-    "SparkError": "environment.errors",
-    "SparkUnavailable": "environment.errors",
+    "SegmentChanged": "environment.spark_errors",
+    "SparkError": "environment.spark_errors",
+    "SparkUnavailable": "environment.spark_errors",
     "prepare_session": "session.session",
     "spark_session": "session.session",
 }
