@@ -2,7 +2,7 @@
 
     clean = Engine("inline", new_round)             in `plain_round`: PlainMap and PlainRewriter, ordinary Python
     clean = Engine("compiled", new_round)           in `compiled`: CompiledMap and CompiledRewriter, kernels
-    clean = engine_for(processes=2)                 in `parallel.round`: the compiled parts, in several processes
+    clean = engine_for(processes=2)                 in `parallel.parallel_engine`: the compiled parts, in several processes
     result = clean(env, plan, on_output=swap)
 
 Spark runs the two passes in its own tasks, with a map distributed over its partitions and the same rewriter (`spark/clean`).

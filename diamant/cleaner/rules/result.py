@@ -54,7 +54,7 @@ class OutputSegment:
     outline: SegmentOutline | None = field(default=None, compare=False)
     """Outline of the files, if a runner in another process has read it; this saves the broker the read."""
     facts: str | None = field(default=None, compare=False)
-    """Its facts as JSON (`prompt.facts_file`), for the same reason."""
+    """Its facts as JSON (`facts.facts_file`), for the same reason."""
 
 
 @dataclass(slots=True)

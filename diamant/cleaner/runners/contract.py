@@ -77,7 +77,7 @@ class WorkerRunner(Runner, Protocol):
         ...
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
-        """Write the facts of a segment, with its filter, to its file (`prompt.filter_making`)."""
+        """Write the facts of a segment, with its filter, to its file (`facts.filter_making`)."""
         ...
 
 

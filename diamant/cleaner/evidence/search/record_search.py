@@ -1,6 +1,6 @@
 """Searches a file of record batches for all that an erasure concerns: any magic, any codec, every field of every record.
 
-The plain search reads with `protocol.batches.records` and decides. The compiled one (`compiled_search`) skips batches without
+The plain search reads with `batches.batch_records` and decides. The compiled one (`compiled_search`) skips batches without
 findings and hands all others to the same decision. Neither uses an index or a filter. Unreadable bytes are a problem, never
 nothing: they are searched raw, and the place never counts as clean.
 
