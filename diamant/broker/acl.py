@@ -206,4 +206,4 @@ def _one_of(known: dict[str, _Value], what: str, word: str) -> _Value:
 
 def parse_all(texts: Iterable[str | Acl]) -> list[Acl]:
     """Parse ACLs, each a text or already a value. ValueError."""
-    return [acl for one in texts for acl in ([one] if isinstance(one, Acl) else parse_acls(one))]
+    return [acl for text in texts for acl in ([text] if isinstance(text, Acl) else parse_acls(text))]

@@ -127,7 +127,10 @@ class TopicReader:
             raise KafkaRefusal(what, code)
         self._deadline = 0.0
         data = found["records"] or b""
-        aborted = [(one["first_offset"], one["producer_id"]) for one in found["aborted_transactions"] or ()]
+        aborted = [
+            (transaction["first_offset"], transaction["producer_id"])
+            for transaction in found["aborted_transactions"] or ()
+        ]
         heapify(aborted)
         aborting: set[int] = set()
         end = None if ends is None else ends[number]
@@ -149,7 +152,7 @@ class TopicReader:
     def _is_shown(self, data: bytes, position: int, header: BatchHeader, aborting: set[int]) -> bool:
         """Return whether a batch has records for readers. An abort marker ends the aborted transaction of its producer."""
         if header.is_control:
-            if any(parse_control_type(one.key) == ABORT for one in iter_records(data, position)):
+            if any(parse_control_type(record.key) == ABORT for record in iter_records(data, position)):
                 aborting.discard(header.producer_id)
             return False
         return not (self._committed and header.is_transactional and header.producer_id in aborting)

@@ -163,9 +163,9 @@ class KafkaClient:
         answer = self.any_broker().ask(
             METADATA, {"topics": asked, "allow_auto_topic_creation": False}, timeout_s=self.timeout_s
         )
-        self._addresses = {one["node_id"]: (one["host"], one["port"]) for one in answer["brokers"]}
+        self._addresses = {broker["node_id"]: (broker["host"], broker["port"]) for broker in answer["brokers"]}
         self.controller_id = answer["controller_id"]
-        found = [_topic(one) for one in answer["topics"]]
+        found = [_topic(topic) for topic in answer["topics"]]
         return sorted(found, key=lambda one: one.name)
 
     def topic(self, name: str) -> LedTopic:
@@ -177,8 +177,8 @@ class KafkaClient:
         wanted = set(numbers)
         deadline = time.monotonic() + self.timeout_s
         while True:
-            partitions = [one for one in self.topic(topic).partitions if one.number in wanted]
-            leaderless = [one.number for one in partitions if one.leader < 0]
+            partitions = [partition for partition in self.topic(topic).partitions if partition.number in wanted]
+            leaderless = [partition.number for partition in partitions if partition.leader < 0]
             if not leaderless:
                 break
             self.pause(deadline, f"{topic}-{leaderless[0]}", ErrorCode.LEADER_NOT_AVAILABLE)
@@ -209,12 +209,12 @@ class KafkaClient:
                     "topics": [{"name": topic, "partitions": partitions}],
                 }
                 answer = self.broker(leader).ask(LIST_OFFSETS, fields, most=7, timeout_s=self.timeout_s)
-                for one in answer["topics"][0]["partitions"]:
-                    if one["error_code"]:
-                        self.pause(deadline, f"{topic}-{one['partition_index']}", one["error_code"])
+                for partition in answer["topics"][0]["partitions"]:
+                    if partition["error_code"]:
+                        self.pause(deadline, f"{topic}-{partition['partition_index']}", partition["error_code"])
                         continue
-                    found[one["partition_index"]] = one["offset"]
-                    left.discard(one["partition_index"])
+                    found[partition["partition_index"]] = partition["offset"]
+                    left.discard(partition["partition_index"])
         return found
 
 
@@ -238,12 +238,12 @@ def _topic(found: Fields) -> LedTopic:
         raise topic_refusal(found["name"], found["error_code"])
     partitions = [
         LedPartition(
-            one["partition_index"],
-            one["leader_id"],
-            tuple(one["replica_nodes"]),
-            tuple(one["isr_nodes"]),
-            one["error_code"],
+            partition["partition_index"],
+            partition["leader_id"],
+            tuple(partition["replica_nodes"]),
+            tuple(partition["isr_nodes"]),
+            partition["error_code"],
         )
-        for one in found["partitions"]
+        for partition in found["partitions"]
     ]
     return LedTopic(found["name"], found["is_internal"], tuple(sorted(partitions)))

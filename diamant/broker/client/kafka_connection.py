@@ -77,7 +77,8 @@ class KafkaConnection:
         try:
             answer = self._ask(API_VERSIONS, 0, {}, timeout_s)
             self._ranges = {
-                one["api_key"]: ApiRange(one["min_version"], one["max_version"]) for one in answer["api_keys"]
+                api_key["api_key"]: ApiRange(api_key["min_version"], api_key["max_version"])
+                for api_key in answer["api_keys"]
             }
             return login is None or self._log_in(login)
         except ConnectionFailed:

@@ -65,9 +65,9 @@ def list_groups(client: KafkaClient) -> list[ListedGroup]:
     for node_id in client.broker_ids():
         while (answer := client.broker(node_id).ask(LIST_GROUPS, {}))["error_code"]:
             client.pause(deadline, f"the groups of broker {node_id}", answer["error_code"])
-        for one in answer["groups"]:
-            kind, state = one.get("group_type", ""), one.get("group_state", "")
-            found[one["group_id"]] = ListedGroup(one["group_id"], kind, one["protocol_type"], state)
+        for group in answer["groups"]:
+            kind, state = group.get("group_type", ""), group.get("group_state", "")
+            found[group["group_id"]] = ListedGroup(group["group_id"], kind, group["protocol_type"], state)
     return [found[name] for name in sorted(found)]
 
 
@@ -88,12 +88,12 @@ class KafkaGroup:
 
     def check_inactive(self) -> None:
         """Raise KafkaRefusal while the group has members: then only they may commit."""
-        found = self.describe()
-        if found is not None and (found.members or found.state not in ("Empty", "Dead")):
-            count = len(found.members)
+        group = self.describe()
+        if group is not None and (group.members or group.state not in ("Empty", "Dead")):
+            count = len(group.members)
             raise self.refusal(
                 ErrorCode.NON_EMPTY_GROUP,
-                f"it has {count} active member{'' if count == 1 else 's'} (state {found.state}), expected none: stop them first",
+                f"it has {count} active member{'' if count == 1 else 's'} (state {group.state}), expected none: stop them first",
             )
 
     def committed(self, *, stable: bool = False) -> dict[Place, int]:
@@ -103,10 +103,10 @@ class KafkaGroup:
         answer = self._ask(OFFSET_FETCH, fields, _offset_codes, most=LAST_VERSION_WITH_NAMES)
         self._check(_offset_codes(answer))
         return {
-            (topic["name"], one["partition_index"]): one["committed_offset"]
+            (topic["name"], partition["partition_index"]): partition["committed_offset"]
             for topic in _of_group(answer)["topics"]
-            for one in topic["partitions"]
-            if one["committed_offset"] >= 0
+            for partition in topic["partitions"]
+            if partition["committed_offset"] >= 0
         }
 
     def commit(self, offsets: Mapping[Place, int]) -> None:
@@ -136,10 +136,12 @@ class KafkaGroup:
             return None
         self._check([found["error_code"]])
         members = []
-        for one in found["members"]:
-            owned = {topic["topic_name"]: topic["partitions"] for topic in one["assignment"]["topic_partitions"]}
+        for member in found["members"]:
+            owned = {topic["topic_name"]: topic["partitions"] for topic in member["assignment"]["topic_partitions"]}
             members.append(
-                MemberOfGroup(one["member_id"], one["instance_id"], one["client_id"], one["client_host"], owned)
+                MemberOfGroup(
+                    member["member_id"], member["instance_id"], member["client_id"], member["client_host"], owned
+                )
             )
         return self._described("consumer", PROTOCOL_TYPE, found["group_state"], found["assignor_name"], members)
 
@@ -153,13 +155,13 @@ class KafkaGroup:
         is_consumer = found["protocol_type"] == PROTOCOL_TYPE
         members = [
             MemberOfGroup(
-                one["member_id"],
-                one.get("group_instance_id"),
-                one["client_id"],
-                one["client_host"],
-                _assigned(one["member_assignment"]) if is_consumer else {},
+                member["member_id"],
+                member.get("group_instance_id"),
+                member["client_id"],
+                member["client_host"],
+                _assigned(member["member_assignment"]) if is_consumer else {},
             )
-            for one in found["members"]
+            for member in found["members"]
         ]
         return self._described("classic", found["protocol_type"], found["group_state"], found["protocol_data"], members)
 
@@ -217,11 +219,11 @@ def _offset_codes(answer: Fields) -> list[int]:
 
 
 def _partition_codes(found: Fields) -> list[int]:
-    return [one["error_code"] for topic in found["topics"] for one in topic["partitions"]]
+    return [partition["error_code"] for topic in found["topics"] for partition in topic["partitions"]]
 
 
 def _group_codes(answer: Fields) -> list[int]:
-    return [one["error_code"] for one in answer["groups"]]
+    return [group["error_code"] for group in answer["groups"]]
 
 
 def _result_codes(answer: Fields) -> list[int]:

@@ -75,7 +75,7 @@ class TopicWriter:
         self._next = (self._next + 1) % self.partition_count
 
     def _write(self, partition: int, pending: Sequence[PendingRecord]) -> None:
-        records = [one.record._replace(offset=offset) for offset, one in enumerate(pending)]
+        records = [record.record._replace(offset=offset) for offset, record in enumerate(pending)]
         batch = bytes(build_batch(records, base_offset=0, codec=self._codec))
         fields = {
             "transactional_id": None,

@@ -36,7 +36,7 @@ def topics(element: Any) -> Subjects:
     if isinstance(element, str):
         return Subjects((element,))
     if "topics" in element:
-        return Subjects(tuple(one["name"] for one in element["topics"]))
+        return Subjects(tuple(topic["name"] for topic in element["topics"]))
     return Subjects((topic_of(element) or f"id {element.get('topic_id')}",))
 
 

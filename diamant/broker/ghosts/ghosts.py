@@ -109,7 +109,7 @@ class Ghosts:
         with files:
 
             def read() -> Sequence[FoundRecord]:
-                segments = (one for one in files.present() if one.base_offset >= first)
+                segments = (segment for segment in files.present() if segment.base_offset >= first)
                 keeps_key = partial(_is_kept, taken.erasures)
                 return scan_tombstones(
                     segments, taken.outcomes, start, check_done=self._explaining.check, keeps_key=keeps_key
@@ -129,19 +129,22 @@ class Ghosts:
     ) -> None:
         """Record the tombstones removed by a round that ended at an offset."""
         next_ms = None
-        for one in tombstones:
-            if one.horizon_ms is None or one.offset >= end_offset:
+        for tombstone in tombstones:
+            if tombstone.horizon_ms is None or tombstone.offset >= end_offset:
                 continue
-            if not plan.lets_expire(one.segment, one.offset, one.horizon_ms):
-                next_ms = one.horizon_ms if next_ms is None else min(next_ms, one.horizon_ms)
+            if not plan.lets_expire(tombstone.segment, tombstone.offset, tombstone.horizon_ms):
+                next_ms = tombstone.horizon_ms if next_ms is None else min(next_ms, tombstone.horizon_ms)
                 continue
             missed = {
                 name: offset
                 for offset, name in behind
-                if offset <= one.offset and self._committed(name, log.topic, log.partition, offset) <= one.offset
+                if offset <= tombstone.offset
+                and self._committed(name, log.topic, log.partition, offset) <= tombstone.offset
             }
-            if missed and one.key is not None:
-                self._ledger.add(log.topic_id, log.partition, Ghost(one.key, one.offset, plan.now_ms, missed))
+            if missed and tombstone.key is not None:
+                self._ledger.add(
+                    log.topic_id, log.partition, Ghost(tombstone.key, tombstone.offset, plan.now_ms, missed)
+                )
         self._looked[log.topic, log.partition] = _Looked(log.topic_id, start, looked_ms, next_ms)
 
     def _committed(self, group: str, topic: str, partition: int, otherwise: int) -> int:

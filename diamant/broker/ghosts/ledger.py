@@ -38,12 +38,12 @@ class GhostReport(NamedTuple):
             "ghosts": [
                 {
                     "partition": partition,
-                    "key": key_fields(one.key),
-                    "offset": one.offset,
-                    "removed_ms": one.removed_ms,
-                    "groups": sorted(one.groups),
+                    "key": key_fields(ghost.key),
+                    "offset": ghost.offset,
+                    "removed_ms": ghost.removed_ms,
+                    "groups": sorted(ghost.groups),
                 }
-                for partition, one in self.ghosts
+                for partition, ghost in self.ghosts
             ],
             "left_out": self.left_out,
         }

@@ -203,10 +203,10 @@ def _signal_text(code: int) -> str:
 
 def _parted(seeds: Sequence[str], random_seed: int, *, is_random: bool) -> tuple[list[str], int]:
     """Split --seed into files and the random seed, which may be a number among them."""
-    numbers = [int(one) for one in seeds if one.isdecimal()]
+    numbers = [int(seed) for seed in seeds if seed.isdecimal()]
     if numbers and (not is_random or len(numbers) > 1):
         fail(f"--seed {numbers[-1]}: expected a file, or one number with --any-compaction", "bad-argument")
-    return [one for one in seeds if not one.isdecimal()], numbers[0] if numbers else random_seed
+    return [seed for seed in seeds if not seed.isdecimal()], numbers[0] if numbers else random_seed
 
 
 @dataclass(frozen=True)

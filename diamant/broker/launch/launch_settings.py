@@ -66,7 +66,7 @@ def make_config(
 def _users(logins: Sequence[str]) -> dict[str, str] | None:
     """The users of --user; None without the option."""
     try:
-        return {one.user: one.password for one in map(read_login, logins)} or None
+        return {login.user: login.password for login in map(read_login, logins)} or None
     except BadArgument as error:
         raise ArgumentError(f"--user {error}") from None
 

@@ -146,7 +146,7 @@ def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[li
     bases = [segment.base_offset for segment in log.segments]
     for facts in service.facts(log, first_dirty):
         markers = {step.offset for step in facts.steps or ()}
-        own = [one.horizon_ms for one in facts.horizons if one.offset not in markers]
+        own = [horizon.horizon_ms for horizon in facts.horizons if horizon.offset not in markers]
         if own:
             horizons += own
             index = bases.index(facts.base_offset)

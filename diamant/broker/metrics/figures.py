@@ -96,15 +96,19 @@ class Figures:
     @cached_property
     def cleaned(self) -> list[tuple[Labels, PartitionStatus]]:
         """The partitions of the cleaner with their labels."""
-        return [((one.topic, str(one.partition)), one) for _, cleaner in self.of_cleaner for one in cleaner.partitions]
+        return [
+            ((partition.topic, str(partition.partition)), partition)
+            for _, cleaner in self.of_cleaner
+            for partition in cleaner.partitions
+        ]
 
     @property
     def rounds(self) -> list[tuple[Labels, RoundStatus]]:
         """The rounds in progress with their labels."""
         return [
-            ((one.topic, str(one.partition), one.runner), one)
+            ((status.topic, str(status.partition), status.runner), status)
             for _, cleaner in self.of_cleaner
-            for one in cleaner.in_progress
+            for status in cleaner.in_progress
         ]
 
     @property

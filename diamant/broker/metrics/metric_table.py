@@ -116,7 +116,7 @@ def _round(name: str, meaning: str, unit: str, value: Callable[[RoundStatus], fl
 
 
 def _deadline(name: str, meaning: str, unit: str, value: Callable[[TopicDeadline], float]) -> Metric:
-    samples = _each(lambda f: [((one.topic,), one) for one in f.deadlines], value)
+    samples = _each(lambda f: [((deadline.topic,), deadline) for deadline in f.deadlines], value)
     return Metric(f"diamant_{name}", GAUGE, meaning, unit, samples, labels=("topic",))
 
 
@@ -211,28 +211,28 @@ def _by_reason(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
 
 
 def _consumers_behind(figures: Figures) -> Iterator[Sample]:
-    for one in figures.deadlines:
-        for partition, count in one.consumers_behind:
-            yield (one.topic, str(partition)), math.nan if count is None else count
+    for deadline in figures.deadlines:
+        for partition, count in deadline.consumers_behind:
+            yield (deadline.topic, str(partition)), math.nan if count is None else count
 
 
 def _request_counts(figures: Figures) -> Iterator[Sample]:
     for api, versions in figures.requests.items():
-        for one in versions:
-            yield (api, str(one.version)), sum(one.buckets)
+        for version in versions:
+            yield (api, str(version.version)), sum(version.buckets)
 
 
 def _latencies(figures: Figures) -> Iterator[tuple[Labels, list[int], float]]:
     for api, versions in figures.requests.items():
-        counts = [sum(column) for column in zip(*(one.buckets for one in versions), strict=True)]
-        yield (api,), counts, sum(one.total_ms for one in versions)
+        counts = [sum(column) for column in zip(*(version.buckets for version in versions), strict=True)]
+        yield (api,), counts, sum(version.total_ms for version in versions)
 
 
 def _request_errors(figures: Figures) -> Iterator[Sample]:
     for api, versions in figures.requests.items():
         errors: Counter[str] = Counter()
-        for one in versions:
-            errors.update(dict(one.errors))
+        for version in versions:
+            errors.update(dict(version.errors))
         own = FETCH if api == FETCH_CONSUMER else api
         errors.update({error: count for (failed, error), count in figures.partition_errors if failed == own})
         for error, count in errors.items():

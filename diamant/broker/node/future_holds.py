@@ -52,11 +52,11 @@ class FutureWarnings:
         """Log the partitions that the log does not name yet, or all of them if the last line is a day old."""
         if now_ms - self._told_ms >= REPEAT_MS:
             self._told.clear()
-        new = [one for one in held if (one.topic, one.partition) not in self._told]
-        self._told = {(one.topic, one.partition) for one in held}
+        new = [hold for hold in held if (hold.topic, hold.partition) not in self._told]
+        self._told = {(hold.topic, hold.partition) for hold in held}
         if not new:
             return
         self._told_ms = now_ms
-        named = [f"{one.topic}-{one.partition} until {time_text(one.until_ms)}" for one in new[:MAX_NAMED]]
+        named = [f"{hold.topic}-{hold.partition} until {time_text(hold.until_ms)}" for hold in new[:MAX_NAMED]]
         more = f" and {len(new) - MAX_NAMED} more" if len(new) > MAX_NAMED else ""
         logger.warning("timestamps in the future keep segments longer than retention.ms: %s%s", ", ".join(named), more)

@@ -91,10 +91,14 @@ class SupersededChecks:
             directory=log.path,
             segments=[
                 LookedAtSegment(
-                    one.base_offset, one.path, one.size, first_append_ms(log, one, now_ms), one.last_append_ms
+                    segment.base_offset,
+                    segment.path,
+                    segment.size,
+                    first_append_ms(log, segment, now_ms),
+                    segment.last_append_ms,
                 )
-                for one in log.segments
-                if one.size
+                for segment in log.segments
+                if segment.size
             ],
             first_dirty_offset=first_dirty,
             log_start_offset=log.log_start_offset,

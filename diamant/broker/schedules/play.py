@@ -104,7 +104,7 @@ class SchedulePlay:
             return True
         play = self._partitions.get(log)
         left = self._schedule.compactions if play is None else play.left
-        return log.topic not in self._transactional and any(one.share == ALL for one in left)
+        return log.topic not in self._transactional and any(compaction.share == ALL for compaction in left)
 
     def before_read(self, log: Log, offset: int, max_bytes: int) -> int:
         """Run the compactions scheduled before this fetch."""
@@ -237,14 +237,14 @@ def _parts(checked: CheckedBatch, most: int) -> Iterator[CheckedBatch]:
 def _records(log: Log, end: int) -> list[StoredRecord]:
     """The records in the segments below `end`; none if the segments are large or of an old format."""
     segments = [segment for segment in log.segments if segment.base_offset < end]
-    found: list[StoredRecord] = []
+    records: list[StoredRecord] = []
     if sum(segment.size for segment in segments) > MAX_TOLD_BYTES:
-        return found
+        return records
     for segment in segments:
         data = segment.file.pread(segment.size, 0)
         for position, header in iter_headers(data):
             if header.magic == CURRENT_MAGIC:
                 for record in iter_records(data, position):
                     kind = MARKER if header.is_control else TOMBSTONE if record.value is None else VALUE
-                    found.append(StoredRecord(record.offset, record.key, kind))
-    return found
+                    records.append(StoredRecord(record.offset, record.key, kind))
+    return records

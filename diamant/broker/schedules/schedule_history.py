@@ -152,8 +152,8 @@ def _missed(events: Sequence[Event]) -> Iterator[str]:
         for record in event.removed:
             if record.kind == VALUE:
                 values[record.key] = min(record.offset, values.get(record.key, record.offset))
-        before = next((one.offset for one in reversed(events[:position]) if isinstance(one, Fetched)), None)
-        after = next((one.offset for one in events[position:] if isinstance(one, Fetched)), None)
+        before = next((fetched.offset for fetched in reversed(events[:position]) if isinstance(fetched, Fetched)), None)
+        after = next((fetched.offset for fetched in events[position:] if isinstance(fetched, Fetched)), None)
         if before is None or after is None:
             continue
         for record in event.removed[:MAX_NAMED]:

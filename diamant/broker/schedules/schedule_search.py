@@ -57,7 +57,7 @@ def find_failing(
         if len(search.tried) == examples:
             break
         if not may_be_late:
-            in_time = tuple(replace(one, is_late=False) for one in schedule.compactions)
+            in_time = tuple(replace(compaction, is_late=False) for compaction in schedule.compactions)
             schedule = replace(schedule, compactions=in_time)
         if search.fails(schedule):
             count = len(search.tried)
@@ -136,9 +136,12 @@ def simplifications(schedule: Schedule) -> Iterator[Schedule]:
         replace(schedule, batch_records=0),
     )
     yield from (other for other in simpler if other != schedule)
-    for position, one in enumerate(compactions):
-        others = [replace(one, is_late=False), replace(one, share=ALL)]
-        others += [replace(one, fetches=fetches) for fetches in (0, one.fetches // 2, max(0, one.fetches - 1))]
+    for position, compaction in enumerate(compactions):
+        others = [replace(compaction, is_late=False), replace(compaction, share=ALL)]
+        others += [
+            replace(compaction, fetches=fetches)
+            for fetches in (0, compaction.fetches // 2, max(0, compaction.fetches - 1))
+        ]
         for smaller in others:
-            if smaller != one:
+            if smaller != compaction:
                 yield replace(schedule, compactions=(*compactions[:position], smaller, *compactions[position + 1 :]))

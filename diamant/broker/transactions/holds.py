@@ -31,15 +31,15 @@ class TransactionHold:
 
     def to_fields(self) -> dict[str, object]:
         """As JSON has it."""
-        one = self.transaction
+        txn = self.transaction
         return {
             "topic": self.topic,
             "partition": self.partition,
-            "producer_id": one.producer_id,
-            "transactional_id": one.transactional_id,
-            "first_offset": one.first_offset,
-            "since_ms": one.since_ms,
-            "aborts_ms": one.abort_ms,
+            "producer_id": txn.producer_id,
+            "transactional_id": txn.transactional_id,
+            "first_offset": txn.first_offset,
+            "since_ms": txn.since_ms,
+            "aborts_ms": txn.abort_ms,
             "abort_command": self.abort_command,
         }
 

@@ -18,18 +18,21 @@ def open_transactions(log: Log, transactions: Lazy[TransactionCoordinator]) -> l
     """Return them. On the loop thread; reads a header for each one that no coordinator knows."""
     known = {}
     if transactions.made is not None:
-        known = {one.producer_id: one for one in transactions.made.store.open_transactions}
+        known = {
+            open_transaction.producer_id: open_transaction
+            for open_transaction in transactions.made.store.open_transactions
+        }
     found = []
-    for one in log.producers.active_producers:
-        first = one.current_txn_first_offset
+    for producer in log.producers.active_producers:
+        first = producer.current_txn_first_offset
         if first < 0:
             continue
-        if (transaction := known.get(one.producer_id)) is None:
-            found.append(OpenTransaction(one.producer_id, first, _written_ms(log, first, one.timestamp)))
+        if (transaction := known.get(producer.producer_id)) is None:
+            found.append(OpenTransaction(producer.producer_id, first, _written_ms(log, first, producer.timestamp)))
             continue
         aborts_ms = transaction.start_ms + transaction.timeout_ms + 1
         found.append(
-            OpenTransaction(one.producer_id, first, transaction.start_ms, aborts_ms, transaction.transactional_id)
+            OpenTransaction(producer.producer_id, first, transaction.start_ms, aborts_ms, transaction.transactional_id)
         )
     return found
 
@@ -37,7 +40,11 @@ def open_transactions(log: Log, transactions: Lazy[TransactionCoordinator]) -> l
 def oldest_open(log: Log) -> OpenTransaction | None:
     """Return the transaction at the last stable offset, by what the log knows of it; None if none is open."""
     stable = log.last_stable_offset
-    found = (one.producer_id for one in log.producers.active_producers if one.current_txn_first_offset == stable)
+    found = (
+        producer.producer_id
+        for producer in log.producers.active_producers
+        if producer.current_txn_first_offset == stable
+    )
     producer_id = next(found, None)
     return None if producer_id is None else OpenTransaction(producer_id, stable)
 

@@ -60,7 +60,7 @@ class Explainer:
         self._removals_ms = removals_ms or {}
         self._erasure_of = erasure_of
         self._bounds = _Bounds([segment.base_offset for segment in state.segments], state.log_end_offset)
-        self._corrupt = {one.base_offset for one in view.quarantined}
+        self._corrupt = {segment.base_offset for segment in view.quarantined}
         self._round_gates: dict[int, tuple[Gate, ...]] = {}
         self._retention: dict[int, tuple[tuple[Gate, ...], int | None]] = {}
 
@@ -69,7 +69,7 @@ class Explainer:
     def partition(self, scan: KeyScan | None = None) -> PartitionExplanation:
         """Explain the partition as a whole and, with a scan, the records found."""
         state, now_ms = self.state, self.now_ms
-        found = look(state, self.view, now_ms)
+        cleanable = look(state, self.view, now_ms)
         gates = self._partition_gates()
         scan = _NO_SCAN if scan is None else scan
         return PartitionExplanation(
@@ -80,9 +80,9 @@ class Explainer:
             log_start_offset=state.log_start_offset,
             log_end_offset=state.log_end_offset,
             last_stable_offset=state.last_stable_offset,
-            first_dirty_offset=found.first_dirty_offset,
-            first_uncleanable_offset=found.first_uncleanable_offset,
-            dirty_ratio=found.dirty_ratio if state.config.is_compacted else 0.0,
+            first_dirty_offset=cleanable.first_dirty_offset,
+            first_uncleanable_offset=cleanable.first_uncleanable_offset,
+            dirty_ratio=cleanable.dirty_ratio if state.config.is_compacted else 0.0,
             bytes=state.size,
             segments=len(state.segments),
             next_round_ms=next_round_ms(state, self.view, now_ms),
@@ -100,11 +100,13 @@ class Explainer:
         if not state.config.is_compacted:
             return [_not_compacted(self.state), *self._retention_of(0)[0]]
         last = state.log_end_offset - 1
-        found = look(without_lags(state), self.view, self.now_ms)
-        gates = list(self._gates_at(last)) if found.cleanable_bytes else cleaner_gates(state, self.view, self.now_ms)
-        gates += [_corrupt_gate(self.view, one.base_offset) for one in self.view.quarantined]
+        cleanable = look(without_lags(state), self.view, self.now_ms)
+        gates = (
+            list(self._gates_at(last)) if cleanable.cleanable_bytes else cleaner_gates(state, self.view, self.now_ms)
+        )
+        gates += [_corrupt_gate(self.view, segment.base_offset) for segment in self.view.quarantined]
         # As long as something is dirty, what expires may be superseded, and the round over the dirty records takes it along.
-        if self.view.horizon_ms is not None and not found.cleanable_bytes:
+        if self.view.horizon_ms is not None and not cleanable.cleanable_bytes:
             text = "the next tombstone or marker of the clean part expires"
             gates.append(Gate(explanation.HORIZON, text, until_ms=max(self.view.horizon_ms, self.now_ms)))
         return gates
@@ -180,7 +182,7 @@ class Explainer:
             bound = explanation.EARLIEST
         if kept_ms is not None and (goes_ms is None or kept_ms <= goes_ms):
             # A round merges segments, and retention removes a merged one by its newest record.
-            is_merged = any(one.at_ms < kept_ms for one in self._early)
+            is_merged = any(upcoming.at_ms < kept_ms for upcoming in self._early)
             goes_ms, bound = kept_ms, explanation.EARLIEST if is_merged else explanation.EXACT
         return [*gates, *kept_gates], goes_ms, bound, superseder
 
@@ -221,7 +223,7 @@ class Explainer:
                 return [_corrupt_gate(self.view, self._bounds.base_of(later))], None, later
             text = "superseded by a record in the clean part, which no round maps again"
             return [Gate(explanation.BEHIND, text)], None, later
-        found = (one for one in rounds if one.first_dirty_offset <= superseder < one.end_offset)
+        found = (upcoming for upcoming in rounds if upcoming.first_dirty_offset <= superseder < upcoming.end_offset)
         gates = list(self._gates_at(superseder))
         if record.segment != self._bounds.base_of(superseder):
             gates = [replace(gate, text=_of_later_record(gate)) for gate in gates]
@@ -279,7 +281,7 @@ class Explainer:
         """Tell whether the first round over a tombstone of an old format removes it, by the time of its segment's file."""
         if record.magic >= CURRENT_MAGIC:
             return False
-        clean = [one.path for one in self.state.segments if one.base_offset < round_.first_dirty_offset]
+        clean = [segment.path for segment in self.state.segments if segment.base_offset < round_.first_dirty_offset]
         env = self.state.env
         try:
             modified_ms = env.mtime_ms(self.state.segments[self._bounds.index_of(record.segment)].path)
@@ -339,12 +341,14 @@ def _not_compacted(state: LogState) -> Gate:
 
 
 def _corrupt_gate(view: CleanerView, base_offset: int) -> Gate:
-    one = next(one for one in view.quarantined if one.base_offset == base_offset)
-    text = f"the segment at {base_offset} cannot be read (position {one.position}: {one.reason}) and is left out"
+    corrupt = next(segment for segment in view.quarantined if segment.base_offset == base_offset)
+    text = (
+        f"the segment at {base_offset} cannot be read (position {corrupt.position}: {corrupt.reason}) and is left out"
+    )
     return Gate(
         explanation.QUARANTINED,
         text,
-        detail={"segment": base_offset, "position": one.position, "reason": one.reason},
+        detail={"segment": base_offset, "position": corrupt_segment.position, "reason": corrupt_segment.reason},
     )
 
 
@@ -374,7 +378,7 @@ class _Bounds(NamedTuple):
 
 def _round_over(rounds: Sequence[UpcomingRound], offset: int, from_ms: int = 0) -> UpcomingRound | None:
     """Return the first of the rounds, from a time on, that rewrites an offset."""
-    return next((one for one in rounds if one.end_offset > offset and one.at_ms >= from_ms), None)
+    return next((upcoming for upcoming in rounds if upcoming.end_offset > offset and upcoming.at_ms >= from_ms), None)
 
 
 def _time_of(found: UpcomingRound | None) -> int | None:

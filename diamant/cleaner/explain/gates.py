@@ -64,14 +64,14 @@ def cleaner_gates(state: LogState, view: CleanerView, now_ms: int) -> list[Gate]
         gates.append(Gate(BROKEN, f"the partition refuses writes since {state.write_failure}; restart the broker"))
     if view.is_paused:
         gates.append(Gate(PAUSED, "cleaning is paused here by another request"))
-    found = view.uncleanable
-    if found is not None and (found.retry_ms is None or now_ms < found.retry_ms):
-        when = "not tried again before a restart" if found.retry_ms is None else "tried again later"
-        rounds = "round" if found.failures == 1 else f"{found.failures} rounds"
-        text = f"the last {rounds} failed, {when}" if found.failures else "a round fails"
-        text += f": {found.reason}"
-        detail = {"reason": found.reason, "since_ms": found.since_ms, "failures": found.failures}
-        gates.append(Gate(UNCLEANABLE, text, until_ms=found.retry_ms, detail=detail))
+    uncleanable = view.uncleanable
+    if uncleanable is not None and (uncleanable.retry_ms is None or now_ms < uncleanable.retry_ms):
+        when = "not tried again before a restart" if uncleanable.retry_ms is None else "tried again later"
+        rounds = "round" if uncleanable.failures == 1 else f"{uncleanable.failures} rounds"
+        text = f"the last {rounds} failed, {when}" if uncleanable.failures else "a round fails"
+        text += f": {uncleanable.reason}"
+        detail = {"reason": uncleanable.reason, "since_ms": uncleanable.since_ms, "failures": uncleanable.failures}
+        gates.append(Gate(UNCLEANABLE, text, until_ms=uncleanable.retry_ms, detail=detail))
     return gates
 
 

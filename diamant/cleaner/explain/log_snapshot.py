@@ -126,7 +126,7 @@ class LogState:
 
     def emptied_below(self, offset: int) -> LogState:
         """Return the state with the segments that begin below an offset emptied."""
-        segments = (replace(one, size=0) if one.base_offset < offset else one for one in self.segments)
+        segments = (replace(segment, size=0) if segment.base_offset < offset else segment for segment in self.segments)
         return replace(self, segments=tuple(segments))
 
     def decided(self) -> LogState:
@@ -135,7 +135,11 @@ class LogState:
 
     def aborted(self, now_ms: int) -> LogState:
         """Return the state with expired transactions aborted: their markers are appended, which may close the active segment."""
-        left = tuple(one for one in self.open_transactions if one.abort_ms is None or one.abort_ms > now_ms)
+        left = tuple(
+            transaction
+            for transaction in self.open_transactions
+            if transaction.abort_ms is None or transaction.abort_ms > now_ms
+        )
         if len(left) == len(self.open_transactions):
             return self
         state = self

@@ -30,7 +30,7 @@ def with_stranded(
     key: bytes, partitions: Sequence[PartitionExplanation], partition_count: int
 ) -> list[PartitionExplanation]:
     """Return explanations of a key's records, with a note on values whose key belongs to another partition."""
-    return [_told(key, one, partitions, partition_count) for one in partitions]
+    return [_told(key, partition, partitions, partition_count) for partition in partitions]
 
 
 def _told(

@@ -74,24 +74,26 @@ def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = 
         if is_early:
             # A smaller clean part makes the ratio higher.
             state = state.without_oldest(deletable_segments(state, at_ms))
-        found = look(state, view, at_ms, first_dirty)
+        cleanable = look(state, view, at_ms, first_dirty)
         if is_early and view.horizon_ms is not None and view.horizon_ms <= at_ms:
-            clean_end = state.segments[max(0, state.floor_segment(found.first_dirty_offset))].base_offset
+            clean_end = state.segments[max(0, state.floor_segment(cleanable.first_dirty_offset))].base_offset
             state = state.emptied_below(clean_end)
-            found = look(state, view, at_ms, first_dirty)
-        while is_candidate(state, found) and found.is_eligible:
-            because = BY_RATIO if found.dirty_ratio > found.min_dirty_ratio else BY_LAG
-            rounds.append(UpcomingRound(at_ms, found.first_dirty_offset, found.first_uncleanable_offset, because))
-            first_dirty = found.first_uncleanable_offset
+            cleanable = look(state, view, at_ms, first_dirty)
+        while is_candidate(state, cleanable) and cleanable.is_eligible:
+            because = BY_RATIO if cleanable.dirty_ratio > cleanable.min_dirty_ratio else BY_LAG
+            rounds.append(
+                UpcomingRound(at_ms, cleanable.first_dirty_offset, cleanable.first_uncleanable_offset, because)
+            )
+            first_dirty = cleanable.first_uncleanable_offset
             if is_early:
                 state = state.emptied_below(first_dirty)
-            found = look(state, view, at_ms, first_dirty)
+            cleanable = look(state, view, at_ms, first_dirty)
     return tuple(rounds)
 
 
 def next_round_ms(state: LogState, view: CleanerView, now_ms: int) -> int | None:
     """Return the time of the next round, for dirty or for expired records; None: never."""
-    dirty = next((one.at_ms for one in course(state, view, now_ms)), None)
+    dirty = next((upcoming.at_ms for upcoming in course(state, view, now_ms)), None)
     expires = view.horizon_ms
     if not view.is_enabled or not state.config.is_compacted or view.is_paused or view.uncleanable is not None:
         expires = None
@@ -109,7 +111,7 @@ def moments(state: LogState, view: CleanerView, now_ms: int) -> list[int]:
     config, ages = state.config, time_based_roll.ages_in(view.mode)
     first_dirty = look(state, view, now_ms).first_dirty_offset
     rolled = state.rolled()
-    times: set[int | None] = {now_ms, *(one.abort_ms for one in state.open_transactions)}
+    times: set[int | None] = {now_ms, *(transaction.abort_ms for transaction in state.open_transactions)}
     if view.uncleanable is not None:
         times.add(view.uncleanable.retry_ms)
     if view.is_prompt:

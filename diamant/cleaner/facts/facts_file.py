@@ -153,9 +153,9 @@ def _to_json(facts: SegmentFacts) -> str:
 def facts_from(text: bytes | str) -> SegmentFacts:
     """Return the facts of this JSON. Raises ValueError, KeyError or TypeError for anything else."""
     fields: dict[str, Any] = json.loads(text)
-    fields["horizons"] = tuple(Horizon(*one) for one in fields["horizons"])
+    fields["horizons"] = tuple(Horizon(*horizon) for horizon in fields["horizons"])
     if fields["steps"] is not None:
-        fields["steps"] = tuple(Step(*one) for one in fields["steps"])
+        fields["steps"] = tuple(Step(*step) for step in fields["steps"])
     if fields["emptied"] is not None:
         fields["emptied"] = tuple(Emptied(*one) for one in fields["emptied"])
     if fields["keys"] is not None:

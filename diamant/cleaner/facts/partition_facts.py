@@ -64,13 +64,13 @@ class PartitionFacts:
         `frozen_above` (see `quarantine`). Above the offset of a `hold` it expires later.
         """
         facts = self.of(log, end_offset)
-        due = (one for one in self._due(facts, frozen_above) if one not in self._tried)
-        return min((_due_ms(one, hold) for one in due), default=None)
+        due = (horizon for horizon in self._due(facts, frozen_above) if horizon not in self._tried)
+        return min((_due_ms(horizon, hold) for horizon in due), default=None)
 
     def note_round(self, log: Log, end_offset: int, now_ms: int, hold: TombstoneHold | None = None) -> None:
         """Record that a round over the clean section begins."""
         facts = self.of(log, end_offset)
-        self._tried = frozenset(one for one in self._due(facts, None) if _due_ms(one, hold) <= now_ms)
+        self._tried = frozenset(horizon for horizon in self._due(facts, None) if _due_ms(horizon, hold) <= now_ms)
 
     def without_untouched(self, plan: CleanPlan) -> CleanPlan:
         """Return the plan of a round without a dirty range, in which segments with nothing due are left alone."""

@@ -59,8 +59,8 @@ class PromptLog:
     def refresh(self) -> bool:
         """Release segments from quarantine whose file has changed (size or times); return True if there are any."""
         let_out = self.quarantine.refresh(self.log)
-        for one in let_out:
-            logger.info("%s: the segment at %d is out of quarantine", self.log.path, one.base_offset)
+        for segment in let_out:
+            logger.info("%s: the segment at %d is out of quarantine", self.log.path, segment.base_offset)
         return bool(let_out)
 
     def release(self) -> None:
@@ -70,10 +70,10 @@ class PromptLog:
 
     def add_corrupt(self, error: CorruptLog, first_dirty_offset: int, now_ms: int) -> bool:
         """Quarantine a segment that a round from `first_dirty_offset` on cannot read; return True if that helps."""
-        found = self.quarantine.add(self.log, error, first_dirty_offset, now_ms)
-        if found is None:
+        corrupt_segment = self.quarantine.add(self.log, error, first_dirty_offset, now_ms)
+        if corrupt_segment is None:
             return False
-        segment = self.log.segments[self.log.floor_segment(found.base_offset)]
+        segment = self.log.segments[self.log.floor_segment(corrupt_segment.base_offset)]
         segment.pass_over_first_timestamp()
         logger.warning("%s; the segment is in quarantine, the rest of the log is cleaned", error)
         return True
@@ -89,7 +89,7 @@ class PromptLog:
         """Return base offset and size of the clean segments whose facts have not been read."""
         present = {segment.base_offset: segment for segment in self.log.segments} if self._unread else {}
         self._unread = {base: segment for base, segment in self._unread.items() if present.get(base) is segment}
-        corrupt = {one.base_offset for one in self.quarantine.segments}
+        corrupt = {segment.base_offset for segment in self.quarantine.segments}
         return [
             (base, size)
             for base, size in self.facts.unknown(self.log, first_dirty_offset)
@@ -104,7 +104,11 @@ class PromptLog:
         if len(known) > len(segments):
             present = set(segments)
             known = self._filtered = {base: segment for base, segment in known.items() if segment in present}
-        return [one for one in segments[:-1] if one.size >= MIN_FILED_BYTES and known.get(one.base_offset) is not one]
+        return [
+            segment
+            for segment in segments[:-1]
+            if segment.size >= MIN_FILED_BYTES and known.get(segment.base_offset) is not segment
+        ]
 
     def note_filter(self, segment: Segment) -> None:
         """Record that a segment has a filter, or that none is made for it."""
@@ -151,10 +155,10 @@ class PromptLogs:
 
     def of(self, log: Log) -> PromptLog:
         """Return the memory for a log."""
-        found = self._logs.get((log.topic, log.partition))
-        if found is None or found.log is not log:
-            found = self._logs[log.topic, log.partition] = PromptLog(log)
-        return found
+        prompt_log = self._logs.get((log.topic, log.partition))
+        if prompt_log is None or prompt_log.log is not log:
+            prompt_log = self._logs[log.topic, log.partition] = PromptLog(log)
+        return prompt_log
 
     def forget(self, partition: TopicPartition) -> None:
         """Drop a log that was deleted, or is no longer compacted."""
@@ -169,8 +173,8 @@ class PromptLogs:
 
     def quarantined(self, partition: TopicPartition) -> list[CorruptSegment]:
         """Return the quarantined segments of a partition."""
-        found = self._logs.get(partition)
-        return [] if found is None else found.quarantine.segments
+        log = self._logs.get(partition)
+        return [] if log is None else log.quarantine.segments
 
     @property
     def is_learning(self) -> bool:

@@ -143,7 +143,7 @@ class Quarantine:
             times = _file_times(log.env, segment.path)
         except OSError:
             return None
-        found = CorruptSegment(
+        corrupt_segment = CorruptSegment(
             base_offset,
             *times,
             error.position,
@@ -155,27 +155,29 @@ class Quarantine:
             ),
             size=segment.size,
         )
-        self._corrupt[base_offset] = found
-        return found
+        self._corrupt[base_offset] = corrupt_segment
+        return corrupt_segment
 
     def refresh(self, log: Log) -> list[CorruptSegment]:
         """Release segments whose files have changed, forget those that left the log; return both."""
         changed = []
         present = {segment.base_offset: segment for segment in log.segments}
-        for one in self.segments:
-            segment = present.get(one.base_offset)
+        for corrupt_segment in self.segments:
+            segment = present.get(corrupt_segment.base_offset)
             if segment is None:
-                changed.append(self._corrupt.pop(one.base_offset))
+                changed.append(self._corrupt.pop(corrupt_segment.base_offset))
                 continue
             found = _look(log.env, segment)
             if isinstance(found, str):
-                if found != one.obstacle:
-                    self._corrupt[one.base_offset] = replace(one, obstacle=found)
-                    logger.warning("%s: the segment at %d stays in quarantine: %s", log.path, one.base_offset, found)
-            elif one.obstacle or found != (one.modified_ms, one.birth_ms):
-                changed.append(one)
+                if found != corrupt_segment.obstacle:
+                    self._corrupt[corrupt_segment.base_offset] = replace(corrupt_segment, obstacle=found)
+                    logger.warning(
+                        "%s: the segment at %d stays in quarantine: %s", log.path, corrupt_segment.base_offset, found
+                    )
+            elif corrupt_segment.obstacle or found != (corrupt_segment.modified_ms, corrupt_segment.birth_ms):
+                changed.append(corrupt_segment)
                 segment.release_file()  # readers open the new file, too
-                self._release(one.base_offset)
+                self._release(corrupt_segment.base_offset)
         for base_offset in [*self._let_out, *self._healing]:
             if base_offset < log.segments[0].base_offset:
                 self._let_out.pop(base_offset, None)
@@ -185,17 +187,17 @@ class Quarantine:
     def release(self, log: Log) -> None:
         """Release all segments whose files can be used, so that the next round tries them again."""
         for segment in log.segments:
-            one = self._corrupt.get(segment.base_offset)
-            if one is None or isinstance(found := _look(log.env, segment), str):
+            corrupt_segment = self._corrupt.get(segment.base_offset)
+            if corrupt_segment is None or isinstance(found := _look(log.env, segment), str):
                 continue
-            if one.obstacle or found != (one.modified_ms, one.birth_ms):
+            if corrupt_segment.obstacle or found != (corrupt_segment.modified_ms, corrupt_segment.birth_ms):
                 segment.release_file()  # as in `refresh`, which no longer sees this segment
-            self._release(one.base_offset)
+            self._release(corrupt_segment.base_offset)
 
     def _release(self, base_offset: int) -> None:
-        one = self._corrupt.pop(base_offset)
+        segment = self._corrupt.pop(base_offset)
         if self._cleaned_to is not None or self._is_behind:
-            self._let_out[base_offset] = one.clean_to
+            self._let_out[base_offset] = segment.clean_to
             # Others released at the same time are equally far behind.
             self._is_behind = True
             self._cleaned_to = None
@@ -226,4 +228,4 @@ class Quarantine:
                 self._healing[base_offset] = plan.now_ms + plan.delete_retention_ms
         self._is_behind = bool(self._corrupt or self._let_out)
         self._cleaned_to = end_offset if self._is_behind else None
-        return min([end_offset, *(one.clean_to for one in self._corrupt.values()), *self._let_out.values()])
+        return min([end_offset, *(segment.clean_to for segment in self._corrupt.values()), *self._let_out.values()])

@@ -99,7 +99,8 @@ class SegmentFacts:
     def is_due(self, now_ms: int, frozen_above: int | None = None) -> bool:
         """Tell whether a horizon in the segment is over."""
         return any(
-            one.horizon_ms <= now_ms and (frozen_above is None or one.offset <= frozen_above) for one in self.horizons
+            horizon.horizon_ms <= now_ms and (frozen_above is None or horizon.offset <= frozen_above)
+            for horizon in self.horizons
         )
 
 

@@ -88,7 +88,7 @@ class _Look:
 
     def report(self) -> LookReport:
         plan = self._plan
-        ends = [one.base_offset for one in plan.segments[1:]]
+        ends = [looked_at.base_offset for looked_at in plan.segments[1:]]
         append_ms = 0
         for index, segment in enumerate(plan.segments):
             if index < len(ends) and ends[index] <= plan.first_dirty_offset:

@@ -129,8 +129,8 @@ class _Course:
         states, scenario = self.states, self.scenario
         before = states.count(first, scenario)
         with self._opened(first) as log:
-            found = self._look(log, first.checkpoint, states.now_ms)
-            rolls_ms, overdue_ms = self._rolls_ms(log), self._overdue_ms(log, found.first_dirty_offset)
+            cleanable = self._look(log, first.checkpoint, states.now_ms)
+            rolls_ms, overdue_ms = self._rolls_ms(log), self._overdue_ms(log, cleanable.first_dirty_offset)
         last, failure = self._go(first)
         after = states.count(last, scenario)
         with self._opened(last) as log:
@@ -141,7 +141,7 @@ class _Course:
             before=before,
             events=tuple(self.events),
             after=after,
-            dirty_ratio=found.dirty_ratio,
+            dirty_ratio=cleanable.dirty_ratio,
             rolls_ms=rolls_ms,
             overdue_ms=overdue_ms,
             cleaned_ms=next((event.at_ms for event in self.events if event.kind == CLEAN), None),
@@ -179,7 +179,9 @@ class _Course:
         log, env = self.states.load(state, self.scenario)
         try:
             self._learn(log, state.checkpoint)
-            at_ms = next((one for one in self._moments(log, state.checkpoint) if self._is_due(log, state, one)), None)
+            at_ms = next(
+                (moment for moment in self._moments(log, state.checkpoint) if self._is_due(log, state, moment)), None
+            )
             if at_ms is None or at_ms > self.until_ms:
                 self.is_cut = at_ms is not None
                 return None
@@ -230,19 +232,19 @@ class _Course:
             log.roll()
             key = next_key(state.key, ROLL, at_ms, log.log_end_offset, self.scenario.producer_expiration_ms)
             return replace(state, env=env, key=key), Event(ROLL, at_ms, _roll_reason(log), log.log_end_offset)
-        found = self._look(log, state.checkpoint, at_ms)
-        if self._is_round_due(log, found) and not self._is_retention_first(log, at_ms):
-            plan = self._plan(log, found.first_dirty_offset, found.first_uncleanable_offset, at_ms)
+        cleanable = self._look(log, state.checkpoint, at_ms)
+        if self._is_round_due(log, cleanable) and not self._is_retention_first(log, at_ms):
+            plan = self._plan(log, cleanable.first_dirty_offset, cleanable.first_uncleanable_offset, at_ms)
             state, result = self._round(log, env, state, plan)
-            because = BY_RATIO if found.dirty_ratio > found.min_dirty_ratio else BY_LAG
+            because = BY_RATIO if cleanable.dirty_ratio > cleanable.min_dirty_ratio else BY_LAG
             event = Event(CLEAN, at_ms, because, result.end_offset, dict(sorted(result.stats.removed.items())))
             return replace(state, checkpoint=result.end_offset), event
         if self._is_horizon_over(log, state.checkpoint, at_ms):
-            end = horizon_round_end(log, found.first_dirty_offset)
+            end = horizon_round_end(log, cleanable.first_dirty_offset)
             plan = self.facts.without_untouched(self._plan(log, end, end, at_ms))
             state, result = self._round(log, env, state, plan)
             removed = dict(sorted(result.stats.removed.items()))
-            return state, Event(CLEAN, at_ms, BY_HORIZON, found.first_dirty_offset, removed)
+            return state, Event(CLEAN, at_ms, BY_HORIZON, cleanable.first_dirty_offset, removed)
         delete_oldest(log, deletable_segments(log, at_ms))
         start = log.log_start_offset
         key = next_key(state.key, DELETE, at_ms, start)
@@ -335,13 +337,16 @@ class _Course:
         if not log.config.is_compacted:
             yield WAITS_FOR_POLICY
             return
-        found = self._look(log, state.checkpoint, self.states.clock.now_ms())
+        cleanable = self._look(log, state.checkpoint, self.states.clock.now_ms())
         bound = min(log.last_stable_offset, log.active.base_offset)
         if log.last_stable_offset < log.log_end_offset:
             yield WAITS_FOR_TRANSACTION
-        if found.cleanable_bytes and not found.is_eligible:
+        if cleanable.cleanable_bytes and not cleanable.is_eligible:
             yield WAITS_FOR_RATIO
-        if self.is_cut or log.segments[max(0, log.floor_segment(bound))].base_offset > found.first_uncleanable_offset:
+        if (
+            self.is_cut
+            or log.segments[max(0, log.floor_segment(bound))].base_offset > cleanable.first_uncleanable_offset
+        ):
             yield WAITS_FOR_TIME
         if log.active.size and (not self.is_prompt or self._rolls_ms(log) is None):
             yield WAITS_FOR_APPEND
@@ -360,5 +365,5 @@ def _horizons(log: Log) -> Iterator[int]:
             if not header.has_delete_horizon or header.is_control or not header.record_count:
                 continue
             with suppress(CorruptBatch):
-                if any(one.value is None for one in iter_records(segment.file.pread(header.size, position))):
+                if any(record.value is None for record in iter_records(segment.file.pread(header.size, position))):
                     yield header.base_timestamp

@@ -60,8 +60,10 @@ def shares_of(env: Env, plan: CleanPlan, start: DirtyStart, processes: int, piec
             pieces += index < count
         ahead += following
     shares = [
-        Share(one, after.segment + 1, after.position) if after.position else Share(one, after.segment, None)
-        for one, after in pairwise(starts)
+        Share(dirty_start, after.segment + 1, after.position)
+        if after.position
+        else Share(dirty_start, after.segment, None)
+        for dirty_start, after in pairwise(starts)
     ]
     shares.append(Share(starts[-1], len(plan.segments), None))
     return Shares(shares[0], shares[1 : 1 + pieces], shares[1 + pieces :])

@@ -163,8 +163,8 @@ class _Stage:
     def _run_child(self, answering: Connection) -> None:
         alone = replace(self._work, check_done=never_done, throttle=no_throttle)
         with suppress(_InOrder):
-            for one in self._rewritten(alone):
-                answering.send(one)
+            for rewritten in self._rewritten(alone):
+                answering.send(rewritten)
 
     def _rewritten(self, work: RoundWork) -> Iterator[Rewritten]:
         """Claim and rewrite groups until none is left. Raises _InOrder at a group that depends on earlier ones, or fails."""
@@ -189,20 +189,20 @@ class _Stage:
     def _take(self, fork: Fork, check_done: Callable[[], None]) -> bool:
         """Receive one answer; return False if no more follow."""
         try:
-            one: Rewritten = fork.answer(check_done)
+            rewritten: Rewritten = fork.answer(check_done)
         except ForkFailed:
             return False
-        self._found[one.group] = one
+        self._found[rewritten.group] = rewritten
         return True
 
     def _ready(self) -> Iterator[tuple[OutputSegment, ...]]:
         while self._next in self._found:
             self._work.check_done()
-            one = self._found.pop(self._next)
+            rewritten = self._found.pop(self._next)
             self._next += 1
-            self._work.stats.add(one.stats)
-            self._work.throttle(one.stats.bytes_read + one.stats.bytes_written)
-            yield one.outputs
+            self._work.stats.add(rewritten.stats)
+            self._work.throttle(rewritten.stats.bytes_read + rewritten.stats.bytes_written)
+            yield rewritten.outputs
 
 
 def costliest_first(costs: Sequence[int], window: int) -> list[int]:

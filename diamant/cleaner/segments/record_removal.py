@@ -60,8 +60,8 @@ def write_without(
                     continue
                 new = rebuilt_batch(header, kept, None) if kept else emptied_batch(header)
                 writer.append(new, header.last_offset, header.max_timestamp)
-        for one in aborted:
-            writer.add_aborted(one)
+        for txn in aborted:
+            writer.add_aborted(txn)
         if not removed:
             writer.abandon()
             return None

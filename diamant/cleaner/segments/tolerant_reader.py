@@ -205,11 +205,11 @@ class OpenLogDirectory:
 
     def keep_topics(self, topics: Collection[str]) -> None:
         """Keep only the partitions of these topics; all if `topics` is empty. Raises WrongInput if a topic has none."""
-        missing = set(topics) - {one.topic for one in self.partitions}
+        missing = set(topics) - {partition.topic for partition in self.partitions}
         if missing:
             raise WrongInput(f"there is no topic {min(missing)!r} in {self.path}")
         if topics:
-            self.partitions = tuple(one for one in self.partitions if one.topic in topics)
+            self.partitions = tuple(partition for partition in self.partitions if partition.topic in topics)
 
 
 def open_log_directory(env: Env, path: str) -> OpenLogDirectory:

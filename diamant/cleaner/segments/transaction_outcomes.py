@@ -54,10 +54,10 @@ class TransactionOutcomes:
         self._open_since = {} if open_since is None else dict(open_since)
         self._aborted: dict[int, tuple[array[int], array[int]]] = {}
         """Producer id to first offsets, ascending, and the greatest last offset of the transactions up to each."""
-        for one in aborted:
-            firsts, ends = self._aborted.setdefault(one.producer_id, (array("q"), array("q")))
-            firsts.append(one.first_offset)
-            ends.append(one.last_offset)
+        for txn in aborted:
+            firsts, ends = self._aborted.setdefault(txn.producer_id, (array("q"), array("q")))
+            firsts.append(txn.first_offset)
+            ends.append(txn.last_offset)
         for producer_id, found in self._aborted.items():
             entries = sorted(zip(*found, strict=True))
             ends = array("q", accumulate((end for _, end in entries), max))

@@ -24,7 +24,7 @@ _MB = 1024 * 1024
 def log_round(thread: int, plan: CleanPlan, result: CleanResult) -> None:
     """Log the summary of a round, and a full map and records without a key if it met them."""
     if result.end_offset < plan.first_uncleanable_offset:
-        dirty = [one.base_offset for one in plan.segments if one.next_base_offset > plan.first_dirty_offset]
+        dirty = [segment.base_offset for segment in plan.segments if segment.next_base_offset > plan.first_dirty_offset]
         full = max(index for index, base in enumerate(dirty) if base <= result.end_offset)
         logger.info(
             "Cleaner %d: Offset map is full, %d segments fully mapped, segment with base offset %d is partially mapped",

@@ -49,9 +49,9 @@ def offset_map_full(plan: CleanPlan, end_offset: int) -> str | None:
     """Return the message for a round whose map was full at `end_offset`; None if that is the end of its range."""
     if end_offset >= plan.first_uncleanable_offset:
         return None
-    dirty = [one for one in plan.segments if one.next_base_offset > plan.first_dirty_offset]
-    mapped = [one for one in dirty if one.next_base_offset <= end_offset]
-    partly = next((one for one in dirty if one.base_offset < end_offset < one.next_base_offset), None)
+    dirty = [segment for segment in plan.segments if segment.next_base_offset > plan.first_dirty_offset]
+    mapped = [segment for segment in dirty if segment.next_base_offset <= end_offset]
+    partly = next((segment for segment in dirty if segment.base_offset < end_offset < segment.next_base_offset), None)
     partly_text = "" if partly is None else f", the one at {partly.base_offset} in part"
     return (
         f"{_name(plan)}: the offset map is full ({plan.map_max_entries:,} keys) after {len(mapped)} of {len(dirty)} "

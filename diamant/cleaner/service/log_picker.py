@@ -102,9 +102,9 @@ class LogPicker:
         checkpoint = self._states.checkpoint(partition)
         try:
             if self._prompt is None:
-                found = cleanable_range(log, checkpoint, now_ms, is_forced=is_forced)
+                cleanable = cleanable_range(log, checkpoint, now_ms, is_forced=is_forced)
             else:
-                found = self._prompt.of(log).cleanable_range(checkpoint, now_ms, is_forced=is_forced)
+                cleanable = self._prompt.of(log).cleanable_range(checkpoint, now_ms, is_forced=is_forced)
         except (StorageError, OSError) as error:
             # Kafka gives up the whole scan and continues without this log after a pause.
             marked = self._states.mark_uncleanable(partition, str(error), now_ms, is_retried=self._prompt is not None)
@@ -113,7 +113,7 @@ class LogPicker:
                 kafka_log_lines.log_uncleanable(log)
             logger.warning("%s", log_messages.partition_uncleanable(*partition, error, retry_in_ms=retry_in_ms))
             return None
-        if found.is_checkpoint_reset:
+        if cleanable.is_checkpoint_reset:
             # With both policies, retention regularly moves the log start beyond the checkpoint.
             logger.log(
                 logging.DEBUG if log.config.is_deleted else logging.WARNING,
@@ -122,10 +122,10 @@ class LogPicker:
                 checkpoint,
                 log.log_start_offset,
                 log.log_end_offset,
-                found.first_dirty_offset,
+                cleanable.first_dirty_offset,
             )
-            self._states.set_checkpoint(partition, found.first_dirty_offset)
-        return found
+            self._states.set_checkpoint(partition, cleanable.first_dirty_offset)
+        return cleanable
 
     def is_horizon_due(self, log: Log, found: CleanableRange, now_ms: int) -> bool:
         """Return whether the clean section of a log holds expired records that a round could remove."""
@@ -151,10 +151,10 @@ class LogPicker:
         while self._found:
             log = self._found.popleft()
             now_ms = self._env.clock.now_ms()
-            found = self._look_if_open(log, now_ms)
-            if found is None or not is_candidate(log, found):
+            cleanable = self._look_if_open(log, now_ms)
+            if cleanable is None or not is_candidate(log, cleanable):
                 continue
-            if found.is_eligible or self.is_horizon_due(log, found, now_ms):
+            if cleanable.is_eligible or self.is_horizon_due(log, cleanable, now_ms):
                 return log
         return None
 

@@ -282,7 +282,7 @@ class CleanerMetrics:
                 overdue_ms = seen.range.delay_ms + max(0, now_ms - seen.at_ms)
             if seen.due_ms is not None:
                 overdue_ms = max(overdue_ms, now_ms - seen.due_ms)
-        found = states.uncleanable.get(partition)
+        uncleanable = states.uncleanable.get(partition)
         return PartitionStatus(
             topic=partition[0],
             partition=partition[1],
@@ -294,7 +294,7 @@ class CleanerMetrics:
             records_removed=dict(figures.removed),
             bytes_removed=dict(figures.removed_bytes),
             rounds=dict(figures.rounds),
-            uncleanable_reason=None if found is None else found.reason,
+            uncleanable_reason=None if uncleanable is None else uncleanable.reason,
             quarantined=tuple(map(str, quarantined)),
         )
 

@@ -210,8 +210,8 @@ class PartitionStates:
 
     def is_uncleanable(self, partition: TopicPartition, now_ms: int) -> bool:
         """Return whether a partition must not be cleaned now because its last round failed."""
-        found = self._uncleanable.get(partition)
-        return found is not None and (found.retry_ms is None or now_ms < found.retry_ms)
+        uncleanable = self._uncleanable.get(partition)
+        return uncleanable is not None and (uncleanable.retry_ms is None or now_ms < uncleanable.retry_ms)
 
     def mark_uncleanable(self, partition: TopicPartition, reason: str, now_ms: int, *, is_retried: bool) -> Uncleanable:
         """Record a failure; with `is_retried`, schedule a retry."""
@@ -221,8 +221,8 @@ class PartitionStates:
         if is_retried:
             retry_ms = now_ms + min(RETRY_FIRST_MS << min(failures - 1, 10), RETRY_MAX_MS)
         since_ms = now_ms if before is None else before.since_ms
-        found = self._uncleanable[partition] = Uncleanable(reason, since_ms, failures, retry_ms)
-        return found
+        uncleanable = self._uncleanable[partition] = Uncleanable(reason, since_ms, failures, retry_ms)
+        return uncleanable
 
     def mark_cleanable(self, partition: TopicPartition) -> None:
         """Record that a round succeeded."""
@@ -230,10 +230,10 @@ class PartitionStates:
 
     def retry_now(self, partition: TopicPartition, now_ms: int) -> bool:
         """Make the retry of an uncleanable partition due now; return False if it is not uncleanable. Resets the backoff."""
-        found = self._uncleanable.get(partition)
-        if found is None:
+        uncleanable = self._uncleanable.get(partition)
+        if uncleanable is None:
             return False
-        self._uncleanable[partition] = Uncleanable(found.reason, found.since_ms, 0, now_ms)
+        self._uncleanable[partition] = Uncleanable(uncleanable.reason, uncleanable.since_ms, 0, now_ms)
         return True
 
     # -- deleted partitions ------------------------------------------------------------------------------------------

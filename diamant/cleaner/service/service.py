@@ -328,7 +328,7 @@ class CleanerService:
     def _begin_requested(self) -> None:
         """Begin requested rounds as long as a slot and their log are free."""
         while (slot := self._free_slot()) is not None:
-            partition = next((one for one in self.callers.requests if self.states.is_free(one)), None)
+            partition = next((request for request in self.callers.requests if self.states.is_free(request)), None)
             if partition is None:
                 return
             self._begin(slot, self._logs[partition])

@@ -89,7 +89,7 @@ class InjectedFaults:
 
     def _affecting(self, operation: Operation, paths: tuple[str, ...]) -> list[InjectedFault]:
         """Count and return the faults that affect this call, up to the first that makes it fail."""
-        found: list[InjectedFault] = []
+        faults: list[InjectedFault] = []
         with self._lock:
             for fault in self._all:
                 if fault.operation != operation or not any(fnmatchcase(path, fault.path_glob) for path in paths):
@@ -100,7 +100,7 @@ class InjectedFaults:
                     if fault.times is not None:
                         fault.times -= 1
                     fault.hits += 1
-                    found.append(fault)
+                    faults.append(fault)
                     if isinstance(fault.effect, OSError):
                         break
-        return found
+        return faults

@@ -195,7 +195,9 @@ class OverlayEnv:
     def remove_tree(self, path: str) -> None:
         below = f"{path}/"
         self._entries = {one: entry for one, entry in self._entries.items() if not one.startswith(below)}
-        self._directories = {one for one in self._directories if one != path and not one.startswith(below)}
+        self._directories = {
+            directory for directory in self._directories if directory != path and not directory.startswith(below)
+        }
 
     def _entry(self, path: str) -> _Entry:
         entry = self._entries.get(path)

@@ -125,17 +125,17 @@ class Replacement:
         if not bases:
             return []
         first = log.floor_segment(bases[0])
-        found = log.segments[first : first + len(bases)]
-        if [segment.base_offset for segment in found] != bases:
-            present = [segment.base_offset for segment in found]
+        segments = log.segments[first : first + len(bases)]
+        if [segment.base_offset for segment in segments] != bases:
+            present = [segment.base_offset for segment in segments]
             raise SourcesChanged(f"{log.path}: expected segments at {bases}, got {present}")
-        if found[-1] is log.active:
+        if segments[-1] is log.active:
             raise SourcesChanged(f"{log.path}: the segment at {bases[-1]} is the active one")
         if sizes is not None:
-            for segment, expected in zip(found, sizes[len(self._bases) - len(bases) :], strict=True):
+            for segment, expected in zip(segments, sizes[len(self._bases) - len(bases) :], strict=True):
                 if segment.size != expected:
                     raise SourcesChanged(f"{segment.path}: expected {expected} bytes, got {segment.size}")
-        return found
+        return segments
 
     def _refuse_if_unusable(self) -> None:
         log = self._log

@@ -49,9 +49,9 @@ def is_torn_end(segment: Segment, position: int) -> bool:
             break
         if data.count(0) < len(data):
             searched += len(data)
-            for found in _BEGINS.finditer(data):
-                at = start + found.start()
-                size = _LENGTH.unpack_from(data, found.start() + BATCH_LENGTH)[0] + LOG_OVERHEAD
+            for match in _BEGINS.finditer(data):
+                at = start + match.start()
+                size = _LENGTH.unpack_from(data, match.start() + BATCH_LENGTH)[0] + LOG_OVERHEAD
                 checked += HEADER_SIZE
                 if HEADER_SIZE <= size <= end - at:
                     checked += size

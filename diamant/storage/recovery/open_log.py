@@ -138,8 +138,8 @@ def _recovered(
     """
     env, path, config, segments, missing_index, _, _, said = opened
     stale = [] if is_of_one_moment else _find_stale(segments, config)
-    for one in stale:
-        segments.remove(one.segment)
+    for stale_segment in stale:
+        segments.remove(stale_segment.segment)
     dead = [] if is_clean else _below(segments, log_start_offset)
     del segments[: len(dead)]
     for segment in segments:

@@ -104,7 +104,7 @@ def _rename(env: Env, segment: Segment, base_offset: int) -> None:
 
 def _following_base(env: Env, segment: Segment) -> int:
     found = (names.parse_segment_file(name) for name in env.list_dir(segment.directory))
-    logs = (one.offset for one in found if one is not None and one.suffix == names.LOG_SUFFIX and not one.stage)
+    logs = (name.offset for name in found if name is not None and name.suffix == names.LOG_SUFFIX and not name.stage)
     return min((base for base in logs if base > segment.base_offset), default=MAX_OFFSET)
 
 

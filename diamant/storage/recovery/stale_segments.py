@@ -43,7 +43,7 @@ def find_stale(segments: Sequence[Segment]) -> list[Stale]:
         for index in range(1, len(segments) - 1)
         if not segments[index].size and all_ends[index - 1] > segments[index].base_offset
     }
-    found = [Stale(segments[index], before) for index, before in empty.items()]
+    stale_segments = [Stale(segments[index], before) for index, before in empty.items()]
     segments = [segment for index, segment in enumerate(segments) if index not in empty]
     ends = [end for index, end in enumerate(all_ends) if index not in empty]
     index = 0
@@ -55,11 +55,11 @@ def find_stale(segments: Sequence[Segment]) -> list[Stale]:
             following += 1
         covered = segments[index + 1 : following]
         if covered and _is_newer(segments[index], covered, ends[index + 1 : following]):
-            found += [Stale(segment, segments[index]) for segment in covered]
+            stale_segments += [Stale(segment, segments[index]) for segment in covered]
             index = following
         else:
             index += 1
-    return found
+    return stale_segments
 
 
 def _end(segment: Segment) -> int:

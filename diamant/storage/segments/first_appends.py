@@ -48,7 +48,7 @@ def note_first_appends(env: Env, directory: str, segments: Iterable[Segment], co
         return
     path = f"{directory}/{names.FIRST_APPENDS}"
     with suppress(OSError):
-        lines = [f"{one.base_offset} {one.first_append_ms}\n" for one in segments if _differs(env, one)]
+        lines = [f"{segment.base_offset} {segment.first_append_ms}\n" for segment in segments if _differs(env, segment)]
         if lines:
             env.write_atomically(path, format_checkpoint(lines), sync=False)
         else:

@@ -110,17 +110,17 @@ class TransactionIndex:
         If they are not, later segments may hold the markers of more (`TransactionIndex.collectAbortedTxns`).
         """
         content = self._content()
-        found: list[AbortedTxn] = []
+        txns: list[AbortedTxn] = []
         count = len(content) // ENTRY_SIZE
         # Last offsets ascend: skip all transactions that ended before the fetch offset.
         start = bisect_left(range(count), fetch_offset, key=lambda index: _last_offset(content, index))
         for index in range(start, count):
             aborted = AbortedTxn.from_bytes(content, index * ENTRY_SIZE)
             if aborted.first_offset < upper_bound:
-                found.append(aborted)
+                txns.append(aborted)
             if aborted.last_stable_offset >= upper_bound:
-                return found, True
-        return found, False
+                return txns, True
+        return txns, False
 
     def truncate_to(self, offset: int) -> None:
         """Cut at the first entry whose last offset is at or above `offset`."""

@@ -77,11 +77,11 @@ def list_acls(client: KafkaClient, principal: str | None, resource: str | None, 
             "resource_name_filter": resource_name,
             "pattern_type_filter": int(PatternType.MATCH if resource_name else PatternType.ANY),
         }
-    found = _described(client, fields)
+    acls = _described(client, fields)
     if as_json:
-        click.echo(json.dumps([_as_json(acl) for acl in found]))
+        click.echo(json.dumps([_as_json(acl) for acl in acls]))
     else:
-        click.echo("".join(f"{acl}\n" for acl in found), nl=False)
+        click.echo("".join(f"{acl}\n" for acl in acls), nl=False)
 
 
 @click.command()

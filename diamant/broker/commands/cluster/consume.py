@@ -84,8 +84,10 @@ def consume(
         numbers = [partition]
     is_committed = not uncommitted
     committed = {} if group is None else _committed(client, group)
-    known = _in_range(client, topic, {one: committed[topic, one] for one in numbers if (topic, one) in committed})
-    unknown = [one for one in numbers if one not in known]
+    known = _in_range(
+        client, topic, {number: committed[topic, number] for number in numbers if (topic, number) in committed}
+    )
+    unknown = [number for number in numbers if number not in known]
     offsets = {**known, **place_offsets(client, topic, unknown, offset, committed=is_committed)}
     until = client.offsets(topic, numbers, LATEST, committed=is_committed) if ends else None
     if count == 0:
@@ -146,9 +148,9 @@ def _print_records(
 
 def _committed(client: KafkaClient, group: str) -> Mapping[Place, int]:
     """Return the committed offsets of the group. KafkaRefusal if it has members: a commit would be refused, too."""
-    found = KafkaGroup(client, group)
-    found.check_inactive()
-    return found.committed(stable=True)
+    kafka_group = KafkaGroup(client, group)
+    kafka_group.check_inactive()
+    return kafka_group.committed(stable=True)
 
 
 def _in_range(client: KafkaClient, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
@@ -175,8 +177,8 @@ _FIELDS: dict[bytes, Callable[[ReadRecord], bytes]] = {
     b"S": lambda read: b"%d" % _length(read.record.value),
     b"T": lambda read: b"%d" % read.record.timestamp,
     b"h": lambda read: b",".join(
-        one.key.encode(errors="surrogateescape") + b"=" + (b"NULL" if one.value is None else one.value)
-        for one in read.record.headers
+        header.key.encode(errors="surrogateescape") + b"=" + (b"NULL" if header.value is None else header.value)
+        for header in read.record.headers
     ),
 }
 

@@ -29,12 +29,12 @@ def list_all(client: KafkaClient, as_json: bool) -> None:
 
     Exit codes: 0 done; 1 failed; 2 usage; 130 Ctrl-C.
     """
-    found = list_groups(client)
+    groups = list_groups(client)
     if as_json:
         words = ("group", "type", "protocol", "state")
-        click.echo(json.dumps([dict(zip(words, one, strict=True)) for one in found]))
-    elif found:
-        rows = [("GROUP", "TYPE", "PROTOCOL", "STATE"), *((cell or "-" for cell in one) for one in found)]
+        click.echo(json.dumps([dict(zip(words, group, strict=True)) for group in groups]))
+    elif groups:
+        rows = [("GROUP", "TYPE", "PROTOCOL", "STATE"), *((cell or "-" for cell in group) for group in groups)]
         click.echo("\n".join(_aligned(rows)))
 
 
@@ -133,7 +133,7 @@ def delete(client: KafkaClient, answer: Answer, names: Sequence[str]) -> None:
 def _partitions(client: KafkaClient, wanted: str) -> tuple[str, list[int]]:
     """Return the topic and the partitions of TOPIC[:PARTITION]."""
     topic, _, number = wanted.partition(":")
-    numbers = [one.number for one in client.topic(topic).partitions]
+    numbers = [partition.number for partition in client.topic(topic).partitions]
     if not number and topic == wanted:
         return topic, numbers
     if not (number.isascii() and number.isdigit()):
@@ -156,7 +156,7 @@ def _ends(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             continue  # It was deleted after the commit.
-        led = [one.number for one in partitions if one.number in numbers and one.leader >= 0]
+        led = [partition.number for partition in partitions if partition.number in numbers and partition.leader >= 0]
         found.update({(topic, one): end for one, end in client.offsets(topic, led, LATEST).items()})
     return found
 
@@ -180,13 +180,13 @@ def _as_json(
         "coordinator": found.coordinator,
         "members": [
             {
-                "member": one.member_id,
-                "instance": one.instance_id,
-                "client": one.client_id,
-                "host": one.host,
-                "partitions": {topic: sorted(numbers) for topic, numbers in sorted(one.partitions.items())},
+                "member": member.member_id,
+                "instance": member.instance_id,
+                "client": member.client_id,
+                "host": member.host,
+                "partitions": {topic: sorted(numbers) for topic, numbers in sorted(member.partitions.items())},
             }
-            for one in found.members
+            for member in found.members
         ],
         "partitions": [
             {

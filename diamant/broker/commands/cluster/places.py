@@ -28,12 +28,12 @@ def place_offsets(
     offset_at(where, 0, 0, committed=0, name=None if before is None else topic)  # also if there is no partition
     starts = client.offsets(topic, numbers, EARLIEST)
     return {
-        one: offset_at(
+        number: offset_at(
             where,
-            starts[one],
-            ends[one],
-            committed=None if before is None else before.get((topic, one)),
-            name=None if before is None else f"{topic}-{one}",
+            starts[number],
+            ends[number],
+            committed=None if before is None else before.get((topic, number)),
+            name=None if before is None else f"{topic}-{number}",
         )
-        for one in numbers
+        for number in numbers
     }

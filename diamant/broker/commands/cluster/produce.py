@@ -75,7 +75,7 @@ def produce(
     if key_delimiter is not None and (not key_delimiter or key is not None):
         raise ValueError("--key-delimiter: expected a text, and no --key")
     delimiter = None if key_delimiter is None else key_delimiter.encode(errors="surrogateescape")
-    all_headers = tuple(_header(one) for one in headers)
+    all_headers = tuple(_header(header) for header in headers)
     parse = _json_record if as_json else _line_record(delimiter, key, is_null)
     writer = TopicWriter(client, topic, codec=CODEC_NAMES.index(compression))
     if partition is not None and partition >= writer.partition_count:
@@ -93,8 +93,8 @@ def produce(
             progress.show_bytes(done_bytes, done_bytes / size if size else None)
         writer.flush()
     if as_json:
-        partitions = [{"partition": number, **one._asdict()} for number, one in sorted(writer.written.items())]
-        count = sum(one.records for one in writer.written.values())
+        partitions = [{"partition": number, **written._asdict()} for number, written in sorted(writer.written.items())]
+        count = sum(written.records for written in writer.written.values())
         click.echo(json.dumps({"topic": topic, "records": count, "partitions": partitions, "outcome": "written"}))
 
 
@@ -131,9 +131,11 @@ def _line_record(delimiter: bytes | None, key: bytes | None, is_null: bool) -> C
 
 
 def _json_record(line: bytes) -> Record:
-    found: RecordLine = parse_record_line(line, topic="-")
-    timestamp_ms = _now_ms() if found.timestamp_ms is None else found.timestamp_ms
-    return Record(0, timestamp_ms, found.key, found.value, tuple(Header(*one) for one in found.headers))
+    record_line: RecordLine = parse_record_line(line, topic="-")
+    timestamp_ms = _now_ms() if record_line.timestamp_ms is None else record_line.timestamp_ms
+    return Record(
+        0, timestamp_ms, record_line.key, record_line.value, tuple(Header(*header) for header in record_line.headers)
+    )
 
 
 def _size(file: BinaryIO) -> int:

@@ -36,11 +36,11 @@ def list_topics(client: KafkaClient, is_all: bool, as_json: bool) -> None:
 
     Exit codes: 0 done; 1 failed; 2 usage; 130 Ctrl-C.
     """
-    found = [one for one in client.topics() if is_all or not one.is_internal]
+    topics = [topic for topic in client.topics() if is_all or not topic.is_internal]
     if as_json:
-        click.echo(json.dumps([{"topic": one.name, "partitions": len(one.partitions)} for one in found]))
+        click.echo(json.dumps([{"topic": topic.name, "partitions": len(topic.partitions)} for topic in topics]))
     else:
-        click.echo("".join(f"{one.name}\n" for one in found), nl=False)
+        click.echo("".join(f"{topic.name}\n" for topic in topics), nl=False)
 
 
 @click.command()
@@ -92,10 +92,10 @@ def delete(client: KafkaClient, answer: Answer, names: Sequence[str]) -> None:
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 130 Ctrl-C.
     """
     fields = {"topic_names": list(dict.fromkeys(names)), "timeout_ms": _timeout_ms(client)}
-    for one in client.controller().ask(DELETE_TOPICS, fields, most=LAST_DELETE_BY_NAME)["responses"]:
-        with answer.about(one["name"]):
-            _check(one["name"], one)
-            answer.tell({"topic": one["name"]}, outcome="deleted")
+    for response in client.controller().ask(DELETE_TOPICS, fields, most=LAST_DELETE_BY_NAME)["responses"]:
+        with answer.about(response["name"]):
+            _check(response["name"], response)
+            answer.tell({"topic": response["name"]}, outcome="deleted")
 
 
 @click.command()
@@ -107,20 +107,25 @@ def describe(client: KafkaClient, name: str, as_json: bool) -> None:
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 130 Ctrl-C.
     """
-    found = client.topic(name)
+    topic = client.topic(name)
     described = _described(client, name, None)
     configs = {one["name"]: one["value"] for one in described if one["config_source"] == DYNAMIC_TOPIC_CONFIG}
     if as_json:
         partitions = [
-            {"partition": one.number, "leader": one.leader, "replicas": one.replicas, "in_sync": one.in_sync}
-            for one in found.partitions
+            {
+                "partition": partition.number,
+                "leader": partition.leader,
+                "replicas": partition.replicas,
+                "in_sync": partition.in_sync,
+            }
+            for partition in topic.partitions
         ]
         click.echo(json.dumps({"topic": name, "partitions": partitions, "configs": configs}))
         return
-    click.echo(f"{name}: {_counted(len(found.partitions), 'partitions')}")
+    click.echo(f"{name}: {_counted(len(topic.partitions), 'partitions')}")
     for config, value in sorted(configs.items()):
         click.echo(f"  {config}={value}")
-    for one in found.partitions:
+    for one in topic.partitions:
         leader = "no leader" if one.leader < 0 else f"leader {one.leader}"
         click.echo(f"  partition {one.number}: {leader}, replicas {_ids(one.replicas)}, in sync {_ids(one.in_sync)}")
 
@@ -210,7 +215,7 @@ def _similar(names: Iterable[str]) -> str:
     from diamant.broker.config.topic_table import TOPIC_CONFIGS
 
     unknown = [name for name in names if name not in TOPIC_CONFIGS]
-    return did_you_mean([one for name in unknown for one in get_close_matches(name, TOPIC_CONFIGS, n=1)])
+    return did_you_mean([match for name in unknown for match in get_close_matches(name, TOPIC_CONFIGS, n=1)])
 
 
 def _configs(settings: Sequence[str]) -> Mapping[str, str]:

@@ -96,11 +96,13 @@ class ConsumerGroup:
 
     def is_subscribed(self, topic: str) -> bool:
         """Return whether a member subscribes to a topic, by name or by regular expression."""
-        return topic in self.subscriptions.names or any(topic in found.topics for found in self.resolved.values())
+        return topic in self.subscriptions.names or any(topic in resolved.topics for resolved in self.resolved.values())
 
     def subscribed_topics(self) -> set[str]:
         """Return all topics that members subscribe to, by name or expression, existing or not."""
-        return self.subscriptions.names.keys() | {topic for found in self.resolved.values() for topic in found.topics}
+        return self.subscriptions.names.keys() | {
+            topic for resolved in self.resolved.values() for topic in resolved.topics
+        }
 
     def member(self, member_id: str) -> ConsumerGroupMember:
         """Return a member. KafkaError UNKNOWN_MEMBER_ID if it does not exist."""

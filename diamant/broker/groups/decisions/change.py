@@ -90,10 +90,10 @@ class GroupChange:
     def hash_of(self, counts: SubscriptionCounts) -> int:
         """Return the hash of the topics of these subscriptions."""
         topics = set(counts.names)
-        for regex, found in self.group.resolved.items():
+        for regex, resolved in self.group.resolved.items():
             # Skip an expression that loses its last member.
             if regex in counts.regexes or not self.group.subscriptions.regexes[regex]:
-                topics |= found.topics
+                topics |= resolved.topics
         return metadata_hash(topics, self.image)
 
     def raise_epoch(self, new_hash: int) -> None:

@@ -123,5 +123,5 @@ def subscription_of(member: ConsumerGroupMember) -> Subscription:
 
 def subscribed_names(group: ConsumerGroup, member: ConsumerGroupMember) -> frozenset[str]:
     """Return the topics of a member. An unresolved expression matches nothing."""
-    found = group.resolved.get(member.subscribed_topic_regex or "")
-    return member.subscribed_topic_names if found is None else member.subscribed_topic_names | found.topics
+    resolved = group.resolved.get(member.subscribed_topic_regex or "")
+    return member.subscribed_topic_names if resolved is None else member.subscribed_topic_names | resolved.topics

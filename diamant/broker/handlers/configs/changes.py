@@ -152,7 +152,7 @@ def _check_described_broker(node: Node, resource_name: str, expectation: str) ->
 def _advertised(node: Node, host: str) -> str:
     """Return the addresses that this client is told."""
     listeners = node.config.advertised(node.addresses.kafka)
-    return ",".join(str(one if one.host else one._replace(host=host)) for one in listeners)
+    return ",".join(str(listener if listener.host else listener._replace(host=host)) for listener in listeners)
 
 
 # -- changing ------------------------------------------------------------------------------------------------------------

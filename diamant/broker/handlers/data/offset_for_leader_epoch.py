@@ -47,7 +47,12 @@ def _end_offset(topics: Topics, access: Access, topic: str, partition: Any) -> d
             check(access, needs.DESCRIBE_TOPIC, topic)
         log = topics.log(topic, index)
         check_leader_epoch(log, partition.current_leader_epoch)
-        found = log.end_offset_for_epoch(partition.leader_epoch)
+        epoch_end = log.end_offset_for_epoch(partition.leader_epoch)
     except REQUEST_ERRORS as error:
         return {"error_code": error_of(error)[0], "partition": index, "leader_epoch": -1, "end_offset": -1}
-    return {"error_code": 0, "partition": index, "leader_epoch": found.leader_epoch, "end_offset": found.end_offset}
+    return {
+        "error_code": 0,
+        "partition": index,
+        "leader_epoch": epoch_end.leader_epoch,
+        "end_offset": epoch_end.end_offset,
+    }

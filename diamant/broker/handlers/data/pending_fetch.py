@@ -215,9 +215,9 @@ def _diverging_epoch(log: Log, wanted: FetchPartition) -> tuple[int, int] | None
 
     Source: Partition.readRecords.
     """
-    found = log.end_offset_for_epoch(wanted.last_fetched_epoch)
-    if found.end_offset < 0 or found.leader_epoch < 0:
+    epoch_end = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+    if epoch_end.end_offset < 0 or epoch_end.leader_epoch < 0:
         return None
-    if found.leader_epoch < wanted.last_fetched_epoch or found.end_offset < wanted.fetch_offset:
-        return found.leader_epoch, found.end_offset
+    if epoch_end.leader_epoch < wanted.last_fetched_epoch or epoch_end.end_offset < wanted.fetch_offset:
+        return epoch_end.leader_epoch, epoch_end.end_offset
     return None

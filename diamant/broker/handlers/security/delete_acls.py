@@ -27,7 +27,7 @@ KEY = 31
 
 def handle(acls: AclStore | None, topics: Topics, context: RequestContext, request: DeleteAclsRequest) -> Answer:
     """Remove ACLs. A coroutine, as the metadata log has to be synced."""
-    filters = [requested_filter(one) for one in request.filters]
+    filters = [requested_filter(acl_filter) for acl_filter in request.filters]
     if acls is None:
         refusal = _failed(int(ErrorCode.SECURITY_DISABLED), "No Authorizer is configured.")
         return encode_response_fields(KEY, context.api_version, {"filter_results": [refusal] * len(filters)})

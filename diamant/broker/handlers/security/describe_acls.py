@@ -39,6 +39,8 @@ def handle(acls: AclStore | None, context: RequestContext, request: DescribeAcls
     patterns: dict[Pattern, list[Acl]] = defaultdict(list)
     for acl in acls.find(wanted):
         patterns[acl.resource_type, acl.pattern_type, acl.resource_name].append(acl)
-    resources = [pattern_fields(found[0]) | {"acls": list(map(entry_fields, found))} for found in patterns.values()]
+    resources = [
+        pattern_fields(pattern[0]) | {"acls": list(map(entry_fields, pattern))} for pattern in patterns.values()
+    ]
     fields = {"error_code": 0, "error_message": "", "resources": resources}
     return encode_response_fields(KEY, context.api_version, fields)

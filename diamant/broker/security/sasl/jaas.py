@@ -74,19 +74,19 @@ def parse_jaas(name: str, text: str) -> LoginModule:
 def _tokens(name: str, text: str) -> Iterator[_Token]:
     position = 0
     while position < len(text):
-        found = _TOKEN.match(text, position)
-        if found is None:
+        match = _TOKEN.match(text, position)
+        if match is None:
             here = _Token("", "", position)
             if text[position] in "\"'":
                 _fail(name, text, here, f"the quote {text[position]} is not closed on its line")
             if text.startswith("/*", position):
                 _fail(name, text, here, "the comment /* has no end")
             _fail(name, text, here, "a slash starts a comment; put a value that contains one in quotes")
-        kind = str(found.lastgroup)
+        kind = str(match.lastgroup)
         if kind != "blank":
-            word = found.group()
+            word = match.group()
             yield _Token(kind, _ESCAPE.sub(_escaped, word[1:-1]) if kind == "quoted" else word, position)
-        position = found.end()
+        position = match.end()
     while True:
         yield _Token("end", "", len(text))
 

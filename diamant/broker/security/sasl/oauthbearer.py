@@ -79,12 +79,12 @@ class OAuthBearerExchange:
 
 def _parse(message: bytes) -> tuple[str, str]:
     """The authorization id and the token of a first message."""
-    found = _INITIAL.fullmatch(message)
-    if found is None:
+    match = _INITIAL.fullmatch(message)
+    if match is None:
         raise AuthenticationFailed("OAUTHBEARER: not a client's first message")
-    pairs = dict(pair.split(b"=", 1) for pair in found["pairs"].split(b"\x01") if pair)
+    pairs = dict(pair.split(b"=", 1) for pair in match["pairs"].split(b"\x01") if pair)
     auth = _AUTH.fullmatch(pairs.get(b"auth", b""))
     if auth is None or auth["scheme"].lower() != b"bearer":
         raise AuthenticationFailed("OAUTHBEARER: a first message without auth=Bearer and a token")
-    authzid = (found["authzid"] or b"").replace(b"=2C", b",").replace(b"=3D", b"=")
+    authzid = (match["authzid"] or b"").replace(b"=2C", b",").replace(b"=3D", b"=")
     return authzid.decode(), auth["token"].decode()

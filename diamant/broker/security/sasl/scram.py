@@ -85,40 +85,40 @@ class ScramExchange:
         return self._first(message) if self._begun is None else self._final(self._begun, message)
 
     def _first(self, message: str) -> bytes:
-        found = _FIRST.fullmatch(message)
-        if found is None:
+        match = _FIRST.fullmatch(message)
+        if match is None:
             raise AuthenticationFailed(f"{self._mechanism.name}: not a client's first message")
-        if _TOKEN_AUTH.search(found["extensions"]):
+        if _TOKEN_AUTH.search(match["extensions"]):
             raise AuthenticationFailed(f"{self._mechanism.name}: a delegation token, of which there are none")
-        user = _unescaped(found["name"])
+        user = _unescaped(match["name"])
         iterations = self._usual_iterations(self._mechanism.number)
         invented = invented_credential(
             self._secret, self._mechanism, user, iterations
         )  # for known users too, so that timing reveals nothing
         credential = self._find(self._mechanism.number, user)
-        if found["authzid"] is not None and _unescaped(found["authzid"]) != user:
+        if match["authzid"] is not None and _unescaped(match["authzid"]) != user:
             text = "Authentication failed: Client requested an authorization id that is different from username"
             raise AuthenticationFailed(text, text)
         is_known = credential is not None
         credential = invented if credential is None else credential
-        nonce = found["nonce"] + self._make_nonce()
+        nonce = match["nonce"] + self._make_nonce()
         salt = base64.b64encode(credential.salt).decode()
         answer = f"r={nonce},s={salt},i={credential.iterations}"
-        self._begun = _Begun(user, credential, is_known, found["header"], nonce, f"{found['bare']},{answer}")
+        self._begun = _Begun(user, credential, is_known, match["header"], nonce, f"{match['bare']},{answer}")
         return answer.encode()
 
     def _final(self, begun: _Begun, message: str) -> bytes:
-        found = _FINAL.fullmatch(message)
-        if found is None:
+        match = _FINAL.fullmatch(message)
+        if match is None:
             raise AuthenticationFailed(f"{self._mechanism.name}: not a client's final message")
-        if found["nonce"] != begun.nonce:
+        if match["nonce"] != begun.nonce:
             raise AuthenticationFailed(f"{self._mechanism.name}: the nonce of another exchange")
-        if found["header"] != base64.b64encode(begun.header.encode()).decode():
+        if match["header"] != base64.b64encode(begun.header.encode()).decode():
             raise AuthenticationFailed(f"{self._mechanism.name}: not the header that the first message had")
         hash_name, credential = self._mechanism.hash_name, begun.credential
-        signed = f"{begun.messages},{found['signed']}".encode()
+        signed = f"{begun.messages},{match['signed']}".encode()
         signature = hmac.digest(credential.stored_key, signed, hash_name)
-        proof = _decoded(found["proof"], len(signature))
+        proof = _decoded(match["proof"], len(signature))
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         is_proved = hmac.compare_digest(hashlib.new(hash_name, client_key).digest(), credential.stored_key)
         if not (is_proved and begun.is_known):

@@ -25,7 +25,7 @@ class UsualIterations:
         """The usual iterations of a mechanism: the lowest of equally common ones, `MIN_ITERATIONS` without credentials."""
         version = self._version()
         if version != self._counted_version:
-            counts = Counter((one.mechanism, one.iterations) for one in self._credentials())
+            counts = Counter((credential.mechanism, credential.iterations) for credential in self._credentials())
             rarest_first = sorted(counts, key=lambda kind: (counts[kind], -kind[1]))
             self._usual = dict(rarest_first)  # the last entry of each mechanism wins
             self._counted_version = version

@@ -62,7 +62,7 @@ def trusted_certificates(store: StoreSettings) -> str:
 
     loaded = _loaded_pkcs12(store, data)
     certificates = [one.certificate for one in (loaded.cert, *loaded.additional_certs) if one is not None]
-    return "".join(one.public_bytes(Encoding.PEM).decode() for one in certificates)
+    return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
 
 
 def _read(store: StoreSettings) -> bytes:

@@ -117,10 +117,10 @@ class CleanJob:
         except RecordsOutOfOrder:
             # A shuffle loses the order of the records, which tells the last one of a key where its offset does not.
             return run_whole(self._context, plan, self._job, self._start, self.progress)
-        mapped = sum(one.mapped for one in figures)
+        mapped = sum(figure.mapped for figure in figures)
         dirty = {part.index for part in self._parts if part.is_dirty}
-        stats.map_bytes_read = sum(one.bytes_read for one in figures if one.index in dirty)
-        stats.map_messages_read = sum(one.messages_read for one in figures if one.index in dirty)
+        stats.map_bytes_read = sum(figure.bytes_read for figure in figures if figure.index in dirty)
+        stats.map_messages_read = sum(figure.messages_read for figure in figures if figure.index in dirty)
         if plan.is_kafka and mapped >= plan.map_max_entries:
             full = self._find_end()
             stats.map_bytes_read, stats.map_messages_read = full.map_bytes_read, full.map_messages_read
@@ -128,7 +128,7 @@ class CleanJob:
                 map_end_offset = full.map_end_offset
                 shuffled, events, figures = self._map(map_end_offset)
         stats.map_complete_s = time.monotonic()
-        tuples = sum(one.mapped + one.asked for one in figures)
+        tuples = sum(figure.mapped + figure.asked for figure in figures)
         return self._rewrite(map_end_offset, events, shuffled, tuples)
 
     # -- the steps -------------------------------------------------------------------------------------------------------
@@ -175,12 +175,12 @@ class CleanJob:
     ) -> Manifest:
         plan, stats, context = self._plan, self._stats, self._context
         groups = group_segments(plan, segments_to_clean(plan, map_end_offset + 1))
-        self._begin("rewrite", max((sum(one.size for one in group) for group in groups), default=0))
+        self._begin("rewrite", max((sum(segment.size for segment in group) for group in groups), default=0))
         place_of = {segment.base_offset: place for place, segment in enumerate(plan.segments)}
         self._job = job = replace(
             self._job,
             map_end_offset=map_end_offset,
-            groups=tuple(tuple(place_of[one.base_offset] for one in group) for group in groups),
+            groups=tuple(tuple(place_of[segment.base_offset] for segment in group) for group in groups),
         )
         results: list[GroupResult] = []
         if groups:
@@ -195,15 +195,15 @@ class CleanJob:
                 )
             rewrite = group_results(sent, states, self.progress.done, has_survivors=shuffled is not None)
             results = stay.mapPartitionsWithIndex(rewrite).collect()
-        self._raise_first((one.group, one.error) for one in results if one.error is not None)
+        self._raise_first((rewritten.group, rewritten.error) for rewritten in results if rewritten.error is not None)
         results.sort(key=lambda one: one.group)
         for one in results:
             add_stats(stats, one.stats)
-        keys = sum(one.keys for one in results)
+        keys = sum(rewritten.keys for rewritten in results)
         if shuffled is not None:
             stats.map_utilization = plan.map_utilization(keys)
         stats.end_s = time.monotonic()
-        outputs = tuple(output for one in results for output in one.outputs)
+        outputs = tuple(output for rewritten in results for output in rewritten.outputs)
         return Manifest(map_end_offset + 1, outputs, stats, keys, tuples)
 
     # -- transactions ----------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class CleanJob:
         aborted = list(aborted_from(plan, first, plan.first_uncleanable_offset))
         if not plan.is_kafka:
             # As in `dirty_range`.
-            aborted = [one for one in aborted if one.last_offset >= self._start.offset]
+            aborted = [txn for txn in aborted if txn.last_offset >= self._start.offset]
         if not aborted:
             return {}
         events = self._walk([part for part in self._parts if part.is_dirty])

@@ -63,7 +63,7 @@ class Manifest:
 
     def result(self) -> CleanResult:
         """Return the result of the round."""
-        return CleanResult(self.end_offset, tuple(one.output for one in self.outputs), self.stats, NAME)
+        return CleanResult(self.end_offset, tuple(output.output for output in self.outputs), self.stats, NAME)
 
     def to_fields(self) -> dict[str, object]:
         """Return the manifest as values that JSON can represent."""

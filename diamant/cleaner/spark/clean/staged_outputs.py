@@ -199,7 +199,7 @@ def _check_batches(env: Env, plan: CleanPlan, staged: StagedOutput, path: str) -
     """Check the headers of a log's batches against its sources and the counted records. Raises StagedFileWrong."""
     output = staged.output
     sources = set(output.source_base_offsets)
-    ends = [one.next_base_offset for one in plan.segments if one.base_offset in sources]
+    ends = [segment.next_base_offset for segment in plan.segments if segment.base_offset in sources]
     if len(ends) != len(sources) or not ends or output.base_offset != min(sources):
         raise StagedFileWrong(f"{path}: the job reports sources that are not in the plan: {sorted(sources)}")
     file = env.open(path, read_only=True)

@@ -268,14 +268,14 @@ def _remove_all(
 ) -> Swept:
     """Remove the directories in `root` for which `is_over` is true; unless `is_safe` is, too, only those older than `young_s`."""
     try:
-        found = root.entries()
+        entries = root.entries()
     except FileNotFoundError:
         return Swept()
     # The clock of the files, not the broker's, which can be set.
     young_ms = int((time.time() - young_s) * 1000)
     removed = young = 0
     stuck: list[str] = []
-    for entry in found:
+    for entry in entries:
         if not (entry.is_dir and is_over(entry.name)):
             continue
         place = root.child(entry.name)

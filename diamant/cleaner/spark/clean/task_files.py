@@ -36,7 +36,9 @@ class TaskFiles:
     def __init__(self, plan: CleanPlan, source: Location, target: Location | None = None) -> None:
         self._source = source
         self._target = target
-        self._sizes = {os.path.basename(names.log_file("", one.base_offset)): one.size for one in plan.segments}
+        self._sizes = {
+            os.path.basename(names.log_file("", segment.base_offset)): segment.size for segment in plan.segments
+        }
         self.written: dict[str, StagedFile] = {}
         """Complete files, by name."""
 

@@ -62,8 +62,8 @@ class ResumableTracker(TransactionTracker):
     def state(self, end_offset: int | None = None) -> TrackerState:
         """Return the state; with `end_offset`, without transactions that begin at or above it."""
         return TrackerState(
-            tuple(one for _, _, one in sorted(self._pending) if end_offset is None or one.first_offset < end_offset),
-            tuple((producer_id, one, has_batches) for producer_id, (one, has_batches) in self._aborted.items()),
+            tuple(txn for _, _, txn in sorted(self._pending) if end_offset is None or txn.first_offset < end_offset),
+            tuple((producer_id, txn, has_batches) for producer_id, (txn, has_batches) in self._aborted.items()),
             tuple(sorted(self._committed)),
         )
 
@@ -72,7 +72,7 @@ class ResumableTracker(TransactionTracker):
         """Return a tracker that continues from `state`."""
         tracker = cls()
         tracker.add_aborted(state.pending)
-        tracker._aborted = {producer_id: (one, has_batches) for producer_id, one, has_batches in state.aborted}
+        tracker._aborted = {producer_id: (txn, has_batches) for producer_id, txn, has_batches in state.aborted}
         tracker._committed = set(state.committed)
         return tracker
 
@@ -104,7 +104,9 @@ class RecordingTracker(TransactionTracker):
         """The events kept so far, int64[n, EVENT_FIELDS], in offset order."""
         kept = [(offset, producer_id, kind) for producer_id, (offset, kind) in self._last.items()]
         kept += [
-            (offset, producer_id, kind) for producer_id, one in self._courses.items() for offset, kind in one.events
+            (offset, producer_id, kind)
+            for producer_id, course in self._courses.items()
+            for offset, kind in course.events
         ]
         kept.sort()
         return np.array(kept, np.int64).reshape(-1, EVENT_FIELDS)
@@ -183,5 +185,5 @@ def _begins_of(plan: CleanPlan) -> dict[int, list[int]]:
 
 
 def _add(begins: dict[int, list[int]], entries: Iterable[AbortedTxn]) -> None:
-    for one in entries:
-        insort(begins.setdefault(one.producer_id, []), one.first_offset)
+    for entry in entries:
+        insort(begins.setdefault(entry.producer_id, []), entry.first_offset)

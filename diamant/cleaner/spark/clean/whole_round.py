@@ -84,7 +84,7 @@ def run_whole(
 ) -> Manifest:
     """Run a round as one task. Raises the errors of `CleanJob.run`."""
     # A round reads the log twice.
-    progress.begin("cleaning", 2 * sum(one.size for one in plan.segments), job.bytes_per_second)
+    progress.begin("cleaning", 2 * sum(segment.size for segment in plan.segments), job.bytes_per_second)
     sent = context.broadcast(job)
     [found] = context.parallelize([0], 1).map(whole_round(sent, start, progress.done)).collect()
     if not isinstance(found, Manifest):
@@ -133,7 +133,9 @@ def _clean(work: RoundWork, files: TaskFiles, directory: str, start: DirtyStart 
             keys, end_offset = key_map.size, key_map.end_offset + 1
             rewriter = CompiledRewriter(work, records, MapSurvivors(plan, key_map))
             groups = group_segments(plan, segments_to_clean(plan, end_offset))
-            outputs = tuple(one for group in groups for one in staged_outputs(work, files, rewriter, group, directory))
+            outputs = tuple(
+                output for group in groups for output in staged_outputs(work, files, rewriter, group, directory)
+            )
         finally:
             key_map.close()
     stats.end_s = time.monotonic()

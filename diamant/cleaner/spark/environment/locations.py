@@ -232,10 +232,10 @@ class Location:
                 with suppress(FileNotFoundError):
                     os.unlink(self.path)
             return
-        found = self.find()
-        if found is None:
+        entry = self.find()
+        if entry is None:
             return
-        if found.is_dir:
+        if entry.is_dir:
             self._fs().delete_dir(self.path)
         else:
             self._fs().delete_file(self.path)

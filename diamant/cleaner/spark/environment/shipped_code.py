@@ -88,10 +88,10 @@ def code_digest() -> str:
 
 def _sources() -> list[tuple[str, Path]]:
     """Return the names in the archive and the files, in order."""
-    found = [*_PACKAGE.glob("*.py"), *_PACKAGE.glob("kernels/*.so")]
+    paths = [*_PACKAGE.glob("*.py"), *_PACKAGE.glob("kernels/*.so")]
     for package in _SHIPPED:
-        found += (_PACKAGE / package).rglob("*.py")
-    return sorted((f"diamant/{path.relative_to(_PACKAGE).as_posix()}", path) for path in found)
+        paths += (_PACKAGE / package).rglob("*.py")
+    return sorted((f"diamant/{path.relative_to(_PACKAGE).as_posix()}", path) for path in paths)
 
 
 PACKAGES = ("numpy", "pyarrow", "crc32c", "cramjam", "xxhash", "zstandard")

@@ -157,8 +157,8 @@ def messages(
     outputs = manifest.outputs
     sources = 0
     begin = 0
-    for end, one in enumerate(outputs, 1):
-        sources += len(one.output.source_base_offsets)
+    for end, output in enumerate(outputs, 1):
+        sources += len(output.output.source_base_offsets)
         # The broker parses a message as a whole, on its loop.
         if end - begin == outputs_together or sources >= sources_together or end == len(outputs):
             yield {"type": "outputs", "outputs": [asdict(staged) for staged in outputs[begin:end]]}
