@@ -348,7 +348,7 @@ def _corrupt_gate(view: CleanerView, base_offset: int) -> Gate:
     return Gate(
         explanation.QUARANTINED,
         text,
-        detail={"segment": base_offset, "position": corrupt_segment.position, "reason": corrupt_segment.reason},
+        detail={"segment": base_offset, "position": corrupt.position, "reason": corrupt.reason},
     )
 
 
