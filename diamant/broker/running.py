@@ -154,7 +154,7 @@ class RunningBroker:
         if self._removing is not None:
             await asyncio.wait({self._removing})
         await self._wind_down()
-        # From here to the new services nothing else runs on the loop: no client sees a state between the two.
+        # No await from here until the new services are in place, so no client sees a half-replaced state.
         old, trash = self.node, files.new_trash()
         server = self.services.server
         if not seamless:
@@ -196,7 +196,7 @@ class RunningBroker:
         await node.scheduler.stop()
         await services.cleaning.stop()
         await node.stop()
-        # Threads that make partitions would make them in the new state.
+        # A thread that is still creating a partition would create it in the new state.
         if node.topics.making:
             await asyncio.wait(set(node.topics.making))
         await services.server.settled(STOP_TIMEOUT_S)

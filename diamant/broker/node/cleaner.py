@@ -67,7 +67,7 @@ class NodeCleaner:
         if is_needed or self._node.env.exists(checkpoint):
             await self.service()
         if self._node.config.diamant_cleaner_spark_staging and isinstance(self._node.env, RealEnv):
-            # A killed run may have left values there of topics deleted since.
+            # A killed run may have left values of topics there that were deleted since.
             self._sweeping = asyncio.create_task(self._sweep_staging())
 
     async def service(self) -> CleanerService:

@@ -68,7 +68,7 @@ class SessionPartition:
             self.log_start_offset = result.log_start_offset
             is_news = True
         if result.error_code:
-            # Forces the next result without an error into an answer.
+            # No watermark equals -1, so the next result without an error is sent.
             self.high_watermark = -1
             is_news = True
         return is_news

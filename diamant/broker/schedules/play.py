@@ -137,7 +137,7 @@ class SchedulePlay:
             self._passed_ms += log.config.min_compaction_lag_ms
             self._clean(log, end)
             if compaction.is_late:
-                # The first run set the delete horizons.
+                # The first run has set the delete horizons; after this time they have passed.
                 self._passed_ms += log.config.delete_retention_ms
                 self._clean(log, end)
             after = {record.offset for record in _records(log, end)}

@@ -83,7 +83,7 @@ class SnapshotFiles:
         note = f"{self.data_dir}/{names.SNAPSHOTS_NOTE}"
         if env.exists(note):
             noted = os.fsdecode(env.read_bytes(note))
-            # Of a copy, the original is still there, and has its snapshots for itself.
+            # In a copied directory the note names the original, which still exists and owns its snapshots.
             if not env.exists(f"{noted}/{names.META_PROPERTIES}"):
                 found.append(f"{noted}{_SUFFIX}")
         return [*dict.fromkeys(found)]

@@ -96,7 +96,7 @@ def _checked_order(chunk: ParsedChunk, last_offset: int) -> int:
     """Return the last offset of a chunk. Raises CorruptLog if the offsets of its batches do not ascend from `last_offset` on."""
     for entry in chunk.entries:
         if isinstance(entry, PlainRun):
-            # Within a run they ascend.
+            # Offsets ascend within a run, so its ends suffice.
             at = entry.batches[0][0]
             offsets = parse_header(chunk.data, at).base_offset, entry.batches[-1][4]
         else:

@@ -128,7 +128,7 @@ class _Look:
     def _records(self, segment: LookedAtSegment) -> Iterator[tuple[BatchHeader, Record]]:
         self._bytes += segment.size
         if self._bytes > self._plan.max_bytes:
-            raise BoundExceeded("too many bytes")
+            raise BoundExceeded(f"more than {self._plan.max_bytes} bytes to read")
         file = self._env.open(segment.path, read_only=True)
         try:
             for chunk in read_chunks(file, 0, segment.size, BUFFER_BYTES):

@@ -393,7 +393,7 @@ async def _start_worker(program: str, niceness: int, place: Callable[[int], None
     except OSError as error:
         raise RunnerFailed(f"the cleaner's worker cannot be started: {error}") from error
     worker = _WorkerProcess(child)
-    # Now, so that its imports count.
+    # Before it imports anything: threads that it starts inherit the choice.
     place(worker.pid)
     try:
         ready = await worker.receive(START_TIMEOUT_S)

@@ -48,7 +48,7 @@ def checked_ms(clock: Clock, text: str | None) -> int:
 
 
 def refuse_command(clock: Clock, changes: Mapping[str, str | None]) -> None:
-    """Refuse the clock's entries in AlterConfigs, unless they are as described. Raises KafkaError(INVALID_CONFIG)."""
+    """Refuse entries of the clock in AlterConfigs, unless they repeat the present values. Raises KafkaError(INVALID_CONFIG)."""
     shown = {config.name: config.value for config in described(clock)}
     for name in NAMES & changes.keys():
         if changes[name] is not None and changes[name] != shown.get(name):

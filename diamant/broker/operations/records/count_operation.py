@@ -85,7 +85,7 @@ class _Spent(Exception):
 
 @dataclass(slots=True)
 class _Allowance:
-    """The rest of what may be counted without being asked for."""
+    """What is left of the budget for counts that no caller requested."""
 
     left_bytes: int
     left_s: float

@@ -59,7 +59,7 @@ def _is_in_names_only(env: Env, directory: str, file: str, needles: Needles) -> 
     path = f"{directory}/{file}"
     try:
         if file in CHECKPOINTS:
-            # Topics apart the file holds numbers; with anything else reading would have failed.
+            # Apart from topics the file holds only numbers: reading anything else fails.
             return all(_TOPIC.fullmatch(topic) for topic, _ in read_offset_checkpoint(env, path))
         text = env.read_bytes(path).decode("latin-1")
     except (OSError, StorageError):

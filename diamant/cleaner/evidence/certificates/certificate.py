@@ -74,7 +74,7 @@ class CertificateError(StorageError):
 
 
 class WrongKind(StorageError):
-    """The input to look for does not belong to this kind of certificate."""
+    """The key or value given for the verification does not fit this kind of certificate."""
 
 
 def canonical(fields: Mapping[str, Any]) -> bytes:

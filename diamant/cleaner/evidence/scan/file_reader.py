@@ -136,7 +136,7 @@ class FileReader:
             if place.content == BATCHES:
                 engine.search(search, file, size)
                 if self._scope.is_certifying:
-                    # While the data are still in memory.
+                    # The file was just read, so it is in the page cache.
                     row.declared = declared(file, size, MAX_BATCH_BYTES)
             else:
                 self._search_bytes(search, file, size, engine)

@@ -118,7 +118,7 @@ def scan_directory(
     scan.sum_up()
     report = scan.report
     if staging is not None:
-        # Only now: a copy that was made before its source was read is still there, or gone.
+        # After all sources: a copy made before its source was read must be in the listing, unless it was removed.
         staging.account(report, account.problem, check)
     account.put_into(report, files.shown)
     if sight.blind:

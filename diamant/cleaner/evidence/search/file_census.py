@@ -160,7 +160,7 @@ def _leads_nowhere(path: str) -> bool:
 
 @dataclass(slots=True)
 class Listed:
-    """One file, under one name."""
+    """A listed name of a file; a file with two links is listed twice."""
 
     size: int
     """The least size since the first look: files grow while they are read."""
