@@ -175,9 +175,9 @@ def settings_of(declaring: type) -> list[ConfigKey]:
     """Return the rows of a class with settings, in their order. It may be a dataclass."""
     declared = getattr(declaring, "__dataclass_fields__", None) or vars(declaring)
     return [
-        replace(one.metadata[_ROW], name=name.replace("_", "."))
-        for name, one in declared.items()
-        if isinstance(one, Field)
+        replace(field.metadata[_ROW], name=name.replace("_", "."))
+        for name, field in declared.items()
+        if isinstance(field, Field)
     ]
 
 

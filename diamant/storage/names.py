@@ -237,10 +237,10 @@ def _set_aside_name(topic: str, partition: int, suffix: str) -> str:
 def may_be_set_aside_of(name: str, topic: str) -> bool:
     """True if a directory set aside may belong to a topic; a shortened name is compared by its start only."""
     try:
-        found, _ = parse_partition_dir(name)
+        its_topic, _ = parse_partition_dir(name)
     except ValueError:
         return False
-    return found == topic or (is_shortened(name) and topic.startswith(found))
+    return its_topic == topic or (is_shortened(name) and topic.startswith(its_topic))
 
 
 def is_shortened(name: str) -> bool:

@@ -41,9 +41,9 @@ class ServerLimits(NamedTuple):
 
 def limits_of_listeners(config: BrokerConfig, setting: str) -> dict[str, int]:
     """The values of `listener.name.NAME.SETTING`, for the listeners that set it."""
-    found = {}
+    limits = {}
     for listener in config.listeners:
         name, limit = config.of_listener(listener.name, setting)
         if name != setting:
-            found[listener.name] = cast(int, limit)
-    return found
+            limits[listener.name] = cast(int, limit)
+    return limits

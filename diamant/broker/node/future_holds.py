@@ -34,11 +34,11 @@ class FutureHold:
 def future_holds(node: Node) -> list[FutureHold]:
     """Return the held partitions, in the order of their names. On the loop thread; reads no file with timestamps."""
     now_ms = node.env.clock.now_ms()
-    found = []
+    holds = []
     for log in node.directory.logs.values():
         if not log.is_deleted and (until_ms := future_hold_ms(log, now_ms)) is not None:
-            found.append(FutureHold(log.topic, log.partition, until_ms))
-    return sorted(found, key=lambda one: (one.topic, one.partition))
+            holds.append(FutureHold(log.topic, log.partition, until_ms))
+    return sorted(holds, key=lambda hold: (hold.topic, hold.partition))
 
 
 class FutureWarnings:

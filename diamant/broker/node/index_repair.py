@@ -40,7 +40,7 @@ class IndexRepair:
     def request(self, log: Log, segment: Segment) -> None:
         """Schedule the rebuild of a closed segment's offset index if the bound allows it."""
         segment.is_index_damaged = False
-        self._mended = [one for one in self._mended if not one.is_deleted]
+        self._mended = [mended for mended in self._mended if not mended.is_deleted]
         if self._is_stopping or len(self._mended) >= self._most or segment in self._mended:
             return
         self._mended.append(segment)
@@ -74,7 +74,7 @@ class IndexRepair:
                         "%s stays as it is, since the .log file is damaged: %s", segment.offset_index.file.path, error
                     )
                 except Exception as error:  # it stays slow, and the next read asks again
-                    self._mended = [one for one in self._mended if one is not segment]
+                    self._mended = [mended for mended in self._mended if mended is not segment]
                     logger.error("%s cannot be rebuilt: %s", segment.offset_index.file.path, error)
         finally:
             self._task = None

@@ -48,12 +48,12 @@ def transaction_holds(
     node: Node, overdue: Iterable[TopicPartition], transactions: Lazy[TransactionCoordinator]
 ) -> list[TransactionHold]:
     """Return those of the overdue partitions that such a transaction holds. On the loop thread; may read a header for each."""
-    found = []
+    holds = []
     for partition in overdue:
         log = node.directory.logs.get(partition)
         if log is None or log.last_stable_offset >= log.active.base_offset:
             continue
-        opened = min(open_transactions(log, transactions), key=lambda one: one.first_offset, default=None)
+        opened = min(open_transactions(log, transactions), key=lambda txn: txn.first_offset, default=None)
         if opened is not None:
-            found.append(TransactionHold(*partition, opened))
-    return found
+            holds.append(TransactionHold(*partition, opened))
+    return holds

@@ -22,30 +22,32 @@ def open_transactions(log: Log, transactions: Lazy[TransactionCoordinator]) -> l
             open_transaction.producer_id: open_transaction
             for open_transaction in transactions.made.store.open_transactions
         }
-    found = []
+    transactions_in_log = []
     for producer in log.producers.active_producers:
         first = producer.current_txn_first_offset
         if first < 0:
             continue
         if (transaction := known.get(producer.producer_id)) is None:
-            found.append(OpenTransaction(producer.producer_id, first, _written_ms(log, first, producer.timestamp)))
+            transactions_in_log.append(
+                OpenTransaction(producer.producer_id, first, _written_ms(log, first, producer.timestamp))
+            )
             continue
         aborts_ms = transaction.start_ms + transaction.timeout_ms + 1
-        found.append(
+        transactions_in_log.append(
             OpenTransaction(producer.producer_id, first, transaction.start_ms, aborts_ms, transaction.transactional_id)
         )
-    return found
+    return transactions_in_log
 
 
 def oldest_open(log: Log) -> OpenTransaction | None:
     """Return the transaction at the last stable offset, by what the log knows of it; None if none is open."""
     stable = log.last_stable_offset
-    found = (
+    producer_ids = (
         producer.producer_id
         for producer in log.producers.active_producers
         if producer.current_txn_first_offset == stable
     )
-    producer_id = next(found, None)
+    producer_id = next(producer_ids, None)
     return None if producer_id is None else OpenTransaction(producer_id, stable)
 
 
@@ -63,7 +65,7 @@ def open_transaction_problem(log: Log | None, end_offset: int) -> list[dict[str,
 
 def _written_ms(log: Log, offset: int, else_ms: int) -> int:
     try:
-        found = log.segments[max(0, log.floor_segment(offset))].locate(offset)
+        located = log.segments[max(0, log.floor_segment(offset))].locate(offset)
     except (StorageError, OSError):
-        found = None
-    return else_ms if found is None else found[1].max_timestamp
+        located = None
+    return else_ms if located is None else located[1].max_timestamp

@@ -46,13 +46,13 @@ _Found = dict[bytes, tuple[int, bytes]]
 
 async def load(log: Log) -> dict[str, Transaction]:
     """Return the transactions in a log, reading to its end. Raises OSError, KafkaError."""
-    found: _Found = {}
+    latest: _Found = {}
     offset = log.log_start_offset
     is_small = log.size <= SMALL_LOG_BYTES
     while (piece := _next_piece(log, offset)) is not None:
         data = _bytes(piece) if is_small else await asyncio.to_thread(_bytes, piece)
-        offset = _apply(piece, data, found, log)
-    return _decoded(found, log)
+        offset = _apply(piece, data, latest, log)
+    return _decoded(latest, log)
 
 
 def _next_piece(log: Log, offset: int) -> Piece | None:
@@ -66,7 +66,7 @@ def _bytes(piece: Piece) -> bytes:
     return b"".join(part.read() for part in piece.slices)
 
 
-def _apply(piece: Piece, data: bytes, found: _Found, log: Log) -> int:
+def _apply(piece: Piece, data: bytes, latest: _Found, log: Log) -> int:
     """Apply the records of a piece; return the offset after it."""
     offset = piece.offset
     for position, header in iter_headers(data):
@@ -77,17 +77,17 @@ def _apply(piece: Piece, data: bytes, found: _Found, log: Log) -> int:
             for record in iter_records(data, position):
                 key = record.key or b""
                 if record.value is None:
-                    found.pop(key, None)
+                    latest.pop(key, None)
                 else:
-                    found[key] = (record.offset, record.value)
+                    latest[key] = (record.offset, record.value)
         except CorruptBatch as error:
             logger.error("%s-%d: the batch at %d: %s", log.topic, log.partition, header.base_offset, error.reason)
     return max(offset, piece.offset + 1)
 
 
-def _decoded(found: _Found, log: Log) -> dict[str, Transaction]:
+def _decoded(latest: _Found, log: Log) -> dict[str, Transaction]:
     transactions = {}
-    for key, (offset, value) in found.items():
+    for key, (offset, value) in latest.items():
         try:
             transactional_id = parse_key(key)
             if transactional_id is None:

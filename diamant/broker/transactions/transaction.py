@@ -359,7 +359,7 @@ def completed(txn: Transaction, now_ms: int) -> Transaction:
 def to_value(txn: Transaction) -> TransactionValue:
     """Return the value for `__transaction_state`."""
     by_topic = groupby(sorted(txn.partitions), itemgetter(0))
-    partitions = tuple(TransactionPartitions(topic, tuple(index for _, index in found)) for topic, found in by_topic)
+    partitions = tuple(TransactionPartitions(topic, tuple(index for _, index in pairs)) for topic, pairs in by_topic)
     return TransactionValue(
         txn.producer_id,
         txn.producer_epoch,

@@ -83,8 +83,8 @@ class TransactionStore:
     @property
     def next_timeout_ms(self) -> int | None:
         """The time at which the first open transaction times out; None if none is open."""
-        found = (txn for txn in self.open_transactions if txn.state not in ENDING)
-        return min((txn.start_ms + txn.timeout_ms + 1 for txn in found), default=None)
+        running = (txn for txn in self.open_transactions if txn.state not in ENDING)
+        return min((txn.start_ms + txn.timeout_ms + 1 for txn in running), default=None)
 
     def look_up(self, transactional_id: str) -> Transaction | None:
         """Return the transaction of an id; None if the id is unknown.
@@ -180,11 +180,11 @@ class TransactionStore:
             self._loader = loader
             loader.start()
 
-    async def _take_over(self, partition: int, found: dict[str, Transaction]) -> None:
+    async def _take_over(self, partition: int, loaded: dict[str, Transaction]) -> None:
         """Adopt the transactions of a loaded partition, and finish those in Prepare*."""
         unfinished = []
         strangers = 0
-        for txn in found.values():
+        for txn in loaded.values():
             if self.topic.partition_of(txn.transactional_id) != partition:
                 strangers += 1
                 continue
@@ -199,7 +199,7 @@ class TransactionStore:
         for txn in unfinished:
             logger.info("%s: %s of transaction %s is finished", self.topic.name, txn.state.label, txn.transactional_id)
             self._unfinished(txn)
-        if found:
+        if loaded:
             self._node.scheduler.poke()
 
 

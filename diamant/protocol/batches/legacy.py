@@ -160,12 +160,12 @@ def iter_legacy_records(
     return iter(
         [
             Record(
-                one.offset + shift,
-                entry.timestamp if is_log_append_time and one.magic == 1 else one.timestamp,
-                one.key,
-                one.value,
+                inner_entry.offset + shift,
+                entry.timestamp if is_log_append_time and inner_entry.magic == 1 else inner_entry.timestamp,
+                inner_entry.key,
+                inner_entry.value,
             )
-            for one in inner
+            for inner_entry in inner
         ]
     )
 

@@ -144,7 +144,7 @@ def _read_text(view: memoryview, position: int) -> tuple[str, int]:
 
 def _read_topic_partitions(view: memoryview, position: int) -> tuple[dict[str, tuple[int, ...]], int]:
     count, position = read_array_length(view, position, len(view))
-    found: dict[str, tuple[int, ...]] = {}
+    partitions: dict[str, tuple[int, ...]] = {}
     for _ in range(count):
         topic, position = _read_text(view, position)
         size, position = read_array_length(view, position, len(view))
@@ -153,9 +153,9 @@ def _read_topic_partitions(view: memoryview, position: int) -> tuple[dict[str, t
             raise ProtocolError(f"{size} partitions at position {position}, {len(view) - position} bytes left")
         numbers = tuple(number for (number,) in INT32.iter_unpack(view[position:stop]))
         # A topic may occur several times.
-        found[topic] = found.get(topic, ()) + numbers
+        partitions[topic] = partitions.get(topic, ()) + numbers
         position = stop
-    return found, position
+    return partitions, position
 
 
 def _read_bytes(view: memoryview, position: int) -> tuple[bytes | None, int]:

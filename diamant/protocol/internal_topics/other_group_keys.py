@@ -60,8 +60,8 @@ class OtherGroupKey(NamedTuple):
 
 def parse_other_key(key: bytes) -> OtherGroupKey | None:
     """Parse a key, None if it is none of a share or streams group. CorruptBatch if it is malformed."""
-    found = _TYPES.get(int.from_bytes(key[:2], "big"))
-    if found is None:
+    kind = _TYPES.get(int.from_bytes(key[:2], "big"))
+    if kind is None:
         return None
     end = 4 + int.from_bytes(key[2:4], "big", signed=True)
     if not 4 <= end <= len(key):
@@ -70,7 +70,7 @@ def parse_other_key(key: bytes) -> OtherGroupKey | None:
         group_id = key[4:end].decode()
     except UnicodeDecodeError as error:
         raise CorruptBatch(0, f"the key of a group record, of {len(key)} bytes, cannot be read: {error}") from None
-    return OtherGroupKey(*found, group_id, key)
+    return OtherGroupKey(*kind, group_id, key)
 
 
 def tombstone_keys(group_type: str, group_id: str, keys: Iterable[OtherGroupKey]) -> list[bytes]:
@@ -78,11 +78,11 @@ def tombstone_keys(group_type: str, group_id: str, keys: Iterable[OtherGroupKey]
 
     That of the target's epoch is among them even if there is no such record: without its tombstone Kafka fails as well.
     """
-    found = {key.data: key.record for key in keys}
+    tombstones = {key.data: key.record for key in keys}
     for number, (its_type, record) in _TYPES.items():
         if its_type == group_type and record in (OtherRecord.TARGET_EPOCH, OtherRecord.EPOCH):
-            found[INT16.pack(number) + encode_string(group_id)] = record
-    return sorted(found, key=found.__getitem__)
+            tombstones[INT16.pack(number) + encode_string(group_id)] = record
+    return sorted(tombstones, key=tombstones.__getitem__)
 
 
 def epoch_of(value: bytes) -> int:

@@ -89,9 +89,9 @@ def _shape(cls: type[Any]) -> _Shape:
     shape = _SHAPES.get(cls)
     if shape is None:
         given = getattr(cls, "_field_defaults", cls.__dict__)
-        found = tuple(
+        fields = tuple(
             Field(name, annotation, given.get(name, NO_DEFAULT)) for name, annotation in cls.__annotations__.items()
         )
-        defaults = {field.name: field.default for field in found if field.default is not NO_DEFAULT}
-        shape = _SHAPES[cls] = _Shape(found, frozenset(field.name for field in found), defaults)
+        defaults = {field.name: field.default for field in fields if field.default is not NO_DEFAULT}
+        shape = _SHAPES[cls] = _Shape(fields, frozenset(field.name for field in fields), defaults)
     return shape

@@ -83,9 +83,9 @@ class ErrorAnswer:
     def whole(self, request: Fields) -> Fields | None:
         """Return the response that refuses a whole request; None if this version has no field for the code."""
         if not self._is_outermost:
-            found = self._innermost(request, self._shape.mirrors)
-            if found:
-                return self._with_identity(request, found)
+            answered = self._innermost(request, self._shape.mirrors)
+            if answered:
+                return self._with_identity(request, answered)
         if self._shape.sole_array and not _has_code(self._response):
             return {self._shape.sole_array: [self._error]}
         outer = self._outermost(self._response, request, self._shape.mirrors)
@@ -95,29 +95,29 @@ class ErrorAnswer:
         """Return an element of the response with the error, for an element of the request (or of another response)."""
         return {**_UNKNOWN, **identity(value), **self._error}
 
-    def _with_identity(self, request: Fields, found: Fields) -> Fields:
-        return {**_UNKNOWN, **{name: request[name] for name in self._shape.repeated}, **found}
+    def _with_identity(self, request: Fields, answered: Fields) -> Fields:
+        return {**_UNKNOWN, **{name: request[name] for name in self._shape.repeated}, **answered}
 
     def _innermost(self, request: Fields, mirrors: tuple[Mirror, ...]) -> Fields:
-        found: Fields = {}
+        answered: Fields = {}
         for mirror in mirrors:
             for value in request.get(mirror.request) or ():
                 if not mirror.inner:
-                    found.setdefault(mirror.response, []).append(self.element(value))
+                    answered.setdefault(mirror.response, []).append(self.element(value))
                     continue
                 inner = self._innermost(value, mirror.inner)
                 if not inner:
                     continue
                 if mirror.response:
-                    found.setdefault(mirror.response, []).append({**_UNKNOWN, **identity(value), **inner})
+                    answered.setdefault(mirror.response, []).append({**_UNKNOWN, **identity(value), **inner})
                 else:
-                    merge(found, inner, mirror.inner)
-        return found
+                    merge(answered, inner, mirror.inner)
+        return answered
 
     def _outermost(self, struct: type, request: Fields, mirrors: tuple[Mirror, ...]) -> Fields | None:
         if _has_code(struct):
             return dict(self._error)
-        found: Fields = {}
+        answered: Fields = {}
         structs = {field.name: field.struct for field in schema_fields(struct)}
         for mirror in mirrors:
             inner_struct = structs.get(mirror.response)
@@ -127,8 +127,8 @@ class ErrorAnswer:
                 fields = value if isinstance(value, dict) else {}
                 inner = self._outermost(inner_struct, fields, mirror.inner)
                 if inner is not None:
-                    found.setdefault(mirror.response, []).append({**_UNKNOWN, **identity(value), **inner})
-        return found or None
+                    answered.setdefault(mirror.response, []).append({**_UNKNOWN, **identity(value), **inner})
+        return answered or None
 
 
 def refusal(shape: ErrorShape, key: int, version: int, body: memoryview, code: ErrorCode, message: str) -> bytes:
@@ -156,14 +156,14 @@ def identity(value: Any) -> Fields:
         return dict.fromkeys(_PARTITION_WORDS, value)
     if isinstance(value, str):
         return dict.fromkeys(_ID_WORDS, value)
-    found = {name: value[name] for name in _IDENTITY if name in value}
+    fields = {name: value[name] for name in _IDENTITY if name in value}
     for words in (_PARTITION_WORDS, TOPIC_WORDS):
-        word = next((word for word in words if word in found), None)
-        if word is not None and not (word == "name" and "user" in found):
-            found.update({other: found[word] for other in words if other not in found})
-    if "name" in found:
-        found.setdefault("user", found["name"])
-    return found
+        word = next((word for word in words if word in fields), None)
+        if word is not None and not (word == "name" and "user" in fields):
+            fields.update({other: fields[word] for other in words if other not in fields})
+    if "name" in fields:
+        fields.setdefault("user", fields["name"])
+    return fields
 
 
 # ---- parts of a request --------------------------------------------------------------------------------------------
@@ -196,12 +196,12 @@ def split(mirrors: tuple[Mirror, ...], request: Fields, wants: Wants, name_of: N
 
 def _pruned(fields: Fields, mirrors: tuple[Mirror, ...], topic: str | None, wants: Wants, name_of: NameOf) -> Fields:
     """Return the arrays of `fields` with only the wanted parts."""
-    found: Fields = {}
+    kept_fields: Fields = {}
     for mirror in mirrors:
         values = fields.get(mirror.request)
         if values is None:
             continue
-        kept = found[mirror.request] = []
+        kept = kept_fields[mirror.request] = []
         for value in values:
             inner_topic = topic or name_of(_as_fields(value))
             if mirror.inner:
@@ -210,7 +210,7 @@ def _pruned(fields: Fields, mirrors: tuple[Mirror, ...], topic: str | None, want
                     kept.append({**value, **inner})
             elif wants(inner_topic, partition_of(value)):
                 kept.append(value)
-    return found
+    return kept_fields
 
 
 def merge(into: Fields, extra: Fields, mirrors: Iterable[Mirror]) -> None:
@@ -269,6 +269,6 @@ def _as_fields(value: Any) -> Fields:
     return {"name": value} if isinstance(value, str) else {}
 
 
-def _is_same(one: Fields, other: Fields) -> bool:
-    ours, theirs = identity(one), identity(other)
+def _is_same(element: Fields, other: Fields) -> bool:
+    ours, theirs = identity(element), identity(other)
     return all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())

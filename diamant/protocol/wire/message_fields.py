@@ -23,12 +23,12 @@ _TIMES = ("timedelta_i32", "timedelta_i64", "datetime_i64")
 
 def message_fields(entity: Any) -> dict[str, Any]:
     """Return the fields of a request, a response, or a structure within them."""
-    found = {}
+    fields = {}
     for field in _fields(type(entity)):
         value = getattr(entity, field.name)
         name = f"{field.name}_ms" if field.wire_type in _TIMES else field.name
-        found[name] = _array(value) if field.is_array else _plain(value)
-    return found
+        fields[name] = _array(value) if field.is_array else _plain(value)
+    return fields
 
 
 def decode_response_fields(api_key: int, version: int, body: bytes) -> dict[str, object]:
@@ -43,10 +43,10 @@ def decode_response_fields(api_key: int, version: int, body: bytes) -> dict[str,
 
 
 def _fields(struct: type) -> list[SchemaField]:
-    found = _described.get(struct)
-    if found is None:
-        found = _described[struct] = schema_fields(struct)
-    return found
+    fields = _described.get(struct)
+    if fields is None:
+        fields = _described[struct] = schema_fields(struct)
+    return fields
 
 
 def _array(values: Any) -> list[Any] | None:

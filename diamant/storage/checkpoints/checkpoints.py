@@ -245,8 +245,8 @@ def read_partition_metadata(env: Env, directory: str) -> UUID | None:
         return None
     values = {}
     for number, (line, key) in enumerate(zip(lines, ("version", "topic_id"), strict=False), 1):
-        found, _, value = line.partition(":")
-        if found != key or not value[:1].isspace() or not value.strip():
+        name, _, value = line.partition(":")
+        if name != key or not value[:1].isspace() or not value.strip():
             raise CorruptLog(path, number, f"expected '{key}: ...', got {line[:80]!r}")
         values[key] = value.strip()
     if "topic_id" not in values:

@@ -45,11 +45,11 @@ def read_clock_file(env: Env, directory: str) -> ClockState | None:
         text = env.read_bytes(path).decode(errors="replace")
     except FileNotFoundError:
         return None
-    found = dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
+    entries = dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
     try:
-        if found["version"] != _VERSION or found["is.frozen"] not in ("true", "false"):
+        if entries["version"] != _VERSION or entries["is.frozen"] not in ("true", "false"):
             raise ValueError
-        state = ClockState(int(found["now.ms"]), int(found["ahead.ms"]), found["is.frozen"] == "true")
+        state = ClockState(int(entries["now.ms"]), int(entries["ahead.ms"]), entries["is.frozen"] == "true")
         if not 0 <= state.now_ms <= MAX_TIME_MS or abs(state.ahead_ms) > MAX_TIME_MS:
             raise ValueError
     except (KeyError, ValueError):

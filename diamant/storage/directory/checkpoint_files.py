@@ -50,9 +50,9 @@ class CheckpointFiles:
         self._states += 1
         return self._states
 
-    def was_read(self, found: CheckpointState) -> None:
+    def was_read(self, checkpoints: CheckpointState) -> None:
         """Record the contents of the files at the start."""
-        self._written = found
+        self._written = checkpoints
 
     def write_recovery_points(self, points: dict[TopicPartition, int]) -> None:
         """Write the recovery point checkpoint alone, at the start. OSError."""

@@ -28,10 +28,10 @@ def restore_directory(env: Env, copy: str, path: str, trash: str, mark: str) -> 
 
 def _restore_partition(env: Env, source: str, target: str) -> None:
     env.make_dirs(target)
-    found = env.list_dir(source)
-    closed = {name for name in found if name.endswith(names.LOG_SUFFIX)}
+    copied = env.list_dir(source)
+    closed = {name for name in copied if name.endswith(names.LOG_SUFFIX)}
     closed.discard(max(closed, default=""))
-    for name in found:
+    for name in copied:
         if name in closed:
             try:
                 env.link(f"{source}/{name}", f"{target}/{name}")

@@ -110,7 +110,7 @@ class LogDirectory:
         Like Kafka, sets directories of unknown partitions aside as `-stray`, with their data. Directories being deleted are
         queued again. A partition that cannot be opened is listed in `failures`; the others become available.
         """
-        found = CheckpointState(
+        state = CheckpointState(
             self._read_recovery_points(),
             self._read_checkpoint(names.HIGH_WATERMARK_CHECKPOINT),
             self._read_checkpoint(names.LOG_START_OFFSET_CHECKPOINT),
@@ -122,24 +122,24 @@ class LogDirectory:
             elif names.set_aside_suffix(directory) == names.DELETE_DIR_SUFFIX:
                 self.deletions.add([directory])
         known = [topic_partition for topic_partition in to_load if self._is_known(topic_partition, expected)]
-        results = _map(lambda key: self._load(key, expected[key], found), known, threads, "recovery")
+        results = _map(lambda key: self._load(key, expected[key], state), known, threads, "recovery")
         for topic_partition, result in zip(known, results, strict=True):
             if isinstance(result, Log):
                 self.adopt(result)
             else:
                 self.failures.append(LoadFailure(*topic_partition, result))
-        self.checkpoint_files.was_read(found)
-        self._keep(found)
+        self.checkpoint_files.was_read(state)
+        self._keep(state)
         for failure in self.failures:
             # The next start finds no orderly stop, but a recovery point checkpoint: neither may permit it to cut this log.
             if self._has_lost_recovery_points or isinstance(failure.error, SyncedDamage):
                 self._kept.recovery_points[failure.topic, failure.partition] = checkpoints.CUT_NOTHING
-        self._keep_findings(found.recovery_points)
+        self._keep_findings(state.recovery_points)
         for (topic, partition), source in expected.items():
             if (topic, partition) not in self.logs and (topic, partition) not in self.unopened:
                 self.create_log(topic, partition, source.topic_id, source.config)
 
-    def _keep_findings(self, found: dict[TopicPartition, int]) -> None:
+    def _keep_findings(self, offsets: dict[TopicPartition, int]) -> None:
         """Write the recovery points that a start after a crash needs, before any append.
 
         Refused partitions stay refused. Appends to a log that lost its end do not count as synced. If the checkpoint was
@@ -148,7 +148,7 @@ class LogDirectory:
         points = self.checkpoint_state().recovery_points
         is_news = any(
             key in points and (points[key] < offset or points[key] == checkpoints.CUT_NOTHING != offset)
-            for key, offset in found.items()
+            for key, offset in offsets.items()
         )
         if not is_news and not self._has_lost_recovery_points:
             return
@@ -166,13 +166,13 @@ class LogDirectory:
         reason = "the metadata do not contain it"
         if source is not None:
             try:
-                found = checkpoints.read_partition_metadata(self.env, directory)
+                topic_id = checkpoints.read_partition_metadata(self.env, directory)
             except CorruptLog as error:
-                found = None
+                topic_id = None
                 self.messages.append(str(error))
-            if found == source.topic_id:
+            if topic_id == source.topic_id:
                 return True
-            reason = f"its topic id is {found}, the metadata say {source.topic_id}"
+            reason = f"its topic id is {topic_id}, the metadata say {source.topic_id}"
         stray = f"{self.path}/{names.stray_dir_name(topic, partition)}"
         self.env.rename(directory, stray)
         self.messages.append(f"{directory}: set aside as {stray}: {reason}")
@@ -182,10 +182,10 @@ class LogDirectory:
         self,
         topic_partition: TopicPartition,
         source: PartitionSource,
-        found: CheckpointState,
+        state: CheckpointState,
     ) -> Log | Exception:
         topic, partition = topic_partition
-        recovery_point = self._recovery_point(found.recovery_points.get(topic_partition))
+        recovery_point = self._recovery_point(state.recovery_points.get(topic_partition))
         try:
             log = load_log(
                 self.env,
@@ -196,7 +196,7 @@ class LogDirectory:
                 source.config,
                 self.validation,
                 recovery_point=recovery_point,
-                log_start_offset=found.log_starts.get(topic_partition, 0),
+                log_start_offset=state.log_starts.get(topic_partition, 0),
                 is_clean=self.was_clean,
                 producer_expiration_ms=self._producer_expiration_ms,
                 messages=self.messages,
@@ -207,15 +207,15 @@ class LogDirectory:
         except Exception as error:  # whatever the error, the other partitions must open
             return error
 
-    def _recovery_point(self, found: int | None) -> int | None:
-        return (None if self._has_lost_recovery_points else 0) if found is None else found
+    def _recovery_point(self, stored: int | None) -> int | None:
+        return (None if self._has_lost_recovery_points else 0) if stored is None else stored
 
     def _read_recovery_points(self) -> dict[TopicPartition, int]:
         said = len(self.messages)
-        found = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
+        points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
         is_there = self.env.exists(f"{self.path}/{names.RECOVERY_POINT_CHECKPOINT}")
         self._has_lost_recovery_points = not is_there or len(self.messages) > said
-        return found
+        return points
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -229,9 +229,9 @@ class LogDirectory:
         """The partitions in `failures`."""
         return {(failure.topic, failure.partition) for failure in self.failures}
 
-    def _keep(self, found: CheckpointState) -> None:
+    def _keep(self, state: CheckpointState) -> None:
         """Keep the checkpoint entries of the partitions in `failures`."""
-        self._kept = found.only(self.unopened.__contains__)
+        self._kept = state.only(self.unopened.__contains__)
 
     def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> Log:
         """Create an empty partition. The metadata log must contain the topic first, or a restart treats it as stray."""
@@ -362,7 +362,7 @@ def _partition_directories(env: Env, path: str) -> list[tuple[str, TopicPartitio
     like `photos-2024` proves nothing, and a start would set that directory aside.
     """
     is_ours = any(env.exists(f"{path}/{name}") for name in _SIGNS)
-    found: list[tuple[str, TopicPartition | None]] = []
+    partitions: list[tuple[str, TopicPartition | None]] = []
     for name in env.list_dir(path):
         directory = f"{path}/{name}"
         if (
@@ -379,8 +379,8 @@ def _partition_directories(env: Env, path: str) -> list[tuple[str, TopicPartitio
             raise StorageError(_not_ours(path, name)) from error
         if not is_ours and not any(map(names.parse_segment_file, env.list_dir(directory))):
             raise StorageError(_not_ours(path, name))
-        found.append((directory, None if names.set_aside_suffix(name) else topic_partition))
-    return found
+        partitions.append((directory, None if names.set_aside_suffix(name) else topic_partition))
+    return partitions
 
 
 def _not_ours(path: str, name: str) -> str:

@@ -32,7 +32,7 @@ class RemovalQueue:
     def inside(self, directory: str) -> list[tuple[int, str]]:
         """Return the removal time (clock of the Env) and path of each queued file in a directory; ascending."""
         prefix = f"{directory}/"
-        return sorted(one for one in self._queue if one[1].startswith(prefix))
+        return sorted(queued for queued in self._queue if queued[1].startswith(prefix))
 
     def take_due(self) -> list[str]:
         """Take the paths that are due, at most `MAX_AT_ONCE`. The caller passes them to `remove` and repeats."""

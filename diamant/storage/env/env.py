@@ -274,9 +274,9 @@ class RealFile:
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self._fd = fd
-        found = os.fstat(fd)
-        self._size = found.st_size
-        self.identity: tuple[int, int] | None = (found.st_dev, found.st_ino)
+        status = os.fstat(fd)
+        self._size = status.st_size
+        self.identity: tuple[int, int] | None = (status.st_dev, status.st_ino)
 
     def pread(self, count: int, position: int) -> bytes:
         data = os.pread(self._fd, count, position)

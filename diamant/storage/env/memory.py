@@ -143,10 +143,10 @@ class _Directory:
 
     def contents(self) -> set[_Content]:
         """Return the files below the directory, each once, even with several names."""
-        found: set[_Content] = set()
+        files: set[_Content] = set()
         for node in self.entries.values():
-            found |= node.contents() if isinstance(node, _Directory) else {node}
-        return found
+            files |= node.contents() if isinstance(node, _Directory) else {node}
+        return files
 
     def tree(self) -> Tree:
         """Contents of the directory; see `tree_of`."""

@@ -23,16 +23,16 @@ def removed_but_open(directory: str) -> list[str]:
         descriptors = os.listdir(_DESCRIPTORS)
     except FileNotFoundError:
         return []
-    found = set()
+    paths = set()
     for descriptor in descriptors:
         try:
             name = os.readlink(f"{_DESCRIPTORS}/{descriptor}")
         except OSError:
             continue  # The descriptor of the listing itself, or one closed since.
         if name.endswith(_REMOVED):
-            found |= {
+            paths |= {
                 shown + name[len(prefix) : -len(_REMOVED)]
                 for prefix, shown in prefixes.items()
                 if name.startswith(prefix)
             }
-    return sorted(found)
+    return sorted(paths)

@@ -165,8 +165,12 @@ class OverlayEnv:
         if path not in self._directories:
             raise FileNotFoundError(2, "No such directory", path)
         below = f"{path}/"
-        found = {one[len(below) :] for one in (*self._entries, *self._directories) if one.startswith(below)}
-        return sorted(name for name in found if "/" not in name)
+        entries = {
+            path_below[len(below) :]
+            for path_below in (*self._entries, *self._directories)
+            if path_below.startswith(below)
+        }
+        return sorted(name for name in entries if "/" not in name)
 
     def make_dirs(self, path: str) -> None:
         while path not in self._directories and path not in ("", ".", "/"):
@@ -194,7 +198,7 @@ class OverlayEnv:
 
     def remove_tree(self, path: str) -> None:
         below = f"{path}/"
-        self._entries = {one: entry for one, entry in self._entries.items() if not one.startswith(below)}
+        self._entries = {file: entry for file, entry in self._entries.items() if not file.startswith(below)}
         self._directories = {
             directory for directory in self._directories if directory != path and not directory.startswith(below)
         }

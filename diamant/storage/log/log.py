@@ -292,16 +292,16 @@ class Log:
             )
         is_committed = isolation_level == READ_COMMITTED
         limit = self.last_stable_offset if is_committed else self.log_end_offset
-        found = None
+        records = None
         if offset < limit:
             if self.interposer is not None:
                 max_bytes = self.interposer.before_read(self, offset, max_bytes)
-            found = self._reader.find(offset, limit, self.log_end_offset, max_bytes, min_one_message=min_one_message)
-        if found is None:
+            records = self._reader.find(offset, limit, self.log_end_offset, max_bytes, min_one_message=min_one_message)
+        if records is None:
             return self._result((), 0, [] if is_committed else None)
-        size = found.end - found.start
-        aborted = self._reader.aborted(offset, found) if is_committed else None
-        return self._result((FileSlice(found.segment.file, found.start, size),), size, aborted)
+        size = records.end - records.start
+        aborted = self._reader.aborted(offset, records) if is_committed else None
+        return self._result((FileSlice(records.segment.file, records.start, size),), size, aborted)
 
     def _result(self, slices: tuple[FileSlice, ...], size: int, aborted: list[AbortedTxn] | None) -> ReadResult:
         return ReadResult(slices, size, self.log_end_offset, self.last_stable_offset, self.log_start_offset, aborted)

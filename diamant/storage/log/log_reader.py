@@ -45,10 +45,10 @@ class LogReader:
 
         At most `max_bytes`, more only for the first batch (KIP-74). Never crosses a segment.
         """
-        found = self._locate(offset)
-        if found is None:
+        located = self._locate(offset)
+        if located is None:
             return None
-        segment, start, first_size = found
+        segment, start, first_size = located
         end, next_offset = self._limit_position(segment, limit, log_end_offset)
         if end - start > max_bytes:
             end, next_offset = segment.last_batch_before(start, start + max_bytes)
@@ -87,11 +87,11 @@ class LogReader:
         located = segment.locate(limit)
         return (located[0], limit) if located is not None else (segment.size, limit)
 
-    def aborted(self, offset: int, found: BatchRange) -> list[AbortedTxn]:
+    def aborted(self, offset: int, records: BatchRange) -> list[AbortedTxn]:
         """Return the aborted transactions that overlap a range read from `offset`."""
         aborted: list[AbortedTxn] = []
-        for candidate in self._segments.since(found.segment.base_offset):
-            some, is_complete = candidate.txn_index.collect(offset, found.next_offset)
+        for candidate in self._segments.since(records.segment.base_offset):
+            some, is_complete = candidate.txn_index.collect(offset, records.next_offset)
             aborted.extend(some)
             if is_complete:
                 break

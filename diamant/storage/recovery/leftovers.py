@@ -47,14 +47,14 @@ def complete_swaps(env: Env, path: str) -> None:
     swaps = _swap_files(entries)
     logs = sorted(offset_of(name) for name in swaps if name.endswith(names.LOG_SUFFIX + names.SWAP_SUFFIX))
     if logs:
-        found = [_inspect_swap(env, names.log_file(path, offset) + names.SWAP_SUFFIX, offset) for offset in logs]
+        inspected = [_inspect_swap(env, names.log_file(path, offset) + names.SWAP_SUFFIX, offset) for offset in logs]
         is_untouched = env.exists(names.log_file(path, logs[0]))
-        if is_untouched and not (found[0].is_whole and found[0].size):
+        if is_untouched and not (inspected[0].is_whole and inspected[0].size):
             # In reverse, the lowest .log.swap last: after a crash here, it makes the next start continue.
             for name in reversed(swaps):
                 env.remove(f"{path}/{name}")
             return
-        end = max(swap.end_offset for swap in found)
+        end = max(swap.end_offset for swap in inspected)
         for name in entries:
             parsed = names.parse_segment_file(name)
             if parsed is None or parsed.stage or not (logs[0] <= parsed.offset < end or parsed.offset in logs):
@@ -62,7 +62,7 @@ def complete_swaps(env: Env, path: str) -> None:
             # The producer state at the start of a segment does not depend on the segment's contents.
             if parsed.suffix != names.SNAPSHOT_SUFFIX or parsed.offset not in logs:
                 env.remove(f"{path}/{name}")
-        marks = [offset for offset, swap in zip(logs[1:], found[1:], strict=True) if not swap.size]
+        marks = [offset for offset, swap in zip(logs[1:], inspected[1:], strict=True) if not swap.size]
         for name in [name for name in swaps if offset_of(name) in marks]:
             env.remove(f"{path}/{name}")
             swaps.remove(name)

@@ -156,7 +156,9 @@ def _recovered(
     known_point = 0 if is_refused or recovery_point is None else recovery_point
     first = len(segments) if is_clean else _floor(segments, known_point)
     missing_index |= _unfinished_roll(segments, first, known_point)
-    recovered = [index for index, one in enumerate(segments) if index >= first or one.base_offset in missing_index]
+    recovered = [
+        index for index, candidate in enumerate(segments) if index >= first or candidate.base_offset in missing_index
+    ]
     torn, synced_end = _torn_ends(segments, recovered, synced_end, may_cut=not is_clean and not is_refused)
     _set_aside(env, path, stale, said)
     _remove_segments(opened, dead)
@@ -226,17 +228,17 @@ def _recover(
         # After a segment whose end was compacted away there is no snapshot yet.
         producers.take_snapshot(segment.base_offset)
         kept = keep_aside(env, segment, *torn[index]) if index in torn else None
-        found = recover_segment(segment, config, epochs, producers, synced_end=synced_end, is_last_scan=index < first)
+        outcome = recover_segment(segment, config, epochs, producers, synced_end=synced_end, is_last_scan=index < first)
         producers.take_snapshot(segment.next_offset())
-        if found.reason is None:
+        if outcome.reason is None:
             continue
         are_kept = f". They are kept in {kept}" if kept else ""
         said.append(
-            f"{segment.path}: {found.reason}; cut off {found.truncated_bytes} bytes, the log now ends at "
+            f"{segment.path}: {outcome.reason}; cut off {outcome.truncated_bytes} bytes, the log now ends at "
             f"offset {segment.next_offset()}{are_kept}"
         )
         later = segments[index + 1 :]
-        said += [f"{one.path}: removed, since it follows the corruption" for one in later]
+        said += [f"{removed.path}: removed, since it follows the corruption" for removed in later]
         _remove_segments(opened, later)
         del segments[index + 1 :]
         return bool(later)
@@ -419,7 +421,7 @@ def is_time_index_whole(segment: Segment) -> bool:
     """
     timestamp, offset = segment.time_index.last_entry
     try:
-        if timestamp >= 0 and ((found := segment.locate(offset)) is None or found[1].max_timestamp != timestamp):
+        if timestamp >= 0 and ((located := segment.locate(offset)) is None or located[1].max_timestamp != timestamp):
             return False
         scan = segment.scan_from(segment.offset_index.last_offset)
         return all(header.max_timestamp <= segment.max_timestamp for _, header in scan)

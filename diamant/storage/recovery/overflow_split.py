@@ -103,8 +103,10 @@ def _rename(env: Env, segment: Segment, base_offset: int) -> None:
 
 
 def _following_base(env: Env, segment: Segment) -> int:
-    found = (names.parse_segment_file(name) for name in env.list_dir(segment.directory))
-    logs = (name.offset for name in found if name is not None and name.suffix == names.LOG_SUFFIX and not name.stage)
+    file_names = (names.parse_segment_file(name) for name in env.list_dir(segment.directory))
+    logs = (
+        name.offset for name in file_names if name is not None and name.suffix == names.LOG_SUFFIX and not name.stage
+    )
     return min((base for base in logs if base > segment.base_offset), default=MAX_OFFSET)
 
 

@@ -220,10 +220,10 @@ def checked_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memory
 
 def _refuse(segment: Segment, position: int, header: BatchHeader, batch: bytes, previous_offset: int) -> NoReturn:
     """Raise MisplacedBatch, or CorruptLog if the checksum of an old format, which scans ignore, is wrong."""
-    found = f"offsets {header.base_offset} to {header.last_offset} after {previous_offset} are out of order"
+    disorder = f"offsets {header.base_offset} to {header.last_offset} after {previous_offset} are out of order"
     if not crc_is_valid(batch, 0, len(batch)):
-        raise CorruptLog(segment.path, position, f"{found}, and the CRC is wrong")
-    raise MisplacedBatch(segment.path, position, found, previous_offset + 1)
+        raise CorruptLog(segment.path, position, f"{disorder}, and the CRC is wrong")
+    raise MisplacedBatch(segment.path, position, disorder, previous_offset + 1)
 
 
 # -- producer state ----------------------------------------------------------------------------------------------------
@@ -262,11 +262,11 @@ def _scan_producers(producers: ProducerStateManager, segments: list[Segment], en
         following = segments[index + 1].base_offset if index + 1 < len(segments) else end
         if following <= producers.map_end_offset:
             continue
-        found = segment.locate(producers.map_end_offset)
-        if found is None:
+        located = segment.locate(producers.map_end_offset)
+        if located is None:
             continue
         file: File = segment.file
-        for position, header in scan_for_producers(file, found[0], segment.size, end):
+        for position, header in scan_for_producers(file, located[0], segment.size, end):
             if header.base_offset >= end:
                 break
             if header.magic == 2 and header.producer_id >= 0 and header.base_offset >= producers.map_end_offset:

@@ -160,8 +160,10 @@ class IndexFile:
                 self.path, self._file_bytes, f"expected a multiple of {size} bytes, got {self._file_bytes}"
             )
         if self._stored and self._last is not None and self._last[0] < 0:
-            found = base_offset + self._last[0]
-            raise CorruptLog(self.path, (self._stored - 1) * size, f"expected offsets from {base_offset}, got {found}")
+            last_offset = base_offset + self._last[0]
+            raise CorruptLog(
+                self.path, (self._stored - 1) * size, f"expected offsets from {base_offset}, got {last_offset}"
+            )
 
     def entry(self, index: int) -> tuple[int, int]:
         """Return an entry (relative offset, value); IndexError if there is none."""
@@ -186,15 +188,15 @@ class IndexFile:
             return view.ljust(count * size, b"\0"), count
 
         def first_of(block: int) -> int:
-            found: int = field.unpack(
+            near_count: int = field.unpack(
                 view.read(block * BLOCK_ENTRIES * size + at, field.size).ljust(field.size, b"\0")
             )[0]
-            return found
+            return near_count
 
         blocks = range(-(-count // BLOCK_ENTRIES))
         first = max(0, bisect_right(blocks, target, key=first_of) - 1) * BLOCK_ENTRIES
-        found = min(BLOCK_ENTRIES + 1, count - first)
-        return view.read(first * size, found * size).ljust(found * size, b"\0"), found
+        near_count = min(BLOCK_ENTRIES + 1, count - first)
+        return view.read(first * size, near_count * size).ljust(near_count * size, b"\0"), near_count
 
     def flush(self) -> None:
         """Write appended entries to the file, created if missing; does not sync."""

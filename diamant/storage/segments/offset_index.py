@@ -126,9 +126,9 @@ class OffsetIndex:
         count = self.file.entries
         if not count:
             return self.base_offset, 0
-        near, found = self.file.near(count, _INT32, field, target)
+        near, near_count = self.file.near(count, _INT32, field, target)
         unpack_from = _INT32.unpack_from
-        index = bisect_right(range(found), target, key=lambda at: unpack_from(near, at * 8 + field)[0]) - 1
+        index = bisect_right(range(near_count), target, key=lambda at: unpack_from(near, at * 8 + field)[0]) - 1
         if index < 0:
             return self.base_offset, 0
         relative, position = _ENTRY.unpack_from(near, index * ENTRY_SIZE)
@@ -149,9 +149,9 @@ class OffsetIndex:
         count, last = self.file.entries, self.file.last
         if last is None or last[1] < target:
             return None
-        near, found = self.file.near(count, _INT32, 4, target)
-        index = bisect_left(range(found), target, key=lambda at: _INT32.unpack_from(near, at * 8 + 4)[0])
-        if index == found:
+        near, near_count = self.file.near(count, _INT32, 4, target)
+        index = bisect_left(range(near_count), target, key=lambda at: _INT32.unpack_from(near, at * 8 + 4)[0])
+        if index == near_count:
             return None  # cut off by another program
         relative: int = _INT32.unpack_from(near, index * ENTRY_SIZE)[0]
         return self.base_offset + relative

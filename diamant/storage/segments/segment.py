@@ -350,7 +350,7 @@ class Segment:
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Return position and header of the first batch with last offset >= `offset`; None if there is none."""
-        return next((found for found in self.scan_from(offset) if found[1].last_offset >= offset), None)
+        return next((batch for batch in self.scan_from(offset) if batch[1].last_offset >= offset), None)
 
     def scan_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
         """Scan from a batch near `offset`; all earlier batches have lower offsets. Reports wrong index entries."""
@@ -369,9 +369,9 @@ class Segment:
         """
         offset, indexed = self.offset_index.lookup_position(end)
         if indexed > start and (near := scan_at_entry(self.file, self.size, offset, indexed)) is not None:
-            found = _last_before(near, end)
-            if found is not None:
-                return found
+            batch = _last_before(near, end)
+            if batch is not None:
+                return batch
         return _last_before(scan_headers(self.file, start, self.size), end) or (start, -1)
 
     def next_offset(self) -> int:
@@ -498,10 +498,10 @@ def _first_of(file: File, end: int) -> int | None:
 
 def _last_before(headers: Iterator[tuple[int, BatchHeader]], end: int) -> tuple[int, int] | None:
     """Return the end position and next offset of the last scanned batch that ends at or before byte `end`."""
-    found = None
+    last = None
     for at, header in headers:
         batch_end = at + header.size
         if batch_end > end:
             break
-        found = batch_end, header.next_offset
-    return found
+        last = batch_end, header.next_offset
+    return last

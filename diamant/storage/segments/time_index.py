@@ -131,8 +131,8 @@ class TimeIndex:
         index = bisect_right(range(found_near), timestamp, key=lambda at: unpack_from(near, at * ENTRY_SIZE)[0]) - 1
         if index < 0:
             return NO_TIMESTAMP, self.base_offset
-        found, relative = _ENTRY.unpack_from(near, index * ENTRY_SIZE)
-        return found, self.base_offset + relative
+        timestamp_ms, relative = _ENTRY.unpack_from(near, index * ENTRY_SIZE)
+        return timestamp_ms, self.base_offset + relative
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or above `offset`, in memory and in the file."""

@@ -34,10 +34,10 @@ def _leave_one(turn: GroupTurn, leaver: Leaver) -> ErrorCode:
     member_id = leaver.member_id
     if member_id == UNKNOWN_MEMBER_ID:
         instance_id = leaver.group_instance_id
-        found = None if instance_id is None else roster.static_members.get(instance_id)
-        if found is None:
+        static_id = None if instance_id is None else roster.static_members.get(instance_id)
+        if static_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        member_id = found
+        member_id = static_id
     elif member_id not in roster.pending:
         error = roster.member_error(member_id, leaver.group_instance_id)
         if error is not ErrorCode.NONE:

@@ -164,9 +164,9 @@ class ConsumerGroup:
 
     def shared_names(self, names: frozenset[str]) -> frozenset[str]:
         """Return one shared set for all members that name the same topics: comparing sets of 10,000 names is slow."""
-        found = self._name_sets.get(hash(names))
-        if found == names:
-            return found
+        shared = self._name_sets.get(hash(names))
+        if shared == names:
+            return shared
         self._name_sets[hash(names)] = names
         return names
 

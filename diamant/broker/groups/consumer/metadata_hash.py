@@ -51,8 +51,8 @@ def metadata_hash(topic_names: Iterable[str], image: MetadataImage, remembered: 
         hashes = [_hash_without_racks(topic, remembered) for topic in topics]
     else:
         hashes = [_hash_with_racks(topic, image) for topic in topics]
-    found = xxh3_64_intdigest(b"".join(map(_HASH.pack, hashes)))
-    return found - (1 << 64) if found >> 63 else found
+    unsigned = xxh3_64_intdigest(b"".join(map(_HASH.pack, hashes)))
+    return unsigned - (1 << 64) if unsigned >> 63 else unsigned
 
 
 def _forget_deleted(image: MetadataImage, remembered: Hashes) -> None:

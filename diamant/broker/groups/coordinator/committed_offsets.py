@@ -46,29 +46,29 @@ async def groups_not_known(
             await groups().loaded()
     except TimeoutError:
         pass
-    found = groups().loading.not_loaded()
-    told = [f"{GROUP_OFFSETS_TOPIC}-{partition}: {why}" for partition, why in list(found.items())[:MAX_TOLD]]
-    return told if len(found) <= MAX_TOLD else [*told, f"{len(found) - MAX_TOLD} more partitions"]
+    not_loaded = groups().loading.not_loaded()
+    told = [f"{GROUP_OFFSETS_TOPIC}-{partition}: {why}" for partition, why in list(not_loaded.items())[:MAX_TOLD]]
+    return told if len(not_loaded) <= MAX_TOLD else [*told, f"{len(not_loaded) - MAX_TOLD} more partitions"]
 
 
 async def offsets_of(groups: Lazy[GroupCoordinator], topic: str, partition: int) -> list[tuple[int, str]]:
     """Return committed offset and group id for each group with a commit for a partition, ascending."""
-    found = []
+    offsets = []
     async for group in _groups(groups):
         stored = group.offsets.get(topic, partition)
         if stored is not None:
-            found.append((committed_offset_of(stored[0]), group.group_id))
-    return sorted(found)
+            offsets.append((committed_offset_of(stored[0]), group.group_id))
+    return sorted(offsets)
 
 
 async def all_offsets(groups: Lazy[GroupCoordinator]) -> dict[tuple[str, int], list[int]]:
     """Return the committed offsets of all groups by topic and partition."""
-    found: dict[tuple[str, int], list[int]] = {}
+    offsets: dict[tuple[str, int], list[int]] = {}
     async for group in _groups(groups):
         for topic, partitions in group.offsets.committed.items():
             for partition, stored in partitions.items():
-                found.setdefault((topic, partition), []).append(committed_offset_of(stored[0]))
-    return found
+                offsets.setdefault((topic, partition), []).append(committed_offset_of(stored[0]))
+    return offsets
 
 
 async def _groups(groups: Lazy[GroupCoordinator]) -> AsyncIterator[Group]:

@@ -157,10 +157,10 @@ class PartitionScan:
 
     def _feed_legacy(self, data: bytes, position: int) -> tuple[int, int, int]:
         """Read a message of magic 0 or 1; return the position after it, its base offset and last offset delta."""
-        found = next(iter_headers(data, position), None)
-        if found is None:
+        first = next(iter_headers(data, position), None)
+        if first is None:
             raise CorruptBatch(position, f"the batch is truncated, {len(data) - position} bytes are left")
-        header = found[1]
+        header = first[1]
         self._feed_records(data, position, self._offsets)
         return position + header.size, header.base_offset, header.last_offset_delta
 

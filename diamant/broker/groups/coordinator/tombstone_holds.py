@@ -54,17 +54,17 @@ class GroupHolds:
         return TombstoneHold(_batch_with(log, max(offset, log.log_start_offset)) - 1, max_ms, group_id, offset)
 
     def _slowest_of(self, topic: str) -> dict[int, tuple[int, str]]:
-        found = self._slowest.get(topic)
-        if found is None:
+        slowest = self._slowest.get(topic)
+        if slowest is None:
             if not self._slowest:
                 self._loop.call_soon(self._slowest.clear)
-            found = self._slowest[topic] = {}
+            slowest = self._slowest[topic] = {}
             for group in self._groups().groups.values():
                 for partition, stored in group.offsets.committed.get(topic, {}).items():
-                    one = committed_offset_of(stored[0]), group.group_id
-                    if partition not in found or one < found[partition]:
-                        found[partition] = one
-        return found
+                    committed = committed_offset_of(stored[0]), group.group_id
+                    if partition not in slowest or committed < slowest[partition]:
+                        slowest[partition] = committed
+        return slowest
 
 
 def _batch_with(log: Log, offset: int) -> int:

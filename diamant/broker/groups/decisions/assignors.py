@@ -367,9 +367,9 @@ class _Ladder:
             while self._low_end < len(self._sorted) and self._size(self._low_end) == self._low_level:
                 self._low_end += 1
             self._low_next = 0
-        found = self._sorted[self._low_next]
+        member = self._sorted[self._low_next]
         self._low_next += 1
-        return found
+        return member
 
     def next_most_loaded(self) -> int:
         if self._high_next < self._high_start:
@@ -383,9 +383,9 @@ class _Ladder:
             self._high_next = self._high_end - 1
         if self._high_next < 0:
             return NO_OWNER
-        found = self._sorted[self._high_next]
+        member = self._sorted[self._high_next]
         self._high_next -= 1
-        return found
+        return member
 
     def exclude_most_loaded(self) -> None:
         """Remove the subscriber returned last from the upper range."""

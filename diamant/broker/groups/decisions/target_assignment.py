@@ -109,9 +109,9 @@ def target_task(
         if topic is not None:
             topics[name] = topic.topic_id, len(topic.partitions)
     has = {
-        member_id: found
+        member_id: target
         for member_id, member in members.items()
-        if (found := group.target_of(member) if member.instance_id else group.target.get(member_id)) is not None
+        if (target := group.target_of(member) if member.instance_id else group.target.get(member_id)) is not None
     }
     return TargetTask(group_epoch, assignor, members, has, names, topics, is_homogeneous)
 

@@ -39,14 +39,14 @@ def check_pattern(text: str) -> None:
 
 def matching_topics(patterns: Sequence[str], names: Sequence[str]) -> dict[str, frozenset[str]]:
     """Return the names that each pattern matches as a whole. An invalid pattern matches none. Runs in a thread."""
-    found: dict[str, frozenset[str]] = {}
+    matches: dict[str, frozenset[str]] = {}
     for text in patterns:
         try:
-            found[text] = frozenset(filter(TopicPattern(text).matches, names))
+            matches[text] = frozenset(filter(TopicPattern(text).matches, names))
         except KafkaError as error:
             logger.warning("%s", error.detail)
-            found[text] = frozenset()
-    return found
+            matches[text] = frozenset()
+    return matches
 
 
 class TopicPattern:

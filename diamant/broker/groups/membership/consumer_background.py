@@ -167,14 +167,14 @@ class ConsumerBackground:
             now_ms = self._node.env.clock.now_ms()
             regexes = list(group.subscriptions.regexes)
             visible = list(allowed_names(access, needs.DESCRIBE_TOPIC, topics.image.topics, is_asked=False))
-            found = await asyncio.to_thread(matching_topics, regexes, visible)
+            matches = await asyncio.to_thread(matching_topics, regexes, visible)
             progress.resolved_at_s = self._loop.time()
             progress.resolved_generation = generation
             if self._progress.get(group) is not progress:
                 return  # the group was deleted or converted since
             change = self._change(group)
             take_resolved(
-                change, {regex: ResolvedRegularExpression(names, version, now_ms) for regex, names in found.items()}
+                change, {regex: ResolvedRegularExpression(names, version, now_ms) for regex, names in matches.items()}
             )
             self._commit(change)
         except REQUEST_ERRORS as error:

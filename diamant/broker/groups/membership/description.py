@@ -32,19 +32,19 @@ def described(group: ConsumerGroup, image: MetadataImage, default_assignor: str)
 
 def owners(group: Group, image: MetadataImage) -> dict[TopicPartition, str]:
     """Return the member that owns each partition, as `kafka-consumer-groups` shows them; none for other protocols."""
-    found: dict[TopicPartition, str] = {}
+    owner_of: dict[TopicPartition, str] = {}
     if group.consumer is not None:
         for member_id, member in group.consumer.members.items():
             for owned in (member.assigned, member.pending_revocation):
                 for topic_id, partitions in owned.items():
                     if (topic := image.topics_by_id.get(topic_id)) is not None:
-                        found.update(((topic.name, index), member_id) for index in partitions)
+                        owner_of.update(((topic.name, index), member_id) for index in partitions)
     elif group.classic is not None and group.classic.protocol_type == PROTOCOL_TYPE:
         for classic in group.classic.members.values():
             with suppress(ProtocolError):  # clients may send anything; one that has just joined has no assignment
                 for name, indexes in parse_assignment(classic.assignment).partitions.items():
-                    found.update(((name, index), classic.member_id) for index in indexes)
-    return found
+                    owner_of.update(((name, index), classic.member_id) for index in indexes)
+    return owner_of
 
 
 def _describe_member(image: MetadataImage, group: ConsumerGroup, member: ConsumerGroupMember) -> dict[str, object]:

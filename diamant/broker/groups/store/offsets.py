@@ -69,10 +69,16 @@ class GroupOffsets:
 
     def partitions_of(self, topic: str, topic_id: UUID | None) -> set[int]:
         """Return the partitions of a topic with an offset, pending or not. With `topic_id`, exclude those of another topic."""
-        found = [*self.committed.get(topic, {}).items()]
+        stored_offsets = [*self.committed.get(topic, {}).items()]
         for offsets in self.pending.values():
-            found += [(partition, stored) for (its_topic, partition), stored in offsets.items() if its_topic == topic]
-        return {partition for partition, stored in found if is_of_topic(parse_offset_commit_value(stored[0]), topic_id)}
+            stored_offsets += [
+                (partition, stored) for (its_topic, partition), stored in offsets.items() if its_topic == topic
+            ]
+        return {
+            partition
+            for partition, stored in stored_offsets
+            if is_of_topic(parse_offset_commit_value(stored[0]), topic_id)
+        }
 
     def put(self, topic: str, partition: int, stored: StoredOffset) -> None:
         """Store a committed offset."""

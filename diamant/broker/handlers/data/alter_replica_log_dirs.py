@@ -30,11 +30,11 @@ def handle(node: Node, context: RequestContext, request: AlterReplicaLogDirsRequ
     for directory in request.dirs:
         for topic in directory.topics:
             name = str(topic.name)
-            found = node.topics.by_name.get(name)
+            known = node.topics.by_name.get(name)
             for index in topic.partitions:
                 if not os.path.isabs(directory.path) or os.path.normpath(directory.path) != ours:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
-                elif found is None or index not in found.logs:
+                elif known is None or index not in known.logs:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 else:
                     code = ErrorCode.NONE

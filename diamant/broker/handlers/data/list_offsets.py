@@ -80,15 +80,15 @@ def handle(topics: Topics, context: RequestContext, request: ListOffsetsRequest)
                 if result is None:
                     is_largest = timestamp == MAX_TIMESTAMP
                     steps = with_largest_timestamp(log) if is_largest else at_or_after(log, timestamp)
-                    found = None
+                    offset = None
                     for step in steps:
                         if not step.is_light:
                             rest = itertools.chain((step,), steps)
                             large.append(LargeSearch(results, len(results), log, index, end, rest))
                             break
-                        if (found := step.run()) is not None:
+                        if (offset := step.run()) is not None:
                             break
-                    result = _found(log, index, found, end)
+                    result = _found(log, index, offset, end)
                 results.append(result)
             except REQUEST_ERRORS as error:
                 results.append(ListOffsetsPartitionResult(index, error_of(error)[0]))
@@ -111,11 +111,11 @@ async def _answer_later(version: int, answered: list[ListOffsetsTopicResult], la
     loop = asyncio.get_running_loop()
     for results, position, log, index, end, steps in large:
         try:
-            found = None
+            offset = None
             for step in steps:
-                if (found := await loop.run_in_executor(None, step.run)) is not None:
+                if (offset := await loop.run_in_executor(None, step.run)) is not None:
                     break
-            results[position] = _found(log, index, found, end)
+            results[position] = _found(log, index, offset, end)
         except REQUEST_ERRORS as error:
             results[position] = ListOffsetsPartitionResult(index, error_of(error)[0])
     return encode_list_offsets_response(version, answered)
@@ -133,7 +133,7 @@ def _without_records(log: Log, index: int, timestamp: int, end: int) -> ListOffs
     return None
 
 
-def _found(log: Log, index: int, found: TimestampOffset | None, end: int) -> ListOffsetsPartitionResult:
-    if found is None or found.offset >= end:
+def _found(log: Log, index: int, offset: TimestampOffset | None, end: int) -> ListOffsetsPartitionResult:
+    if offset is None or offset.offset >= end:
         return ListOffsetsPartitionResult(index, 0, -1, -1, -1)
-    return ListOffsetsPartitionResult(index, 0, found.timestamp, found.offset, log.epoch_for_offset(found.offset))
+    return ListOffsetsPartitionResult(index, 0, offset.timestamp, offset.offset, log.epoch_for_offset(offset.offset))

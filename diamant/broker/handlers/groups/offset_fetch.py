@@ -95,12 +95,14 @@ def _fetch_group(
             answered = [] if group is None else _all(topics, access, version, group, is_stable)
         else:
             wanted = _wanted(topics, version, request)
-            visible = allowed_names(access, needs.DESCRIBE_TOPIC, (one.name for one in wanted if one.name is not None))
-            answered = [_topic(group, one, is_stable) for one in wanted if one.name in visible]
-            answered += [_topic(group, one, is_stable) for one in wanted if one.name is None]
-            hidden = (one for one in wanted if one.name is not None and one.name not in visible)
+            visible = allowed_names(
+                access, needs.DESCRIBE_TOPIC, (topic.name for topic in wanted if topic.name is not None)
+            )
+            answered = [_topic(group, topic, is_stable) for topic in wanted if topic.name in visible]
+            answered += [_topic(group, topic, is_stable) for topic in wanted if topic.name is None]
+            hidden = (topic for topic in wanted if topic.name is not None and topic.name not in visible)
             # The same whether or not the topic exists.
-            answered += [_topic(None, one, is_stable, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for one in hidden]
+            answered += [_topic(None, topic, is_stable, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in hidden]
     except REQUEST_ERRORS as error:
         return {"group_id": group_id, "error_code": error_of(error)[0], "topics": []}
     return {"group_id": group_id, "error_code": 0, "topics": answered}

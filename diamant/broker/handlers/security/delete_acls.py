@@ -37,11 +37,11 @@ def handle(acls: AclStore | None, topics: Topics, context: RequestContext, reque
 async def _delete(acls: AclStore, topics: Topics, version: int, filters: list[AclFilter]) -> bytes:
     no_error: dict[str, object] = {"error_code": 0, "error_message": None}
     try:
-        found = acls.delete(filters)
+        deleted = acls.delete(filters)
         await topics.sync()
         results = [
             no_error | {"matching_acls": [no_error | pattern_fields(acl) | entry_fields(acl) for acl in matching]}
-            for matching in found
+            for matching in deleted
         ]
     except REQUEST_ERRORS as error:
         results = [_failed(*error_of(error))] * len(filters)

@@ -59,7 +59,7 @@ async def _delete(
         wanted = [_Wanted(str(name), None) for name in cast("OldRequest", request).topic_names]
     await node.topics.settled(entry.name for entry in wanted if entry.name is not None)
     counts = Counter(wanted)
-    found: dict[_Wanted, _Wanted] = {}
+    known: dict[_Wanted, _Wanted] = {}
     errors: dict[_Wanted, tuple[int, str | None]] = {}
     doomed: dict[str, _Wanted] = {}
     names = _Names(access)
@@ -76,18 +76,18 @@ async def _delete(
                 )
             charge.take(len(node.topics.image.topics[name].partitions))
             doomed[name] = entry
-            found[entry] = _Wanted(name, topic_id)
+            known[entry] = _Wanted(name, topic_id)
         except REQUEST_ERRORS as error:
             errors[entry] = error_of(error)
     if doomed:
         try:
             await delete_topics(node.topics, list(doomed))
         except REQUEST_ERRORS as error:
-            errors.update(dict.fromkeys(found, error_of(error)))
+            errors.update(dict.fromkeys(known, error_of(error)))
         node.scheduler.poke()
     responses = []
     for entry in counts:
-        shown = found.get(entry) or names.told.get(entry, entry)
+        shown = known.get(entry) or names.told.get(entry, entry)
         code, message = errors.get(entry, (0, None))
         responses.append({"name": shown.name, "topic_id": shown.topic_id, "error_code": code, "error_message": message})
     return encode_response_fields(KEY, version, {"throttle_time_ms": charge.throttle_time_ms(), "responses": responses})

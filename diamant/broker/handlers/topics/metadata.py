@@ -249,12 +249,12 @@ class _View:
         if name is None or topic_id is not None:
             if self._version < FIRST_BY_TOPIC_ID:
                 return MetadataTopic(name or "", topic_id, (), error_code=ErrorCode.INVALID_REQUEST)
-            found = topics.by_id.get(topic_id) if topic_id is not None else None
-            if found is None:
+            known = topics.by_id.get(topic_id) if topic_id is not None else None
+            if known is None:
                 return MetadataTopic(None, topic_id, (), error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-            if not self._access.allows(needs.DESCRIBE_TOPIC, found.name):
+            if not self._access.allows(needs.DESCRIBE_TOPIC, known.name):
                 return MetadataTopic(None, topic_id, (), error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            return self.describe(found)
+            return self.describe(known)
         if not self._access.allows(needs.DESCRIBE_TOPIC, name):
             # The same whether or not the topic exists.
             return MetadataTopic(name, None, (), error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -38,15 +38,15 @@ def handle(
     """List the ids that match the filters. A coroutine if there is a pattern, which is matched in a thread."""
     version = context.api_version
     try:
-        found, unknown = _filtered(transactions, context.access, clock.now_ms(), request)
+        matching, unknown = _filtered(transactions, context.access, clock.now_ms(), request)
         text = getattr(request, "transactional_id_pattern", None)
         if text:
             from diamant.broker.groups.decisions.topic_patterns import TopicPattern
 
-            return _matching(version, TopicPattern(text), found, unknown)
+            return _matching(version, TopicPattern(text), matching, unknown)
     except REQUEST_ERRORS as error:
         return _refused(version, error)
-    return _encode(version, found, unknown)
+    return _encode(version, matching, unknown)
 
 
 def _filtered(
@@ -60,7 +60,7 @@ def _filtered(
     unknown = [label for label in request.state_filters if label not in by_label]
     producer_ids = frozenset(request.producer_id_filters)
     duration_ms = getattr(request, "duration_filter", -1)
-    found = [
+    matching = [
         txn
         for txn in transactions.store.transactions.values()
         if (not request.state_filters or txn.state in states)
@@ -68,12 +68,12 @@ def _filtered(
         and (duration_ms < 0 or now_ms - txn.start_ms > duration_ms)
         and access.allows(needs.DESCRIBE_TRANSACTIONAL_ID, txn.transactional_id)
     ]
-    return found, unknown
+    return matching, unknown
 
 
-async def _matching(version: int, pattern: TopicPattern, found: list[Transaction], unknown: list[str]) -> bytes:
+async def _matching(version: int, pattern: TopicPattern, transactions: list[Transaction], unknown: list[str]) -> bytes:
     def match() -> list[Transaction]:
-        return [txn for txn in found if pattern.matches(_BEYOND_ASCII.sub(_SUBSTITUTE, txn.transactional_id))]
+        return [txn for txn in transactions if pattern.matches(_BEYOND_ASCII.sub(_SUBSTITUTE, txn.transactional_id))]
 
     try:
         return _encode(version, await asyncio.to_thread(match), unknown)
@@ -85,14 +85,14 @@ def _refused(version: int, error: Exception) -> bytes:
     return encode_response_fields(KEY, version, {"error_code": error_of(error)[0]})
 
 
-def _encode(version: int, found: list[Transaction], unknown: list[str]) -> bytes:
+def _encode(version: int, transactions: list[Transaction], unknown: list[str]) -> bytes:
     states = [
         {
             "transactional_id": txn.transactional_id,
             "producer_id": txn.producer_id,
             "transaction_state": txn.state.label,
         }
-        for txn in found
+        for txn in transactions
     ]
     fields = {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": states}
     return encode_response_fields(KEY, version, fields)
