@@ -29,4 +29,4 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name is given twice in an object")
-    return fields
+    return found

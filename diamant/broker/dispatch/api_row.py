@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.dispatch.audit_subjects import Subjects
-from diamant.broker.security.authorization.permissions import Need
+from diamant.broker.security.authorization.needs import Need
 from diamant.protocol.wire.error_shape import ErrorShape
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from diamant.broker.dispatch.dispatcher import Handler
 from diamant.broker.network.api import Answer, ConnectionInfo, Decode, RequestContext
 from diamant.broker.security.authorization.access import ClientAccess
 from diamant.broker.security.authorization.authorizer import Authorizer
-from diamant.broker.security.authorization.permissions import Need
+from diamant.broker.security.authorization.needs import Need
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.error_shape import ErrorShape

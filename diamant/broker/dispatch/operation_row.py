@@ -7,7 +7,7 @@ from functools import partial, reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from diamant.broker.security.authorization.permissions import Need
+from diamant.broker.security.authorization.needs import Need
 
 if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services

@@ -15,8 +15,8 @@ import click
 from diamant.broker.broker import BlockingBroker
 from diamant.broker.launch.child import SIGNALLED, TIMED_OUT
 from diamant.broker.schedules.schedule import Schedule
+from diamant.broker.schedules.schedule_history import History
 from diamant.broker.schedules.schedule_search import RunOutcome, find_failing
-from diamant.cleaner.rules.pace import pace
 from diamant.duration import duration_text
 from diamant.progress import pace
 

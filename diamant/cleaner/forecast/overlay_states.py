@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from diamant.cleaner.forecast.forecast import Contents, Scenario
 from diamant.cleaner.forecast.resegmentation import lay_out_anew
-from diamant.cleaner.offline.partition_stats import PartitionStats, read_stats
+from diamant.cleaner.offline.partition_stats import read_stats
 from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES
 from diamant.cleaner.rules.result import CleanResult
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, SegmentFile

@@ -21,6 +21,7 @@ from diamant.broker.reference.metrics import metrics_page
 from diamant.cleaner.rules.result import REASONS
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus, RoundStatus
 from diamant.progress import Reading
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.validation import MAX_RECORD_ERRORS
 from diamant.storage.log.append_checks import LIGHT_RECORDS

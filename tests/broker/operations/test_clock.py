@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from diamant.broker.operations.calls.progress import Progress
 
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.errors import BadArgument, NotAllowed, TimedOut
-from diamant.broker.operations.broker_state import clock as clock_verb
+from diamant.broker.operations.broker_state import broker_clock
 from diamant.progress import Progress
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS

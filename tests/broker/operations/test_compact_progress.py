@@ -19,6 +19,7 @@ from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.cleaner.service.cleaner_slot import CleanerSlot
 from diamant.progress import Progress
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from tests.broker.http_asking import ask
 from tests.broker.metrics.test_metrics import scrape, value

@@ -28,6 +28,7 @@ from diamant.cleaner.evidence.scan.file_listing import place_named
 from diamant.cleaner.evidence.scan.file_names import shown_name
 from diamant.cleaner.evidence.scan.scan import LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.checkpoints.checkpoints import TopicPartition

@@ -16,7 +16,6 @@ from diamant.broker.erasure.evidence.scope import claims_of
 from diamant.broker.erasure.jobs.removal import Removal
 from diamant.broker.errors import VerbError
 from diamant.broker.operations.calls.blocking import to_its_end
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
 from diamant.broker.operations.compactions.compactions import PARTITIONS_PER_TURN, BrokerStopping
 from diamant.broker.transactions.open_in_log import oldest_open

@@ -41,7 +41,6 @@ from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.errors import BadArgument, NotFound, NotPossible
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compactions import check_engine
 from diamant.cleaner.erasure.intent import WAITING, WRITING, Intent, intent_files
 from diamant.cleaner.erasure.pending_erasures import PendingErasures, PendingKeys, no_note

@@ -17,7 +17,6 @@ from diamant.broker.erasure.evidence.kept_remains import IsMeant, KeptRemains
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys
 from diamant.broker.errors import NotFound, NotPossible, no_topic
 from diamant.broker.operations.calls.blocking import in_thread
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.erasure.locate import filter_skip

@@ -26,7 +26,6 @@ from diamant.broker.erasure.jobs.job_table import ID_BYTES, RETRY_MS, JobTable
 from diamant.broker.erasure.jobs.removal import Ended, IntentT, Removal, RemovalKind, ResultT, SubjectT
 from diamant.broker.errors import NotPossible, TimedOut, TooMany, VerbError
 from diamant.broker.operations.calls.blocking import to_its_end
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 from diamant.cleaner.evidence.certificates.files import tidy
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from diamant.broker.acl import CLUSTER_NAME, ResourceType
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
-from diamant.broker.security.authorization.permissions import Need
+from diamant.broker.security.authorization.needs import Need
 from diamant.protocol.kraft.records import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,

@@ -9,7 +9,7 @@ from diamant.broker.acl import CLUSTER_NAME, ResourceType
 from diamant.broker.http.serving.token import Caller
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.authorizer import Authorizer
-from diamant.broker.security.authorization.permissions import Need
+from diamant.broker.security.authorization.needs import Need
 
 
 class RoutePermission(NamedTuple):

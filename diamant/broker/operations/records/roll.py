@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from diamant.broker.errors import NotPossible
-from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.records.explain_operation import ExplainOperation
 from diamant.broker.operations.records.record_requests import RollRequest
 from diamant.progress import Progress

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from diamant.broker.acl import CLUSTER_NAME, SUPPORTED_OPERATIONS, ResourceType
-from diamant.broker.security.authorization.permissions import Need
+from diamant.broker.security.authorization.needs import Need
 from diamant.broker.security.identity.principal import Principal
 from diamant.protocol.errors import KafkaError
 

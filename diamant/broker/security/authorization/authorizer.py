@@ -23,7 +23,7 @@ from diamant.broker.acl import (
     ResourceType,
 )
 from diamant.broker.security.authorization.acl_index import AclIndex
-from diamant.broker.security.authorization.permissions import Need
+from diamant.broker.security.authorization.needs import Need
 from diamant.broker.security.identity.principal import USER, Principal
 
 MAX_DECISIONS = 100_000

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from diamant.broker.security.authorization.authorizer import Client
-from diamant.broker.security.authorization.permissions import Need
+from diamant.broker.security.authorization.needs import Need
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from diamant.broker.operations.calls.progress import Progress
 
 from diamant.broker.broker import Broker
 from diamant.broker.errors import TimedOut

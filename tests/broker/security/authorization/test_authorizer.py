@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 
 import pytest
-from diamant.broker.security.authorization.permissions import Need
 
 from diamant.broker.acl import Acl, Operation, PatternType, Permission, ResourceType
 from diamant.broker.security.authorization import authorizer as module
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import ClientAccess, UndeclaredNeed, allowed_names, check
 from diamant.broker.security.authorization.authorizer import Authorizer, Client
+from diamant.broker.security.authorization.needs import Need
 from diamant.broker.security.identity.principal import Principal
 from diamant.protocol.errors import ErrorCode, KafkaError
 from tests.effort import examples

@@ -19,7 +19,7 @@ from diamant.cleaner.rules.kinds import COUNTS
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
 from diamant.cleaner.spark.analyses.audit import read_audit
 from diamant.cleaner.spark.analyses.find_matches import find
-from diamant.cleaner.spark.analyses.stats_rows import COUNTS, read_stats
+from diamant.cleaner.spark.analyses.stats_rows import read_stats
 from diamant.cleaner.spark.environment.spark_errors import SparkError
 from diamant.protocol.batches.header import Record
 from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
