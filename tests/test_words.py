@@ -11,8 +11,8 @@ import click
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import COMMANDS
 from diamant.broker.client.admin import Admin, AdminClock
-from diamant.broker.faults.faults import Faults
-from diamant.broker.operations.running.clock import BlockingClock, BrokerClock
+from diamant.broker.faults.installed_faults import Faults
+from diamant.broker.operations.broker_state.broker_clock import BlockingClock, BrokerClock
 from diamant.broker.reference.reference import commands, routes
 from diamant.broker.reference.words import FURTHER, words, words_page
 
