@@ -269,7 +269,7 @@ _ROWS = (
     OperationRow(
         "status",
         "GET /v1/status",
-        "broker.operations.running.running_requests:NoArguments",
+        "broker.operations.broker_state.running_requests:NoArguments",
         "broker.operations.broker_state.broker_status:status",
         lambda services: (services.node, services.cleaning, services.clock(), services.transactions),
         "Show the state of a broker and its cleaner.",
@@ -281,7 +281,7 @@ _ROWS = (
     OperationRow(
         "history",
         "GET /v1/history",
-        "broker.operations.running.running_requests:HistoryRequest",
+        "broker.operations.broker_state.running_requests:HistoryRequest",
         "broker.operations.broker_state.figure_history:history",
         lambda services: (services.history,),
         "Show figures of the last 24 hours, taken every 30 seconds.",
@@ -293,7 +293,7 @@ _ROWS = (
     OperationRow(
         "snapshot",
         "POST /v1/snapshots",
-        "broker.operations.running.running_requests:NoArguments",
+        "broker.operations.broker_state.running_requests:NoArguments",
         "broker.snapshots.snapshot_operations:snapshot",
         lambda services: (services.snapshots(),),
         "Save the current state of the broker, for later resets.",
@@ -304,7 +304,7 @@ _ROWS = (
     OperationRow(
         "snapshots",
         "GET /v1/snapshots",
-        "broker.operations.running.running_requests:NoArguments",
+        "broker.operations.broker_state.running_requests:NoArguments",
         "broker.snapshots.snapshot_operations:list_snapshots",
         lambda services: (services.snapshots(),),
         "List all snapshots with their sizes, oldest first.",
@@ -313,7 +313,7 @@ _ROWS = (
     OperationRow(
         "delete_snapshot",
         "DELETE /v1/snapshots/{id}",
-        "broker.operations.running.running_requests:SnapshotRequest",
+        "broker.operations.broker_state.running_requests:SnapshotRequest",
         "broker.snapshots.snapshot_operations:delete_snapshot",
         lambda services: (services.snapshots(),),
         "Delete a snapshot.",
@@ -323,7 +323,7 @@ _ROWS = (
     OperationRow(
         "reset",
         "POST /v1/reset",
-        "broker.operations.running.running_requests:ResetRequest",
+        "broker.operations.broker_state.running_requests:ResetRequest",
         "broker.snapshots.snapshot_operations:reset",
         lambda services: (services.reset,),
         "Restore a snapshot of a broker.",
@@ -337,8 +337,8 @@ _ROWS = (
     OperationRow(
         "clock",
         "GET /v1/clock",
-        "broker.operations.running.running_requests:NoArguments",
-        "broker.operations.running.clock_operations:show",
+        "broker.operations.broker_state.running_requests:NoArguments",
+        "broker.operations.broker_state.clock_operations:show",
         lambda services: (services.clock(),),
         "Show the broker's clock: its time, and whether it can be moved.",
         (needs.DESCRIBE_CLUSTER,),
@@ -347,8 +347,8 @@ _ROWS = (
     OperationRow(
         "clock.advance",
         "POST /v1/clock/advance",
-        "broker.operations.running.running_requests:AdvanceRequest",
-        "broker.operations.running.clock_operations:advance",
+        "broker.operations.broker_state.running_requests:AdvanceRequest",
+        "broker.operations.broker_state.clock_operations:advance",
         lambda services: (services.clock(),),
         "Move a manual clock forward. The response follows when everything due by then is done.",
         (needs.ALTER_CLUSTER,),
@@ -359,8 +359,8 @@ _ROWS = (
     OperationRow(
         "clock.set",
         "POST /v1/clock/set",
-        "broker.operations.running.running_requests:SetClockRequest",
-        "broker.operations.running.clock_operations:set_to",
+        "broker.operations.broker_state.running_requests:SetClockRequest",
+        "broker.operations.broker_state.clock_operations:set_to",
         lambda services: (services.clock(),),
         "Move a manual clock forward to a time. The response follows when everything due by then is done.",
         (needs.ALTER_CLUSTER,),
@@ -371,8 +371,8 @@ _ROWS = (
     OperationRow(
         "clock.freeze",
         "POST /v1/clock/freeze",
-        "broker.operations.running.running_requests:NoArguments",
-        "broker.operations.running.clock_operations:freeze",
+        "broker.operations.broker_state.running_requests:NoArguments",
+        "broker.operations.broker_state.clock_operations:freeze",
         lambda services: (services.clock(),),
         "Stop a manual clock until it is moved.",
         (needs.ALTER_CLUSTER,),
@@ -382,8 +382,8 @@ _ROWS = (
     OperationRow(
         "clock.resume",
         "POST /v1/clock/resume",
-        "broker.operations.running.running_requests:NoArguments",
-        "broker.operations.running.clock_operations:resume",
+        "broker.operations.broker_state.running_requests:NoArguments",
+        "broker.operations.broker_state.clock_operations:resume",
         lambda services: (services.clock(),),
         "Resume a frozen clock at the speed of real time.",
         (needs.ALTER_CLUSTER,),
@@ -393,7 +393,7 @@ _ROWS = (
     OperationRow(
         "faults",
         "GET /v1/faults",
-        "broker.operations.running.running_requests:NoArguments",
+        "broker.operations.broker_state.running_requests:NoArguments",
         "broker.faults.fault_operations:list_faults",
         lambda services: (services.faults,),
         "List all faults, with counts and firings.",
@@ -416,7 +416,7 @@ _ROWS = (
     OperationRow(
         "faults.clear",
         "DELETE /v1/faults",
-        "broker.operations.running.running_requests:NoArguments",
+        "broker.operations.broker_state.running_requests:NoArguments",
         "broker.faults.fault_operations:clear",
         lambda services: (services.faults,),
         "Remove all faults.",
