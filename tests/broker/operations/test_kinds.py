@@ -14,7 +14,7 @@ from diamant.broker.commands.terminal.strip import STYLES
 from diamant.broker.operations.figures.strips import EXPIRED, KINDS, UNKNOWN
 from diamant.cleaner.rules.kinds import BELOW_LOG_START, NAMES, RARE, SHOWN, Kinds, counted, used
 from diamant.cleaner.rules.result import REASONS
-from diamant.cleaner.spark.analyses import stats as spark_stats
+from diamant.cleaner.spark.analyses import stats_rows as spark_stats
 
 
 def test_names_are_the_same_everywhere(tmp_path: Path) -> None:
