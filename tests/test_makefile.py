@@ -127,7 +127,7 @@ def test_nothing_is_done_where_nothing_is_to_be_done(tmp_path: Path, arguments: 
 
 @on_debian
 @pytest.mark.slow
-def test_what_the_suites_make_was_told_is_not_told_to_that_of_a_test() -> None:
+def test_the_suites_make_options_do_not_reach_the_make_of_a_test() -> None:
     """`make test JAVA=skip` hands it on to all that it starts."""
     test = f"{__file__}::{test_others_are_told_the_command.__name__}"
     done = subprocess.run(

@@ -66,7 +66,7 @@ class Operation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
-class Permission(IntEnum):
+class PermissionType(IntEnum):
     """The effect of an ACL. A matching DENY overrides every ALLOW."""
 
     UNKNOWN = 0
@@ -84,7 +84,7 @@ class Acl(NamedTuple):
     principal: str
     host: str
     operation: Operation
-    permission: Permission
+    permission: PermissionType
 
     def __str__(self) -> str:
         """Return the short form: `User:alice ALLOW READ topic users`. `parse_acls` reads it."""
@@ -138,7 +138,7 @@ SUPPORTED_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
 
 # -- text ---------------------------------------------------------------------------------------------------------------
 
-_PERMISSIONS = {"ALLOW": Permission.ALLOW, "DENY": Permission.DENY}
+_PERMISSIONS = {"ALLOW": PermissionType.ALLOW, "DENY": PermissionType.DENY}
 _OPERATIONS = {operation.name: operation for operation in Operation if operation >= Operation.ALL}
 _TYPES = {type_word(kind): kind for kind in ResourceType if kind >= ResourceType.TOPIC}
 _Value = TypeVar("_Value", Operation, ResourceType)
@@ -155,7 +155,7 @@ def parse_acls(text: str) -> list[Acl]:
     if len(words) > 2 and words[-2].lower() == "from":
         host = words[-1]
         words = words[:-2]
-    permission = Permission.ALLOW
+    permission = PermissionType.ALLOW
     if len(words) > 1 and words[1].upper() in _PERMISSIONS:
         permission = _PERMISSIONS[words.pop(1).upper()]
     if len(words) == 3:

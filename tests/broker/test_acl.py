@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.broker.acl import Acl, Operation, PatternType, Permission, ResourceType, parse_acls, parse_all
+from diamant.broker.acl import Acl, Operation, PatternType, PermissionType, ResourceType, parse_acls, parse_all
 
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
-ALLOW, DENY = Permission.ALLOW, Permission.DENY
+ALLOW, DENY = PermissionType.ALLOW, PermissionType.DENY
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 
 

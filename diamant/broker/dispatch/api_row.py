@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.dispatch.audit_subjects import Subjects
-from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.authorization.permissions import Permission
 from diamant.protocol.wire.error_shape import ErrorShape
 
 if TYPE_CHECKING:
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class Whole(NamedTuple):
-    """A need of the request as a whole."""
+    """A permission that the request as a whole requires."""
 
-    need: Need
+    permission: Permission
     field: str = ""
-    """The request field that names the resource; "" for the cluster. If the field is null, the need does not apply."""
-    or_need: Need | None = None
-    """An alternative need on the same resource."""
+    """The request field that names the resource; "" for the cluster. If the field is null, the permission is not required."""
+    or_permission: Permission | None = None
+    """An alternative permission on the same resource."""
     first_version: int = 0
     last_version: int = 1000
-    """The range of versions to which the need applies."""
+    """The range of versions that require it."""
 
 
 class Audit(NamedTuple):
@@ -38,7 +38,7 @@ class Audit(NamedTuple):
 class Row(NamedTuple):
     """One API. Its versions are Kafka's, from `protocol/wire/apis.py`.
 
-    Source of the needs: KafkaApis, ControllerApis, AclApis, ConfigHelper of Kafka 4.3.
+    Source of the permissions: KafkaApis, ControllerApis, AclApis, ConfigHelper of Kafka 4.3.
     """
 
     module: str
@@ -48,18 +48,23 @@ class Row(NamedTuple):
     dependencies: Callable[[Services], tuple[Any, ...]]
     """The first arguments of `handle`."""
     whole: tuple[Whole, ...] = ()
-    """The needs that the guard checks before the handler is called. A denial is answered as by Kafka's `getErrorResponse`."""
-    items: Mapping[Need, str] = {}
-    """The needs that the handler checks, through an `Access` that knows only these, each with the response to a denial."""
+    """The permissions that the guard checks before the handler runs. A denial is answered as by Kafka's `getErrorResponse`."""
+    items: Mapping[Permission, str] = {}
+    """The permissions that the handler checks, through an `Access` that knows only these, each with the response to a denial."""
     is_open: str = ""
-    """The reason why a response is allowed without any need, or with none of `items`; "" if it is not."""
+    """The reason why a response is allowed without any permission, or with none of `items`; "" if it is not."""
     errors: ErrorShape = ErrorShape()
     """The places of error codes in responses: for denials, audit lines and injected faults."""
     audit: Audit | None = None
     """None if it changes nothing but records: it needs no CREATE, DELETE, ALTER or ALTER_CONFIGS."""
 
     @property
-    def needs(self) -> frozenset[Need]:
-        """All declared needs."""
-        of_whole = {need for whole in self.whole for need in (whole.need, whole.or_need) if need is not None}
+    def permissions(self) -> frozenset[Permission]:
+        """All declared permissions."""
+        of_whole = {
+            permission
+            for whole in self.whole
+            for permission in (whole.permission, whole.or_permission)
+            if permission is not None
+        }
         return frozenset(of_whole | self.items.keys())

@@ -15,7 +15,7 @@ from diamant.broker.dispatch.api_row import Audit, Row, Whole
 from diamant.broker.dispatch.dispatcher import Handler
 from diamant.broker.dispatch.services import Services
 from diamant.broker.network.api import Decode, Handle
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.error_shape import ErrorShape, Mirror, Refusal
 from diamant.protocol.wire.schemas import decode_request
@@ -45,27 +45,27 @@ def _transactions(services: Services) -> tuple[Any, ...]:
     return (services.transactions(),)
 
 
-# Needs, and responses to a denial
+# Permissions, and responses to a denial
 _PARTITION = "TOPIC_AUTHORIZATION_FAILED for each partition"
 _TOPIC = "TOPIC_AUTHORIZATION_FAILED for the topic"
 _LEFT_OUT = "left out"
 _RESOURCE = "the error code of the resource type, for the resource"
 _OF_CLUSTER = f"{_RESOURCE}; brokers, their loggers and client metrics belong to the cluster"
 _GROUP = "GROUP_AUTHORIZATION_FAILED for the group"
-_GROUP_READ = Whole(needs.READ_GROUP, "group_id")
-_TRANSACTION = Whole(needs.WRITE_TRANSACTIONAL_ID, "transactional_id")
-_ALTER = (Whole(needs.ALTER_CLUSTER),)
-_DESCRIBE = (Whole(needs.DESCRIBE_CLUSTER),)
+_GROUP_READ = Whole(permissions.READ_GROUP, "group_id")
+_TRANSACTION = Whole(permissions.WRITE_TRANSACTIONAL_ID, "transactional_id")
+_ALTER = (Whole(permissions.ALTER_CLUSTER),)
+_DESCRIBE = (Whole(permissions.DESCRIBE_CLUSTER),)
 _AUTHENTICATES = "it is how a client authenticates"
 _CONFIG_READS = {
-    needs.DESCRIBE_CONFIGS_TOPIC: _RESOURCE,
-    needs.DESCRIBE_CONFIGS_GROUP: _RESOURCE,
-    needs.DESCRIBE_CONFIGS_CLUSTER: _OF_CLUSTER,
+    permissions.DESCRIBE_CONFIGS_TOPIC: _RESOURCE,
+    permissions.DESCRIBE_CONFIGS_GROUP: _RESOURCE,
+    permissions.DESCRIBE_CONFIGS_CLUSTER: _OF_CLUSTER,
 }
 _CONFIG_CHANGES = {
-    needs.ALTER_CONFIGS_TOPIC: _RESOURCE,
-    needs.ALTER_CONFIGS_GROUP: _RESOURCE,
-    needs.ALTER_CONFIGS_CLUSTER: _OF_CLUSTER,
+    permissions.ALTER_CONFIGS_TOPIC: _RESOURCE,
+    permissions.ALTER_CONFIGS_GROUP: _RESOURCE,
+    permissions.ALTER_CONFIGS_CLUSTER: _OF_CLUSTER,
 }
 _TOKENS = Row(
     "security.delegation_tokens", _nothing, is_open="delegation tokens are not supported, and every request is refused"
@@ -104,28 +104,35 @@ TABLE: dict[int, Row] = {
         "data.produce",
         lambda s: (s.transactions, s.node),
         items={
-            needs.WRITE_TOPIC: _PARTITION,
-            needs.WRITE_TRANSACTIONAL_ID: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED for each partition, if a batch is transactional",
+            permissions.WRITE_TOPIC: _PARTITION,
+            permissions.WRITE_TRANSACTIONAL_ID: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED for each partition, "
+            "if a batch is transactional",
         },
         errors=ErrorShape((Mirror("topic_data", "responses", (Mirror("partition_data", "partition_responses"),)),)),
     ),
     1: Row(
         "data.fetch",
         lambda s: (s.quotas.clients, s.node),
-        items={needs.READ_TOPIC: _PARTITION, needs.CLUSTER_ACTION: f"for followers in place of READ: {_PARTITION}"},
+        items={
+            permissions.READ_TOPIC: _PARTITION,
+            permissions.CLUSTER_ACTION: f"for followers in place of READ: {_PARTITION}",
+        },
         errors=ErrorShape((Mirror("topics", "responses", _PARTITIONS),), outermost=_SESSION_CODES, refusal=_ON_TOP_TOO),
     ),
     2: Row(
-        "data.list_offsets", _topics, items={needs.DESCRIBE_TOPIC: _PARTITION}, errors=ErrorShape(_TOPIC_PARTITIONS)
+        "data.list_offsets",
+        _topics,
+        items={permissions.DESCRIBE_TOPIC: _PARTITION},
+        errors=ErrorShape(_TOPIC_PARTITIONS),
     ),
     3: Row(
         "topics.metadata",
         lambda s: (s.quotas.clients, s.audit, s.creation, s.node, s.metadata_cache),
         items={
-            needs.DESCRIBE_TOPIC: f"{_TOPIC}; left out if all topics are requested",
-            needs.CREATE_CLUSTER: "to create a topic automatically; CREATE on the topic is enough",
-            needs.CREATE_TOPIC: f"to create it automatically: {_TOPIC}",
-            needs.DESCRIBE_CLUSTER: "no authorized operations of the cluster",
+            permissions.DESCRIBE_TOPIC: f"{_TOPIC}; left out if all topics are requested",
+            permissions.CREATE_CLUSTER: "to create a topic automatically; CREATE on the topic is enough",
+            permissions.CREATE_TOPIC: f"to create it automatically: {_TOPIC}",
+            permissions.DESCRIBE_CLUSTER: "no authorized operations of the cluster",
         },
         is_open="the addresses of the brokers",
         errors=ErrorShape(
@@ -136,15 +143,15 @@ TABLE: dict[int, Row] = {
         "groups.offset_commit",
         lambda s: (s.groups(), s.node.topics),
         whole=(_GROUP_READ,),
-        items={needs.READ_TOPIC: _PARTITION},
+        items={permissions.READ_TOPIC: _PARTITION},
         errors=ErrorShape(_TOPIC_PARTITIONS, is_of_coordinator=True),
     ),
     9: Row(
         "groups.offset_fetch",
         lambda s: (s.groups(), s.node.topics),
         items={
-            needs.DESCRIBE_GROUP: _GROUP,
-            needs.DESCRIBE_TOPIC: f"{_PARTITION}; left out if all topics are requested",
+            permissions.DESCRIBE_GROUP: _GROUP,
+            permissions.DESCRIBE_TOPIC: f"{_PARTITION}; left out if all topics are requested",
         },
         errors=ErrorShape(
             (Mirror("groups", "groups", (_TOPIC_INDEXES,)), _TOPIC_INDEXES),
@@ -156,9 +163,9 @@ TABLE: dict[int, Row] = {
         "groups.find_coordinator",
         lambda s: (s.creation, s.node),
         items={
-            needs.DESCRIBE_GROUP: "GROUP_AUTHORIZATION_FAILED for the key",
-            needs.DESCRIBE_TRANSACTIONAL_ID: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the key",
-            needs.CLUSTER_ACTION: "for keys of share groups: CLUSTER_AUTHORIZATION_FAILED",
+            permissions.DESCRIBE_GROUP: "GROUP_AUTHORIZATION_FAILED for the key",
+            permissions.DESCRIBE_TRANSACTIONAL_ID: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the key",
+            permissions.CLUSTER_ACTION: "for keys of share groups: CLUSTER_AUTHORIZATION_FAILED",
         },
         errors=ErrorShape((Mirror("coordinator_keys", "coordinators"),), names_topics=False),
     ),
@@ -183,15 +190,15 @@ TABLE: dict[int, Row] = {
     15: Row(
         "groups.describe_groups",
         _groups,
-        items={needs.DESCRIBE_GROUP: _GROUP},
+        items={permissions.DESCRIBE_GROUP: _GROUP},
         errors=ErrorShape((Mirror("groups", "groups"),), names_topics=False, is_of_coordinator=True),
     ),
     16: Row(
         "groups.list_groups",
         _groups,
         items={
-            needs.DESCRIBE_CLUSTER: "shows all groups; DESCRIBE on a group shows that one",
-            needs.DESCRIBE_GROUP: _LEFT_OUT,
+            permissions.DESCRIBE_CLUSTER: "shows all groups; DESCRIBE on a group shows that one",
+            permissions.DESCRIBE_GROUP: _LEFT_OUT,
         },
         errors=_OF_GROUP,
     ),
@@ -205,9 +212,9 @@ TABLE: dict[int, Row] = {
         "topics.create_topics",
         lambda s: (s.quotas.clients, s.node),
         items={
-            needs.CREATE_CLUSTER: "creates any topic; CREATE on the topic creates that one",
-            needs.CREATE_TOPIC: _TOPIC,
-            needs.DESCRIBE_CONFIGS_TOPIC: "TOPIC_AUTHORIZATION_FAILED in place of the topic's configurations",
+            permissions.CREATE_CLUSTER: "creates any topic; CREATE on the topic creates that one",
+            permissions.CREATE_TOPIC: _TOPIC,
+            permissions.DESCRIBE_CONFIGS_TOPIC: "TOPIC_AUTHORIZATION_FAILED in place of the topic's configurations",
         },
         errors=ErrorShape((Mirror("topics", "topics"),)),
         audit=Audit(subjects.topics),
@@ -216,9 +223,9 @@ TABLE: dict[int, Row] = {
         "topics.delete_topics",
         lambda s: (s.quotas.clients, s.node),
         items={
-            needs.DELETE_CLUSTER: "deletes any topic; DELETE on the topic deletes that one",
-            needs.DELETE_TOPIC: _TOPIC,
-            needs.DESCRIBE_TOPIC: f"{_TOPIC}; a request by id does not reveal the name",
+            permissions.DELETE_CLUSTER: "deletes any topic; DELETE on the topic deletes that one",
+            permissions.DELETE_TOPIC: _TOPIC,
+            permissions.DESCRIBE_TOPIC: f"{_TOPIC}; a request by id does not reveal the name",
         },
         errors=ErrorShape((Mirror("topics", "responses"), Mirror("topic_names", "responses"))),
         audit=Audit(subjects.topics),
@@ -226,7 +233,7 @@ TABLE: dict[int, Row] = {
     21: Row(
         "data.delete_records",
         _topics,
-        items={needs.DELETE_TOPIC: _PARTITION},
+        items={permissions.DELETE_TOPIC: _PARTITION},
         errors=ErrorShape(_TOPIC_PARTITIONS),
         audit=Audit(subjects.topics),
     ),
@@ -235,8 +242,8 @@ TABLE: dict[int, Row] = {
         lambda s: (s.transactions, s.node.producer_ids),
         whole=(_TRANSACTION,),
         items={
-            needs.IDEMPOTENT_WRITE: "CLUSTER_AUTHORIZATION_FAILED, unless the client may WRITE to any topic",
-            needs.WRITE_TOPIC: "on any topic, in place of IDEMPOTENT_WRITE",
+            permissions.IDEMPOTENT_WRITE: "CLUSTER_AUTHORIZATION_FAILED, unless the client may WRITE to any topic",
+            permissions.WRITE_TOPIC: "on any topic, in place of IDEMPOTENT_WRITE",
         },
         errors=_OF_GROUP,
     ),
@@ -244,8 +251,8 @@ TABLE: dict[int, Row] = {
         "data.offset_for_leader_epoch",
         _topics,
         items={
-            needs.CLUSTER_ACTION: "covers any topic; DESCRIBE on the topic covers that one",
-            needs.DESCRIBE_TOPIC: _PARTITION,
+            permissions.CLUSTER_ACTION: "covers any topic; DESCRIBE on the topic covers that one",
+            permissions.DESCRIBE_TOPIC: _PARTITION,
         },
         errors=ErrorShape(_TOPIC_PARTITIONS),
     ),
@@ -253,10 +260,10 @@ TABLE: dict[int, Row] = {
         "transactions.add_partitions_to_txn",
         lambda s: (s.transactions(), s.node.topics),
         whole=(
-            Whole(needs.CLUSTER_ACTION, first_version=4),
-            Whole(needs.WRITE_TRANSACTIONAL_ID, "v3_and_below_transactional_id", last_version=3),
+            Whole(permissions.CLUSTER_ACTION, first_version=4),
+            Whole(permissions.WRITE_TRANSACTIONAL_ID, "v3_and_below_transactional_id", last_version=3),
         ),
-        items={needs.WRITE_TOPIC: f"{_PARTITION}, OPERATION_NOT_ATTEMPTED for the others; up to version 3"},
+        items={permissions.WRITE_TOPIC: f"{_PARTITION}, OPERATION_NOT_ATTEMPTED for the others; up to version 3"},
         errors=ErrorShape(
             (
                 Mirror("transactions", "results_by_transaction", (Mirror("topics", "topic_results", _BY_PARTITION),)),
@@ -276,7 +283,7 @@ TABLE: dict[int, Row] = {
     27: Row(
         "transactions.write_txn_markers",
         lambda s: (s.groups, s.node),
-        whole=(Whole(needs.CLUSTER_ACTION, or_need=needs.ALTER_CLUSTER),),
+        whole=(Whole(permissions.CLUSTER_ACTION, or_permission=permissions.ALTER_CLUSTER),),
         errors=ErrorShape((Mirror("markers", "markers", (_TOPIC_INDEXES,)),)),
         audit=Audit(subjects.topics),
     ),
@@ -284,7 +291,7 @@ TABLE: dict[int, Row] = {
         "transactions.txn_offset_commit",
         lambda s: (s.groups(), s.transactions(), s.node),
         whole=(_TRANSACTION, _GROUP_READ),
-        items={needs.READ_TOPIC: _PARTITION},
+        items={permissions.READ_TOPIC: _PARTITION},
         errors=ErrorShape(_TOPIC_PARTITIONS, is_of_coordinator=True),
     ),
     29: Row("security.describe_acls", lambda s: (s.node.acls,), whole=_DESCRIBE),
@@ -332,7 +339,7 @@ TABLE: dict[int, Row] = {
     37: Row(
         "topics.create_partitions",
         lambda s: (s.quotas.clients, s.node.topics),
-        items={needs.ALTER_TOPIC: _TOPIC},
+        items={permissions.ALTER_TOPIC: _TOPIC},
         errors=ErrorShape((Mirror("topics", "results"),)),
         audit=Audit(subjects.topics),
     ),
@@ -343,7 +350,7 @@ TABLE: dict[int, Row] = {
     42: Row(
         "groups.delete_groups",
         _groups,
-        items={needs.DELETE_GROUP: _GROUP},
+        items={permissions.DELETE_GROUP: _GROUP},
         errors=ErrorShape((Mirror("groups_names", "results"),), names_topics=False, is_of_coordinator=True),
         audit=Audit(subjects.group),
     ),
@@ -362,7 +369,7 @@ TABLE: dict[int, Row] = {
         lambda s: (s.compact_by_config, s.clock, s.node),
         items={
             **_CONFIG_CHANGES,
-            needs.ALTER_CLUSTER: "CLUSTER_AUTHORIZATION_FAILED for `diamant.compact` and `diamant.clock.advance.ms`",
+            permissions.ALTER_CLUSTER: "CLUSTER_AUTHORIZATION_FAILED for `diamant.compact` and `diamant.clock.advance.ms`",
         },
         errors=ErrorShape((Mirror("resources", "responses"),)),
         audit=Audit(subjects.resource, is_of_request=True),
@@ -378,21 +385,21 @@ TABLE: dict[int, Row] = {
     47: Row(
         "groups.offset_delete",
         lambda s: (s.groups(), s.node.topics),
-        whole=(Whole(needs.DELETE_GROUP, "group_id"),),
-        items={needs.READ_TOPIC: _PARTITION},
+        whole=(Whole(permissions.DELETE_GROUP, "group_id"),),
+        items={permissions.READ_TOPIC: _PARTITION},
         errors=ErrorShape(_TOPIC_PARTITIONS, is_of_coordinator=True, innermost=_OFFSET_CODES),
         audit=Audit(subjects.topics),
     ),
     48: Row(
         "configs.describe_client_quotas",
         _metadata,
-        whole=(Whole(needs.DESCRIBE_CONFIGS_CLUSTER),),
+        whole=(Whole(permissions.DESCRIBE_CONFIGS_CLUSTER),),
         errors=ErrorShape(refusal=Refusal(fields={"entries": None})),
     ),
     49: Row(
         "configs.alter_client_quotas",
         lambda s: (s.quotas.apply, s.node),
-        whole=(Whole(needs.ALTER_CONFIGS_CLUSTER),),
+        whole=(Whole(permissions.ALTER_CONFIGS_CLUSTER),),
         errors=ErrorShape((Mirror("entries", "entries"),), names_topics=False),
         audit=Audit(subjects.entity),
     ),
@@ -429,19 +436,22 @@ TABLE: dict[int, Row] = {
     60: Row(
         "cluster.describe_cluster",
         _node,
-        items={needs.DESCRIBE_CLUSTER: "no authorized operations of the cluster"},
+        items={permissions.DESCRIBE_CLUSTER: "no authorized operations of the cluster"},
         is_open="the addresses of the brokers",
     ),
     61: Row(
-        "data.describe_producers", _topics, items={needs.READ_TOPIC: _PARTITION}, errors=ErrorShape((_TOPIC_INDEXES,))
+        "data.describe_producers",
+        _topics,
+        items={permissions.READ_TOPIC: _PARTITION},
+        errors=ErrorShape((_TOPIC_INDEXES,)),
     ),
     64: Row("cluster.unregister_broker", _node, whole=_ALTER, audit=Audit(subjects.topics)),
     65: Row(
         "transactions.describe_transactions",
         _transactions,
         items={
-            needs.DESCRIBE_TRANSACTIONAL_ID: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the transactional id",
-            needs.DESCRIBE_TOPIC: _LEFT_OUT,
+            permissions.DESCRIBE_TRANSACTIONAL_ID: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the transactional id",
+            permissions.DESCRIBE_TOPIC: _LEFT_OUT,
         },
         errors=ErrorShape(
             (Mirror("transactional_ids", "transaction_states"),), names_topics=False, is_of_coordinator=True
@@ -450,7 +460,7 @@ TABLE: dict[int, Row] = {
     66: Row(
         "transactions.list_transactions",
         lambda s: (s.transactions(), s.node.env.clock),
-        items={needs.DESCRIBE_TRANSACTIONAL_ID: _LEFT_OUT},
+        items={permissions.DESCRIBE_TRANSACTIONAL_ID: _LEFT_OUT},
         errors=_OF_GROUP,
     ),
     68: Row(
@@ -458,7 +468,7 @@ TABLE: dict[int, Row] = {
         _groups,
         whole=(_GROUP_READ,),
         items={
-            needs.DESCRIBE_TOPIC: "TOPIC_AUTHORIZATION_FAILED for the request; topics matched by a pattern are left out"
+            permissions.DESCRIBE_TOPIC: "TOPIC_AUTHORIZATION_FAILED for the request; topics matched by a pattern are left out"
         },
         errors=_OF_GROUP,
     ),
@@ -466,16 +476,16 @@ TABLE: dict[int, Row] = {
         "groups.consumer_group_describe",
         _groups,
         items={
-            needs.DESCRIBE_GROUP: _GROUP,
-            needs.DESCRIBE_TOPIC: "TOPIC_AUTHORIZATION_FAILED for the group whose members consume the topic",
+            permissions.DESCRIBE_GROUP: _GROUP,
+            permissions.DESCRIBE_TOPIC: "TOPIC_AUTHORIZATION_FAILED for the group whose members consume the topic",
         },
         errors=ErrorShape((Mirror("group_ids", "groups"),), names_topics=False, is_of_coordinator=True),
     ),
-    74: Row("configs.list_config_resources", _node, whole=(Whole(needs.DESCRIBE_CONFIGS_CLUSTER),)),
+    74: Row("configs.list_config_resources", _node, whole=(Whole(permissions.DESCRIBE_CONFIGS_CLUSTER),)),
     75: Row(
         "topics.describe_topic_partitions",
         _node,
-        items={needs.DESCRIBE_TOPIC: f"{_TOPIC}; left out if all topics are requested"},
+        items={permissions.DESCRIBE_TOPIC: f"{_TOPIC}; left out if all topics are requested"},
         errors=ErrorShape((Mirror("topics", "topics"),), adds_partitions=True),
     ),
 }

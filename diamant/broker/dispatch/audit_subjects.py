@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from diamant.broker.acl import WILDCARD, Operation, PatternType, Permission, ResourceType
+from diamant.broker.acl import WILDCARD, Operation, PatternType, PermissionType, ResourceType
 from diamant.protocol.kraft.records import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -75,7 +75,7 @@ def acl(element: Fields) -> Subjects:
     given = {name.removesuffix("_filter").removeprefix("resource_"): value for name, value in element.items()}
     words = (
         given["principal"],
-        _member(Permission, given["permission_type"]),
+        _member(PermissionType, given["permission_type"]),
         _member(Operation, given["operation"]),
         _member(ResourceType, given["type"]).lower(),
         given["name"],

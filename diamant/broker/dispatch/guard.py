@@ -1,7 +1,7 @@
 """The guard in front of an API's handler when there is an authorizer.
 
-It checks the needs of the request as a whole, by the API's row in `api_table.py`, answers denials, and passes the handler the
-`Access` for checks of single resources. Without an authorizer there are no guards.
+It checks the permissions for the request as a whole, by the API's row in `api_table.py`, answers denials, and passes the handler
+the `Access` for checks of single resources. Without an authorizer there are no guards.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from diamant.broker.dispatch.dispatcher import Handler
 from diamant.broker.network.api import Answer, ConnectionInfo, Decode, RequestContext
 from diamant.broker.security.authorization.access import ClientAccess
 from diamant.broker.security.authorization.authorizer import Authorizer
-from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.authorization.permissions import Permission
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.error_shape import ErrorShape
@@ -55,7 +55,7 @@ class Guard:
     def __init__(self, key: int, row: Row, authorizer: Authorizer, handle: Handler) -> None:
         self._key = key
         self._row = row
-        self._needs = row.needs
+        self._permissions = row.permissions
         self._authorizer = authorizer
         self._handle = handle
         self._known: dict[int, tuple[ConnectionInfo, ClientAccess]] = {}
@@ -66,14 +66,14 @@ class Guard:
         request, body = decoded
         version, client_id, connection, _ = context
         access = self._access(connection)
-        for need, field, or_need, first, last in self._row.whole:
+        for permission, field, or_permission, first, last in self._row.whole:
             if not first <= version <= last:
                 continue
             name = getattr(request, field) if field else CLUSTER_NAME
-            if name is None or (or_need is not None and access.allows(or_need, name, is_asked=False)):
+            if name is None or (or_permission is not None and access.allows(or_permission, name, is_asked=False)):
                 continue
-            if not access.allows(need, name):
-                return denial(self._row.errors, self._key, version, body, need)
+            if not access.allows(permission, name):
+                return denial(self._row.errors, self._key, version, body, permission)
         return self._handle(_new(RequestContext, (version, client_id, connection, access)), request)
 
     def hand_on(self, context: RequestContext, request: object) -> Answer:
@@ -91,13 +91,13 @@ class Guard:
             self._known.clear()
             self._generation = self._authorizer.generation
         client = (connection.principal, connection.host)
-        access = ClientAccess(self._authorizer, client, self._needs, apis.API_NAMES[self._key])
+        access = ClientAccess(self._authorizer, client, self._permissions, apis.API_NAMES[self._key])
         self._known[id(connection)] = connection, access
         return access
 
 
-def denial(shape: ErrorShape, key: int, version: int, body: memoryview, need: Need) -> bytes:
+def denial(shape: ErrorShape, key: int, version: int, body: memoryview, permission: Permission) -> bytes:
     """Return the answer to a request denied as a whole."""
     from diamant.protocol.wire.error_response import refusal
 
-    return refusal(shape, key, version, body, need.denial, MESSAGES[need.denial])
+    return refusal(shape, key, version, body, permission.denial, MESSAGES[permission.denial])

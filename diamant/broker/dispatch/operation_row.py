@@ -7,7 +7,7 @@ from functools import partial, reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.authorization.permissions import Permission
 
 if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services
@@ -42,10 +42,10 @@ class OperationRow(NamedTuple):
     """The first arguments of the function: for a method, its object."""
     summary: str
     """One sentence, in the help of commands, too."""
-    needs: tuple[Need, ...]
-    """All must be met; needs on topics are checked for each topic of the request."""
-    needs_with: Mapping[str, Need] = {}
-    """Further needs, by the argument that causes them."""
+    permissions: tuple[Permission, ...]
+    """All are required; those on topics are checked for each topic of the request."""
+    permissions_with: Mapping[str, Permission] = {}
+    """Further permissions, by the argument that causes them."""
     changes_data: bool = False
     """True if it changes data or the broker's behaviour: it requires the token, on a broker with one, and is audited."""
     reads_records: bool = False

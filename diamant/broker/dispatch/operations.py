@@ -7,7 +7,7 @@ Requests and functions are imported with the first call.
 from __future__ import annotations
 
 from diamant.broker.dispatch.operation_row import MAX_KEYED_BODY_BYTES, OperationRow
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 
 _ROWS = (
     OperationRow(
@@ -17,7 +17,7 @@ _ROWS = (
         "broker.operations.compactions.compactions:Compactions.compact",
         lambda services: (services.compactions(),),
         "Compact a topic now and wait until it is clean.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         changes_data=True,
         is_job=True,
         can_be_ended=True,
@@ -33,7 +33,7 @@ _ROWS = (
         "broker.operations.records.roll:roll",
         lambda services: (services.explain(),),
         "Close the active segments of a topic.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         changes_data=True,
         section="Compact",
         command="admin.roll:roll",
@@ -47,7 +47,7 @@ _ROWS = (
         "broker.operations.records.count_operation:CountOperation.count",
         lambda services: (services.count(),),
         "Count the records of a topic, by kind.",
-        (needs.DESCRIBE_TOPIC,),
+        (permissions.DESCRIBE_TOPIC,),
         is_job=True,
         can_be_ended=True,
         section="Look into a topic",
@@ -62,8 +62,8 @@ _ROWS = (
         "broker.operations.records.explain_operation:ExplainOperation.explain",
         lambda services: (services.explain(),),
         "Explain why records are still stored, and until when.",
-        (needs.DESCRIBE_TOPIC,),
-        {"key": needs.READ_TOPIC, "offset": needs.READ_TOPIC, "tombstones": needs.READ_TOPIC},
+        (permissions.DESCRIBE_TOPIC,),
+        {"key": permissions.READ_TOPIC, "offset": permissions.READ_TOPIC, "tombstones": permissions.READ_TOPIC},
         reads_with=("key", "offset", "tombstones"),
         is_job=True,
         can_be_ended=True,
@@ -81,7 +81,7 @@ _ROWS = (
         "broker.ghosts.ghosts:Ghosts.of",
         lambda services: (services.ghosts(),),
         "List deleted keys that consumer groups may still hold.",
-        (needs.READ_TOPIC,),
+        (permissions.READ_TOPIC,),
         reads_records=True,
         section="Look into a topic",
         command="admin.ghosts:ghosts",
@@ -95,8 +95,8 @@ _ROWS = (
         "broker.erasure.erase.erasures:Erasures.erase",
         lambda services: (services.erasures(),),
         "Erase a key from topics and certify the removal.",
-        (needs.DELETE_TOPIC,),
-        {"now": needs.ALTER_CLUSTER},
+        (permissions.DELETE_TOPIC,),
+        {"now": permissions.ALTER_CLUSTER},
         changes_data=True,
         is_job=True,
         can_be_ended=True,
@@ -112,7 +112,7 @@ _ROWS = (
         "broker.erasure.erase.erasures:Erasures.erase_now",
         lambda services: (services.erasures(),),
         "Remove the tombstones of an erasure before their horizon.",
-        (needs.DELETE_TOPIC, needs.ALTER_CLUSTER),
+        (permissions.DELETE_TOPIC, permissions.ALTER_CLUSTER),
         changes_data=True,
         is_job=True,
         section="Erase and certify",
@@ -126,7 +126,7 @@ _ROWS = (
         "broker.erasure.redact.redactions:Redactions.redact",
         lambda services: (services.redactions(),),
         "Remove matching records from a topic and certify it.",
-        (needs.DELETE_TOPIC,),
+        (permissions.DELETE_TOPIC,),
         changes_data=True,
         is_job=True,
         can_be_ended=True,
@@ -142,7 +142,7 @@ _ROWS = (
         "broker.erasure.pending.cancel:cancel",
         lambda services: (lambda: services.jobs,),
         "Cancel a pending erasure or redaction.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         changes_data=True,
         is_job=True,
         section="Erase and certify",
@@ -156,7 +156,7 @@ _ROWS = (
         "broker.erasure.pending.listing:certificates",
         lambda services: (services.certificates(), lambda: services.jobs),
         "List the certificates of a broker, or fetch one.",
-        (needs.DESCRIBE_CLUSTER,),
+        (permissions.DESCRIBE_CLUSTER,),
         section="Erase and certify",
         command="admin.certificates:certificates",
         answer="The certificates, unfinished erasures and redactions, and the public key.",
@@ -168,7 +168,7 @@ _ROWS = (
         "broker.erasure.evidence.certificates:Certificates.certificate",
         lambda services: (services.certificates(),),
         "Return the last certificate of an erasure or redaction.",
-        (needs.DESCRIBE_CLUSTER,),
+        (permissions.DESCRIBE_CLUSTER,),
         answer="The certificate. Refused (409, `not-genuine`) if it has changed since it was signed.",
     ),
     OperationRow(
@@ -178,8 +178,8 @@ _ROWS = (
         "broker.erasure.evidence.certificates:Certificates.verify",
         lambda services: (services.certificates(),),
         "Check a certificate of an erasure or redaction.",
-        (needs.DESCRIBE_CLUSTER,),
-        {"key": needs.ALTER_CLUSTER, "where": needs.ALTER_CLUSTER},  # they test guesses, in any topic
+        (permissions.DESCRIBE_CLUSTER,),
+        {"key": permissions.ALTER_CLUSTER, "where": permissions.ALTER_CLUSTER},  # they test guesses, in any topic
         reads_with=("key", "where"),
         is_job=True,
         can_be_ended=True,
@@ -195,7 +195,7 @@ _ROWS = (
         "broker.operations.figures.segments:segments",
         lambda services: (services.explain(), services.segment_figures()),
         "Count the records of each segment of a topic, by kind.",
-        (needs.DESCRIBE_TOPIC,),
+        (permissions.DESCRIBE_TOPIC,),
         is_job=True,
         can_be_ended=True,
         answer="By partition and segment: `base_offset`, `bytes` and `counts`, null if not counted.",
@@ -207,7 +207,7 @@ _ROWS = (
         "broker.operations.records.record_lines:latest",
         lambda services: (services.records(),),
         "Read the latest record of each key of a topic.",
-        (needs.READ_TOPIC,),
+        (permissions.READ_TOPIC,),
         reads_records=True,
         is_stream=True,
         methods=("Admin",),  # that of Broker yields records, not their JSON
@@ -222,7 +222,7 @@ _ROWS = (
         "broker.operations.records.record_lines:find",
         lambda services: (services.explain(), services.search()),
         "Search the records of a topic, newest first.",
-        (needs.READ_TOPIC,),
+        (permissions.READ_TOPIC,),
         reads_records=True,
         is_stream=True,
         methods=("Admin",),  # Broker has none: its callers have the records
@@ -238,7 +238,7 @@ _ROWS = (
         "broker.operations.records.produce_operation:produce",
         lambda services: (services.produce(), services.explain()),
         "Write one record.",
-        (needs.WRITE_TOPIC,),
+        (permissions.WRITE_TOPIC,),
         changes_data=True,
         max_body_bytes=MAX_KEYED_BODY_BYTES,
         methods=("Admin",),  # that of Broker takes None for a tombstone, several headers of one name, and a time
@@ -251,7 +251,7 @@ _ROWS = (
         "broker.operations.records.reset_offsets:reset_offsets",
         lambda services: (services.node, services.groups, services.explain()),
         "Reset the committed offsets of a group without members, in a topic.",
-        (needs.READ_GROUP, needs.READ_TOPIC),
+        (permissions.READ_GROUP, permissions.READ_TOPIC),
         changes_data=True,
         answer="`offsets`: `partition`, `before` and `after`; `is_changed`.",
     ),
@@ -262,7 +262,7 @@ _ROWS = (
         "broker.handlers.configs.alter_topic:alter_configs",
         lambda services: (services.node, services.explain()),
         "Change configurations of a topic, all or none.",
-        (needs.ALTER_CONFIGS_TOPIC,),
+        (permissions.ALTER_CONFIGS_TOPIC,),
         changes_data=True,
         answer="`set`, and `is_changed`.",
     ),
@@ -273,7 +273,7 @@ _ROWS = (
         "broker.operations.broker_state.broker_status:status",
         lambda services: (services.node, services.cleaning, services.clock(), services.transactions),
         "Show the state of a broker and its cleaner.",
-        (needs.DESCRIBE_CLUSTER,),
+        (permissions.DESCRIBE_CLUSTER,),
         section="Run a broker",
         command="admin.status:status",
         answer="The broker's identity, its clock, and the cleaner's progress in each compacted partition.",
@@ -285,7 +285,7 @@ _ROWS = (
         "broker.operations.broker_state.figure_history:history",
         lambda services: (services.history,),
         "Show figures of the last 24 hours, taken every 30 seconds.",
-        (needs.DESCRIBE_CLUSTER,),
+        (permissions.DESCRIBE_CLUSTER,),
         answer="`times_ms`, and `series`: one value per time, by name (bytes, rates, 99th percentiles, records removed, memory); "
         "null if unknown. Recorded from the first use on. `rounds`: the last 100 finished rounds, with the records removed by "
         "reason, and `ended_ms` on the broker's clock.",
@@ -297,7 +297,7 @@ _ROWS = (
         "broker.snapshots.snapshot_operations:snapshot",
         lambda services: (services.snapshots(),),
         "Save the current state of the broker, for later resets.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         changes_data=True,
         answer="`id`, `created_ms` by the system's clock, `size_bytes`. It is beside the data directory until it is deleted.",
     ),
@@ -308,7 +308,7 @@ _ROWS = (
         "broker.snapshots.snapshot_operations:list_snapshots",
         lambda services: (services.snapshots(),),
         "List all snapshots with their sizes, oldest first.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
     ),
     OperationRow(
         "delete_snapshot",
@@ -317,7 +317,7 @@ _ROWS = (
         "broker.snapshots.snapshot_operations:delete_snapshot",
         lambda services: (services.snapshots(),),
         "Delete a snapshot.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         changes_data=True,
     ),
     OperationRow(
@@ -327,7 +327,7 @@ _ROWS = (
         "broker.snapshots.snapshot_operations:reset",
         lambda services: (services.reset,),
         "Restore a snapshot of a broker.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         changes_data=True,
         methods=("Admin",),  # that of Broker takes the snapshot itself, too
         section="For tests",
@@ -341,7 +341,7 @@ _ROWS = (
         "broker.operations.broker_state.clock_operations:show",
         lambda services: (services.clock(),),
         "Show the broker's clock: its time, and whether it can be moved.",
-        (needs.DESCRIBE_CLUSTER,),
+        (permissions.DESCRIBE_CLUSTER,),
         methods=(),  # `broker.clock` and `admin.clock` have them
     ),
     OperationRow(
@@ -351,7 +351,7 @@ _ROWS = (
         "broker.operations.broker_state.clock_operations:advance",
         lambda services: (services.clock(),),
         "Move a manual clock forward. The response follows when everything due by then is done.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         changes_data=True,
         is_job=True,
         methods=(),  # `broker.clock` and `admin.clock` have them
@@ -363,7 +363,7 @@ _ROWS = (
         "broker.operations.broker_state.clock_operations:set_to",
         lambda services: (services.clock(),),
         "Move a manual clock forward to a time. The response follows when everything due by then is done.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         changes_data=True,
         is_job=True,
         methods=(),  # `broker.clock` and `admin.clock` have them
@@ -375,7 +375,7 @@ _ROWS = (
         "broker.operations.broker_state.clock_operations:freeze",
         lambda services: (services.clock(),),
         "Stop a manual clock until it is moved.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         changes_data=True,
         methods=(),  # `broker.clock` and `admin.clock` have them
     ),
@@ -386,7 +386,7 @@ _ROWS = (
         "broker.operations.broker_state.clock_operations:resume",
         lambda services: (services.clock(),),
         "Resume a frozen clock at the speed of real time.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         changes_data=True,
         methods=(),  # `broker.clock` and `admin.clock` have them
     ),
@@ -397,7 +397,7 @@ _ROWS = (
         "broker.faults.fault_operations:list_faults",
         lambda services: (services.faults,),
         "List all faults, with counts and firings.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         methods=(),  # `broker.faults` and its faults have them
     ),
     OperationRow(
@@ -407,7 +407,7 @@ _ROWS = (
         "broker.faults.fault_operations:add",
         lambda services: (services.faults,),
         "Install a fault.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         changes_data=True,
         created="/v1/faults/{id}",
         methods=(),  # `broker.faults` and its faults have them
@@ -420,7 +420,7 @@ _ROWS = (
         "broker.faults.fault_operations:clear",
         lambda services: (services.faults,),
         "Remove all faults.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         changes_data=True,
         methods=(),  # `broker.faults` and its faults have them
     ),
@@ -431,7 +431,7 @@ _ROWS = (
         "broker.faults.fault_operations:get",
         lambda services: (services.faults,),
         "Show one fault; with `wait_fired`, after it has fired.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         methods=(),  # `broker.faults` and its faults have them
     ),
     OperationRow(
@@ -441,7 +441,7 @@ _ROWS = (
         "broker.faults.fault_operations:remove",
         lambda services: (services.faults,),
         "Remove a fault and return its final counts.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         changes_data=True,
         methods=(),  # `broker.faults` and its faults have them
     ),
@@ -452,7 +452,7 @@ _ROWS = (
         "broker.faults.fault_operations:release",
         lambda services: (services.faults,),
         "Release the requests held by a fault.",
-        (needs.ALTER_CLUSTER,),
+        (permissions.ALTER_CLUSTER,),
         changes_data=True,
         methods=(),  # `broker.faults` and its faults have them
     ),

@@ -1,4 +1,4 @@
-"""The generator of docs/reference/access.md, which prints the needs of APIs and verbs.
+"""The generator of docs/reference/access.md, which prints the permissions for APIs and verbs.
 
 python -m diamant.broker.reference.access [FILE]
 """
@@ -13,7 +13,7 @@ from diamant.broker.dispatch.api_row import Row, Whole
 from diamant.broker.dispatch.api_table import TABLE
 from diamant.broker.dispatch.operations import OPERATIONS
 from diamant.broker.http.serving.authorization import OF_PAGES
-from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.authorization.permissions import Permission
 from diamant.protocol.wire.apis import API_NAMES
 
 _PAGE = """\
@@ -57,40 +57,42 @@ def access_page() -> str:
         for needed, denial in _rows(row):
             lines.append(f"| {API_NAMES[key]} | {needed} | {denial} |\n")
     lines.append(_VERBS)
-    for verb, needs in sorted({**{one.name: one.needs for one in OF_PAGES}, **dict(_of_operations())}.items()):
-        lines.append(f"| {verb} | {', '.join(map(_text, needs))} |\n")
+    for verb, permissions in sorted(
+        {**{one.name: one.permissions for one in OF_PAGES}, **dict(_of_operations())}.items()
+    ):
+        lines.append(f"| {verb} | {', '.join(map(_text, permissions))} |\n")
     return "".join(lines)
 
 
-def _of_operations() -> Iterator[tuple[str, tuple[Need, ...]]]:
+def _of_operations() -> Iterator[tuple[str, tuple[Permission, ...]]]:
     for row in OPERATIONS.values():
-        yield row.name, row.needs
-        for name, need in row.needs_with.items():
-            yield f"{row.name} with `{name}`", (*row.needs, need)
+        yield row.name, row.permissions
+        for name, permission in row.permissions_with.items():
+            yield f"{row.name} with `{name}`", (*row.permissions, permission)
 
 
 def _rows(row: Row) -> Iterator[tuple[str, str]]:
     for whole in row.whole:
-        yield _of_whole(whole), f"whole: {whole.need.denial.name}"
-    for need, denial in row.items.items():
-        yield _text(need), denial
-    if not row.needs:
+        yield _of_whole(whole), f"whole: {whole.permission.denial.name}"
+    for permission, denial in row.items.items():
+        yield _text(permission), denial
+    if not row.permissions:
         yield "nothing", f"none: {row.is_open}"
 
 
 def _of_whole(whole: Whole) -> str:
-    text = _text(whole.need)
-    if whole.or_need is not None:
-        text += f" or {_text(whole.or_need)}"
+    text = _text(whole.permission)
+    if whole.or_permission is not None:
+        text += f" or {_text(whole.or_permission)}"
     if whole.first_version:
         text += f", from version {whole.first_version} on"
-    if whole.last_version < Whole(whole.need).last_version:
+    if whole.last_version < Whole(whole.permission).last_version:
         text += f", up to version {whole.last_version}"
     return text
 
 
-def _text(need: Need) -> str:
-    return f"{need.operation.name} {type_word(need.resource)}"
+def _text(permission: Permission) -> str:
+    return f"{permission.operation.name} {type_word(permission.resource)}"
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def test_apis_that_change_something_are_audited() -> None:
     changing = {
         key
         for key, row in TABLE.items()
-        if key != CREATES_BY_ASKING and {need.operation for need in row.needs} & CHANGES
+        if key != CREATES_BY_ASKING and {permission.operation for permission in row.permissions} & CHANGES
     }
     assert set(AUDITED) == changing
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from diamant.broker.acl import Acl, Operation, PatternType, Permission, ResourceType
+from diamant.broker.acl import Acl, Operation, PatternType, PermissionType, ResourceType
 from diamant.broker.broker import Broker
 from diamant.broker.dispatch.operations import OPERATIONS
 from diamant.broker.http.serving.authorization import OF_PAGES, OPEN
@@ -17,7 +17,7 @@ from diamant.broker.http.serving.route import Route, permission_of, route_of, ro
 from diamant.broker.http.serving.routes import Routes
 from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.http.serving.token import TokenCheck
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from tests.broker.erasure.records import commit
 from tests.broker.http_asking import Answer, ask, connect
 
@@ -47,7 +47,7 @@ async def secured(path: Path, tokens: str = f"admin:{ADMIN}\nalice:{ALICE}\nbob:
 
 def allow(operation: Operation, principal: str = "User:alice") -> Acl:
     """Add an ACL on the topic users."""
-    return Acl(ResourceType.TOPIC, "users", PatternType.LITERAL, principal, "*", operation, Permission.ALLOW)
+    return Acl(ResourceType.TOPIC, "users", PatternType.LITERAL, principal, "*", operation, PermissionType.ALLOW)
 
 
 async def call(broker: Broker, token: str | None, method: str, path: str, fields: Any = None) -> Answer:
@@ -68,7 +68,7 @@ async def test_a_principal_may_what_acls_allow(tmp_path: Path) -> None:
     async with secured(tmp_path) as broker:
         assert (await call(broker, ALICE, "POST", "/v1/count", {"topic": "users"})).status == 200
         assert (await call(broker, ALICE, "POST", "/v1/latest", {"topic": "users"})).status == 200
-        for method, path, fields, need in (
+        for method, path, fields, permission in (
             ("POST", "/v1/count", {"topic": "others"}, "DESCRIBE on topic 'others'"),
             ("POST", "/v1/erase", KEY, "DELETE on topic 'users'"),
             ("POST", "/v1/compact", {"topic": "users"}, "ALTER on the cluster"),
@@ -79,7 +79,7 @@ async def test_a_principal_may_what_acls_allow(tmp_path: Path) -> None:
             answer = await call(broker, ALICE, method, path, fields)
             assert (answer.status, answer.json["code"]) == (403, "not-allowed")
             assert answer.json["error"].startswith("User:alice may not")
-            assert need in answer.json["error"]
+            assert permission in answer.json["error"]
             assert (await call(broker, ADMIN, method, path, fields)).status in (200, 202, 409)
 
 
@@ -147,7 +147,9 @@ async def test_a_live_page_ends_with_the_right_to_see_it(tmp_path: Path) -> None
 
 async def test_a_group_names_no_topic_that_its_reader_may_not_know(tmp_path: Path) -> None:
     """A group's offsets on other topics are left out, as in Kafka's OffsetFetch."""
-    group_acl = Acl(ResourceType.GROUP, "g", PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW)
+    group_acl = Acl(
+        ResourceType.GROUP, "g", PatternType.LITERAL, "User:alice", "*", Operation.READ, PermissionType.ALLOW
+    )
     async with secured(tmp_path) as broker:
         assert broker.node.authorizer is not None
         broker.node.authorizer.add([group_acl])
@@ -234,17 +236,20 @@ async def test_every_path_states_its_permission(broker: Broker) -> None:
 def test_fields_of_a_request_change_its_permissions() -> None:
     """Erasing with `now` needs more permissions than erasing; explaining a key counts as reading."""
     erase, verify = route_of(OPERATIONS["erase"]), route_of(OPERATIONS["verify"])
-    assert permission_of(erase, {"now": False}).needs == (needs.DELETE_TOPIC,)
-    assert permission_of(erase, {"now": True}).needs == (needs.DELETE_TOPIC, needs.ALTER_CLUSTER)
+    assert permission_of(erase, {"now": False}).permissions == (permissions.DELETE_TOPIC,)
+    assert permission_of(erase, {"now": True}).permissions == (permissions.DELETE_TOPIC, permissions.ALTER_CLUSTER)
     explain = route_of(OPERATIONS["explain"])
-    assert permission_of(explain, {"topic": "t", "key": None}).needs == (needs.DESCRIBE_TOPIC,)
+    assert permission_of(explain, {"topic": "t", "key": None}).permissions == (permissions.DESCRIBE_TOPIC,)
     for fields in ({"topic": "t", "key": b""}, {"topic": "t", "partition": 0, "offset": 0}):
         found = permission_of(explain, fields)
-        assert (found.needs, found.is_reading) == ((needs.DESCRIBE_TOPIC, needs.READ_TOPIC), True)
+        assert (found.permissions, found.is_reading) == ((permissions.DESCRIBE_TOPIC, permissions.READ_TOPIC), True)
     guessed = permission_of(verify, {"certificate": {}, "key": b"guess", "where": None})
-    assert (guessed.needs, guessed.is_reading) == ((needs.DESCRIBE_CLUSTER, needs.ALTER_CLUSTER), True)
+    assert (guessed.permissions, guessed.is_reading) == (
+        (permissions.DESCRIBE_CLUSTER, permissions.ALTER_CLUSTER),
+        True,
+    )
     unstated = Route("GET", "/new", explain.handle, "A row that states no permission needs ALTER on the cluster.")
-    assert permission_of(unstated, {}).needs == (needs.ALTER_CLUSTER,)
+    assert permission_of(unstated, {}).permissions == (permissions.ALTER_CLUSTER,)
 
 
 async def test_authorization_comes_before_validation(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from diamant.broker.acl import (
     Acl,
     Operation,
     PatternType,
-    Permission,
+    PermissionType,
     ResourceType,
     parse_all,
     parse_resource,
@@ -44,7 +44,7 @@ _FILTER = (
 _ANY: Fields = dict(
     zip(
         _FILTER,
-        (int(ResourceType.ANY), None, int(PatternType.ANY), None, None, int(Operation.ANY), int(Permission.ANY)),
+        (int(ResourceType.ANY), None, int(PatternType.ANY), None, None, int(Operation.ANY), int(PermissionType.ANY)),
         strict=True,
     )
 )
@@ -98,7 +98,7 @@ def add(client: KafkaClient, answer: Answer, words: Sequence[str], force: bool) 
     """
     new = parse_all(_texts(words))
     if not force:
-        denied = [acl for acl in new if acl.permission == Permission.DENY and _changes_acls(acl)]
+        denied = [acl for acl in new if acl.permission == PermissionType.DENY and _changes_acls(acl)]
         if denied:
             before = _of_cluster(client)
             _check_somebody_is_left(client, before, [*before, *denied])
@@ -121,7 +121,7 @@ def remove(client: KafkaClient, answer: Answer, words: Sequence[str], force: boo
     Exit codes: 0 done; 1 failed; 2 usage, refused, or no such ACL; 130 Ctrl-C.
     """
     gone = parse_all(_texts(words))
-    if not force and any(acl.permission == Permission.ALLOW and _changes_acls(acl) for acl in gone):
+    if not force and any(acl.permission == PermissionType.ALLOW and _changes_acls(acl) for acl in gone):
         before = _of_cluster(client)
         _check_somebody_is_left(client, before, [acl for acl in before if acl not in gone])
     filters = [dict(zip(_FILTER, _values(acl), strict=True)) for acl in gone]
@@ -156,7 +156,7 @@ def _described(client: KafkaClient, fields: Fields) -> list[Acl]:
             entry["principal"],
             entry["host"],
             Operation(entry["operation"]),
-            Permission(entry["permission_type"]),
+            PermissionType(entry["permission_type"]),
         )
         for resource in answer["resources"]
         for entry in resource["acls"]
@@ -213,7 +213,7 @@ def administrators(acls: Iterable[Acl]) -> set[str]:
     allowed: set[str] = set()
     denied: set[str] = set()
     for acl in filter(_changes_acls, acls):
-        if acl.permission == Permission.ALLOW:
+        if acl.permission == PermissionType.ALLOW:
             allowed.add(acl.principal)
         elif acl.host == WILDCARD:
             denied.add(acl.principal)

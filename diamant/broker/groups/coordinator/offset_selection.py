@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import OPEN, Access
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.errors import ErrorCode
@@ -85,7 +85,7 @@ class Selection:
             else:
                 topic = by_name.get(name)
             asked = name if topic is None else topic.name
-            if not (is_open or (has_topic_ids and topic is None) or access.allows(needs.READ_TOPIC, asked)):
+            if not (is_open or (has_topic_ids and topic is None) or access.allows(permissions.READ_TOPIC, asked)):
                 self.codes.update(((number, row), ErrorCode.TOPIC_AUTHORIZATION_FAILED) for row in rows)
                 continue
             if topic is None:

@@ -27,7 +27,7 @@ from diamant.broker.groups.decisions.target_assignment import TargetTask
 from diamant.broker.groups.decisions.targets import finish_targets, take_targets
 from diamant.broker.groups.decisions.topic_patterns import matching_topics
 from diamant.broker.network.api import REQUEST_ERRORS
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, allowed_names
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class ConsumerBackground:
             version = self._node.metadata.end_offset
             now_ms = self._node.env.clock.now_ms()
             regexes = list(group.subscriptions.regexes)
-            visible = list(allowed_names(access, needs.DESCRIBE_TOPIC, topics.image.topics, is_asked=False))
+            visible = list(allowed_names(access, permissions.DESCRIBE_TOPIC, topics.image.topics, is_asked=False))
             matches = await asyncio.to_thread(matching_topics, regexes, visible)
             progress.resolved_at_s = self._loop.time()
             progress.resolved_generation = generation

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.acl import ResourceType
 from diamant.broker.network.api import Answer, RequestContext
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.authorized_operations import NOT_REQUESTED
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -73,5 +73,5 @@ def handle(node: Node, context: RequestContext, request: DescribeClusterRequest)
 
 def cluster_operations(context: RequestContext) -> int:
     """Return the client's operations on the cluster; unknown to clients that may not describe it."""
-    may_describe = context.access.allows(needs.DESCRIBE_CLUSTER)
+    may_describe = context.access.allows(permissions.DESCRIBE_CLUSTER)
     return context.access.operations(ResourceType.CLUSTER) if may_describe else 0

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from diamant.broker.acl import CLUSTER_NAME, ResourceType
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
-from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.authorization.permissions import Permission
 from diamant.protocol.kraft.records import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -19,19 +19,19 @@ from diamant.protocol.kraft.records import (
     TOPIC_RESOURCE,
 )
 
-TO_READ: Mapping[int, Need] = {
-    TOPIC_RESOURCE: needs.DESCRIBE_CONFIGS_TOPIC,
-    GROUP_RESOURCE: needs.DESCRIBE_CONFIGS_GROUP,
-    BROKER_RESOURCE: needs.DESCRIBE_CONFIGS_CLUSTER,
-    BROKER_LOGGER_RESOURCE: needs.DESCRIBE_CONFIGS_CLUSTER,
-    CLIENT_METRICS_RESOURCE: needs.DESCRIBE_CONFIGS_CLUSTER,
+TO_READ: Mapping[int, Permission] = {
+    TOPIC_RESOURCE: permissions.DESCRIBE_CONFIGS_TOPIC,
+    GROUP_RESOURCE: permissions.DESCRIBE_CONFIGS_GROUP,
+    BROKER_RESOURCE: permissions.DESCRIBE_CONFIGS_CLUSTER,
+    BROKER_LOGGER_RESOURCE: permissions.DESCRIBE_CONFIGS_CLUSTER,
+    CLIENT_METRICS_RESOURCE: permissions.DESCRIBE_CONFIGS_CLUSTER,
 }
-TO_CHANGE: Mapping[int, Need] = {
-    TOPIC_RESOURCE: needs.ALTER_CONFIGS_TOPIC,
-    GROUP_RESOURCE: needs.ALTER_CONFIGS_GROUP,
-    BROKER_RESOURCE: needs.ALTER_CONFIGS_CLUSTER,
-    BROKER_LOGGER_RESOURCE: needs.ALTER_CONFIGS_CLUSTER,
-    CLIENT_METRICS_RESOURCE: needs.ALTER_CONFIGS_CLUSTER,
+TO_CHANGE: Mapping[int, Permission] = {
+    TOPIC_RESOURCE: permissions.ALTER_CONFIGS_TOPIC,
+    GROUP_RESOURCE: permissions.ALTER_CONFIGS_GROUP,
+    BROKER_RESOURCE: permissions.ALTER_CONFIGS_CLUSTER,
+    BROKER_LOGGER_RESOURCE: permissions.ALTER_CONFIGS_CLUSTER,
+    CLIENT_METRICS_RESOURCE: permissions.ALTER_CONFIGS_CLUSTER,
 }
 
 _DENIALS = {
@@ -41,11 +41,11 @@ _DENIALS = {
 }
 
 
-def check_resource_access(access: Access, by_type: Mapping[int, Need], resource_type: int, name: str) -> None:
+def check_resource_access(access: Access, by_type: Mapping[int, Permission], resource_type: int, name: str) -> None:
     """Raise KafkaError unless the client may read or change a resource's configurations. Unknown types pass: they fail
     later.
     """
-    need = by_type.get(resource_type)
-    if need is not None:
-        is_clusters = need.resource == ResourceType.CLUSTER
-        check(access, need, CLUSTER_NAME if is_clusters else name, _DENIALS[need.resource])
+    permission = by_type.get(resource_type)
+    if permission is not None:
+        is_clusters = permission.resource == ResourceType.CLUSTER
+        check(access, permission, CLUSTER_NAME if is_clusters else name, _DENIALS[permission.resource])

@@ -16,7 +16,7 @@ from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.handlers.configs.changes import describe_configs
 from diamant.broker.handlers.configs.config_access import TO_READ, check_resource_access
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -49,7 +49,7 @@ def _shows_figures(node: Node, access: Access, resource: Any) -> bool:
         return False
     if resource.configuration_keys and not any(name in ROWS for name in resource.configuration_keys):
         return False
-    if not access.allows(needs.DESCRIBE_CONFIGS_TOPIC, resource.resource_name, is_asked=False):
+    if not access.allows(permissions.DESCRIBE_CONFIGS_TOPIC, resource.resource_name, is_asked=False):
         return False
     topic = node.topics.by_name.get(resource.resource_name)
     return topic is not None and any(log.config.is_compacted for log in topic.logs.values())

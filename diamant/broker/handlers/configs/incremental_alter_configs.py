@@ -22,7 +22,7 @@ from diamant.broker.handlers.configs.changes import change_configs, check_resour
 from diamant.broker.handlers.configs.config_access import TO_CHANGE, check_resource_access
 from diamant.broker.handlers.configs.stores_by_config import read_stores
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
@@ -79,12 +79,12 @@ async def _alter(
             changes = _changes(resource, present)
             is_compacted = resource.resource_type == TOPIC_RESOURCE and _takes_command(resource, changes)
             if is_compacted:
-                check(context.access, needs.ALTER_CLUSTER, message="Cluster authorization failed.")
+                check(context.access, permissions.ALTER_CLUSTER, message="Cluster authorization failed.")
                 compactions().check(resource.resource_name, changes.get("cleanup.policy"))
             if resource.resource_type == BROKER_RESOURCE:
                 advance_ms = _taken_advance(node, resource, changes)
                 if advance_ms is not None:
-                    check(context.access, needs.ALTER_CLUSTER, message="Cluster authorization failed.")
+                    check(context.access, permissions.ALTER_CLUSTER, message="Cluster authorization failed.")
             change_configs(
                 node,
                 resource.resource_type,

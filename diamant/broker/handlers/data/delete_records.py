@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -43,7 +43,7 @@ def handle(topics: Topics, context: RequestContext, request: DeleteRecordsReques
 def _delete(topics: Topics, access: Access, topic: str, partition: Any) -> dict[str, object]:
     index = int(partition.partition_index)
     try:
-        check(access, needs.DELETE_TOPIC, topic)
+        check(access, permissions.DELETE_TOPIC, topic)
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
         log = topics.log(topic, index)

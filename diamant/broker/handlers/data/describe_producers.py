@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -39,7 +39,7 @@ def handle(topics: Topics, context: RequestContext, request: DescribeProducersRe
 
 def _partition(topics: Topics, access: Access, topic: str, index: int) -> dict[str, object]:
     try:
-        check(access, needs.READ_TOPIC, topic)
+        check(access, permissions.READ_TOPIC, topic)
         producers = topics.log(topic, index).producers.active_producers
     except REQUEST_ERRORS as error:
         code, message = error_of(error)

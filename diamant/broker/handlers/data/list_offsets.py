@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.broker.topics.leader_epoch import check_leader_epoch
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -65,9 +65,9 @@ def handle(topics: Topics, context: RequestContext, request: ListOffsetsRequest)
         for partition in topic.partitions:
             index = int(partition.partition_index)
             try:
-                if (name, index) in twice and context.access.allows(needs.DESCRIBE_TOPIC, name):
+                if (name, index) in twice and context.access.allows(permissions.DESCRIBE_TOPIC, name):
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} is asked for twice")
-                check(context.access, needs.DESCRIBE_TOPIC, name)
+                check(context.access, permissions.DESCRIBE_TOPIC, name)
                 log = topics.log(name, index)
                 check_leader_epoch(log, getattr(partition, "current_leader_epoch", -1))
                 timestamp = int(partition.timestamp)

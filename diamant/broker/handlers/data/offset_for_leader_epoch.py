@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.leader_epoch import check_leader_epoch
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -43,8 +43,8 @@ def handle(topics: Topics, context: RequestContext, request: OffsetForLeaderEpoc
 def _end_offset(topics: Topics, access: Access, topic: str, partition: Any) -> dict[str, object]:
     index = int(partition.partition)
     try:
-        if not access.allows(needs.CLUSTER_ACTION, is_asked=False):
-            check(access, needs.DESCRIBE_TOPIC, topic)
+        if not access.allows(permissions.CLUSTER_ACTION, is_asked=False):
+            check(access, permissions.DESCRIBE_TOPIC, topic)
         log = topics.log(topic, index)
         check_leader_epoch(log, partition.current_leader_epoch)
         epoch_end = log.end_offset_for_epoch(partition.leader_epoch)

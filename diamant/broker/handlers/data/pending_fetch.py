@@ -9,7 +9,7 @@ from uuid import UUID
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, error_of
 from diamant.broker.node.purgatory import Purgatory
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access
 from diamant.broker.topics.leader_epoch import check_leader_epoch
 from diamant.broker.topics.topics import Topics
@@ -160,7 +160,9 @@ class PendingFetch:
                 return
             name = topic.name
         is_consumer = self._request.replica_id < 0
-        if not (access.allows(needs.READ_TOPIC, name) if is_consumer else access.allows(needs.CLUSTER_ACTION)):
+        if not (
+            access.allows(permissions.READ_TOPIC, name) if is_consumer else access.allows(permissions.CLUSTER_ACTION)
+        ):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
 
     def _read(self, position: int) -> FetchPartitionResult:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, CloseConnection, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.protocol.batches.header import HEADER_SIZE, NO_PRODUCER_ID, PRODUCER_ID
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -188,7 +188,7 @@ class Appending:
         if self._version >= FIRST_WITH_TOPIC_ID:
             topic = self._node.topics.by_id.get(topic_id) if topic_id is not None else None
             name = None if topic is None else topic.name
-        if name is not None and not self._context.access.allows(needs.WRITE_TOPIC, name):
+        if name is not None and not self._context.access.allows(permissions.WRITE_TOPIC, name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
 
     def _find(self, name: str | None, topic_id: UUID | None, index: int) -> Log:
@@ -208,7 +208,9 @@ class Appending:
         if not transactional:
             return
         transactional_id = self._request.transactional_id
-        if transactional_id is None or not self._context.access.allows(needs.WRITE_TRANSACTIONAL_ID, transactional_id):
+        if transactional_id is None or not self._context.access.allows(
+            permissions.WRITE_TRANSACTIONAL_ID, transactional_id
+        ):
             self._refused = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "")
             return
         if not -1 <= self._request.acks <= 1:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.acl import ResourceType
 from diamant.broker.groups.coordinator.shard_order import in_asked_order
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -39,7 +39,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerG
         group_ids = empty_ids + in_asked_order(groups.log.topic, filter(None, group_ids))
     for group_id in group_ids:
         try:
-            check(access, needs.DESCRIBE_GROUP, group_id, "Group authorization failed.")
+            check(access, permissions.DESCRIBE_GROUP, group_id, "Group authorization failed.")
             fields = groups.consumer.describe(group_id)
             check_assignments(access, fields)
             if request.include_authorized_operations:
@@ -63,7 +63,7 @@ def check_assignments(access: Access, fields: Mapping[str, Any]) -> None:
         for kind in ("assignment", "target_assignment")
         for partitions in member[kind]["topic_partitions"]
     }
-    if not all(access.allows(needs.DESCRIBE_TOPIC, name) for name in names):
+    if not all(access.allows(permissions.DESCRIBE_TOPIC, name) for name in names):
         raise KafkaError(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             "The group has described topic(s) that the client is not authorized to describe.",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.groups.decisions.request import MemberRequest
 from diamant.broker.handlers.groups.join_group import client_host
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeat,
@@ -51,7 +51,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerG
     )
     try:
         for name in () if context.access.is_open else request.subscribed_topic_names or ():
-            check(context.access, needs.DESCRIBE_TOPIC, name)
+            check(context.access, permissions.DESCRIBE_TOPIC, name)
         fields = groups.consumer.heartbeat(request.group_id, member, version, context.access)
         if "assignment" not in fields:
             return encode_without_assignment(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.protocol.wire.schemas import encode_response_fields
 
@@ -30,7 +30,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DeleteGro
     for group_id in dict.fromkeys(map(str, request.groups_names)):
         code = 0
         try:
-            check(context.access, needs.DELETE_GROUP, group_id)
+            check(context.access, permissions.DELETE_GROUP, group_id)
             groups.deletion.delete(group_id)
         except REQUEST_ERRORS as error:
             code = error_of(error)[0]

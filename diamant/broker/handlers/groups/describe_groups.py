@@ -15,7 +15,7 @@ from diamant.broker.acl import ResourceType
 from diamant.broker.groups.coordinator.shard_order import in_asked_order
 from diamant.broker.groups.store.group import Group
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -35,7 +35,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DescribeG
     described = []
     for group_id in in_asked_order(groups.log.topic, map(str, request.groups)):
         try:
-            check(context.access, needs.DESCRIBE_GROUP, group_id)
+            check(context.access, permissions.DESCRIBE_GROUP, group_id)
             groups.check_usable(group_id, may_be_empty=True)
             group = groups.group(group_id)
             if group is None:

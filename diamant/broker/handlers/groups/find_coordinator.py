@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, cast
 from diamant.broker.acl import CLUSTER_NAME
 from diamant.broker.config.broker_table import CREATE_ANSWER, READY
 from diamant.broker.network.api import Answer, RequestContext
-from diamant.broker.security.authorization import needs
-from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.authorization import permissions
+from diamant.broker.security.authorization.permissions import Permission
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -35,9 +35,9 @@ GROUP, TRANSACTION, SHARE = range(3)
 FIRST_WITH_SHARE = 6
 TOPICS = {GROUP: GROUP_OFFSETS_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC}
 NEEDS = {
-    GROUP: needs.DESCRIBE_GROUP,
-    TRANSACTION: needs.DESCRIBE_TRANSACTIONAL_ID,
-    SHARE: needs.CLUSTER_ACTION,
+    GROUP: permissions.DESCRIBE_GROUP,
+    TRANSACTION: permissions.DESCRIBE_TRANSACTIONAL_ID,
+    SHARE: permissions.CLUSTER_ACTION,
 }
 DENIALS = {
     GROUP: "Group authorization failed.",
@@ -49,9 +49,11 @@ DENIALS = {
 def handle(creation: AutoCreation, node: Node, context: RequestContext, request: FindCoordinatorRequest) -> Answer:
     """Return this broker for every key, once the topic of the coordinators exists."""
     key_type = getattr(request, "key_type", GROUP)
-    need = NEEDS.get(key_type)
+    permission = NEEDS.get(key_type)
     name = TOPICS.get(key_type)
-    may_ask = need is not None and any(_may_ask(context, need, key) for key in _keys(context.api_version, request))
+    may_ask = permission is not None and any(
+        _may_ask(context, permission, key) for key in _keys(context.api_version, request)
+    )
     if not may_ask or name is None or name in node.topics.by_name:
         return _answer(node, context, request, key_type)
     if creation.is_pending(name) or node.config[CREATE_ANSWER] == READY:
@@ -90,11 +92,11 @@ def _answer(
     version = context.api_version
     if not (key_type in (GROUP, TRANSACTION) or (key_type == SHARE and version >= FIRST_WITH_SHARE)):
         code, message = ErrorCode.INVALID_REQUEST, f"unknown coordinator key type {key_type}"
-    need = NEEDS.get(key_type) if code != ErrorCode.INVALID_REQUEST else None
+    permission = NEEDS.get(key_type) if code != ErrorCode.INVALID_REQUEST else None
     entries = []
     for key in _keys(version, request):
-        if need is not None and not context.access.allows(need, need_name(need, key)):
-            entries.append(_entry(key, need.denial, DENIALS[key_type]))
+        if permission is not None and not context.access.allows(permission, need_name(permission, key)):
+            entries.append(_entry(key, permission.denial, DENIALS[key_type]))
         elif code:
             entries.append(_entry(key, code, message))
         else:
@@ -109,13 +111,13 @@ def _keys(version: int, request: FindCoordinatorRequest) -> Sequence[str]:
     return request.coordinator_keys if version >= FIRST_BATCHED else (cast("OldRequest", request).key,)
 
 
-def _may_ask(context: RequestContext, need: Need, key: str) -> bool:
-    return context.access.allows(need, need_name(need, key), is_asked=False)
+def _may_ask(context: RequestContext, permission: Permission, key: str) -> bool:
+    return context.access.allows(permission, need_name(permission, key), is_asked=False)
 
 
-def need_name(need: Need, key: str) -> str:
+def need_name(permission: Permission, key: str) -> str:
     """Return the resource to authorize for a key: for a share group's partition, the cluster."""
-    return CLUSTER_NAME if need is needs.CLUSTER_ACTION else key
+    return CLUSTER_NAME if permission is permissions.CLUSTER_ACTION else key
 
 
 def _entry(key: str, code: ErrorCode, message: str, place: tuple[int, str, int] = (-1, "", -1)) -> dict[str, int | str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.groups.coordinator.shard_order import in_listed_order
 from diamant.broker.groups.store.group import Group
 from diamant.broker.network.api import Answer, RequestContext
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import encode_response_fields
 
@@ -35,10 +35,10 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ListGroup
     states = {str(state).lower() for state in getattr(request, "states_filter", ())}
     types = {str(kind).lower() for kind in getattr(request, "types_filter", ())}
     access = context.access
-    is_for_all = access.allows(needs.DESCRIBE_CLUSTER, is_asked=False)
+    is_for_all = access.allows(permissions.DESCRIBE_CLUSTER, is_asked=False)
     listed = []
     for group_id in in_listed_order(groups.log.topic, groups.groups):
-        if not is_for_all and not access.allows(needs.DESCRIBE_GROUP, group_id, is_asked=False):
+        if not is_for_all and not access.allows(permissions.DESCRIBE_GROUP, group_id, is_asked=False):
             continue
         group = groups.groups[group_id]
         state = group.state

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import allowed_names
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -31,7 +31,7 @@ def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, re
         (str(topic.name), partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
     access = context.access
-    visible = allowed_names(access, needs.READ_TOPIC, (topic for topic, _ in places))
+    visible = allowed_names(access, permissions.READ_TOPIC, (topic for topic, _ in places))
     images = topics.image.topics
     existing = dict.fromkeys(
         (topic, partition)

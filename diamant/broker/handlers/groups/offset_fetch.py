@@ -21,7 +21,7 @@ from diamant.broker.coordinators.java_order import in_timeline_order, strings_in
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.offsets import is_of_topic
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, allowed_names, check
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import parse_offset_commit_value
@@ -86,7 +86,7 @@ def _fetch_group(
     group_id = str(request.group_id)
     version, access = context.api_version, context.access
     try:
-        check(access, needs.DESCRIBE_GROUP, group_id)
+        check(access, permissions.DESCRIBE_GROUP, group_id)
         groups.check_usable(group_id, may_be_empty=True)
         group = groups.group(group_id)
         if group is not None and version >= FIRST_WITH_MEMBER:
@@ -96,7 +96,7 @@ def _fetch_group(
         else:
             wanted = _wanted(topics, version, request)
             visible = allowed_names(
-                access, needs.DESCRIBE_TOPIC, (topic.name for topic in wanted if topic.name is not None)
+                access, permissions.DESCRIBE_TOPIC, (topic.name for topic in wanted if topic.name is not None)
             )
             answered = [_topic(group, topic, is_stable) for topic in wanted if topic.name in visible]
             answered += [_topic(group, topic, is_stable) for topic in wanted if topic.name is None]
@@ -124,7 +124,7 @@ def _all(topics: Topics, access: Access, version: int, group: Group, is_stable: 
     answered = []
     committed = group.offsets.committed
     for name in strings_in_timeline_order(committed):
-        if not access.allows(needs.DESCRIBE_TOPIC, name):
+        if not access.allows(permissions.DESCRIBE_TOPIC, name):
             continue
         topic_id = None
         if version >= FIRST_WITH_TOPIC_ID:

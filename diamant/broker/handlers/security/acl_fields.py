@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from diamant.broker.acl import Acl, Operation, PatternType, Permission, ResourceType
+from diamant.broker.acl import Acl, Operation, PatternType, PermissionType, ResourceType
 from diamant.broker.network.api import CloseConnection
 from diamant.broker.security.authorization.acl_filter import AclFilter
 
@@ -21,7 +21,7 @@ def requested_acl(creation: Any) -> Acl:
         str(creation.principal),
         str(creation.host),
         _known(Operation, creation.operation),
-        _known(Permission, creation.permission_type),
+        _known(PermissionType, creation.permission_type),
     )
 
 
@@ -34,7 +34,7 @@ def requested_filter(fields: Any) -> AclFilter:
         _text(fields.principal_filter),
         _text(fields.host_filter),
         _known(Operation, fields.operation),
-        _known(Permission, fields.permission_type),
+        _known(PermissionType, fields.permission_type),
     )
 
 

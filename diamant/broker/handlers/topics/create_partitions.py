@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.handlers.topics.mutation_charge import charge_of
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.growth import add_partitions, check_partition_count
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -48,7 +48,7 @@ async def _create(
         try:
             if counts[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            check(access, needs.ALTER_TOPIC, name)
+            check(access, permissions.ALTER_TOPIC, name)
             assignments = (
                 None
                 if topic.assignments is None

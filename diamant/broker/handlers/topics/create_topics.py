@@ -19,7 +19,7 @@ from diamant.broker.config.topic_values import describe_topic_configs
 from diamant.broker.config.virtual_topic_table import COMPACT, ROWS, refuse_command
 from diamant.broker.handlers.topics.mutation_charge import charge_of
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import NewTopic, check_new_topic
@@ -56,8 +56,8 @@ async def _create(
         try:
             if counts[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            if name != METADATA_TOPIC and not access.allows(needs.CREATE_CLUSTER, is_asked=False):
-                check(access, needs.CREATE_TOPIC, name, "Authorization failed.")
+            if name != METADATA_TOPIC and not access.allows(permissions.CREATE_CLUSTER, is_asked=False):
+                check(access, permissions.CREATE_TOPIC, name, "Authorization failed.")
             accepted[name] = _check(node, topic)
         except REQUEST_ERRORS as error:
             errors[name] = error_of(error)
@@ -128,7 +128,7 @@ def _entry(
     if error is not None or topic is None:
         code, message = error if error is not None else (int(ErrorCode.UNKNOWN_SERVER_ERROR), None)
         return {"name": name, "topic_id": None, "error_code": code, "error_message": message}
-    if not access.allows(needs.DESCRIBE_CONFIGS_TOPIC, name, is_asked=False):
+    if not access.allows(permissions.DESCRIBE_CONFIGS_TOPIC, name, is_asked=False):
         return {
             "name": name,
             "topic_id": topic.topic_id,

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from diamant.broker.handlers.topics.mutation_charge import charge_of
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.deletion import delete_topics
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -120,18 +120,18 @@ class _Names:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._has_cluster = access.allows(needs.DELETE_CLUSTER, is_asked=False)
+        self._has_cluster = access.allows(permissions.DELETE_CLUSTER, is_asked=False)
         self.told: dict[_Wanted, _Wanted] = {}
 
     def check_describe(self, name: str) -> None:
         if not self._has_cluster:
-            check(self._access, needs.DESCRIBE_TOPIC, name, DENIED)
+            check(self._access, permissions.DESCRIBE_TOPIC, name, DENIED)
 
     def check_delete(self, name: str) -> None:
         if not self._has_cluster:
-            check(self._access, needs.DELETE_TOPIC, name, DENIED)
+            check(self._access, permissions.DELETE_TOPIC, name, DENIED)
 
     def check_by_id(self, wanted: _Wanted, name: str) -> None:
-        if not self._has_cluster and self._access.allows(needs.DESCRIBE_TOPIC, name, is_asked=False):
+        if not self._has_cluster and self._access.allows(permissions.DESCRIBE_TOPIC, name, is_asked=False):
             self.told[wanted] = wanted._replace(name=name)
         self.check_delete(name)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.acl import ResourceType
 from diamant.broker.network.api import Answer, RequestContext
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, allowed_names
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS, METADATA_TOPIC
 from diamant.broker.topics.name_checks import check_name
@@ -51,7 +51,7 @@ def handle(node: Node, context: RequestContext, request: DescribeTopicPartitions
         if names and names[0] != cursor.topic_name:
             cursor = None
     access = context.access
-    visible = allowed_names(access, needs.DESCRIBE_TOPIC, names, is_asked=not is_for_all)
+    visible = allowed_names(access, permissions.DESCRIBE_TOPIC, names, is_asked=not is_for_all)
     hidden = [] if is_for_all else [name for name in names if name not in visible]
     most = node.config.max_request_partition_size_limit
     room = max(1, min(int(request.response_partition_limit), most))

@@ -21,7 +21,7 @@ from uuid import UUID
 from diamant.broker.acl import ResourceType
 from diamant.broker.config.broker_table import CREATE_ANSWER, READY
 from diamant.broker.network.api import Answer, RequestContext
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, allowed_names
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.broker.topics.name_checks import check_name
@@ -168,7 +168,7 @@ def _names_to_create(
         for topic in request.topics or ()
         if topic.name is not None and getattr(topic, "topic_id", None) is None and topic.name not in node.topics.by_name
     )
-    visible = allowed_names(context.access, needs.DESCRIBE_TOPIC, missing, is_asked=False)
+    visible = allowed_names(context.access, permissions.DESCRIBE_TOPIC, missing, is_asked=False)
     creatable = _creatable(context.access, missing) if may_create else set()
     return [
         name
@@ -178,9 +178,9 @@ def _names_to_create(
 
 
 def _creatable(access: Access, names: Iterable[str], *, is_asked: bool = False) -> set[str]:
-    if access.allows(needs.CREATE_CLUSTER, is_asked=False):
+    if access.allows(permissions.CREATE_CLUSTER, is_asked=False):
         return set(names)
-    return allowed_names(access, needs.CREATE_TOPIC, names, is_asked=is_asked)
+    return allowed_names(access, permissions.CREATE_TOPIC, names, is_asked=is_asked)
 
 
 def _error_of_name(name: str) -> ErrorCode | None:
@@ -196,7 +196,7 @@ def _answer(node: Node, context: RequestContext, request: MetadataRequest, new: 
     version = context.api_version
     view = _View(node, context, request, new)
     if _is_for_all(version, request):
-        visible = allowed_names(context.access, needs.DESCRIBE_TOPIC, node.topics.by_name, is_asked=False)
+        visible = allowed_names(context.access, permissions.DESCRIBE_TOPIC, node.topics.by_name, is_asked=False)
         topics = [view.describe(topic) for topic in node.topics.by_name.values() if topic.name in visible]
     else:
         topics = [
@@ -229,7 +229,7 @@ def _answer(node: Node, context: RequestContext, request: MetadataRequest, new: 
 
 def _cluster_operations(access: Access) -> int:
     """Return the client's operations on the cluster; unknown to clients that may not describe it."""
-    return access.operations(ResourceType.CLUSTER) if access.allows(needs.DESCRIBE_CLUSTER) else 0
+    return access.operations(ResourceType.CLUSTER) if access.allows(permissions.DESCRIBE_CLUSTER) else 0
 
 
 class _View:
@@ -252,10 +252,10 @@ class _View:
             known = topics.by_id.get(topic_id) if topic_id is not None else None
             if known is None:
                 return MetadataTopic(None, topic_id, (), error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-            if not self._access.allows(needs.DESCRIBE_TOPIC, known.name):
+            if not self._access.allows(permissions.DESCRIBE_TOPIC, known.name):
                 return MetadataTopic(None, topic_id, (), error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             return self.describe(known)
-        if not self._access.allows(needs.DESCRIBE_TOPIC, name):
+        if not self._access.allows(permissions.DESCRIBE_TOPIC, name):
             # The same whether or not the topic exists.
             return MetadataTopic(name, None, (), error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         topic = topics.by_name.get(name)

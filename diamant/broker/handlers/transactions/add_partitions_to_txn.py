@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import OPEN, Access, allowed_names
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -83,7 +83,7 @@ def _results(
     for topic in sent:
         by_topic.setdefault(topic.name, []).extend(topic.partitions)
     wanted = [(name, index) for name, indexes in by_topic.items() for index in indexes]
-    hidden = set(by_topic) - allowed_names(access, needs.WRITE_TOPIC, by_topic)
+    hidden = set(by_topic) - allowed_names(access, permissions.WRITE_TOPIC, by_topic)
     codes = _codes(
         by_topic.keys() - hidden, transactions, topics, version, transactional_id, producer, wanted, is_verification
     )

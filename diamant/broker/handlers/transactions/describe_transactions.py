@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -35,7 +35,7 @@ def handle(
 
 def _describe(transactions: TransactionCoordinator, access: Access, transactional_id: str) -> dict[str, object]:
     try:
-        check(access, needs.DESCRIBE_TRANSACTIONAL_ID, transactional_id)
+        check(access, permissions.DESCRIBE_TRANSACTIONAL_ID, transactional_id)
         txn = transactions.store.look_up(transactional_id)
         if txn is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
@@ -48,7 +48,7 @@ def _describe(transactions: TransactionCoordinator, access: Access, transactiona
         }
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(transactions.completion.partitions_without_marker(txn)):
-        if access.allows(needs.DESCRIBE_TOPIC, topic):
+        if access.allows(permissions.DESCRIBE_TOPIC, topic):
             topics.setdefault(topic, []).append(partition)
     return {
         "transactional_id": transactional_id,

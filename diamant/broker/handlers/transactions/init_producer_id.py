@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import encode_response_fields
 
@@ -41,7 +41,7 @@ def handle(
     version, access = context.api_version, context.access
     is_transactional = request.transactional_id is not None
     if not is_transactional and not (
-        access.allows(needs.IDEMPOTENT_WRITE, is_asked=False) or access.allows_any(needs.WRITE_TOPIC)
+        access.allows(permissions.IDEMPOTENT_WRITE, is_asked=False) or access.allows_any(permissions.WRITE_TOPIC)
     ):
         return _encode(version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     expected = (getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))

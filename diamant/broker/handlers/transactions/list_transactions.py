@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access
 from diamant.protocol.wire.schemas import encode_response_fields
 
@@ -66,7 +66,7 @@ def _filtered(
         if (not request.state_filters or txn.state in states)
         and (not producer_ids or txn.producer_id in producer_ids)
         and (duration_ms < 0 or now_ms - txn.start_ms > duration_ms)
-        and access.allows(needs.DESCRIBE_TRANSACTIONAL_ID, txn.transactional_id)
+        and access.allows(permissions.DESCRIBE_TRANSACTIONAL_ID, txn.transactional_id)
     ]
     return matching, unknown
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from diamant.broker.acl import CLUSTER_NAME, ResourceType
 from diamant.broker.http.serving.token import Caller
-from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.authorizer import Authorizer
-from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.authorization.permissions import Permission
 
 
 class RoutePermission(NamedTuple):
@@ -17,27 +17,27 @@ class RoutePermission(NamedTuple):
 
     name: str
     """The name of the request in denials. "": it is open to all."""
-    needs: tuple[Need, ...]
-    """All must be met; needs on topics are checked for each topic of the request."""
+    permissions: tuple[Permission, ...]
+    """All are required; those on topics are checked for each topic of the request."""
     is_reading: bool = False
     """True if it returns records, or reveals those of a key: it is in the audit log, although it changes nothing."""
 
 
 OPEN = RoutePermission("", ())
-ANYTHING = RoutePermission("this", (needs.ALTER_CLUSTER,))
+ANYTHING = RoutePermission("this", (permissions.ALTER_CLUSTER,))
 """The permission of a row that states none."""
-STATUS = RoutePermission("status", (needs.DESCRIBE_CLUSTER,))
-METRICS = RoutePermission("metrics", (needs.DESCRIBE_CLUSTER,))
-JOB = RoutePermission("job", (needs.ALTER_CLUSTER,))
+STATUS = RoutePermission("status", (permissions.DESCRIBE_CLUSTER,))
+METRICS = RoutePermission("metrics", (permissions.DESCRIBE_CLUSTER,))
+JOB = RoutePermission("job", (permissions.ALTER_CLUSTER,))
 """Jobs of others: the caller that started a job may see and end it."""
-RECORDS = RoutePermission("records", (needs.READ_TOPIC,), is_reading=True)
-EXPLAIN = RoutePermission("explain", (needs.DESCRIBE_TOPIC,))
-CONFIGS = RoutePermission("configs", (needs.DESCRIBE_CONFIGS_TOPIC,))
-SET_CONFIGS = RoutePermission("set configs", (needs.ALTER_CONFIGS_TOPIC,))
-GROUP = RoutePermission("group", (needs.DESCRIBE_GROUP,))
-CERTIFICATES = RoutePermission("certificates", (needs.DESCRIBE_CLUSTER,))
-FAULTS = RoutePermission("faults", (needs.ALTER_CLUSTER,))
-HISTORY = RoutePermission("history", (needs.DESCRIBE_CLUSTER,))
+RECORDS = RoutePermission("records", (permissions.READ_TOPIC,), is_reading=True)
+EXPLAIN = RoutePermission("explain", (permissions.DESCRIBE_TOPIC,))
+CONFIGS = RoutePermission("configs", (permissions.DESCRIBE_CONFIGS_TOPIC,))
+SET_CONFIGS = RoutePermission("set configs", (permissions.ALTER_CONFIGS_TOPIC,))
+GROUP = RoutePermission("group", (permissions.DESCRIBE_GROUP,))
+CERTIFICATES = RoutePermission("certificates", (permissions.DESCRIBE_CLUSTER,))
+FAULTS = RoutePermission("faults", (permissions.ALTER_CLUSTER,))
+HISTORY = RoutePermission("history", (permissions.DESCRIBE_CLUSTER,))
 OF_PAGES = (STATUS, METRICS, JOB, RECORDS, EXPLAIN, CONFIGS, SET_CONFIGS, GROUP, CERTIFICATES, FAULTS, HISTORY)
 """The permissions of rows that are not of an operation."""
 
@@ -46,14 +46,17 @@ def denial(
     authorizer: Authorizer | None,
     caller: Caller,
     host: str,
-    permission: RoutePermission,
+    route: RoutePermission,
     named: Mapping[str, Any],
 ) -> str | None:
     """Return the sentence that denies a request; None if it is allowed. `named`: the fields of path, query and body."""
     if authorizer is None or caller.may_everything:
         return None
-    verb = permission.name
-    sentences = (_denied(authorizer, caller, host, verb, need, name) for need, name in _asked(permission.needs, named))
+    verb = route.name
+    sentences = (
+        _denied(authorizer, caller, host, verb, permission, name)
+        for permission, name in _asked(route.permissions, named)
+    )
     return next((one for one in sentences if one is not None), None)
 
 
@@ -61,7 +64,7 @@ def denial_in_any_case(
     authorizer: Authorizer | None,
     caller: Caller,
     host: str,
-    permission: RoutePermission,
+    route: RoutePermission,
     names: Mapping[str, str],
 ) -> str | None:
     """Return the sentence that denies a request whatever the query and the body may say; None if something may be allowed.
@@ -70,17 +73,17 @@ def denial_in_any_case(
     """
     if authorizer is None or caller.may_everything:
         return None
-    client, verb = (caller.principal, host), permission.name
-    for need in permission.needs:
-        kind = need.resource.name.lower()
-        name = CLUSTER_NAME if need.resource is ResourceType.CLUSTER else names.get(kind)
+    client, verb = (caller.principal, host), route.name
+    for permission in route.permissions:
+        kind = permission.resource.name.lower()
+        name = CLUSTER_NAME if permission.resource is ResourceType.CLUSTER else names.get(kind)
         if name is not None:
-            sentence = _denied(authorizer, caller, host, verb, need, name)
-        elif authorizer.decide_any(client, need, authorizer.decisions(client, need)):
+            sentence = _denied(authorizer, caller, host, verb, permission, name)
+        elif authorizer.decide_any(client, permission, authorizer.decisions(client, permission)):
             continue
         else:
-            authorizer.denied(client, need, "*")
-            sentence = f"{caller.principal} may not: {verb} needs {need.operation.name} on a {kind}"
+            authorizer.denied(client, permission, "*")
+            sentence = f"{caller.principal} may not: {verb} needs {permission.operation.name} on a {kind}"
         if sentence is not None:
             return sentence
     return None
@@ -90,7 +93,7 @@ def may_know(authorizer: Authorizer | None, caller: Caller, host: str, topic: st
     """True if the caller may DESCRIBE a topic, so that a response may name it. Omitted topics are not logged as denials."""
     if authorizer is None or caller.may_everything:
         return True
-    return authorizer.would_allow((caller.principal, host), needs.DESCRIBE_TOPIC, topic)
+    return authorizer.would_allow((caller.principal, host), permissions.DESCRIBE_TOPIC, topic)
 
 
 def topics_of(named: Mapping[str, Any]) -> list[str]:
@@ -100,21 +103,25 @@ def topics_of(named: Mapping[str, Any]) -> list[str]:
     return [*(topics if isinstance(topics, list | tuple) else ()), *([one] if isinstance(one, str) else ())]
 
 
-def _denied(authorizer: Authorizer, caller: Caller, host: str, verb: str, need: Need, name: str) -> str | None:
-    if authorizer.allows((caller.principal, host), need, name):
+def _denied(
+    authorizer: Authorizer, caller: Caller, host: str, verb: str, permission: Permission, name: str
+) -> str | None:
+    if authorizer.allows((caller.principal, host), permission, name):
         return None
-    where = "the cluster" if need.resource is ResourceType.CLUSTER else f"{need.resource.name.lower()} {name!r}"
-    return f"{caller.principal} may not: {verb} needs {need.operation.name} on {where}"
+    where = (
+        "the cluster" if permission.resource is ResourceType.CLUSTER else f"{permission.resource.name.lower()} {name!r}"
+    )
+    return f"{caller.principal} may not: {verb} needs {permission.operation.name} on {where}"
 
 
-def _asked(all_needs: Sequence[Need], named: Mapping[str, Any]) -> Iterator[tuple[Need, str]]:
-    for need in all_needs:
-        if need.resource is ResourceType.CLUSTER:
-            yield need, CLUSTER_NAME
+def _asked(required: Sequence[Permission], named: Mapping[str, Any]) -> Iterator[tuple[Permission, str]]:
+    for permission in required:
+        if permission.resource is ResourceType.CLUSTER:
+            yield permission, CLUSTER_NAME
             continue
-        is_group = need.resource is ResourceType.GROUP
+        is_group = permission.resource is ResourceType.GROUP
         names = [named["group"]] if is_group and "group" in named else topics_of(named)
         for name in names:
-            yield need, name
+            yield permission, name
         if not names:  # without a name the request concerns all
-            yield needs.ALTER_CLUSTER, CLUSTER_NAME
+            yield permissions.ALTER_CLUSTER, CLUSTER_NAME

@@ -144,9 +144,9 @@ def permission_of(row: Route, fields: Mapping[str, object]) -> RoutePermission:
     operation = row.operation
     if operation is None:
         return row.permission
-    further = (need for name, need in operation.needs_with.items() if _is_given(fields.get(name)))
+    further = (permission for name, permission in operation.permissions_with.items() if _is_given(fields.get(name)))
     is_reading = operation.reads_records or any(_is_given(fields.get(name)) for name in operation.reads_with)
-    return RoutePermission(operation.name, (*operation.needs, *further), is_reading)
+    return RoutePermission(operation.name, (*operation.permissions, *further), is_reading)
 
 
 def _is_given(value: object) -> bool:

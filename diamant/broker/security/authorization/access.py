@@ -1,4 +1,4 @@
-"""Access: a handler's permission checks for one client, restricted to the needs that its API declares in the table."""
+"""Access: a handler's permission checks for one client, restricted to the permissions that its API declares in the table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from diamant.broker.acl import CLUSTER_NAME, SUPPORTED_OPERATIONS, ResourceType
-from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.authorization.permissions import Permission
 from diamant.broker.security.identity.principal import Principal
 from diamant.protocol.errors import KafkaError
 
@@ -25,10 +25,10 @@ class Access(Protocol):
     def key(self) -> tuple[object, ...]:
         """Equal for requests with the same permissions; part of the key of cached responses."""
 
-    def allows(self, need: Need, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
+    def allows(self, permission: Permission, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
         """True if the client has the permission. `is_asked` False: a missing permission refuses nothing and is not logged."""
 
-    def allows_any(self, need: Need) -> bool:
+    def allows_any(self, permission: Permission) -> bool:
         """True if the client has the permission for a resource of any name (KIP-679)."""
 
     def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
@@ -46,10 +46,10 @@ class OpenAccess:
     is_open = True
     key: tuple[object, ...] = ()
 
-    def allows(self, need: Need, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
+    def allows(self, permission: Permission, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
         return True
 
-    def allows_any(self, need: Need) -> bool:
+    def allows_any(self, permission: Permission) -> bool:
         return True
 
     def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
@@ -59,8 +59,8 @@ class OpenAccess:
 OPEN = OpenAccess()
 
 
-class UndeclaredNeed(Exception):
-    """A handler checked a need that its API does not declare in the table; a bug in Diamant."""
+class UndeclaredPermission(Exception):
+    """A handler checked a permission that its API does not declare in the table; a bug in Diamant."""
 
 
 class ClientAccess:
@@ -71,43 +71,43 @@ class ClientAccess:
     __slots__ = ("_authorizer", "_client", "_known", "_of_row", "key")
 
     def __init__(
-        self, authorizer: Authorizer, client: tuple[Principal, str], needs: Collection[Need], of_row: object
+        self, authorizer: Authorizer, client: tuple[Principal, str], permissions: Collection[Permission], of_row: object
     ) -> None:
-        """`of_row`: the API to name in the error if a handler checks a need that is not among `needs`."""
+        """`of_row`: the API to name in the error if a handler checks a permission that is not among `permissions`."""
         self._authorizer = authorizer
         self._client = client
         self._of_row = of_row
-        self._known = {need: authorizer.decisions(client, need) for need in needs}
+        self._known = {permission: authorizer.decisions(client, permission) for permission in permissions}
         self.key: tuple[object, ...] = (client, authorizer.generation)
 
-    def allows(self, need: Need, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
-        known = self._known.get(need)
+    def allows(self, permission: Permission, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
+        known = self._known.get(permission)
         if known is None:
-            raise UndeclaredNeed(f"{need} is not declared in the row of {self._of_row}")
+            raise UndeclaredPermission(f"{permission} is not declared in the row of {self._of_row}")
         is_allowed = known.get(name)
         if is_allowed is None:
-            is_allowed = self._authorizer.decide(self._client, need, name, known)
+            is_allowed = self._authorizer.decide(self._client, permission, name, known)
         if not is_allowed and is_asked:
-            self._authorizer.denied(self._client, need, name)
+            self._authorizer.denied(self._client, permission, name)
         return is_allowed
 
-    def allows_any(self, need: Need) -> bool:
-        known = self._known.get(need)
+    def allows_any(self, permission: Permission) -> bool:
+        known = self._known.get(permission)
         if known is None:
-            raise UndeclaredNeed(f"{need} is not declared in the row of {self._of_row}")
-        return self._authorizer.decide_any(self._client, need, known)
+            raise UndeclaredPermission(f"{permission} is not declared in the row of {self._of_row}")
+        return self._authorizer.decide_any(self._client, permission, known)
 
     def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
         return self._authorizer.operations(self._client, resource, name)
 
 
-def check(access: Access, need: Need, name: str = CLUSTER_NAME, message: str = "") -> None:
-    """Raise the need's KafkaError unless the client has the permission."""
-    if not access.allows(need, name):
-        raise KafkaError(need.denial, message)
+def check(access: Access, permission: Permission, name: str = CLUSTER_NAME, message: str = "") -> None:
+    """Raise the permission's KafkaError unless the client has the permission."""
+    if not access.allows(permission, name):
+        raise KafkaError(permission.denial, message)
 
 
-def allowed_names(access: Access, need: Need, names: Iterable[str], *, is_asked: bool = True) -> set[str]:
+def allowed_names(access: Access, permission: Permission, names: Iterable[str], *, is_asked: bool = True) -> set[str]:
     """The resources among `names` for which the client has the permission; each name is checked once."""
     unique = set(names)
-    return unique if access.is_open else {name for name in unique if access.allows(need, name, is_asked=is_asked)}
+    return unique if access.is_open else {name for name in unique if access.allows(permission, name, is_asked=is_asked)}

@@ -12,7 +12,7 @@ from diamant.broker.acl import (
     Acl,
     Operation,
     PatternType,
-    Permission,
+    PermissionType,
     ResourceType,
 )
 
@@ -26,7 +26,7 @@ class AclFilter(NamedTuple):
     principal: str | None = None
     host: str | None = None
     operation: Operation = Operation.ANY
-    permission: Permission = Permission.ANY
+    permission: PermissionType = PermissionType.ANY
 
     def matches(self, acl: Acl) -> bool:
         """True if the filter matches the ACL."""
@@ -36,7 +36,7 @@ class AclFilter(NamedTuple):
             and self.principal in (None, acl.principal)
             and self.host in (None, acl.host)
             and self.operation in (Operation.ANY, acl.operation)
-            and self.permission in (Permission.ANY, acl.permission)
+            and self.permission in (PermissionType.ANY, acl.permission)
         )
 
     def _matches_name(self, acl: Acl) -> bool:

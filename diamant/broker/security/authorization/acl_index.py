@@ -23,7 +23,7 @@ from diamant.broker.acl import (
     Acl,
     Operation,
     PatternType,
-    Permission,
+    PermissionType,
     ResourceType,
 )
 from diamant.broker.security.authorization.hosts import AddressRange, HostKey, address_of, host_key
@@ -101,7 +101,7 @@ class AclIndex:
             has_acls = True
             for principal, host in product(principals, keys):
                 for acl in self._entries.get((pattern, principal, host), ()):
-                    if acl.permission == Permission.ALLOW:
+                    if acl.permission == PermissionType.ALLOW:
                         is_allowed = is_allowed or acl.operation in covering
                     elif acl.operation in (operation, Operation.ALL):
                         return False
@@ -116,7 +116,7 @@ class AclIndex:
         for principal, host in product(principals, self._host_keys(hosts)):
             for acl in self._by_principal.get((resource, principal, host), ()):
                 if acl.operation in (operation, Operation.ALL):
-                    patterns = allowed if acl.permission == Permission.ALLOW else denied
+                    patterns = allowed if acl.permission == PermissionType.ALLOW else denied
                     patterns.add((acl.pattern_type, acl.resource_name))
         everything = (PatternType.LITERAL, WILDCARD)
         if everything in denied:

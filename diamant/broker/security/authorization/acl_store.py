@@ -13,7 +13,7 @@ from diamant.broker.acl import (
     Acl,
     Operation,
     PatternType,
-    Permission,
+    PermissionType,
     ResourceType,
 )
 from diamant.broker.security.authorization.acl_filter import AclFilter
@@ -94,7 +94,7 @@ def _acl_of(record: AccessControlEntryRecord) -> Acl:
         record.principal,
         record.host,
         Operation(record.operation),
-        Permission(record.permission_type),
+        PermissionType(record.permission_type),
     )
 
 
@@ -124,7 +124,7 @@ def _error_of(acl: Acl) -> KafkaError | None:
         reason = f"Invalid patternType {acl.pattern_type.name}"
     elif acl.operation in (Operation.UNKNOWN, Operation.ANY):
         reason = f"Invalid operation {acl.operation.name}"
-    elif acl.permission not in (Permission.DENY, Permission.ALLOW):
+    elif acl.permission not in (PermissionType.DENY, PermissionType.ALLOW):
         reason = f"Invalid permissionType {acl.permission.name}"
     elif ":" not in acl.principal:
         reason = f"Invalid principal {acl.principal}: expected TYPE:NAME, for instance User:alice"

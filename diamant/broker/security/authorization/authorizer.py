@@ -1,8 +1,8 @@
 """The authorizer: Kafka's StandardAuthorizer over the ACLs of the metadata log.
 
 A super user may do everything. For other users a matching DENY overrides every ALLOW; if no ACL covers the resource,
-`allow.everyone.if.no.acl.found` decides. Decisions are cached by client (principal and host), need and name until an ACL changes.
-Bound: MAX_DECISIONS; a full cache is cleared.
+`allow.everyone.if.no.acl.found` decides. Decisions are cached by client (principal and host), permission and name until an
+ACL changes. Bound: MAX_DECISIONS; a full cache is cleared.
 
     authorizer.allows((principal, host), READ_TOPIC, "users")
 
@@ -23,7 +23,7 @@ from diamant.broker.acl import (
     ResourceType,
 )
 from diamant.broker.security.authorization.acl_index import AclIndex
-from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.authorization.permissions import Permission
 from diamant.broker.security.identity.principal import USER, Principal
 
 MAX_DECISIONS = 100_000
@@ -49,9 +49,9 @@ class Authorizer:
         self.allows_by_default = allows_by_default
         self.index = AclIndex(acls)
         self.generation = 0
-        self.on_denial: Callable[[Client, Need, str], object] | None = None
+        self.on_denial: Callable[[Client, Permission, str], object] | None = None
         """Called for every denied request of a client, even one denied by a cached decision."""
-        self._decisions: dict[Client, dict[Need, Known]] = {}
+        self._decisions: dict[Client, dict[Permission, Known]] = {}
         self._count = 0
 
     # -- changes -------------------------------------------------------------------------------------------------
@@ -70,18 +70,18 @@ class Authorizer:
 
     # -- questions -----------------------------------------------------------------------------------------------
 
-    def allows(self, client: Client, need: Need, name: str = CLUSTER_NAME) -> bool:
+    def allows(self, client: Client, permission: Permission, name: str = CLUSTER_NAME) -> bool:
         """True if the client has the permission; reports a denial to `on_denial`."""
-        is_allowed = self.would_allow(client, need, name)
+        is_allowed = self.would_allow(client, permission, name)
         if not is_allowed:
-            self.denied(client, need, name)
+            self.denied(client, permission, name)
         return is_allowed
 
-    def would_allow(self, client: Client, need: Need, name: str = CLUSTER_NAME) -> bool:
+    def would_allow(self, client: Client, permission: Permission, name: str = CLUSTER_NAME) -> bool:
         """Like `allows`, but reports no denial, for callers that refuse nothing."""
-        known = self.decisions(client, need)
+        known = self.decisions(client, permission)
         is_allowed = known.get(name)
-        return self.decide(client, need, name, known) if is_allowed is None else is_allowed
+        return self.decide(client, permission, name, known) if is_allowed is None else is_allowed
 
     def operations(self, client: Client, resource: ResourceType, name: str) -> int:
         """The client's operations on a resource, bit n for operation n (KIP-430)."""
@@ -93,39 +93,39 @@ class Authorizer:
 
     # -- for `ClientAccess` --------------------------------------------------------------------------------------
 
-    def decisions(self, client: Client, need: Need) -> Known:
+    def decisions(self, client: Client, permission: Permission) -> Known:
         """The cached decisions, by resource name."""
-        by_need = self._decisions.get(client)
-        if by_need is None:
-            by_need = self._decisions[client] = {}
+        by_permission = self._decisions.get(client)
+        if by_permission is None:
+            by_permission = self._decisions[client] = {}
             self._count += 1
-        known = by_need.get(need)
+        known = by_permission.get(permission)
         if known is None:
-            known = by_need[need] = {}
+            known = by_permission[permission] = {}
             self._count += 1
         return known
 
-    def decide(self, client: Client, need: Need, name: str, known: Known) -> bool:
+    def decide(self, client: Client, permission: Permission, name: str, known: Known) -> bool:
         """Decide and cache the decision in `known`, a result of `decisions`."""
-        is_allowed = self._is_allowed(client, need.operation, need.resource, name)
+        is_allowed = self._is_allowed(client, permission.operation, permission.resource, name)
         self._remember(known, name, is_allowed)
         return is_allowed
 
-    def decide_any(self, client: Client, need: Need, known: Known) -> bool:
+    def decide_any(self, client: Client, permission: Permission, known: Known) -> bool:
         """Like `decide`, for a resource of any name."""
         is_allowed = known.get(None)
         if is_allowed is None:
             # Kafka authorizes a name that no topic has, to apply super users and allow.everyone.if.no.acl.found.
-            is_allowed = self._is_allowed(client, need.operation, need.resource, "hardcode") or self.index.allows_any(
-                _principals(client), _hosts(client), need.operation, need.resource
-            )
+            is_allowed = self._is_allowed(
+                client, permission.operation, permission.resource, "hardcode"
+            ) or self.index.allows_any(_principals(client), _hosts(client), permission.operation, permission.resource)
             self._remember(known, None, is_allowed)
         return is_allowed
 
-    def denied(self, client: Client, need: Need, name: str) -> None:
+    def denied(self, client: Client, permission: Permission, name: str) -> None:
         """Report a denial to `on_denial`."""
         if self.on_denial is not None:
-            self.on_denial(client, need, name)
+            self.on_denial(client, permission, name)
 
     def _is_allowed(self, client: Client, operation: Operation, resource: ResourceType, name: str) -> bool:
         if str(client[0]) in self.super_users:

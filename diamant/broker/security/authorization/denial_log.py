@@ -12,7 +12,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from diamant.broker.security.authorization.authorizer import Client
-from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.authorization.permissions import Permission
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class DenialLog:
         self._lines: dict[str, tuple[float, int]] = {}
         """By address: the time of its last line, and the number of denials left out since."""
 
-    def __call__(self, client: Client, need: Need, name: str) -> None:
+    def __call__(self, client: Client, permission: Permission, name: str) -> None:
         principal, address = client
         now_s = self._now_s()
         if address not in self._lines and len(self._lines) >= MAX_ADDRESSES:
@@ -43,4 +43,4 @@ class DenialLog:
         self._lines[address] = now_s, 0
         more = f"; {left_out} more were denied since the line before" if left_out else ""
         # Clients choose these names. Escaping and truncation prevent them from forging log lines.
-        logger.info("%s: denied: %.260r needs %s %.260r%s", address, str(principal), need, name, more)
+        logger.info("%s: denied: %.260r needs %s %.260r%s", address, str(principal), permission, name, more)

@@ -1,4 +1,4 @@
-"""Needs: an operation on a resource type, and the error code of its denial."""
+"""Permissions: an operation on a resource type, and the error code of its denial."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _DENIALS = {
 }
 
 
-class Need:
-    """One need. Each exists once and is compared and hashed by identity, since every request checks needs.
+class Permission:
+    """An operation on a type of resource. Each exists once and is compared and hashed by identity, for speed.
 
     No dataclass: the help of commands would wait for that module.
     """
@@ -36,29 +36,29 @@ class Need:
         return f"{self.operation.name} on {self.resource.name}"
 
 
-READ_TOPIC = Need(Operation.READ, ResourceType.TOPIC)
-WRITE_TOPIC = Need(Operation.WRITE, ResourceType.TOPIC)
-CREATE_TOPIC = Need(Operation.CREATE, ResourceType.TOPIC)
-DELETE_TOPIC = Need(Operation.DELETE, ResourceType.TOPIC)
-ALTER_TOPIC = Need(Operation.ALTER, ResourceType.TOPIC)
-DESCRIBE_TOPIC = Need(Operation.DESCRIBE, ResourceType.TOPIC)
-DESCRIBE_CONFIGS_TOPIC = Need(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC)
-ALTER_CONFIGS_TOPIC = Need(Operation.ALTER_CONFIGS, ResourceType.TOPIC)
+READ_TOPIC = Permission(Operation.READ, ResourceType.TOPIC)
+WRITE_TOPIC = Permission(Operation.WRITE, ResourceType.TOPIC)
+CREATE_TOPIC = Permission(Operation.CREATE, ResourceType.TOPIC)
+DELETE_TOPIC = Permission(Operation.DELETE, ResourceType.TOPIC)
+ALTER_TOPIC = Permission(Operation.ALTER, ResourceType.TOPIC)
+DESCRIBE_TOPIC = Permission(Operation.DESCRIBE, ResourceType.TOPIC)
+DESCRIBE_CONFIGS_TOPIC = Permission(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC)
+ALTER_CONFIGS_TOPIC = Permission(Operation.ALTER_CONFIGS, ResourceType.TOPIC)
 
-READ_GROUP = Need(Operation.READ, ResourceType.GROUP)
-DELETE_GROUP = Need(Operation.DELETE, ResourceType.GROUP)
-DESCRIBE_GROUP = Need(Operation.DESCRIBE, ResourceType.GROUP)
-DESCRIBE_CONFIGS_GROUP = Need(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP)
-ALTER_CONFIGS_GROUP = Need(Operation.ALTER_CONFIGS, ResourceType.GROUP)
+READ_GROUP = Permission(Operation.READ, ResourceType.GROUP)
+DELETE_GROUP = Permission(Operation.DELETE, ResourceType.GROUP)
+DESCRIBE_GROUP = Permission(Operation.DESCRIBE, ResourceType.GROUP)
+DESCRIBE_CONFIGS_GROUP = Permission(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP)
+ALTER_CONFIGS_GROUP = Permission(Operation.ALTER_CONFIGS, ResourceType.GROUP)
 
-CREATE_CLUSTER = Need(Operation.CREATE, ResourceType.CLUSTER)
-DELETE_CLUSTER = Need(Operation.DELETE, ResourceType.CLUSTER)
-ALTER_CLUSTER = Need(Operation.ALTER, ResourceType.CLUSTER)
-DESCRIBE_CLUSTER = Need(Operation.DESCRIBE, ResourceType.CLUSTER)
-CLUSTER_ACTION = Need(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-DESCRIBE_CONFIGS_CLUSTER = Need(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
-ALTER_CONFIGS_CLUSTER = Need(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
-IDEMPOTENT_WRITE = Need(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+CREATE_CLUSTER = Permission(Operation.CREATE, ResourceType.CLUSTER)
+DELETE_CLUSTER = Permission(Operation.DELETE, ResourceType.CLUSTER)
+ALTER_CLUSTER = Permission(Operation.ALTER, ResourceType.CLUSTER)
+DESCRIBE_CLUSTER = Permission(Operation.DESCRIBE, ResourceType.CLUSTER)
+CLUSTER_ACTION = Permission(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+DESCRIBE_CONFIGS_CLUSTER = Permission(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+ALTER_CONFIGS_CLUSTER = Permission(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
+IDEMPOTENT_WRITE = Permission(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
 
-WRITE_TRANSACTIONAL_ID = Need(Operation.WRITE, ResourceType.TRANSACTIONAL_ID)
-DESCRIBE_TRANSACTIONAL_ID = Need(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+WRITE_TRANSACTIONAL_ID = Permission(Operation.WRITE, ResourceType.TRANSACTIONAL_ID)
+DESCRIBE_TRANSACTIONAL_ID = Permission(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)

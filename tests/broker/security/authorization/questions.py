@@ -15,7 +15,7 @@ from diamant.broker.acl import (
     Acl,
     Operation,
     PatternType,
-    Permission,
+    PermissionType,
     ResourceType,
 )
 from tests.broker.request_fields import acl, acl_filter
@@ -304,7 +304,7 @@ def allow(
     user: str = ALICE,
     host: str = "*",
     is_prefix: bool = False,
-    permission: Permission = Permission.ALLOW,
+    permission: PermissionType = PermissionType.ALLOW,
 ) -> Acl:
     """An ACL; by default it allows alice something on topic users."""
     pattern = PatternType.PREFIXED if is_prefix else PatternType.LITERAL
@@ -313,7 +313,7 @@ def allow(
 
 def deny(operation: Operation, kind: ResourceType = TOPIC, name: str = "users", **options: Any) -> Acl:
     """An ACL that denies it."""
-    return allow(operation, kind, name, permission=Permission.DENY, **options)
+    return allow(operation, kind, name, permission=PermissionType.DENY, **options)
 
 
 _EVERYWHERE = ((TOPIC, "users"), (GROUP, "g"), (TRANSACTION, "ty"), (CLUSTER, CLUSTER_NAME))

@@ -13,7 +13,7 @@ from diamant.protocol.wire.apis import API_NAMES
 
 def test_every_row_needs_something_or_says_why_not() -> None:
     """An API that is open to all has the reason in the table."""
-    open_rows = {API_NAMES[key] for key, row in TABLE.items() if not row.needs and not row.is_open}
+    open_rows = {API_NAMES[key] for key, row in TABLE.items() if not row.permissions and not row.is_open}
     assert open_rows == set()
 
 
@@ -24,14 +24,18 @@ def test_the_reference_page_is_of_these_tables() -> None:
     assert all(f"| {API_NAMES[key]} |" in page for key in TABLE)
 
 
-def test_what_operations_need_has_a_code() -> None:
+def test_each_permission_of_an_operation_has_an_error_code() -> None:
     """The denial of each need of an operation has an error code."""
-    assert all(need.denial for row in OPERATIONS.values() for need in (*row.needs, *row.needs_with.values()))
+    assert all(
+        permission.denial
+        for row in OPERATIONS.values()
+        for permission in (*row.permissions, *row.permissions_with.values())
+    )
 
 
 def test_denials_have_codes_of_their_own() -> None:
     """The error code of each need names the resource type."""
-    assert {need.denial for row in TABLE.values() for need in row.needs} <= {
+    assert {permission.denial for row in TABLE.values() for permission in row.permissions} <= {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,

@@ -9,12 +9,12 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from diamant.broker.acl import Acl, Operation, PatternType, Permission, ResourceType
+from diamant.broker.acl import Acl, Operation, PatternType, PermissionType, ResourceType
 from diamant.broker.security.authorization import authorizer as module
-from diamant.broker.security.authorization import needs
-from diamant.broker.security.authorization.access import ClientAccess, UndeclaredNeed, allowed_names, check
+from diamant.broker.security.authorization import permissions
+from diamant.broker.security.authorization.access import ClientAccess, UndeclaredPermission, allowed_names, check
 from diamant.broker.security.authorization.authorizer import Authorizer, Client
-from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.authorization.permissions import Permission
 from diamant.broker.security.identity.principal import Principal
 from diamant.protocol.errors import ErrorCode, KafkaError
 from tests.effort import examples
@@ -34,7 +34,7 @@ def acl(
     kind: ResourceType = TOPIC,
     pattern: PatternType = PatternType.LITERAL,
     host: str = "*",
-    permission: Permission = Permission.ALLOW,
+    permission: PermissionType = PermissionType.ALLOW,
 ) -> Acl:
     """An ACL; by default alice may read topic users."""
     return Acl(kind, name, pattern, principal, host, operation, permission)
@@ -45,18 +45,18 @@ def authorizer(*acls: Acl, super_users: Sequence[str] = (), allows_by_default: b
     return Authorizer(super_users, allows_by_default=allows_by_default, acls=acls)
 
 
-def naive(acls: Sequence[Acl], client: Client, need: Need, name: str, *, allows_by_default: bool) -> bool:
+def naive(acls: Sequence[Acl], client: Client, permission: Permission, name: str, *, allows_by_default: bool) -> bool:
     """The rules implemented literally: every ACL is examined."""
-    about = [one for one in acls if one.resource_type == need.resource and _covers(one, name)]
+    about = [one for one in acls if one.resource_type == permission.resource and _covers(one, name)]
     mine = [one for one in about if one.principal in (str(client[0]), "User:*") and _covers_host(one.host, client[1])]
     for one in mine:
-        if one.permission == Permission.DENY and one.operation in (need.operation, Operation.ALL):
+        if one.permission == PermissionType.DENY and one.operation in (permission.operation, Operation.ALL):
             return False
     for one in mine:
-        if one.permission == Permission.ALLOW and (
-            one.operation in (need.operation, Operation.ALL)
-            or (need.operation == Operation.DESCRIBE and one.operation in IMPLIES_DESCRIBE)
-            or (need.operation == Operation.DESCRIBE_CONFIGS and one.operation == Operation.ALTER_CONFIGS)
+        if one.permission == PermissionType.ALLOW and (
+            one.operation in (permission.operation, Operation.ALL)
+            or (permission.operation == Operation.DESCRIBE and one.operation in IMPLIES_DESCRIBE)
+            or (permission.operation == Operation.DESCRIBE_CONFIGS and one.operation == Operation.ALTER_CONFIGS)
         ):
             return True
     return allows_by_default and not about
@@ -76,7 +76,13 @@ def _covers(one: Acl, name: str) -> bool:
 
 def test_random_acls_decide_as_the_rules_say() -> None:
     """Covers literal, prefixed and wildcard patterns, ALLOW and DENY, hosts, implied operations, and changing ACLs."""
-    asked = [needs.READ_TOPIC, needs.DESCRIBE_TOPIC, needs.DESCRIBE_CONFIGS_TOPIC, needs.WRITE_TOPIC, needs.READ_GROUP]
+    asked = [
+        permissions.READ_TOPIC,
+        permissions.DESCRIBE_TOPIC,
+        permissions.DESCRIBE_CONFIGS_TOPIC,
+        permissions.WRITE_TOPIC,
+        permissions.READ_GROUP,
+    ]
     for seed in range(examples(300)):
         rng = random.Random(seed)
         acls = list(
@@ -88,7 +94,7 @@ def test_random_acls_decide_as_the_rules_say() -> None:
                     kind=rng.choice([TOPIC, TOPIC, ResourceType.GROUP]),
                     pattern=rng.choice([PatternType.LITERAL, PatternType.PREFIXED]),
                     host=rng.choice(["*", "*", "10.0.0.1", *RANGES]),
-                    permission=rng.choice([Permission.ALLOW, Permission.ALLOW, Permission.DENY]),
+                    permission=rng.choice([PermissionType.ALLOW, PermissionType.ALLOW, PermissionType.DENY]),
                 )
                 for _ in range(rng.randrange(8))
             }
@@ -98,19 +104,25 @@ def test_random_acls_decide_as_the_rules_say() -> None:
         gone = acls[: rng.randrange(len(acls) + 1)]
         for current in (acls, acls[len(gone) :]):
             for client in (ALICE, BOB, (ALICE[0], "2001:db8::1")):
-                for need in asked:
+                for permission in asked:
                     for name in ("a", "ab", "abcd", "b", "c", "*"):
-                        expected = naive(current, client, need, name, allows_by_default=allows_by_default)
-                        assert decides.allows(client, need, name) == expected, (seed, current, client, need, name)
+                        expected = naive(current, client, permission, name, allows_by_default=allows_by_default)
+                        assert decides.allows(client, permission, name) == expected, (
+                            seed,
+                            current,
+                            client,
+                            permission,
+                            name,
+                        )
             decides.remove(gone)
 
 
 def test_a_super_user_may_do_what_is_denied() -> None:
     """This holds without ACLs, too."""
-    decides = authorizer(acl(permission=Permission.DENY, operation=Operation.ALL), super_users=["User:alice"])
-    assert decides.allows(ALICE, needs.READ_TOPIC, "users")
-    assert decides.allows(ALICE, needs.ALTER_CLUSTER)
-    assert not decides.allows(BOB, needs.ALTER_CLUSTER)
+    decides = authorizer(acl(permission=PermissionType.DENY, operation=Operation.ALL), super_users=["User:alice"])
+    assert decides.allows(ALICE, permissions.READ_TOPIC, "users")
+    assert decides.allows(ALICE, permissions.ALTER_CLUSTER)
+    assert not decides.allows(BOB, permissions.ALTER_CLUSTER)
 
 
 @pytest.mark.parametrize("is_denied", [False, True])
@@ -119,18 +131,18 @@ def test_an_operation_on_a_resource_of_any_name(is_denied: bool) -> None:
     Kafka's answers to patterns, hosts and principals ("any write").
     """
     write = acl(operation=Operation.WRITE)
-    decides = authorizer(write, *([write._replace(permission=Permission.DENY)] if is_denied else []))
-    access = ClientAccess(decides, ALICE, [needs.WRITE_TOPIC], "a test")
+    decides = authorizer(write, *([write._replace(permission=PermissionType.DENY)] if is_denied else []))
+    access = ClientAccess(decides, ALICE, [permissions.WRITE_TOPIC], "a test")
     for _ in range(2):
-        assert access.allows_any(needs.WRITE_TOPIC) is not is_denied
+        assert access.allows_any(permissions.WRITE_TOPIC) is not is_denied
 
 
 def test_hosts_of_ipv6_are_known_in_both_notations() -> None:
     """Kafka compares Java's form with all eight groups; people write the short form."""
     client = (ALICE[0], "::1")
     for host in ("::1", "0:0:0:0:0:0:0:1"):
-        assert authorizer(acl(host=host)).allows(client, needs.READ_TOPIC, "users")
-    assert not authorizer(acl(host="::2")).allows(client, needs.READ_TOPIC, "users")
+        assert authorizer(acl(host=host)).allows(client, permissions.READ_TOPIC, "users")
+    assert not authorizer(acl(host="::2")).allows(client, permissions.READ_TOPIC, "users")
 
 
 def test_authorized_operations_are_those_that_are_allowed() -> None:
@@ -142,40 +154,40 @@ def test_authorized_operations_are_those_that_are_allowed() -> None:
 
 def test_a_need_that_is_not_declared_cannot_be_asked_for() -> None:
     """A handler that checks an undeclared need fails its tests."""
-    access = ClientAccess(authorizer(), ALICE, [needs.READ_TOPIC], "Fetch")
-    assert not access.allows(needs.READ_TOPIC, "users")
-    with pytest.raises(UndeclaredNeed, match="WRITE on TOPIC is not declared in the row of Fetch"):
-        access.allows(needs.WRITE_TOPIC, "users")
-    with pytest.raises(UndeclaredNeed):
-        access.allows_any(needs.WRITE_TOPIC)
+    access = ClientAccess(authorizer(), ALICE, [permissions.READ_TOPIC], "Fetch")
+    assert not access.allows(permissions.READ_TOPIC, "users")
+    with pytest.raises(UndeclaredPermission, match="WRITE on TOPIC is not declared in the row of Fetch"):
+        access.allows(permissions.WRITE_TOPIC, "users")
+    with pytest.raises(UndeclaredPermission):
+        access.allows_any(permissions.WRITE_TOPIC)
 
 
 def test_a_change_of_acls_is_followed_at_once() -> None:
     """Cached decisions are dropped, and the generation invalidates everything derived from them."""
     decides = authorizer()
-    assert not decides.allows(ALICE, needs.READ_TOPIC, "users")
+    assert not decides.allows(ALICE, permissions.READ_TOPIC, "users")
     before = decides.generation
     decides.add([acl()])
-    assert decides.allows(ALICE, needs.READ_TOPIC, "users")
+    assert decides.allows(ALICE, permissions.READ_TOPIC, "users")
     decides.remove([acl()])
-    assert not decides.allows(ALICE, needs.READ_TOPIC, "users")
+    assert not decides.allows(ALICE, permissions.READ_TOPIC, "users")
     assert decides.generation > before
 
 
 def test_denials_are_told_each_time_and_filters_are_not() -> None:
     """Cached denials are reported, too. Filtering a list is not a denial."""
-    told: list[tuple[Client, Need, str]] = []
+    told: list[tuple[Client, Permission, str]] = []
     decides = authorizer()
-    decides.on_denial = lambda client, need, name: told.append((client, need, name))
-    access = ClientAccess(decides, ALICE, [needs.READ_TOPIC], "a test")
-    assert not access.allows(needs.READ_TOPIC, "users", is_asked=False)
+    decides.on_denial = lambda client, permission, name: told.append((client, permission, name))
+    access = ClientAccess(decides, ALICE, [permissions.READ_TOPIC], "a test")
+    assert not access.allows(permissions.READ_TOPIC, "users", is_asked=False)
     assert told == []
-    assert not access.allows(needs.READ_TOPIC, "users")
+    assert not access.allows(permissions.READ_TOPIC, "users")
     with pytest.raises(KafkaError) as caught:
-        check(access, needs.READ_TOPIC, "users")
+        check(access, permissions.READ_TOPIC, "users")
     assert caught.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert told == [(ALICE, needs.READ_TOPIC, "users")] * 2
-    assert allowed_names(access, needs.READ_TOPIC, ["users", "users"]) == set()
+    assert told == [(ALICE, permissions.READ_TOPIC, "users")] * 2
+    assert allowed_names(access, permissions.READ_TOPIC, ["users", "users"]) == set()
     assert len(told) == 3
 
 
@@ -184,9 +196,9 @@ def test_remembered_decisions_are_bounded() -> None:
     decides = authorizer(acl(name="t", pattern=PatternType.PREFIXED))
     before = decides.generation
     for number in range(module.MAX_DECISIONS + 10):
-        decides.allows(ALICE, needs.READ_TOPIC, f"t{number}")
+        decides.allows(ALICE, permissions.READ_TOPIC, f"t{number}")
     assert decides.generation == before + 1
-    assert decides.allows(ALICE, needs.READ_TOPIC, "t1")
+    assert decides.allows(ALICE, permissions.READ_TOPIC, "t1")
 
 
 def test_a_range_denies_and_allows_the_addresses_that_it_covers() -> None:
@@ -194,25 +206,29 @@ def test_a_range_denies_and_allows_the_addresses_that_it_covers() -> None:
     decides = authorizer(
         acl(operation=Operation.WRITE),
         acl(operation=Operation.WRITE, host="10.0.0.0/8", name="orders"),
-        acl(operation=Operation.ALL, host="10.0.0.0/31", name="*", permission=Permission.DENY),
+        acl(operation=Operation.ALL, host="10.0.0.0/31", name="*", permission=PermissionType.DENY),
     )
     inside, beside, outside = ((ALICE[0], host) for host in ("10.0.0.1", "10.0.0.2", "11.0.0.1"))
     asked = [
-        [decides.allows(client, needs.WRITE_TOPIC, name) for name in ("users", "orders")]
+        [decides.allows(client, permissions.WRITE_TOPIC, name) for name in ("users", "orders")]
         for client in (inside, beside, outside)
     ]
     assert asked == [[False, False], [True, True], [True, False]]
-    assert [decides.decide_any(one, needs.WRITE_TOPIC, {}) for one in (inside, beside, outside)] == [False, True, True]
+    assert [decides.decide_any(one, permissions.WRITE_TOPIC, {}) for one in (inside, beside, outside)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_lookups_do_not_depend_on_the_number_of_ranges() -> None:
     """However many ACLs a topic has, those of the client's ranges are looked at."""
-    many = [acl(host=f"10.{n >> 8}.{n & 255}.0/24", permission=Permission.DENY) for n in range(1, 5000)]
+    many = [acl(host=f"10.{n >> 8}.{n & 255}.0/24", permission=PermissionType.DENY) for n in range(1, 5000)]
     decides = authorizer(acl(), *many)
     looked_up = Counter(len(decides.index._host_keys([host, "*"])) for host in ("10.0.0.1", "10.9.9.9", "::1"))
     assert looked_up == {3: 2, 2: 1}
-    assert decides.allows(ALICE, needs.READ_TOPIC, "users")
-    assert not decides.allows((ALICE[0], "10.9.9.9"), needs.READ_TOPIC, "users")
+    assert decides.allows(ALICE, permissions.READ_TOPIC, "users")
+    assert not decides.allows((ALICE[0], "10.9.9.9"), permissions.READ_TOPIC, "users")
     decides.remove(many)
-    assert decides.allows((ALICE[0], "10.9.9.9"), needs.READ_TOPIC, "users")
+    assert decides.allows((ALICE[0], "10.9.9.9"), permissions.READ_TOPIC, "users")
     assert not decides.index._range_lengths

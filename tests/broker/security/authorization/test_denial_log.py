@@ -10,7 +10,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.security.authorization import denial_log
 from diamant.broker.security.authorization.denial_log import DenialLog
-from diamant.broker.security.authorization.needs import READ_TOPIC, WRITE_TOPIC
+from diamant.broker.security.authorization.permissions import READ_TOPIC, WRITE_TOPIC
 from diamant.broker.security.identity.principal import ANONYMOUS, Principal
 
 ALICE = Principal("User", "alice"), "10.0.0.7"

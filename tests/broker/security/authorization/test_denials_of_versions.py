@@ -20,6 +20,8 @@ def test_a_denial_is_reported_in_every_version(key: int) -> None:
     for version in versions_of(key):
         body = memoryview(bytearray(encode_request_fields(key, version, sample(request_class(key, version)))))
         for whole in TABLE[key].whole:
-            answer = decode_response_fields(key, version, denial(TABLE[key].errors, key, version, body, whole.need))
+            answer = decode_response_fields(
+                key, version, denial(TABLE[key].errors, key, version, body, whole.permission)
+            )
             if (key, version) not in WITHOUT_A_PLACE:
-                assert int(whole.need.denial) in codes_in(answer), version
+                assert int(whole.permission.denial) in codes_in(answer), version
