@@ -83,7 +83,7 @@ def _count(log: Path, written: Written, session: Any) -> float:
     if session is None:
         with open_log_directory(RealEnv(), str(log)) as opened:
             [topic] = read_stats(RealEnv(), opened)
-        keys = topic.partitions[0].distinct_keys
+        keys = topic.partitions[0].kinds.distinct_keys
     else:
         from diamant.cleaner.spark.analyses.stats_rows import stats_rows
 
