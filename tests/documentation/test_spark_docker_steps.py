@@ -101,7 +101,8 @@ class Services:
         self._variables = {"JAVA_HOME": java, "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
         self._ports = {port: str(given.number) for port, given in ports.items()}
         self._processes: dict[str, subprocess.Popen[str]] = {}
-        self.bootstrap = ports["9092"].address
+        # The name that compose.yaml advertises: librdkafka gives up requests to an address that turns out to be another's.
+        self.bootstrap = f"localhost:{ports['9092'].number}"
 
     def words(self, command: list[str]) -> list[str]:
         """A command as it is run here."""
