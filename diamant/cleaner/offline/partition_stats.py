@@ -20,10 +20,10 @@ from diamant.cleaner.offline.index_check import (
     read_time_index,
     read_txn_index,
 )
+from diamant.cleaner.queries.dirty_ratio import dirty_ratio
 from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES, KeyCensus
 from diamant.cleaner.queries.record_counter import RecordCounter
 from diamant.cleaner.queries.top_keys import TopKey, TopKeys
-from diamant.cleaner.rules.eligibility import cleanable_range
 from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.segments.sound_rows import SoundRows
 from diamant.cleaner.segments.tolerant_reader import (
@@ -41,7 +41,6 @@ from diamant.storage.errors import StorageError
 from diamant.storage.kraft.format import metadata_directory
 from diamant.storage.kraft.replay import load_metadata
 from diamant.storage.segments import offset_index, time_index, txn_index
-from diamant.storage.segments.log_config import LogConfig
 
 MAX_PROBLEMS = 100
 """Problems kept per partition; further ones are only counted."""
@@ -131,28 +130,6 @@ def read_stats(
             () if top_keys is None else top_keys.top(),
             0 if top_keys is None else top_keys.missed_bytes,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _SegmentSize:
-    """A segment for the dirty ratio: without timestamps, since lags are ignored."""
-
-    base_offset: int
-    size: int
-    largest_timestamp: int = -1
-    last_append_ms: int = -1
-    first_timestamp: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class _LogExtent:
-    """A log for the dirty ratio (`eligibility.LogView`)."""
-
-    segments: tuple[_SegmentSize, ...]
-    log_start_offset: int
-    log_end_offset: int
-    last_stable_offset: int
-    config: LogConfig = field(default_factory=LogConfig)
 
 
 @dataclass(slots=True)
@@ -289,7 +266,9 @@ def _partition_stats(
         problems.append(Problem(partition.directory, None, f"{count.problem_count - len(problems)} more problems"))
     ratio = None
     if is_compacted or first_dirty_offset is not None:
-        ratio = _dirty_ratio(partition, count, first_dirty_offset)
+        end = count.log_end_offset
+        stable = end if count.last_stable_offset is None else count.last_stable_offset
+        ratio = dirty_ratio(partition, first_dirty_offset, end, stable)
     return PartitionStats(
         topic=partition.topic,
         partition=partition.partition,
@@ -306,21 +285,6 @@ def _partition_stats(
         missing_indexes=count.missing_indexes,
         problems=tuple(problems),
     )
-
-
-def _dirty_ratio(partition: PartitionFiles, count: _Pass, checkpoint: int | None) -> float | None:
-    """Return the dirty ratio of a partition as the cleaner computes it (eligibility.py), with `min.compaction.lag.ms` as 0."""
-    if not partition.segments:
-        return None
-    last_stable_offset = count.log_end_offset if count.last_stable_offset is None else count.last_stable_offset
-    log = _LogExtent(
-        tuple(_SegmentSize(segment.base_offset, segment.size) for segment in partition.segments),
-        partition.log_start_offset,
-        count.log_end_offset,
-        last_stable_offset,
-    )
-    found = cleanable_range(log, checkpoint, now_ms=0)
-    return found.dirty_ratio if found.total_bytes else None
 
 
 def _cleanup_policies(env: Env, directory: OpenLogDirectory) -> dict[str, str] | None:

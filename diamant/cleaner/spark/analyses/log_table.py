@@ -20,14 +20,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diamant.cleaner.rules.eligibility import cleanable_range
+from diamant.cleaner.queries.dirty_ratio import dirty_ratio
 from diamant.cleaner.segments.tolerant_reader import PartitionFiles
 from diamant.cleaner.spark.environment.locations import Location
-from diamant.cleaner.spark.source.filter_bounds import GREATEST
 from diamant.cleaner.spark.source.partition_logs import (
     find_partitions,
     log_directories,
@@ -40,7 +38,6 @@ from diamant.storage import names
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.replay import load_metadata
-from diamant.storage.segments.log_config import LogConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,28 +52,6 @@ COMPACT = "compact"
 _CLEANUP_POLICY = "cleanup.policy"
 _DEFAULT_POLICY = "delete"
 """Kafka's default."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Size:
-    """The attributes of a segment needed for the dirty ratio."""
-
-    base_offset: int
-    size: int
-    largest_timestamp: int = -1
-    last_append_ms: int = -1
-    first_timestamp: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class _Extent:
-    """The attributes of a log needed for the dirty ratio (`eligibility.LogView`)."""
-
-    segments: tuple[_Size, ...]
-    log_start_offset: int
-    log_end_offset: int = GREATEST
-    last_stable_offset: int = GREATEST
-    config: LogConfig = field(default_factory=LogConfig)
 
 
 def log_table(session: SparkSession, paths: Sequence[str], topics: Sequence[str] = ()) -> DataFrame:
@@ -106,7 +81,7 @@ def facts_of(logs: Sequence[PartitionFiles]) -> list[tuple[Any, ...]]:
                 log.size,
                 log.log_start_offset,
                 checkpoint,
-                _dirty_ratio(log, checkpoint) if may_be_dirty else None,
+                dirty_ratio(log, checkpoint) if may_be_dirty else None,
                 policy,
                 _number(config.get("max.compaction.lag.ms")),
             )
@@ -137,14 +112,6 @@ def topic_configs(log_directory: Location) -> dict[str, Mapping[str, str]]:
         name: {_CLEANUP_POLICY: _DEFAULT_POLICY, **image.configs.get((TOPIC_RESOURCE, name), {})}
         for name in image.topics
     }
-
-
-def _dirty_ratio(log: PartitionFiles, checkpoint: int | None) -> float | None:
-    if not log.segments:
-        return None
-    extent = _Extent(tuple(_Size(segment.base_offset, segment.size) for segment in log.segments), log.log_start_offset)
-    found = cleanable_range(extent, checkpoint, now_ms=0)
-    return found.dirty_ratio if found.total_bytes else None
 
 
 def _number(text: str | None) -> int | None:
