@@ -60,9 +60,7 @@ def run(directory: Path, teller: Teller, *, is_kept: bool) -> int:
     except (AdminError, BrokerFailed, KafkaException, SparkFailed, TimeoutError) as error:
         teller.failed(f"it could not go on: {error}")
         return 1
-    teller.end(
-        f"{teller.claims} claims were looked at, and all of them are so. It took {time.monotonic() - began:.0f} s."
-    )
+    teller.end(f"All {teller.claims} claims were checked, and hold. It took {time.monotonic() - began:.0f} s.")
     if is_kept:
         teller.say(f"Everything is kept in {directory}; for people: {directory}/certificates/spark.html")
     else:
