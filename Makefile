@@ -128,12 +128,12 @@ demo-spark: $(DEV_STAMP) java ## watch Spark find customer 42 in 36 partitions, 
 	$(BIN)/python -m examples.find_customer_42 $(if $(KEEP),--keep)
 
 docs: $(DEV_STAMP) ## write the pages and the map that are made of tables and docstrings
-	$(BIN)/python -m diamant.broker.reference.configuration docs/reference/configuration.md
-	$(BIN)/python -m diamant.broker.reference.metrics docs/reference/metrics.md
-	$(BIN)/python -m diamant.broker.reference.access docs/reference/access.md
-	$(BIN)/python -m diamant.broker.reference.methods
-	$(BIN)/python -m diamant.broker.reference.words docs/reference/words.md
-	$(BIN)/python -m diamant.broker.reference.reference docs/reference
+	$(BIN)/python -m release.reference.configuration docs/reference/configuration.md
+	$(BIN)/python -m release.reference.metrics docs/reference/metrics.md
+	$(BIN)/python -m release.reference.access docs/reference/access.md
+	$(BIN)/python -m release.reference.methods
+	$(BIN)/python -m release.reference.words docs/reference/words.md
+	$(BIN)/python -m release.reference.pages docs/reference
 	$(BIN)/python -m tests.folder_map
 
 screenshots: $(DEV_STAMP) browser ## take the pictures of the page again, in docs/pictures

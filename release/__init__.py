@@ -1,1 +1,1 @@
-"""The release: wheels with kernels for each machine, the source distribution (`make dist`), and images (`make image-check`)."""
+"""The release: wheels for each machine and the sources (`make dist`), images (`make image-check`), pages (`make docs`)."""

@@ -25,9 +25,9 @@ from diamant.broker.config.broker_table import BROKER_CONFIGS, NO_EFFECT_YET
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.launch.start import start
 from diamant.broker.metrics.metric_table import METRICS
-from diamant.broker.reference.configuration import configuration_page
-from diamant.broker.reference.methods import methods
-from diamant.broker.reference.reference import commands, help_text, reference_pages, routes
+from release.reference.configuration import configuration_page
+from release.reference.methods import methods
+from release.reference.pages import commands, help_text, reference_pages, routes
 from tests import folder_map
 from tests.effort import some
 

@@ -13,8 +13,8 @@ from diamant.broker.cli import COMMANDS
 from diamant.broker.client.admin import Admin, AdminClock
 from diamant.broker.faults.installed_faults import Faults
 from diamant.broker.operations.broker_state.broker_clock import BlockingClock, BrokerClock
-from diamant.broker.reference.reference import commands, routes
-from diamant.broker.reference.words import FURTHER, words, words_page
+from release.reference.pages import commands, routes
+from release.reference.words import FURTHER, words, words_page
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLIC = (Broker, BlockingBroker, Admin, AdminClock, BrokerClock, BlockingClock, Faults)

@@ -12,8 +12,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.errors import KINDS, no_group, no_partition, no_topic
-from diamant.broker.reference.reference import routes
 from diamant.protocol.errors import KafkaError
+from release.reference.pages import routes
 from tests.broker.http_asking import ask
 
 JSON = {"Content-Type": "application/json"}

@@ -17,7 +17,6 @@ from diamant.broker.dispatch.services import Services
 from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.metrics.metric_table import HISTOGRAM, MAX_REASON_LENGTH, METRICS, QUOTA_LABELS, Metric
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
-from diamant.broker.reference.metrics import metrics_page
 from diamant.cleaner.rules.result import REASONS
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus, RoundStatus
 from diamant.progress import Reading
@@ -25,6 +24,7 @@ from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.validation import MAX_RECORD_ERRORS
 from diamant.storage.log.append_checks import LIGHT_RECORDS
+from release.reference.metrics import metrics_page
 from tests.broker.wire import DELETE_TOPICS, FETCH, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from diamant.broker.dispatch.api_table import TABLE
 from diamant.broker.dispatch.operations import OPERATIONS
-from diamant.broker.reference.access import access_page
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import API_NAMES
+from release.reference.access import access_page
 
 
 def test_every_row_needs_something_or_says_why_not() -> None:

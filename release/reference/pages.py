@@ -1,6 +1,6 @@
 """The generator of the pages in docs/reference on commands, HTTP paths and `diamant.Admin`, from their own descriptions.
 
-python -m diamant.broker.reference.reference DIRECTORY
+python -m release.reference.pages DIRECTORY
 
 Configurations and metrics have pages of their own. These pages list only those that are Diamant's and not
 Kafka's.

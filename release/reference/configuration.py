@@ -1,6 +1,6 @@
 """The generator of docs/reference/configuration.md, which prints the tables of configurations.
 
-python -m diamant.broker.reference.configuration [FILE]
+python -m release.reference.configuration [FILE]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The generator of the operations' methods: those of `Broker` and `BlockingBroker` (`broker/methods.py`), and those of `Admin`
 (`client/admin_methods.py`).
 
-python -m diamant.broker.reference.methods
+python -m release.reference.methods
 """
 
 from __future__ import annotations

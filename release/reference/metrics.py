@@ -1,6 +1,6 @@
 """The generator of docs/reference/metrics.md, which prints the table of metrics.
 
-python -m diamant.broker.reference.metrics [FILE]
+python -m release.reference.metrics [FILE]
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PAGE = """\
 
 The metrics and health checks for monitoring systems.
 
-<!-- Written by `make docs` from diamant/broker/reference/metrics.py and the table of metrics: change those. -->
+<!-- Written by `make docs` from release/reference/metrics.py and the table of metrics: change those. -->
 
 - [Paths](#paths)
 - [For Prometheus](#for-prometheus)

@@ -1,6 +1,6 @@
 """The generator of docs/reference/access.md, which prints the permissions for APIs and verbs.
 
-python -m diamant.broker.reference.access [FILE]
+python -m release.reference.access [FILE]
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PAGE = """\
 The permissions that clients need when `authorizer.class.name` is set, and the responses to a denial.
 [Say who may do what](../how-to/acls.md) shows how to grant them.
 
-<!-- Written by `make docs` from diamant/broker/reference/access.py and the tables in dispatch/: change those. -->
+<!-- Written by `make docs` from release/reference/access.py and the tables in dispatch/: change those. -->
 
 - [Kafka's APIs](#kafkas-apis)
 - [Diamant's own verbs](#diamants-own-verbs)

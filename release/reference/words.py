@@ -1,6 +1,6 @@
 """The generator of docs/reference/words.md: each word that users write as an argument, with its one meaning.
 
-python -m diamant.broker.reference.words docs/reference/words.md
+python -m release.reference.words docs/reference/words.md
 
 The words of operations are those of their requests. `FURTHER` has the others; a test finds the ones that are missing.
 """
@@ -61,7 +61,7 @@ One word for each thing, in Python, over HTTP and in commands. An option has hyp
 `--confirm-groups-behind`; an argument that is true by default has the option `--no-…`. Durations are texts such as `10m`
 or `1h30m`, or seconds as a number. A name with a unit, such as `to_ms`, takes a number in that unit.
 
-<!-- Written by `make docs` from diamant/broker/dispatch/operations.py and diamant/broker/reference/words.py: change those. -->
+<!-- Written by `make docs` from diamant/broker/dispatch/operations.py and release/reference/words.py: change those. -->
 
 ## Arguments of operations
 
