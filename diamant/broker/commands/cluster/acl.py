@@ -22,6 +22,8 @@ from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import Fields
 from diamant.broker.commands.cluster.answering import Answer, answering
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
+from diamant.broker.security.authorization.authorizer import ANY_USER
+from diamant.broker.security.authorization.hosts import is_covered
 from diamant.protocol.errors import ErrorCode
 
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_CONFIGS = 29, 30, 31, 32
@@ -210,14 +212,14 @@ def _check_somebody_is_left(client: KafkaClient, before: Collection[Acl], after:
 
 def administrators(acls: Iterable[Acl]) -> set[str]:
     """Return the principals that may change ACLs from at least one host."""
-    allowed: set[str] = set()
-    denied: set[str] = set()
-    for acl in filter(_changes_acls, acls):
-        if acl.permission == PermissionType.ALLOW:
-            allowed.add(acl.principal)
-        elif acl.host == WILDCARD:
-            denied.add(acl.principal)
-    return set() if "User:*" in denied else allowed - denied
+    acls = [acl for acl in acls if _changes_acls(acl)]
+    denied = [(acl.principal, acl.host) for acl in acls if acl.permission == PermissionType.DENY]
+    return {
+        acl.principal
+        for acl in acls
+        if acl.permission == PermissionType.ALLOW
+        and not is_covered(acl.host, [host for principal, host in denied if principal in (acl.principal, ANY_USER)])
+    }
 
 
 def _super_users(client: KafkaClient) -> str:

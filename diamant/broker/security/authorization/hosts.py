@@ -9,8 +9,11 @@ Source: CidrUtils, with SubnetUtils and SubnetUtils6 of Apache Commons Net; AclC
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import NamedTuple, TypeAlias
+
+from diamant.broker.acl import WILDCARD
 
 _IPV4 = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
 _PREFIX = re.compile(r"[+-]?[0-9]+")
@@ -79,3 +82,38 @@ def address_of(host: str) -> tuple[int, int] | None:
         return (32, number) if (number := int(IPv4Address(host))) else None
     except AddressValueError:
         return None
+
+
+def is_covered(host: str, by: Iterable[str]) -> bool:
+    """True if each client that an ACL's host matches is matched by at least one of the other hosts."""
+    others = {*by}
+    if host in others or WILDCARD in others:
+        return True
+    ranges = sorted({found for other in others for found in _ranges_of(other)}, key=_ends)
+    return all(_is_in_union(wanted, ranges) for wanted in _ranges_of(host))
+
+
+def _is_in_union(wanted: AddressRange, ranges: Iterable[AddressRange]) -> bool:
+    """`ranges` are in the order of their first addresses."""
+    missing, end = _ends(wanted)
+    for first, behind in (_ends(one) for one in ranges if one.bits == wanted.bits):
+        if first > missing:
+            break
+        missing = max(missing, behind)
+    return missing >= end
+
+
+def _ends(addresses: AddressRange) -> tuple[int, int]:
+    """Return the first address as a number, and that behind the last one."""
+    bits, length, prefix = addresses
+    return prefix << bits - length, prefix + 1 << bits - length
+
+
+def _ranges_of(host: str) -> list[AddressRange]:
+    """Return the addresses of an ACL's host: both kinds for `*`, none for a name or a text that only looks like a range."""
+    if host == WILDCARD:
+        return [AddressRange(32, 0, 0), AddressRange(128, 0, 0)]
+    key = host_key(host)
+    if isinstance(key, AddressRange):
+        return [key]
+    return [] if (address := address_of(key)) is None else [AddressRange(address[0], *address)]

@@ -93,6 +93,30 @@ def test_administrators_are_those_whom_nothing_denies_it() -> None:
     assert administrators(parse_all(["User:a ALTER cluster", "User:* DENY ALTER cluster"])) == set()
 
 
+@pytest.mark.parametrize(
+    ("allowed", "denied", "is_left"),
+    [
+        ("*", ["0.0.0.0/0", "::/0"], False),
+        ("*", ["0.0.0.0/1", "128.0.0.0/2", "192.0.0.0/2", "8000::/1", "::/1"], False),
+        ("*", ["0.0.0.0/0"], True),
+        ("*", ["0.0.0.0/1", "192.0.0.0/2", "::/0"], True),
+        ("10.0.0.7", ["10.0.0.0/8"], False),
+        ("10.0.0.0/8", ["10.0.0.0/9", "10.128.0.0/9"], False),
+        ("10.0.0.0/8", ["10.0.0.0/9"], True),
+        ("10.0.0.7", ["10.0.0.7"], False),
+        ("2001:db8::1", ["2001:0db8:0:0:0:0:0:1"], False),
+        ("::/0", ["0.0.0.0/0"], True),
+        ("10.0.0.0/8", ["10.0.0.0/88"], True),
+        ("10.0.0.0/88", [], False),
+    ],
+)
+def test_denied_addresses_count_together(allowed: str, denied: list[str], is_left: bool) -> None:
+    """Only if at least one address of an ALLOW is left, its principal can change ACLs; what is denied to all counts, too."""
+    texts = [f"User:a ALTER cluster from {allowed}"]
+    texts += [f"User:{'*' if n else 'a'} DENY ALL cluster from {host}" for n, host in enumerate(denied)]
+    assert bool(administrators(parse_all(texts))) == is_left
+
+
 def test_without_an_authorizer_it_is_stated(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Without an authorizer, the broker's own message is printed."""
     with Broker(data_dir=tmp_path_factory.mktemp("data")) as broker:
