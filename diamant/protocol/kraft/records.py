@@ -8,7 +8,7 @@ A record's value, in the log and in snapshots alike:
     ...      the version's fields, in the order of the class below
     uvarint  number of tagged fields, then for each, ascending: uvarint tag, uvarint size, content
 
-The classes declare the fields (`declared/layout.py`), with Kafka's defaults. Layouts are those of Kafka 4.4.0
+The classes declare the fields (`typed_records/layout.py`), with Kafka's defaults. Layouts are those of Kafka 4.4.0
 (metadata.version 7 to 33).
 
     TopicRecord(name="foo", topic_id=UUID(...))    01 02 00  04 66 6f 6f  <16 bytes>  00

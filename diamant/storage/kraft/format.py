@@ -61,6 +61,8 @@ def format_directory(
     env.make_dirs(directory)
     level = features[METADATA_VERSION]
     records = feature_records(features)
+    # One that an interrupted formatting for an older release has left would override the features beside the voters.
+    env.remove(f"{path}/{names.BOOTSTRAP_CHECKPOINT}", missing_ok=True)
     if level < FIRST_OF_4_4:
         bootstrap = Snapshot(0, 0, None, records)
         content = encode_snapshot(bootstrap, epoch=0, metadata_version=level, timestamp_ms=now_ms)

@@ -97,6 +97,17 @@ def test_a_directory_for_kafka_4_4_is_kafkas(memory: MemoryEnv, tmp_path: Path) 
     log.close()
 
 
+@pytest.mark.parametrize(("interrupted", "release"), [("4.3", "4.4"), ("4.4", "4.3")])
+def test_a_formatting_that_was_interrupted_leaves_no_features(memory: MemoryEnv, interrupted: str, release: str) -> None:
+    """Until `meta.properties` is there, a directory is formatted from the start, if need be for another release."""
+    format_directory(memory, DATA, features=RELEASES[interrupted])
+    memory.remove(f"{DATA}/meta.properties")
+    format_directory(memory, DATA, features=RELEASES[release])
+    log = open_log(memory)
+    assert log.image.features == RELEASES[release]
+    log.close()
+
+
 def test_the_first_batches_are_kafkas(memory: MemoryEnv) -> None:
     """First the quorum (leader, kraft.version, voters), then the features, the registration and the unfencing."""
     open_log(memory).close()
