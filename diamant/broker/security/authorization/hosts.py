@@ -16,7 +16,8 @@ from typing import NamedTuple, TypeAlias
 from diamant.broker.acl import WILDCARD
 
 _IPV4 = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
-_PREFIX = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"([+-]?)0*(\d{1,10})")
+"""As Integer.parseInt reads it: the digits of any script."""
 
 
 class AddressRange(NamedTuple):
@@ -47,9 +48,9 @@ def parse_range(host: str) -> AddressRange:
 
 
 def _ipv6_range(host: str, address: str, length: str) -> AddressRange:
-    if not _PREFIX.fullmatch(length):
+    digits = _INTEGER.fullmatch(length)
+    if digits is None or not -(2**31) <= (bits := int("".join(digits.groups()))) < 2**31:
         raise ValueError(f"Could not parse [{host}] - invalid prefix length")
-    bits = int(length)
     if not 0 <= bits <= 128:
         raise ValueError(f"Could not parse [{host}] - prefix length must be between 0 and 128")
     is_bracketed = address.startswith("[") and address.endswith("]")

@@ -38,3 +38,24 @@ def test_a_range_that_names_an_interface_is_refused() -> None:
     with pytest.raises(ValueError, match="Could not parse"):
         parse_range("fe80::1%eth0/64")
     assert parse_range("fe80::1%1/64") == parse_range("fe80::/64")
+
+
+@pytest.mark.parametrize(
+    ("length", "reason"),
+    [
+        ("9" * 11, "invalid prefix length"),
+        ("-" + "9" * 5000, "invalid prefix length"),
+        ("2147483648", "invalid prefix length"),
+        ("2147483647", "prefix length must be between 0 and 128"),
+        ("-2147483648", "prefix length must be between 0 and 128"),
+        ("\N{ARABIC-INDIC DIGIT SIX}4", None),
+        ("0" * 5000 + "64", None),
+    ],
+)
+def test_the_prefix_of_an_ipv6_range_is_an_integer_as_in_java(length: str, reason: str | None) -> None:
+    """Any digits of Unicode, any number of leading zeros, 32 bits: what Kafka has stored denies the same clients here."""
+    if reason is None:
+        assert parse_range(f"2001:db8::/{length}") == AddressRange(128, 64, 0x20010DB800000000)
+    else:
+        with pytest.raises(ValueError, match=rf"^Could not parse \[2001:db8::/{length}\] - {reason}$"):
+            parse_range(f"2001:db8::/{length}")
