@@ -74,6 +74,11 @@ async def test_a_client_that_means_another_broker_is_told(
     answer = await wire.call(API_VERSIONS, 5, {**software, "cluster_id": named, "node_id": node_id})
     assert (answer.error_code, bool(answer.api_keys)) == (code, code is ErrorCode.NONE)
     assert (await wire.call(API_VERSIONS, 5, software)).error_code == ErrorCode.NONE
+    # Kafka looks at the software first.
+    answer = await wire.call(
+        API_VERSIONS, 5, {**software, "client_software_name": "-", "cluster_id": "other", "node_id": 1}
+    )
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
 async def test_api_versions_of_the_future(wire: WireClient) -> None:

@@ -50,12 +50,12 @@ def handle(
     """Answer from the cache. `answers`: by version; a change of features clears it."""
     version = context.api_version
     name = getattr(request, "client_software_name", None)
-    if code := _misrouted(metadata, getattr(request, "cluster_id", None), getattr(request, "node_id", NO_NODE)):
-        return encode_response_fields(KEY, version, {"error_code": int(code)})
     if name is not None:
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(request.client_software_version)):
             return encode_response_fields(KEY, version, {"error_code": int(ErrorCode.INVALID_REQUEST)})
         logger.debug("%s: client %s %s", context.connection.peer, name, request.client_software_version)
+    if code := _misrouted(metadata, getattr(request, "cluster_id", None), getattr(request, "node_id", NO_NODE)):
+        return encode_response_fields(KEY, version, {"error_code": int(code)})
     body = answers.get(version)
     if body is None:
         body = answers[version] = _encode(metadata, served_keys, version)
