@@ -9,10 +9,18 @@ Source: DefaultRecord.readFrom, AbstractLegacyRecordBatch.DataLogInputStream of 
 from __future__ import annotations
 
 from diamant.protocol.errors import CorruptBatch, OversizedRecord
-from diamant.protocol.varint import read_varint
+from diamant.protocol.varint import MAX_VARINT_SIZE, read_varint
 
 NO_RECORD_LIMIT = 2**31 - 9
 """Kafka's default, the longest array of a JVM. No batch that is read here is as large."""
+
+_LEAST_CAPACITY = 64 * 1024
+"""That many bytes of a batch are always read, to name the size of an oversized record."""
+
+
+def most_record_bytes(record_count: int, max_record_bytes: int) -> int:
+    """Return a bound on the decompressed size of a batch: one that exceeds it has an oversized record or leftover bytes."""
+    return max(_LEAST_CAPACITY, record_count * (max_record_bytes + MAX_VARINT_SIZE))
 
 
 def check_record_sizes(payload: bytes | memoryview, record_count: int, max_record_bytes: int) -> None:

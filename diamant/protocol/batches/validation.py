@@ -35,7 +35,7 @@ from diamant.kernels.constants.walk import (
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch_records import records_payload
 from diamant.protocol.batches.header import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
-from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT, check_record_sizes
+from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT, check_record_sizes, most_record_bytes
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb, ErrorCode, KafkaError, OversizedRecord
 from diamant.protocol.varint import read_varint, read_varlong
 
@@ -296,15 +296,19 @@ def validate_client_batch(
     """
     check_client_header(header)
     payload: bytes | memoryview
+    most_bytes = most_record_bytes(header.record_count, max_record_bytes)
     try:
         end = position + header.size
         if header.codec == compression.NONE and end <= len(buffer):
             # No copy here: a walk that needs bytes copies them itself.
             payload = memoryview(buffer)[position + HEADER_SIZE : end]
         else:
-            payload = records_payload(buffer, position, header, max_bytes=max_decompressed_bytes)
+            payload = records_payload(buffer, position, header, max_bytes=min(most_bytes, max_decompressed_bytes))
             check_record_sizes(payload, header.record_count, max_record_bytes)
     except DecompressionBomb as error:
+        if most_bytes < max_decompressed_bytes:
+            detail = f"{error.reason}, which {header.record_count} of at most {max_record_bytes} bytes do not need"
+            raise KafkaError(ErrorCode.INVALID_RECORD, detail) from None
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch is refused: {error}") from error
     except OversizedRecord as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, error.reason) from error

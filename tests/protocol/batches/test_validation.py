@@ -334,3 +334,21 @@ def test_a_record_above_the_limit_of_a_compressed_batch_is_refused(codec: int) -
             validated()
         assert caught.value.code is ErrorCode.INVALID_RECORD
         assert caught.value.detail == "Invalid record size: 108 exceeds the configured maximum record size of 107."
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_bomb_is_refused_for_its_record_as_soon_as_the_limit_allows_no_more(codec: int, count: int) -> None:
+    """It is not decompressed to the bound of all batches, whose error would have the client divide the batch for nothing."""
+    batch = make_batch(*["k=" + "v" * 10_000_000] * count, codec=codec)
+    validated = partial(validate_client_batch, batch, 0, parse_header(batch), PLAIN, max_decompressed_bytes=1 << 20)
+    with pytest.raises(KafkaError) as caught:
+        validated(max_record_bytes=1000)
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+    assert (
+        caught.value.detail
+        == f"records decompress to more than 65536 bytes, which {count} of at most 1000 bytes do not need"
+    )
+    with pytest.raises(KafkaError) as caught:
+        validated(max_record_bytes=1 << 20)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
