@@ -10,7 +10,7 @@ from diamant.protocol.batches.batch_records import iter_payload, iter_records, r
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES, NONE
 from diamant.protocol.batches.control import parse_control_type
 from diamant.protocol.batches.header import CURRENT_MAGIC, HEADER_SIZE, BatchHeader, Record
-from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT, check_record_sizes
+from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT
 from diamant.protocol.errors import CorruptBatch, OversizedRecord
 from diamant.storage.env.env import Buffer
 from diamant.storage.errors import CorruptLog, RecordTooLarge
@@ -92,7 +92,7 @@ class ChunkBatch:
         try:
             if (payload := self._small_payload()) is not None:
                 try:
-                    return tuple(iter_payload(payload, self.header))
+                    return tuple(iter_payload(payload, self.header, max_record_bytes=self._max_record_bytes))
                 except CorruptBatch:
                     pass  # The slow path reports the error.
             limits = {"max_bytes": self._max_bytes, "max_record_bytes": self._max_record_bytes}
@@ -119,10 +119,7 @@ class ChunkBatch:
             return None
         packed = bytes(self._data[self._at + HEADER_SIZE : self._at + header.size])
         if packed and header.codec != NONE:
-            payload = self._payloads.unpack(header.codec, packed) or None
-            if payload is not None:
-                check_record_sizes(payload, header.record_count, self._max_record_bytes)
-            return payload
+            return self._payloads.unpack(header.codec, packed) or None
         return packed or None
 
     def corrupt(self, reason: str) -> CorruptLog:

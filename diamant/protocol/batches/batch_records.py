@@ -47,7 +47,7 @@ from diamant.protocol.batches.header import (
     add_to_sequence,
     parse_header,
 )
-from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT, check_record_sizes
+from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT, check_record_size
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.varint import MAX_VARINT_SIZE, MAX_VARLONG_SIZE, read_varint, write_varint
 
@@ -64,8 +64,8 @@ def iter_records(
     """Yield the records of the one batch at `position`, of any magic, decompressed to at most `max_bytes`.
 
     Keys and values are copies. The CRC is not checked. CorruptBatch unless there are exactly the declared number of
-    well-formed records, possibly after some were yielded; DecompressionBomb above `max_bytes`, OversizedRecord for a record of a
-    compressed batch above `max_record_bytes`.
+    well-formed records, or OversizedRecord for a record of a compressed batch above `max_record_bytes`, possibly after some were
+    yielded; DecompressionBomb above `max_bytes`.
     Source: `DefaultRecordBatch.iterator`, `DefaultRecord.readFrom`.
     """
     if position + MAGIC < len(buffer) and buffer[position + MAGIC] in (0, 1):
@@ -77,9 +77,7 @@ def iter_records(
         # A batch emptied by compaction keeps the codec in its attributes, but has no payload.
         return iter(())
     payload = records_payload(buffer, position, header, max_bytes=max_bytes)
-    if header.codec != compression.NONE:
-        check_record_sizes(payload, header.record_count, max_record_bytes)
-    return iter_payload(payload, header)
+    return iter_payload(payload, header, max_record_bytes=max_record_bytes)
 
 
 def records_payload(
@@ -107,9 +105,11 @@ def records_payload(
         )
 
 
-def iter_payload(payload: bytes, header: BatchHeader) -> Iterator[Record]:
+def iter_payload(payload: bytes, header: BatchHeader, *, max_record_bytes: int = NO_RECORD_LIMIT) -> Iterator[Record]:
     """Yield the records of the decompressed payload of a magic 2 batch, like `iter_records`."""
     count = header.record_count
+    if header.codec == compression.NONE:
+        max_record_bytes = NO_RECORD_LIMIT
     if count < 0:
         raise CorruptBatch(0, f"record count is {count}")
     base_offset = header.base_offset
@@ -131,7 +131,8 @@ def iter_payload(payload: bytes, header: BatchHeader) -> Iterator[Record]:
             else:
                 length, position = _read_long_varint(payload, position - 1, MAX_VARINT_SIZE)
             record_end = position + length
-            if length < 0 or record_end > end:
+            if length < 0 or record_end > end or length > max_record_bytes:
+                check_record_size(length, max_record_bytes)
                 _bad_record(start, index, f"its length is {length}, {end - position} bytes are left")
             position += 1  # attributes
             delta = payload[position]

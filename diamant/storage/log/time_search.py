@@ -1,7 +1,7 @@
 """Searches for records by timestamp, for ListOffsets.
 
-A search is a sequence of steps, run in order until one finds a record. Light steps may run on the loop. Others are for a thread,
-since they decompress much data or scan a whole segment. The loop iterates over the sequence itself.
+A search is a sequence of steps, run in order until one finds a record. The loop tries each step itself. Those that decompress
+much data or scan a whole segment raise HeavySearch there, and are for a thread. The loop iterates over the sequence itself.
 
 Kafka searches one segment: the first whose largest timestamp is late enough, or for timestamp -3 the one with the largest. No
 record of that segment need match, however: the cleaner and redaction keep batches without records for their producer state, and
@@ -17,14 +17,21 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from diamant.protocol.batches.batch_records import iter_records
+from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import BatchHeader
+from diamant.protocol.errors import DecompressionBomb
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import FileSlice, Segment, floor_position, scan_headers
 
 # Limits of a light step; a scan moves to a thread after LIGHT_HEADERS headers.
 LIGHT_RECORDS = 1000
 LIGHT_COMPRESSED_BYTES = 32 * 1024
+LIGHT_BYTES = 1024 * 1024
 LIGHT_HEADERS = 500
+
+
+class HeavySearch(Exception):
+    """The step is expensive: run it in a thread, with `is_light` False."""
 
 
 class TimestampOffset(NamedTuple):
@@ -43,18 +50,23 @@ class BatchSearch(NamedTuple):
     min_offset: int
     max_record_bytes: int
 
-    @property
-    def is_light(self) -> bool:
-        """True if `run` takes a few milliseconds at most."""
-        return self.header.record_count <= LIGHT_RECORDS and (
-            self.header.codec == 0 or self.batch.size <= LIGHT_COMPRESSED_BYTES
-        )
+    def run(self, *, is_light: bool = False) -> TimestampOffset | None:
+        """Decode the batch, in any thread; None if no record matches, whatever the header says.
 
-    def run(self) -> TimestampOffset | None:
-        """Decode the batch, in any thread; None if no record matches, whatever the header says. Raises OversizedRecord."""
-        for record in iter_records(self.batch.read(), max_record_bytes=self.max_record_bytes):
-            if record.timestamp >= self.target and record.offset >= self.min_offset:
-                return TimestampOffset(record.timestamp, record.offset)
+        OversizedRecord for a record above the limit; with `is_light`, HeavySearch if it took more than a few milliseconds.
+        """
+        most_bytes = LIGHT_COMPRESSED_BYTES if self.header.codec else LIGHT_BYTES
+        if is_light and (self.header.record_count > LIGHT_RECORDS or self.batch.size > most_bytes):
+            raise HeavySearch
+        max_bytes = LIGHT_BYTES if is_light else MAX_BATCH_BYTES
+        try:
+            for record in iter_records(self.batch.read(), max_bytes=max_bytes, max_record_bytes=self.max_record_bytes):
+                if record.timestamp >= self.target and record.offset >= self.min_offset:
+                    return TimestampOffset(record.timestamp, record.offset)
+        except DecompressionBomb:
+            if is_light:
+                raise HeavySearch from None
+            raise
         return None
 
 
@@ -66,13 +78,10 @@ class StretchSearch(NamedTuple):
     min_offset: int
     max_record_bytes: int
 
-    @property
-    def is_light(self) -> bool:
-        """Always False: the stretch may be a whole segment."""
-        return False
-
-    def run(self) -> TimestampOffset | None:
-        """Search the batches in order, in any thread. CorruptLog where bytes cannot be a batch."""
+    def run(self, *, is_light: bool = False) -> TimestampOffset | None:
+        """Search the batches in order, in any thread. CorruptLog where bytes cannot be a batch. It is never light."""
+        if is_light:
+            raise HeavySearch
         for search in _candidates(self.stretch, self.target, self.min_offset, self.max_record_bytes):
             if (found := search.run()) is not None:
                 return found
@@ -89,17 +98,17 @@ class LargestSurvey:
     best: BatchSearch | None = None
 
     @property
-    def is_light(self) -> bool:
-        """Always False: a step scans a whole segment."""
-        return False
-
-    @property
     def timestamp(self) -> int:
         """The largest timestamp so far, in ms; -1 if there is none."""
         return self.best.target if self.best is not None else -1
 
-    def run(self) -> TimestampOffset | None:
-        """Scan the stretch, in any thread, and update `best`; returns None. CorruptLog where bytes cannot be a batch."""
+    def run(self, *, is_light: bool = False) -> TimestampOffset | None:
+        """Scan the stretch, in any thread, and update `best`; returns None. CorruptLog where bytes cannot be a batch.
+
+        It is never light: a step scans a whole segment.
+        """
+        if is_light:
+            raise HeavySearch
         assert self.stretch is not None
         file, position, size = self.stretch
         for at, header in scan_headers(file, position, position + size):

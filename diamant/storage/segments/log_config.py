@@ -130,7 +130,8 @@ class LogConfig:
         _INT,
         NO_RECORD_LIMIT,
         "Largest record of a compressed batch, in its decompressed form. Larger ones are refused. A partition that has them "
-        "already, because the limit was higher, is not cleaned, and is not searched by time, until the limit is raised.",
+        "already, because the limit was higher, is not cleaned, and is not searched by time beyond them, until the limit is "
+        "raised.",
         between(1, NO_RECORD_LIMIT),
         ("max.decompressed.message.bytes",),
     )

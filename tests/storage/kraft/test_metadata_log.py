@@ -98,7 +98,9 @@ def test_a_directory_for_kafka_4_4_is_kafkas(memory: MemoryEnv, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("interrupted", "release"), [("4.3", "4.4"), ("4.4", "4.3")])
-def test_a_formatting_that_was_interrupted_leaves_no_features(memory: MemoryEnv, interrupted: str, release: str) -> None:
+def test_a_formatting_that_was_interrupted_leaves_no_features(
+    memory: MemoryEnv, interrupted: str, release: str
+) -> None:
     """Until `meta.properties` is there, a directory is formatted from the start, if need be for another release."""
     format_directory(memory, DATA, features=RELEASES[interrupted])
     memory.remove(f"{DATA}/meta.properties")

@@ -132,23 +132,45 @@ def test_an_exchange_of_segments_between_two_steps_hides_nothing(log: Log) -> No
     assert next(found for step in steps if (found := step.run()) is not None) == at(bases[1])
 
 
+def is_light(step: time_search.Step) -> bool:
+    """Whether the loop may run a step."""
+    try:
+        step.run(is_light=True)
+    except time_search.HeavySearch:
+        return False
+    return True
+
+
 def test_long_stretches_are_not_passed_over_on_the_loop(env: RealEnv, tmp_path: Path) -> None:
     """A scan of more than a few hundred headers, or of a further segment, is a step for a thread."""
     log = make_log(env, tmp_path, index_interval_bytes=1 << 20)
     count = time_search.LIGHT_HEADERS + 10
     for number in range(count):
         log.append_as_leader(memoryview(build_batch([Record(0, START_MS + number, b"k", b"v")])))
-    assert next(time_search.at_or_after(log, START_MS)).is_light
+    assert next(time_search.at_or_after(log, START_MS)).run(is_light=True) == (START_MS, 0)
     far = list(time_search.at_or_after(log, START_MS + count - 1))
-    assert [step.is_light for step in far] == [False]
+    assert [is_light(step) for step in far] == [False]
     assert far[0].run() == (START_MS + count - 1, count - 1)
     log.roll()
     log.append_as_leader(batch(b"v", timestamp=START_MS + 10_000))
     empty_batches(log, {count - 1})
-    assert [step.is_light for step in time_search.with_largest_timestamp(log)] == [True]
+    assert [is_light(step) for step in time_search.with_largest_timestamp(log)] == [True]
     steps = list(time_search.at_or_after(log, START_MS + count - 1))
-    assert [step.is_light for step in steps] == [False, False]
+    assert [is_light(step) for step in steps] == [False, False]
     assert [step.run() for step in steps] == [None, (START_MS + 10_000, count)]
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_batch_that_becomes_large_is_not_searched_on_the_loop(env: RealEnv, tmp_path: Path, codec: int) -> None:
+    """A few KiB can become many MiB, which only a thread decompresses; uncompressed batches count as they are."""
+    for size in (1_000_000, 1_100_000):
+        log = make_log(env, tmp_path / str(size), max_message_bytes=1 << 21)
+        log.append_as_leader(memoryview(build_batch([Record(0, START_MS, b"k", bytes(size))], codec=codec)))
+        for steps in (time_search.at_or_after(log, START_MS), time_search.with_largest_timestamp(log)):
+            step = next(steps)
+            assert step.run() == (START_MS, 0)
+            # snappy makes a twentieth of zeros at best
+            assert is_light(step) == (size == 1_000_000 and codec != 2)
 
 
 def test_without_any_timestamp_the_first_record_has_the_largest(env: RealEnv, tmp_path: Path) -> None:
@@ -164,15 +186,17 @@ def test_without_any_timestamp_the_first_record_has_the_largest(env: RealEnv, tm
     assert offset_of_max_timestamp(log) == (0, 8)
 
 
-@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("codec", range(5))
 def test_a_search_reads_no_record_above_the_limit(env: RealEnv, tmp_path: Path, codec: int) -> None:
-    """A compressed batch with a record above `max.decompressed.message.bytes` is not searched, as in Kafka; others are."""
+    """Up to a record above `max.decompressed.message.bytes` a compressed batch is searched, as by Kafka; others to their end."""
     log = make_log(env, tmp_path)
-    records = [Record(0, START_MS, b"k", b"v"), Record(1, START_MS + 1, b"k", b"v" * 100)]
+    records = [Record(n, START_MS + n, b"k", b"v" * size) for n, size in enumerate((1, 100, 1))]
     log.append_as_leader(memoryview(build_batch(records, codec=codec)))
-    assert offset_for_timestamp(log, START_MS + 1) == offset_of_max_timestamp(log) == (START_MS + 1, 1)
+    last = (START_MS + 2, 2)
+    assert offset_for_timestamp(log, last[0]) == offset_of_max_timestamp(log) == last
     log.update_config(replace(log.config, max_decompressed_message_bytes=107))
-    for search in (lambda: offset_for_timestamp(log, START_MS), lambda: offset_of_max_timestamp(log)):
+    assert offset_for_timestamp(log, START_MS) == (START_MS, 0)
+    for search in (lambda: offset_for_timestamp(log, START_MS + 1), lambda: offset_of_max_timestamp(log)):
         if codec:
             with pytest.raises(OversizedRecord, match="108 exceeds"):
                 search()

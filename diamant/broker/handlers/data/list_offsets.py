@@ -28,7 +28,7 @@ from diamant.protocol.messages.list_offsets import (
     encode_list_offsets_response,
 )
 from diamant.storage.log.log import READ_COMMITTED, Log
-from diamant.storage.log.time_search import Step, TimestampOffset, at_or_after, with_largest_timestamp
+from diamant.storage.log.time_search import HeavySearch, Step, TimestampOffset, at_or_after, with_largest_timestamp
 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v11.request import ListOffsetsRequest
@@ -82,11 +82,12 @@ def handle(topics: Topics, context: RequestContext, request: ListOffsetsRequest)
                     steps = with_largest_timestamp(log) if is_largest else at_or_after(log, timestamp)
                     offset = None
                     for step in steps:
-                        if not step.is_light:
+                        try:
+                            if (offset := step.run(is_light=True)) is not None:
+                                break
+                        except HeavySearch:
                             rest = itertools.chain((step,), steps)
                             large.append(LargeSearch(results, len(results), log, index, end, rest))
-                            break
-                        if (offset := step.run()) is not None:
                             break
                     result = _found(log, index, offset, end)
                 results.append(result)
