@@ -7,7 +7,7 @@ Bounded: one connection per broker of the cluster. An error code from a broker b
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields, KafkaConnection
@@ -112,21 +112,36 @@ class KafkaClient:
         self.close()
 
     def any_broker(self) -> KafkaConnection:
-        """Return a connection to one of the bootstrap addresses."""
+        """Return a connection to one of the bootstrap addresses, or of the brokers seen since."""
         if self._any is None:
             failures: list[ConnectionFailed] = []
-            for address in self.bootstrap.split(","):
-                host, _, port = address.strip().rpartition(":")
-                if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-                    raise ValueError(f"{address.strip()!r} is not an address: expected HOST:PORT")
+            for host, port in dict.fromkeys((*self._bootstrap(), *self._addresses.values())):
                 try:
-                    self._any = self._connect(host.removeprefix("[").removesuffix("]"), int(port))
+                    self._any = self._connect(host, port)
                     break
                 except ConnectionFailed as error:
                     failures.append(error)
             else:
                 raise ConnectionFailed(f"no broker answers: {'; '.join(map(str, failures))}", failures[-1].code)
         return self._any
+
+    def ask_any(self, api_key: int, fields: Fields) -> Fields:
+        """Ask any broker; if the one connected to has gone away, another."""
+        try:
+            return self.any_broker().ask(api_key, fields, timeout_s=self.timeout_s)
+        except ConnectionFailed:
+            if self._any is None:
+                raise
+            self._any.close()
+            self._any = None
+        return self.any_broker().ask(api_key, fields, timeout_s=self.timeout_s)
+
+    def _bootstrap(self) -> Iterator[tuple[str, int]]:
+        for address in self.bootstrap.split(","):
+            host, _, port = address.strip().rpartition(":")
+            if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+                raise ValueError(f"{address.strip()!r} is not an address: expected HOST:PORT")
+            yield host.removeprefix("[").removesuffix("]"), int(port)
 
     def broker(self, node_id: int) -> KafkaConnection:
         """Return the connection to the broker with this ID."""
@@ -160,13 +175,15 @@ class KafkaClient:
     def topics(self, names: Sequence[str] | None = None) -> list[LedTopic]:
         """Return all topics, or those with the given names, sorted. KafkaRefusal for a missing one."""
         asked = None if names is None else [{"name": name} for name in names]
-        answer = self.any_broker().ask(
-            METADATA, {"topics": asked, "allow_auto_topic_creation": False}, timeout_s=self.timeout_s
-        )
-        self._addresses = {broker["node_id"]: (broker["host"], broker["port"]) for broker in answer["brokers"]}
-        self.controller_id = answer["controller_id"]
+        answer = self.ask_any(METADATA, {"topics": asked, "allow_auto_topic_creation": False})
+        self.note_brokers(answer)
         found = [_topic(topic) for topic in answer["topics"]]
         return sorted(found, key=lambda one: one.name)
+
+    def note_brokers(self, metadata: Fields) -> None:
+        """Take the brokers and the controller from a response to Metadata."""
+        self._addresses = {broker["node_id"]: (broker["host"], broker["port"]) for broker in metadata["brokers"]}
+        self.controller_id = metadata["controller_id"]
 
     def topic(self, name: str) -> LedTopic:
         """Return one topic. KafkaRefusal if it does not exist."""
@@ -236,14 +253,20 @@ def error_name(code: int) -> str:
 def _topic(found: Fields) -> LedTopic:
     if found["error_code"] not in (0, ErrorCode.LEADER_NOT_AVAILABLE):
         raise topic_refusal(found["name"], found["error_code"])
-    partitions = [
-        LedPartition(
-            partition["partition_index"],
-            partition["leader_id"],
-            tuple(partition["replica_nodes"]),
-            tuple(partition["isr_nodes"]),
-            partition["error_code"],
+    return LedTopic(found["name"], found["is_internal"], partitions_of(found))
+
+
+def partitions_of(topic: Fields) -> tuple[LedPartition, ...]:
+    """Return the partitions of a topic in a response to Metadata, in order."""
+    return tuple(
+        sorted(
+            LedPartition(
+                partition["partition_index"],
+                partition["leader_id"],
+                tuple(partition["replica_nodes"]),
+                tuple(partition["isr_nodes"]),
+                partition["error_code"],
+            )
+            for partition in topic["partitions"]
         )
-        for partition in found["partitions"]
-    ]
-    return LedTopic(found["name"], found["is_internal"], tuple(sorted(partitions)))
+    )

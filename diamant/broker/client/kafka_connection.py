@@ -3,8 +3,8 @@
     with KafkaConnection("127.0.0.1", 9092, timeout_s=10) as connection:
         answer = connection.ask(METADATA, {"topics": None})
 
-Requests and responses are fields as in `protocol/wire/schemas.py`. Synchronous: one request at a time, in one thread. A response
-has at most `MAX_ANSWER_BYTES`.
+Requests and responses are fields as in `protocol/wire/schemas.py`. Synchronous, in one thread; `send` and `receive` keep several
+requests in flight. A response has at most `MAX_ANSWER_BYTES`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class KafkaConnection:
 
     def _open(self, host: str, port: int, timeout_s: float, login: Login | None) -> bool:
         """Connect and log in. False if the broker does not offer the mechanism and closes the connection."""
-        self._correlation_id = 0
+        self._sent_id = self._received_id = 0
         self._ranges: dict[int, ApiRange] = {}
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
@@ -150,38 +150,58 @@ class KafkaConnection:
         """
         return self._ask(api_key, self.version(api_key, most), fields, timeout_s)
 
-    def _ask(self, api_key: int, version: int, fields: Fields, timeout_s: float | None) -> Fields:
-        self._correlation_id += 1
-        header = struct.pack(">hhi", api_key, version, self._correlation_id) + encode_string(CLIENT_ID)
+    def send(self, api_key: int, version: int, fields: Fields) -> None:
+        """Send a request without waiting: its response comes after those of earlier requests. See `receive`."""
+        self._sent_id += 1
+        header = struct.pack(">hhi", api_key, version, self._sent_id) + encode_string(CLIENT_ID)
         if request_header_version(api_key, version) == 2:
             header += b"\0"
         request = header + encode_request_fields(api_key, version, fields)
-        if timeout_s is not None:
-            self._socket.settimeout(timeout_s)
         try:
             self._socket.sendall(struct.pack(">i", len(request)) + request)
+        except TimeoutError:
+            raise self._silent(api_key) from None
+        except OSError as error:
+            raise ConnectionFailed(f"{self.address}: {error}") from None
+
+    def receive(self, api_key: int, version: int) -> memoryview:
+        """Return the body of the next response, without header. The caller owns the memory."""
+        try:
             (size,) = struct.unpack(">i", self._receive(4))
             if not 4 <= size <= MAX_ANSWER_BYTES:
                 raise ConnectionFailed(f"{self.address} does not speak Kafka's protocol, or requires TLS")
             answer = self._receive(size)
-            (correlation_id,) = struct.unpack_from(">i", answer)
-            if correlation_id != self._correlation_id:
-                raise ConnectionFailed(f"{self.address} answered request {correlation_id}, not {self._correlation_id}")
-            return decode_response_fields(api_key, version, answer[4 + response_header_version(api_key, version) :])
         except TimeoutError:
-            raise ConnectionFailed(
-                f"{self.address} does not answer {API_NAMES[api_key]} in time", "timed-out"
-            ) from None
-        except (OSError, ProtocolError) as error:
+            raise self._silent(api_key) from None
+        except OSError as error:
+            raise ConnectionFailed(f"{self.address}: {error}") from None
+        self._received_id += 1
+        (correlation_id,) = struct.unpack_from(">i", answer)
+        if correlation_id != self._received_id:
+            raise ConnectionFailed(f"{self.address} answered request {correlation_id}, not {self._received_id}")
+        return answer[4 + response_header_version(api_key, version) :]
+
+    def _ask(self, api_key: int, version: int, fields: Fields, timeout_s: float | None) -> Fields:
+        if timeout_s is not None:
+            self._socket.settimeout(timeout_s)
+        self.send(api_key, version, fields)
+        answer = self.receive(api_key, version)
+        try:
+            return decode_response_fields(api_key, version, bytes(answer))
+        except ProtocolError as error:
             raise ConnectionFailed(f"{self.address}: {error}") from None
 
-    def _receive(self, count: int) -> bytes:
-        received = bytearray()
-        while len(received) < count:
-            part = self._socket.recv(min(count - len(received), 1 << 20))
-            if not part:
+    def _silent(self, api_key: int) -> ConnectionFailed:
+        return ConnectionFailed(f"{self.address} does not answer {API_NAMES[api_key]} in time", "timed-out")
+
+    def _receive(self, count: int) -> memoryview:
+        received = memoryview(bytearray(count))
+        at = 0
+        while at < count:
+            size = self._socket.recv_into(received[at:])
+            if not size:
                 raise ConnectionFailed(
                     f"{self.address} closed the connection without a response; does it require a login or TLS?"
                 )
-            received += part
-        return bytes(received)
+            at += size
+        return received

@@ -1,0 +1,1 @@
+"""Compactions and erasures on any Kafka cluster, from outside."""

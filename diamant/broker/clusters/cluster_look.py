@@ -1,0 +1,194 @@
+"""A look at a cluster before anything is changed: its topics, their configurations, and the caller's rights (KIP-430)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from diamant.broker.acl import Operation
+from diamant.broker.client.kafka_client import (
+    KafkaClient,
+    KafkaRefusal,
+    LedPartition,
+    error_name,
+    partitions_of,
+    topic_refusal,
+)
+from diamant.broker.client.kafka_connection import ConnectionFailed
+from diamant.broker.errors import NotAllowed, NotPossible
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.apis import METADATA
+from diamant.protocol.wire.authorized_operations import NOT_REQUESTED
+
+DESCRIBE_CONFIGS = 32
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+OWN_SOURCE = 1
+"""The config_source of a value that is set on the topic itself."""
+TRANSACTION_TOPIC = "__transaction_state"
+BACKOFF_CONFIG, DEFAULT_BACKOFF_MS = "log.cleaner.backoff.ms", 15_000
+
+
+class ConfigValue(NamedTuple):
+    """The value of a configuration. `is_own`: it is set on the topic itself."""
+
+    value: str | None
+    is_own: bool
+
+
+class SeenTopic(NamedTuple):
+    """A topic as it was seen."""
+
+    name: str
+    topic_id: str
+    """Empty where brokers are older than topic ids."""
+    is_internal: bool
+    partitions: tuple[LedPartition, ...]
+    operations: frozenset[Operation] | None
+    """What the caller may do; None where the broker does not say."""
+    configs: Mapping[str, ConfigValue]
+
+    @property
+    def is_compacted(self) -> bool:
+        """True if `cleanup.policy` includes compact."""
+        return "compact" in (self.configs["cleanup.policy"].value or "")
+
+    def number(self, config: str) -> float:
+        """Return a numeric configuration; infinite where the cluster does not know it."""
+        found = self.configs.get(config)
+        return float("inf") if found is None or found.value is None else float(found.value)
+
+
+class Cluster(NamedTuple):
+    """A cluster as it was seen."""
+
+    cluster_id: str
+    brokers: tuple[int, ...]
+    topics: Mapping[str, SeenTopic]
+    has_transactions: bool
+    """True if `__transaction_state` exists, and the caller may know it."""
+    backoff_ms: int
+    """The cleaner's pause; Kafka's default where the caller may not see it."""
+
+
+def look(client: KafkaClient, names: Sequence[str]) -> Cluster:
+    """Look at topics. KafkaRefusal for a missing one, ConnectionFailed."""
+    asked = {
+        "topics": [{"name": name} for name in (*names, TRANSACTION_TOPIC)],
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": True,
+    }
+    answer = client.ask_any(METADATA, asked)
+    client.note_brokers(answer)
+    found = {topic["name"]: topic for topic in answer["topics"]}
+    topics = {}
+    for name in names:
+        one = found[name]
+        if one["error_code"] not in (0, ErrorCode.LEADER_NOT_AVAILABLE):
+            raise topic_refusal(name, one["error_code"])
+        bits = one.get("topic_authorized_operations", NOT_REQUESTED)
+        operations = None if bits == NOT_REQUESTED else frozenset(one for one in Operation if bits >> one & 1)
+        topic_id = one.get("topic_id")
+        topics[name] = SeenTopic(
+            name,
+            "" if topic_id is None else str(topic_id),
+            one["is_internal"],
+            partitions_of(one),
+            operations,
+            configs_of(client, name),
+        )
+    brokers = tuple(sorted(broker["node_id"] for broker in answer["brokers"]))
+    return Cluster(
+        answer["cluster_id"] or "",
+        brokers,
+        topics,
+        has_transactions=not found[TRANSACTION_TOPIC]["error_code"],
+        backoff_ms=_backoff_ms(client, brokers),
+    )
+
+
+def configs_of(client: KafkaClient, topic: str, broker: int | None = None) -> dict[str, ConfigValue]:
+    """Return a topic's configurations, as one broker knows them. KafkaRefusal."""
+    resource = {"resource_type": TOPIC_RESOURCE, "resource_name": topic, "configuration_keys": None}
+    asked = {"resources": [resource]}
+    answer = (
+        client.ask_any(DESCRIBE_CONFIGS, asked)
+        if broker is None
+        else client.broker(broker).ask(DESCRIBE_CONFIGS, asked)
+    )
+    result = answer["results"][0]
+    if result["error_code"]:
+        raise topic_refusal(topic, result["error_code"], result["error_message"])
+    return {one["name"]: ConfigValue(one["value"], one["config_source"] == OWN_SOURCE) for one in result["configs"]}
+
+
+def check_rights(topics: Iterable[SeenTopic], needed: Iterable[Operation]) -> None:
+    """Raise NotAllowed, with all that is missing, unless the caller has these rights on the topics."""
+    missing = [
+        f"{operation.name} on topic {topic.name}"
+        for topic in topics
+        for operation in needed
+        if topic.operations is not None and operation not in topic.operations
+    ]
+    if missing:
+        raise NotAllowed(f"nothing was changed: this user lacks {', '.join(missing)}")
+
+
+def check_cleanable(topics: Iterable[SeenTopic]) -> None:
+    """Raise NotPossible for a topic whose records no cleaner can remove by their key."""
+    for topic in topics:
+        if topic.is_internal:
+            raise NotPossible(f"topic {topic.name!r} belongs to the brokers: expected a topic of yours")
+        if (found := topic.configs.get("remote.storage.enable")) and found.value == "true":
+            raise NotPossible(
+                f"topic {topic.name!r} has tiered storage (remote.storage.enable): Kafka does not compact such topics"
+            )
+        if not topic.is_compacted:
+            raise NotPossible(_not_compacted(topic))
+        for one in topic.partitions:
+            if one.leader < 0:
+                raise NotPossible(
+                    f"{topic.name}-{one.number} has no leader; its replicas are on brokers "
+                    f"{', '.join(map(str, one.replicas))}: start one of them"
+                )
+
+
+def _not_compacted(topic: SeenTopic) -> str:
+    retention_ms = topic.number("retention.ms")
+    goes = f"its records go {retention_ms / 86_400_000:g} days after they were written" if retention_ms >= 0 else ""
+    return (
+        f"topic {topic.name!r} is not compacted (cleanup.policy={topic.configs['cleanup.policy'].value}), so a tombstone removes "
+        f"nothing there; {goes or 'its records stay (retention.ms=-1)'}. Kafka can only delete all records up to an offset "
+        "(kafka-delete-records.sh), those of other keys as well"
+    )
+
+
+def _backoff_ms(client: KafkaClient, brokers: Sequence[int]) -> int:
+    resource = {
+        "resource_type": BROKER_RESOURCE,
+        "resource_name": str(brokers[0]),
+        "configuration_keys": [BACKOFF_CONFIG],
+    }
+    try:
+        result = client.broker(brokers[0]).ask(DESCRIBE_CONFIGS, {"resources": [resource]})["results"][0]
+    except (ConnectionFailed, KafkaRefusal):
+        return DEFAULT_BACKOFF_MS
+    return next((int(one["value"]) for one in result["configs"] if one["value"]), DEFAULT_BACKOFF_MS)
+
+
+def check_same(client: KafkaClient, topic: SeenTopic) -> tuple[LedPartition, ...]:
+    """Return a topic's partitions now. NotPossible if it was deleted, or created again under its name."""
+    answer = client.ask_any(METADATA, {"topics": [{"name": topic.name}], "allow_auto_topic_creation": False})
+    client.note_brokers(answer)
+    one = answer["topics"][0]
+    if one["error_code"] not in (0, ErrorCode.LEADER_NOT_AVAILABLE):
+        raise NotPossible(f"topic {topic.name!r} was deleted during the work ({error_name(one['error_code'])})")
+    found = one.get("topic_id")
+    if topic.topic_id and found is not None and str(found) != topic.topic_id:
+        raise NotPossible(f"topic {topic.name!r} was deleted and created again during the work: start again")
+    return partitions_of(one)
+
+
+def now_ms() -> int:
+    """Return the time in ms since the epoch."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,127 @@
+"""Waits until the cleaner of each broker has removed the youngest old value of each replica, by point reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from diamant.broker.client.kafka_client import KafkaClient
+from diamant.broker.client.kafka_connection import ConnectionFailed
+from diamant.broker.clusters.cluster_look import Cluster
+from diamant.broker.clusters.fetching import Stretch
+from diamant.broker.clusters.rolling import Replica, Roller
+from diamant.broker.clusters.searching import KeySearch
+from diamant.broker.clusters.work_progress import WorkProgress
+from diamant.protocol.errors import ErrorCode
+
+DESCRIBE_PRODUCERS = 61
+POLL_S = 0.5
+POINT_BYTES = 64 * 1024
+PAUSES = 5
+"""The cleaner counts as dead if no replica moves for so many of its pauses, plus the time to clean what there is."""
+LEAST_STALL_S = 20.0
+CLEANED_BYTES_PER_S = 5_000_000
+"""Slower than any cleaner that works."""
+
+
+class CleanerWait:
+    """The wait for the replicas in `targets`: their youngest old value must go. Closes active segments while any is open."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        search: KeySearch,
+        cluster: Cluster,
+        progress: WorkProgress,
+        targets: dict[Replica, int],
+        roller: Roller,
+    ) -> None:
+        self._client = client
+        self._search = search
+        self._progress = progress
+        self._pause_s = cluster.backoff_ms / 1000
+        self.targets = targets
+        self._roller = roller
+        self._open = set(targets)
+        """Replicas whose active segment may still hold the tombstone."""
+        self.problems: dict[Replica, str] = {}
+        """Replicas that cannot be waited for."""
+
+    def until_clean(self, on_rolled: Callable[[], object], size: int = 0) -> dict[str, str]:
+        """Wait, and return why replicas are not clean, by their names. `on_rolled` is called once all segments are closed.
+
+        TimeIsUp.
+        """
+        moved = time.monotonic()
+        stalled_s = max(PAUSES * self._pause_s, LEAST_STALL_S) + size / CLEANED_BYTES_PER_S
+        while self.targets:
+            self._progress.check()
+            if self._open:
+                self._roll(on_rolled)
+            gone = self._poll()
+            for one in gone:
+                del self.targets[one]
+                moved = time.monotonic()
+            if self.targets and self.targets.keys() <= self.problems.keys():
+                break
+            if time.monotonic() - moved > stalled_s:
+                self._name_holders()
+                break
+            if self.targets:
+                time.sleep(POLL_S)
+        return {str(one): reason for one, reason in self.problems.items()}
+
+    def _roll(self, on_rolled: Callable[[], object]) -> None:
+        self._progress.stage("closing active segments")
+        reasons = self._roller.close_segments(self._open - self.problems.keys())
+        self._open = {one for one in self._open if one in reasons or one in self.problems}
+        if not self._open:
+            on_rolled()
+        self._progress.stage("waiting for the cleaner of each replica")
+
+    def _poll(self) -> list[Replica]:
+        """Return the replicas whose youngest old value is gone."""
+        stretches = {
+            one: Stretch(*one, offset, offset + 1, fetch_bytes=POINT_BYTES, patience_s=0.0)
+            for one, offset in self.targets.items()
+        }
+        finds = self._search.read(self._client, list(stretches.values()), has_planted=False, check=self._progress.check)
+        gone = []
+        for (replica, one), found in zip(stretches.items(), finds, strict=True):
+            offset = self.targets[replica]
+            if one.problem:
+                self.problems[replica] = one.problem
+                continue
+            self.problems.pop(replica, None)
+            if not any(record.offset == offset and record.value_bytes is not None for record in found.records):
+                gone.append(replica)
+        return gone
+
+    def _name_holders(self) -> None:
+        """Say why replicas do not move: an open transaction, an open segment, or the cleaner."""
+        for one in self.targets:
+            if one in self.problems:
+                continue
+            held = self._open_transaction(one)
+            if held:
+                self.problems[one] = held
+            elif one in self._open:
+                self.problems[one] = "its active segment could not be closed"
+            else:
+                self.problems[one] = f"its cleaner has not moved for {PAUSES} pauses: is it dead? See the broker's log"
+
+    def _open_transaction(self, replica: Replica) -> str:
+        topics = [{"name": replica.topic, "partition_indexes": [replica.partition]}]
+        with suppress(ConnectionFailed):
+            answer = self._client.broker(replica.broker).ask(DESCRIBE_PRODUCERS, {"topics": topics})
+            found = answer["topics"][0]["partitions"][0]
+            if found["error_code"] != ErrorCode.NONE:
+                return ""
+            for one in found["active_producers"]:
+                if one["current_txn_start_offset"] >= 0:
+                    return (
+                        f"an open transaction of producer {one['producer_id']} holds the cleaner from offset "
+                        f"{one['current_txn_start_offset']} on"
+                    )
+        return ""

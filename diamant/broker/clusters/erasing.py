@@ -1,0 +1,238 @@
+"""An erasure on any Kafka cluster: find, save, lower, write tombstones, roll, wait at each replica, read each whole, put back.
+
+It is closed only when each replica of each partition was read whole without a value of the key. Until then it is open: the
+register lists it with what is missing, and a resumed run lowers and rolls again and reads the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from diamant.broker.acl import Operation
+from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, LedPartition
+from diamant.broker.clusters import lowered_configs
+from diamant.broker.clusters.cluster_look import SeenTopic, check_cleanable, check_rights, check_same, look
+from diamant.broker.clusters.cluster_waiting import CleanerWait
+from diamant.broker.clusters.fetching import Stretch
+from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, ReplicaRead
+from diamant.broker.clusters.register import ClusterWork, Register
+from diamant.broker.clusters.rolling import Replica, Roller
+from diamant.broker.clusters.searching import KeySearch, replica_read
+from diamant.broker.clusters.work_progress import TimeIsUp, WorkProgress
+from diamant.broker.errors import NotPossible
+
+NEEDED = (Operation.READ, Operation.WRITE, Operation.ALTER_CONFIGS)
+
+
+@dataclass(slots=True)
+class FoundPartition:
+    """A partition, and the values of the key that were found in any of its replicas."""
+
+    topic: SeenTopic
+    led: LedPartition
+    end_offset: int
+    """Claims end here unless a tombstone was written."""
+    values: int = 0
+    latest_ms: int = -1
+    tombstone: int | None = None
+
+    @property
+    def below_offset(self) -> int:
+        return self.end_offset if self.tombstone is None else self.tombstone
+
+    def replicas(self) -> list[Replica]:
+        """Return its replicas, the leader first."""
+        brokers = sorted(self.led.replicas, key=lambda one: one != self.led.leader)
+        return [Replica(self.topic.name, self.led.number, broker) for broker in brokers]
+
+
+class ErasureRun:
+    """One run of an erasure, from the look to the confirmation. `work.key` is the key, `secret` keys the digests."""
+
+    def __init__(
+        self, client: KafkaClient, register: Register, work: ClusterWork, secret: bytes, progress: WorkProgress
+    ) -> None:
+        assert work.key is not None
+        assert work.outcome is not None
+        self._client = client
+        self._register = register
+        self._work = work
+        self._key = work.key
+        self._progress = progress
+        self._search = KeySearch(work.key, work.topics, secret)
+        self._parts: dict[tuple[str, int], FoundPartition] = {}
+        self._reads: dict[Replica, ReplicaRead] = {}
+        self._remaining: dict[Replica, int] = {}
+        """The youngest value of each replica that has one."""
+        self._problems: dict[str, str] = {}
+        self.outcome = work.outcome
+        self.left: list[str] = []
+        """Sentences about configurations that others have changed."""
+
+    def look(self) -> list[SeenTopic]:
+        """Look at the topics; raise unless all of the work is allowed and possible. Changes nothing."""
+        self._progress.stage("looking at the cluster")
+        self._cluster = look(self._client, self._work.topics)
+        self._topics = list(self._cluster.topics.values())
+        check_rights(self._topics, NEEDED)
+        check_cleanable(self._topics)
+        self._lowering = {
+            one.name: lowered_configs.lowering(self._client, one, tombstones_now=self.outcome.tombstones_now)
+            for one in self._topics
+        }
+        return self._topics
+
+    def find(self) -> list[FoundPartition]:
+        """Search all partitions at their leaders; in a resumed run, all replicas that are not clean yet. Changes nothing."""
+        known = {(one.topic, one.partition): one for one in self.outcome.partitions}
+        for topic in self._topics:
+            ends = self._client.offsets(topic.name, [one.number for one in topic.partitions], LATEST)
+            for led in topic.partitions:
+                found = FoundPartition(topic, led, ends[led.number])
+                if before := known.get((topic.name, led.number)):
+                    found.end_offset, found.values = before.below_offset, before.values
+                    found.tombstone = before.tombstone_offset
+                self._parts[topic.name, led.number] = found
+        clean = {Replica(one.topic, one.partition, one.broker) for one in self.outcome.reads if one.is_clean}
+        self._reads = {Replica(one.topic, one.partition, one.broker): one for one in self.outcome.reads if one.is_clean}
+        wanted = [
+            one
+            for place, part in self._parts.items()
+            for one in (part.replicas() if place in known else part.replicas()[:1])
+            if one not in clean
+        ]
+        self._read(wanted, "finding")
+        for replica in wanted:
+            part, read = self._parts[replica[:2]], self._reads[replica]
+            if replica[:2] not in known:
+                part.values = len(read.values)
+                if read.problem:
+                    raise NotPossible(f"nothing was changed: {replica} cannot be searched: {read.problem}")
+        self._search.learn()
+        return list(self._parts.values())
+
+    def erase(self) -> None:
+        """Do the rest. Configurations are put back however it ends; `outcome` says how far it has come."""
+        try:
+            self._clean()
+        except TimeIsUp:
+            for name in self._build().missing:
+                self._problems.setdefault(name, "not clean when the time was up")
+        finally:
+            self._note_outcome()
+            self._put_back()
+
+    def _clean(self) -> None:
+        unread = [one for part in self._parts.values() for one in part.replicas() if one not in self._reads]
+        dirty = {one[:2] for one in self._remaining}
+        # A replica that is not the leader may hold what the leader has cleaned away.
+        self._read([one for one in unread if one[:2] not in dirty], "reading the replicas")
+        if not self._remaining:
+            return
+        dirty = {one[:2] for one in self._remaining}
+        self._note_outcome()
+        for topic in self._topics:
+            if any(name == topic.name for name, _ in dirty):
+                self._progress.stage(f"lowering configurations of {topic.name}")
+                lowered_configs.lower(self._client, self._register, self._work, topic, self._lowering[topic.name])
+                if "file.delete.delay.ms" in self._lowering[topic.name]:
+                    delayed = {*self.outcome.file_delay_lowered, topic.name}
+                    self.outcome = replace(self.outcome, file_delay_lowered=tuple(sorted(delayed)))
+        roller = Roller(self._client, self._cluster, self._key)
+        self._write_tombstones(roller, dirty)
+        # Those without a read have not been looked at: what the leader had is theirs, too.
+        targets = {}
+        for place in dirty:
+            youngest = max(offset for one, offset in self._remaining.items() if one[:2] == place)
+            targets.update({one: self._remaining.get(one, youngest) for one in self._parts[place].replicas()})
+        wait = CleanerWait(self._client, self._search, self._cluster, self._progress, dict(targets), roller)
+        while True:
+            self._problems.update(
+                wait.until_clean(lambda: self._put_back(lowered_configs.ROLLING | lowered_configs.SMALL_SEGMENTS))
+            )
+            wanted = [one for one in targets if one not in wait.problems]
+            self._read(wanted, "reading the replicas")
+            wait.targets = {one: self._remaining[one] for one in wanted if one in self._remaining}
+            if not wait.targets:
+                break
+
+    def _write_tombstones(self, roller: Roller, dirty: Iterable[tuple[str, int]]) -> None:
+        self._progress.stage("writing tombstones")
+        for place in sorted(dirty):
+            self._progress.check()
+            part = self._parts[place]
+            check_same(self._client, part.topic)
+            offset = roller.write_tombstone(place, part.latest_ms)
+            if part.tombstone is None:
+                part.tombstone = offset
+            self._note_outcome()
+
+    def _read(self, replicas: list[Replica], stage: str) -> None:
+        """Read replicas whole."""
+        if not replicas:
+            return
+        stretches = []
+        for topic in self._topics:
+            own = [one for one in replicas if one.topic == topic.name]
+            numbers = {one.partition for one in own}
+            if not numbers:
+                continue
+            starts = self._client.offsets(topic.name, numbers, EARLIEST)
+            ends = self._client.offsets(topic.name, numbers, LATEST)
+            for one in own:
+                stretches.append((one, Stretch(*one, starts[one.partition], ends[one.partition])))
+        self._progress.reading(stage, [stretch for _, stretch in stretches])
+        begins = {one: stretch.next_offset for one, stretch in stretches}
+        found = self._search.read(self._client, [stretch for _, stretch in stretches], check=self._progress.check)
+        for (replica, stretch), finds in zip(stretches, found, strict=True):
+            part = self._parts[replica[:2]]
+            part.latest_ms = max(part.latest_ms, stretch.latest_ms)
+            if not stretch.problem and 0 <= stretch.log_start < begins[replica]:
+                stretch.problem = f"its log begins at {stretch.log_start}, before the leader's ({begins[replica]})"
+            below = part.below_offset if part.tombstone is not None else stretch.end_offset
+            read = replica_read(
+                stretch,
+                finds,
+                below,
+                is_leader=replica.broker == part.led.leader,
+                is_in_sync=replica.broker in part.led.in_sync,
+            )
+            self._reads[replica] = read
+            self._remaining.pop(replica, None)
+            if read.values:
+                self._remaining[replica] = max(one.offset for one in read.values)
+            self._problems.pop(str(replica), None)
+            if read.problem or read.values:
+                self._problems[str(replica)] = read.problem or f"a value remains at offset {read.values[-1].offset}"
+
+    def _build(self) -> ErasureOutcome:
+        """Return the outcome as of now."""
+        partitions = tuple(
+            ErasedPartition(
+                part.topic.name,
+                part.led.number,
+                part.values,
+                part.tombstone,
+                part.below_offset,
+                tuple(sorted(part.led.replicas)),
+            )
+            for _, part in sorted(self._parts.items())
+        )
+        return replace(
+            self.outcome,
+            cluster_id=self._cluster.cluster_id,
+            topic_ids={one.name: one.topic_id for one in self._topics},
+            partitions=partitions,
+            reads=tuple(self._reads[one] for one in sorted(self._reads)),
+            values_searched_for=self._search.values_searched_for,
+            problems=dict(self._problems),
+        )
+
+    def _note_outcome(self) -> None:
+        self.outcome = self._work.outcome = self._build()
+        self._register.save(self._work)
+
+    def _put_back(self, names: Iterable[str] | None = None) -> None:
+        if self._work.changes:
+            self.left += lowered_configs.put_back(self._client, self._register, self._work, names)

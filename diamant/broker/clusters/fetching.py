@@ -1,0 +1,256 @@
+"""Reads chosen replicas of any Kafka cluster by bare fetches: whole batches in memory, and where their segments begin.
+
+A follower answers Fetch from version 11 on, up to its high watermark (KIP-392), and a fetch never crosses a segment. So a
+client can read each replica by itself, and a response with room left for the next batch shows that this batch begins a segment.
+
+All stretches of a broker share one connection with `IN_FLIGHT` requests on it: while one response is searched, the broker
+prepares the next. Memory: one response of `FETCH_BYTES`, or one larger batch, besides the buffers of the sockets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from struct import Struct
+
+from diamant.broker.client.kafka_client import RETRIED, RETRY_S, KafkaClient, error_name
+from diamant.broker.client.kafka_connection import ConnectionFailed, KafkaConnection
+from diamant.broker.clusters.outcome import replica_name
+from diamant.protocol.batches.header import (
+    CURRENT_MAGIC,
+    HEADER_SIZE_UP_TO_MAGIC,
+    LAST_OFFSET_DELTA,
+    LOG_OVERHEAD,
+    MAGIC,
+)
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.primitives import read_string
+from diamant.protocol.wire.apis import FETCH
+
+VERSION = 11
+"""The first version that followers answer, and one that names topics and has no compact encodings."""
+FETCH_BYTES = 4 * 1024 * 1024
+IN_FLIGHT = 4
+WAIT_MS = 250
+
+_RESPONSE = Struct(">ihii")
+_PARTITION = Struct(">ihqqqi")
+_PREFIX = Struct(">qi")
+_HEADER = Struct(">i8xq")
+"""From the last offset delta to the latest timestamp."""
+_INT32 = Struct(">i")
+_ABORTED_BYTES, _PREFERRED_BYTES = 16, 4
+_TRANSIENT = RETRIED | {ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+@dataclass(slots=True)
+class Stretch:
+    """A range of offsets of one replica, and how far it is read."""
+
+    topic: str
+    partition: int
+    broker: int
+    next_offset: int
+    end_offset: int
+    """Reading ends here: the replica's high watermark has to reach it."""
+    log_start: int = -1
+    """-1: not known yet."""
+    high_watermark: int = -1
+    segments: list[int] = field(default_factory=list)
+    """The offset of the first batch of each segment that was seen to begin."""
+    bytes: int = 0
+    problem: str = ""
+    """Why reading has ended before the end."""
+    fetch_bytes: int = FETCH_BYTES
+    patience_s: float | None = None
+    """How long it may lag before that is its problem; None: the client's timeout."""
+    latest_ms: int = -1
+    """The latest timestamp of the batches read."""
+    _room: int | None = None
+    """Bytes left in the last response; None before the first."""
+    _has_answered: bool = False
+    _deadline: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The replica's name for people."""
+        return replica_name(self.topic, self.partition, self.broker)
+
+    @property
+    def is_done(self) -> bool:
+        """True if all is read, or reading has failed."""
+        return bool(self.problem) or (self._has_answered and self.next_offset >= self.end_offset)
+
+    def request(self) -> dict[str, object]:
+        """Return the next fetch."""
+        partition = {
+            "partition": self.partition,
+            "current_leader_epoch": -1,
+            "fetch_offset": self.next_offset,
+            "log_start_offset": -1,
+            "partition_max_bytes": self.fetch_bytes,
+        }
+        return {
+            "replica_id": -1,
+            "max_wait_ms": 0 if self._deadline is None else WAIT_MS,
+            "min_bytes": 1,
+            "max_bytes": self.fetch_bytes,
+            "isolation_level": 0,
+            "session_id": 0,
+            "session_epoch": -1,
+            "topics": [{"topic": self.topic, "partitions": [partition]}],
+            "forgotten_topics_data": [],
+            "rack_id": "",
+        }
+
+    def accept(self, body: memoryview, timeout_s: float) -> memoryview:
+        """Take a response, and return its whole batches. An error ends the stretch, or has it wait for at most `timeout_s`."""
+        throttle_ms, code, high_watermark, log_start, records = _parse(body)
+        if code in _TRANSIENT:
+            self._wait(error_name(code), timeout_s)
+            return records[:0]
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE and self.high_watermark < 0 and self.log_start < 0:
+            self._wait("its log neither begins nor ends near the leader's", timeout_s)
+            return records[:0]
+        if code:
+            self.problem = error_name(code)
+            return records[:0]
+        self._has_answered = True
+        self.high_watermark, self.log_start = high_watermark, log_start
+        size, first_size, next_offset, first_offset, latest_ms = _whole(records, self.end_offset)
+        self.latest_ms = max(self.latest_ms, latest_ms)
+        if size:
+            if self._room is None or first_size <= self._room:
+                self.segments.append(first_offset)
+            self._room = max(0, self.fetch_bytes - size)
+            self._deadline = None
+            self.next_offset = max(self.next_offset, next_offset)
+            self.bytes += size
+        elif high_watermark >= self.end_offset and not throttle_ms:
+            self.next_offset = self.end_offset  # Cleaned away, all that was there.
+        elif self.next_offset < self.end_offset:
+            self._wait(
+                f"its high watermark is {high_watermark}, expected {self.end_offset}", timeout_s + throttle_ms / 1000
+            )
+        return records[:size]
+
+    def _wait(self, problem: str, timeout_s: float) -> None:
+        now = time.monotonic()
+        self._deadline = self._deadline or now + timeout_s
+        if now > self._deadline:
+            self.problem = problem
+        else:
+            time.sleep(RETRY_S / 2)
+
+
+class _BrokerReads:
+    """The stretches of one broker: those in flight, in the order of their requests, and those to follow."""
+
+    def __init__(self, client: KafkaClient, broker: int, stretches: Iterable[Stretch]) -> None:
+        self._client = client
+        self._broker = broker
+        self._pending = deque(stretches)
+        self._sent: deque[Stretch] = deque()
+        self._has_failed = False
+
+    @property
+    def is_over(self) -> bool:
+        return not self._pending and not self._sent
+
+    def step(self, take: Callable[[Stretch, memoryview], object]) -> None:
+        """Receive one response, send the request that follows it, then hand over its batches."""
+        try:
+            connection = self._client.broker(self._broker)
+            while self._pending and len(self._sent) < IN_FLIGHT:
+                self._send(connection, self._pending.popleft())
+            one = self._sent[0]
+            body = connection.receive(FETCH, VERSION)
+            self._sent.popleft()
+            data = one.accept(body, self._client.timeout_s if one.patience_s is None else one.patience_s)
+            self._has_failed = False
+            if not one.is_done:
+                self._send(connection, one)
+        except ConnectionFailed as error:
+            self._lost(str(error))
+            return
+        take(one, data)
+
+    def _send(self, connection: KafkaConnection, one: Stretch) -> None:
+        self._sent.append(one)
+        connection.send(FETCH, VERSION, one.request())
+
+    def _lost(self, problem: str) -> None:
+        """Connect once more. A broker that fails again without an answer is down, and so are all of its replicas."""
+        self._client.forget(self._broker)
+        self._pending.extendleft(reversed(self._sent))
+        self._sent.clear()
+        if self._has_failed:
+            for one in self._pending:
+                one.problem = problem
+            self._pending.clear()
+        self._has_failed = True
+
+
+def read_stretches(
+    client: KafkaClient,
+    stretches: Iterable[Stretch],
+    take: Callable[[Stretch, memoryview], object],
+    check: Callable[[], object] = lambda: None,
+) -> None:
+    """Read stretches of any replicas side by side, each to its end or its problem.
+
+    `take` gets the whole batches of each response, in order for each stretch; the first and the last may reach beyond it.
+    `check` is called between responses; its exceptions end the reading and close the connections.
+    """
+    by_broker: dict[int, list[Stretch]] = {}
+    for one in stretches:
+        by_broker.setdefault(one.broker, []).append(one)
+    reads = [_BrokerReads(client, broker, own) for broker, own in by_broker.items()]
+    try:
+        while reads := [one for one in reads if not one.is_over]:
+            for broker_reads in reads:
+                check()
+                broker_reads.step(take)
+    except BaseException:
+        # Responses are still to come on these connections.
+        for broker in by_broker:
+            client.forget(broker)
+        raise
+
+
+def _parse(body: memoryview) -> tuple[int, int, int, int, memoryview]:
+    """Return throttle time (ms), error code, high watermark, log start and records of a response about one partition."""
+    throttle_ms, code, _, topics = _RESPONSE.unpack_from(body)
+    if code or topics < 1:
+        return throttle_ms, code or ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1, body[:0]
+    _, at = read_string(body, _RESPONSE.size, len(body))
+    _, code, high_watermark, _, log_start, aborted = _PARTITION.unpack_from(body, at + 4)
+    at += 4 + _PARTITION.size + _ABORTED_BYTES * max(0, aborted) + _PREFERRED_BYTES
+    (size,) = _INT32.unpack_from(body, at)
+    return throttle_ms, code, high_watermark, log_start, body[at + 4 : at + 4 + max(0, size)]
+
+
+def _whole(records: memoryview, end_offset: int) -> tuple[int, int, int, int, int]:
+    """Look at the whole batches that begin below `end_offset`.
+
+    Returns their bytes, the size of the first, the next and the first offset, and their latest timestamp.
+    """
+    at, first_size, first_offset, next_offset, latest_ms = 0, 0, -1, -1, -1
+    while at + HEADER_SIZE_UP_TO_MAGIC <= len(records):
+        base, length = _PREFIX.unpack_from(records, at)
+        size = length + LOG_OVERHEAD
+        if length <= 0 or at + size > len(records):
+            break
+        if not at:
+            first_size, first_offset = size, base
+        if base >= end_offset:
+            next_offset = max(next_offset, end_offset)
+            break
+        if records[at + MAGIC] == CURRENT_MAGIC:
+            delta, time_ms = _HEADER.unpack_from(records, at + LAST_OFFSET_DELTA)
+            base, latest_ms = base + delta, max(latest_ms, time_ms)
+        next_offset = base + 1
+        at += size
+    return at, first_size, next_offset, first_offset, latest_ms

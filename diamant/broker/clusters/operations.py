@@ -1,0 +1,146 @@
+"""The verbs for any Kafka cluster: from arguments to responses, which have the fields of the same verbs' elsewhere."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from diamant.broker.client.kafka_client import KafkaClient
+from diamant.broker.clusters import lowered_configs
+from diamant.broker.clusters.cluster_look import look, now_ms
+from diamant.broker.clusters.erasing import ErasureRun
+from diamant.broker.clusters.outcome import ErasureOutcome
+from diamant.broker.clusters.register import ClusterWork, Register
+from diamant.broker.clusters.work_progress import WorkProgress
+from diamant.broker.errors import NotPossible
+from diamant.cleaner.evidence.search.needles import keyed_digest
+
+if TYPE_CHECKING:
+    from diamant.broker.client.json_types import JsonObject, OnProgress
+
+
+def erase(
+    client: KafkaClient,
+    key: bytes,
+    topics: Sequence[str],
+    *,
+    reason: str,
+    reference: str = "",
+    tombstones_now: bool = False,
+    dry_run: bool = False,
+    timeout_s: float,
+    on_progress: OnProgress | None = None,
+    register: Register | None = None,
+) -> JsonObject:
+    """Erase a key from topics of any Kafka cluster. VerbError, KafkaRefusal, ConnectionFailed: then nothing is lowered."""
+    register = register or Register()
+    secret = _secret(register)
+    outcome = ErasureOutcome(
+        id=register.new_id(),
+        cluster_id="",
+        topics=tuple(dict.fromkeys(topics)),
+        topic_ids={},
+        key_digest=keyed_digest(secret, key).hex(),
+        reason=reason,
+        reference=reference,
+        started_ms=now_ms(),
+        tombstones_now=tombstones_now,
+    )
+    work = ClusterWork(
+        outcome.id, "erase", "", client.bootstrap, [*outcome.topics], outcome.started_ms, key=key, outcome=outcome
+    )
+    run = ErasureRun(client, register, work, secret, WorkProgress(timeout_s, on_progress))
+    return _run(register, work, run, dry_run=dry_run)
+
+
+def resume(
+    client: KafkaClient,
+    erasure_id: str,
+    *,
+    timeout_s: float,
+    on_progress: OnProgress | None = None,
+    register: Register | None = None,
+) -> JsonObject:
+    """Continue an open erasure. As `erase`; NotFound if the register has none with this id."""
+    register = register or Register()
+    work = register.get(erasure_id)
+    if work.outcome is None:
+        raise NotPossible(
+            f"{erasure_id} is a compaction, which is not resumed: `diamant restore` puts its configurations back"
+        )
+    run = ErasureRun(client, register, work, _secret(register), WorkProgress(timeout_s, on_progress))
+    return _run(register, work, run)
+
+
+def _run(register: Register, work: ClusterWork, run: ErasureRun, *, dry_run: bool = False) -> JsonObject:
+    check_alone(register, work)
+    run.look()
+    with register.working(work):
+        run.find()
+        run.erase()
+        outcome = run.outcome
+        certificate, path = _certify(register, outcome)
+        if outcome.is_open:
+            register.save(work)
+        else:
+            register.remove(work)
+    horizons = [one.horizon_ms for read in outcome.reads for one in read.tombstones if one.horizon_ms is not None]
+    since = {(read.topic, read.partition, one.offset) for read in outcome.reads for one in read.written_since}
+    return {
+        "id": outcome.id,
+        "state": outcome.state,
+        "certificate": certificate,
+        "certificate_path": path,
+        "outcome": outcome.to_fields(),
+        "missing": outcome.missing,
+        "left": run.left,
+        "groups_behind": {},
+        "is_now_refused": False,
+        "written_since": [{"topic": topic, "partition": number, "offset": at} for topic, number, at in sorted(since)],
+        "next_due_ms": max(horizons, default=None),
+    }
+
+
+def check_alone(register: Register, work: ClusterWork) -> None:
+    """Raise NotPossible if other work has configurations of the same topics lowered."""
+    for other in register.all():
+        if other.id == work.id or not other.changes.keys() & set(work.topics):
+            continue
+        if register.is_in_progress(other):
+            raise NotPossible(
+                f"{other.verb} {other.id} is in progress on topic {', '.join(other.changes)}: wait for its end"
+            )
+        raise NotPossible(
+            f"{other.verb} {other.id} ended without putting back configurations of {', '.join(other.changes)}: "
+            f"`diamant restore {other.id}` puts them back"
+        )
+
+
+def restore(client: KafkaClient, work_id: str, *, register: Register | None = None) -> JsonObject:
+    """Put back the configurations that a killed run has left. NotFound, NotPossible for another cluster, KafkaRefusal."""
+    register = register or Register()
+    work = register.get(work_id)
+    with register.working(work):
+        names = [*work.changes]
+        if names:
+            found = look(client, []).cluster_id
+            if work.cluster_id and found != work.cluster_id:
+                raise NotPossible(
+                    f"{work_id} is of cluster {work.cluster_id} at {work.bootstrap}, this is cluster {found}: nothing was changed"
+                )
+        left = lowered_configs.put_back(client, register, work)
+        is_open = work.outcome is not None and work.outcome.is_open
+        if is_open:
+            register.save(work)
+        else:
+            register.remove(work)
+    return {"id": work_id, "topics": names, "left": left, "is_open": is_open}
+
+
+def _secret(register: Register) -> bytes:
+    return secrets.token_bytes(32)
+
+
+def _certify(register: Register, outcome: ErasureOutcome) -> tuple[JsonObject | None, str]:
+    return None, ""

@@ -1,0 +1,162 @@
+"""The facts of an erasure on a Kafka cluster, as its certificate states them: what was done, and what was read of each replica.
+
+All are plain values, of JSON's types but for tuples: `to_fields` and `from_fields` keep them in the register of open erasures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from diamant.broker.client.json_types import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """A record that a read found. `value_bytes` is None for a tombstone."""
+
+    offset: int
+    timestamp_ms: int
+    value_bytes: int | None
+    horizon_ms: int | None = None
+    """Of a tombstone: when a clean may remove it. None: not decided yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRead:
+    """What was read of one replica, from `from_offset` (its log start) up to `to_offset` (its high watermark), exclusive."""
+
+    topic: str
+    partition: int
+    broker: int
+    is_leader: bool
+    is_in_sync: bool
+    from_offset: int
+    to_offset: int
+    began_ms: int
+    ended_ms: int
+    bytes: int = 0
+    batches: int = 0
+    records: int = 0
+    segments: tuple[int, ...] = ()
+    """The offset of the first batch of each segment, ascending; the last is the active one."""
+    planted: int = 0
+    """Needles that were planted into copies of what the broker sent; the same search had to find each."""
+    planted_found: int = 0
+    values: tuple[KeyRecord, ...] = ()
+    """Records of the key with a value below the tombstone: what remains."""
+    tombstones: tuple[KeyRecord, ...] = ()
+    written_since: tuple[KeyRecord, ...] = ()
+    """Records of the key with a value above the tombstone: another producer wrote them, so they stay."""
+    same_bytes: tuple[int, ...] = ()
+    """Offsets of records of other keys that hold the key's bytes, or those of an erased value; at most `MAX_LISTED`."""
+    same_bytes_not_listed: int = 0
+    problem: str = ""
+    """Why the replica is not read whole; "" if it is."""
+
+    @property
+    def is_clean(self) -> bool:
+        """True if the replica was read whole, and no value of the key remains."""
+        return not self.problem and not self.values and self.planted_found == self.planted
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedPartition:
+    """One partition of an erasure."""
+
+    topic: str
+    partition: int
+    values: int
+    """Values that were found at the beginning."""
+    tombstone_offset: int | None
+    """None if the partition had no value, so no tombstone was written."""
+    below_offset: int
+    """Claims end here: the tombstone's offset, or the end of the partition when it was searched."""
+    replicas: tuple[int, ...]
+    """The brokers that have to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureOutcome:
+    """An erasure on a Kafka cluster as far as it has come."""
+
+    id: str
+    cluster_id: str
+    topics: tuple[str, ...]
+    topic_ids: Mapping[str, str]
+    """By name; a topic that was deleted and created again has another."""
+    key_digest: str
+    """HMAC-SHA-256 of the key with the signing identity's secret, in hexadecimal."""
+    reason: str
+    reference: str
+    started_ms: int
+    partitions: tuple[ErasedPartition, ...] = ()
+    reads: tuple[ReplicaRead, ...] = ()
+    """The last read of each replica. A replica without one has not been read."""
+    file_delay_lowered: tuple[str, ...] = ()
+    """Topics whose `file.delete.delay.ms` was 0 while their segments were replaced."""
+    tombstones_now: bool = False
+    values_searched_for: int = 0
+    """Values whose copies were looked for in other records."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Why a replica is not read or not clean, by `topic-partition@broker`; empty once the erasure is closed."""
+
+    @property
+    def state(self) -> str:
+        """`nothing-matched`, `not-certified` (open), `unreadable` or `key-unreadable`."""
+        if self.is_open:
+            return "not-certified"
+        if not any(one.values for one in self.partitions) and not any(one.tombstones for one in self.reads):
+            return "nothing-matched"
+        return "unreadable" if any(one.tombstones for one in self.reads) else "key-unreadable"
+
+    @property
+    def is_open(self) -> bool:
+        """True while a replica is unread or not clean."""
+        return bool(self.missing)
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """The replicas that keep the erasure open, as `topic-partition@broker`, each with its reason."""
+        done = {(one.topic, one.partition, one.broker) for one in self.reads if one.is_clean}
+        found = {}
+        for part in self.partitions:
+            for broker in part.replicas:
+                if (part.topic, part.partition, broker) not in done:
+                    name = replica_name(part.topic, part.partition, broker)
+                    found[name] = self.problems.get(name, "not read")
+        return found
+
+    def with_reads(self, reads: tuple[ReplicaRead, ...]) -> ErasureOutcome:
+        """Return the outcome with these reads in place of earlier ones of the same replicas."""
+        known = {(one.topic, one.partition, one.broker): one for one in (*self.reads, *reads)}
+        return replace(self, reads=tuple(known[place] for place in sorted(known)))
+
+    def to_fields(self) -> JsonObject:
+        """Return the JSON object that `from_fields` reads."""
+        return asdict(self)
+
+    @classmethod
+    def from_fields(cls, found: Mapping[str, Any]) -> ErasureOutcome:
+        """Undo `to_fields`. KeyError, TypeError or ValueError for any other input."""
+        reads = tuple(_read(one) for one in found["reads"])
+        partitions = tuple(
+            ErasedPartition(**{**one, "replicas": tuple(one["replicas"])}) for one in found["partitions"]
+        )
+        lists = {name: tuple(found[name]) for name in ("topics", "file_delay_lowered")}
+        return cls(**{**found, **lists, "reads": reads, "partitions": partitions})
+
+
+def replica_name(topic: str, partition: int, broker: int) -> str:
+    """Return the name of a replica for people, such as `users-0@2`."""
+    return f"{topic}-{partition}@{broker}"
+
+
+def _read(found: Mapping[str, Any]) -> ReplicaRead:
+    records = {
+        name: tuple(KeyRecord(**one) for one in found[name]) for name in ("values", "tombstones", "written_since")
+    }
+    lists = {name: tuple(found[name]) for name in ("segments", "same_bytes")}
+    return ReplicaRead(**{**found, **records, **lists})

@@ -1,0 +1,205 @@
+"""The register of work on Kafka clusters that is not over: a file for each, on the machine that runs the command.
+
+    <state directory>/erasures/ID.json        mode 0600: the saved configurations, and of an erasure its key and what was read
+    <state directory>/erasures/ID.lock        locked while a process works on it
+    <state directory>/certificates/ID.json    certificates
+
+A file is written before anything is changed on the cluster, and removed once its configurations are back and its erasure is
+closed. The state directory is `$DIAMANT_STATE_DIR`, else `$XDG_STATE_HOME/diamant`, else `~/.local/state/diamant`.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diamant.broker.clusters.outcome import ErasureOutcome
+from diamant.broker.errors import NotFound, NotPossible
+
+if TYPE_CHECKING:
+    from diamant.broker.client.json_types import JsonObject
+
+STATE_VARIABLE = "DIAMANT_STATE_DIR"
+VERSION = 1
+
+
+@dataclass(slots=True)
+class LoweredValue:
+    """A lowered configuration of a topic. `before`: its own value; None if it had none. `lowered`: the value set."""
+
+    before: str | None
+    lowered: str
+
+
+@dataclass(slots=True)
+class ClusterWork:
+    """A compaction or an erasure on a cluster, as far as it has come."""
+
+    id: str
+    verb: str
+    """`compact` or `erase`."""
+    cluster_id: str
+    bootstrap: str
+    topics: list[str]
+    began_ms: int
+    changes: dict[str, dict[str, LoweredValue]] = field(default_factory=dict)
+    """The configurations that are not put back yet, by topic and name."""
+    key: bytes | None = None
+    outcome: ErasureOutcome | None = None
+
+    def to_fields(self) -> JsonObject:
+        """Return the JSON object that `from_fields` reads."""
+        changes = {
+            topic: {name: {"before": one.before, "lowered": one.lowered} for name, one in own.items()}
+            for topic, own in self.changes.items()
+        }
+        return {
+            "version": VERSION,
+            "id": self.id,
+            "verb": self.verb,
+            "cluster_id": self.cluster_id,
+            "bootstrap": self.bootstrap,
+            "topics": self.topics,
+            "began_ms": self.began_ms,
+            "changes": changes,
+            "key": None if self.key is None else base64.b64encode(self.key).decode(),
+            "outcome": None if self.outcome is None else self.outcome.to_fields(),
+        }
+
+    @classmethod
+    def from_fields(cls, found: JsonObject) -> ClusterWork:
+        """Undo `to_fields`. KeyError, TypeError or ValueError for any other input."""
+        if found["version"] != VERSION:
+            raise ValueError(f"version {found['version']!r}, expected {VERSION}")
+        changes = {
+            topic: {name: LoweredValue(one["before"], one["lowered"]) for name, one in own.items()}
+            for topic, own in found["changes"].items()
+        }
+        key, outcome = found["key"], found["outcome"]
+        return cls(
+            found["id"],
+            found["verb"],
+            found["cluster_id"],
+            found["bootstrap"],
+            list(found["topics"]),
+            found["began_ms"],
+            changes,
+            None if key is None else base64.b64decode(key),
+            None if outcome is None else ErasureOutcome.from_fields(outcome),
+        )
+
+
+def state_directory() -> Path:
+    """Return the state directory, which need not exist."""
+    if given := os.environ.get(STATE_VARIABLE):
+        return Path(given)
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "diamant"
+
+
+class Register:
+    """The files of one state directory."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = state_directory() if directory is None else directory
+        self._works = self.directory / "erasures"
+
+    def new_id(self) -> str:
+        """Return an id that no file has."""
+        return secrets.token_hex(8)
+
+    def all(self) -> list[ClusterWork]:
+        """Return all works, oldest first. NotPossible names a file that is none."""
+        found = [self._load(path) for path in sorted(self._works.glob("*.json"))]
+        return sorted(found, key=lambda one: (one.began_ms, one.id))
+
+    def get(self, work_id: str) -> ClusterWork:
+        """Return one work. NotFound, NotPossible."""
+        path = self._path(work_id)
+        if not work_id.isalnum() or not path.exists():
+            raise NotFound(f"{self._works} has no erasure {work_id!r}: expected one of {self._ids()}")
+        return self._load(path)
+
+    def save(self, work: ClusterWork) -> None:
+        """Write a work's file, readable by this user only; the disk has it on return. OSError."""
+        write_private(self._path(work.id), json.dumps(work.to_fields(), indent=1).encode())
+
+    def remove(self, work: ClusterWork) -> None:
+        """Remove a work's file."""
+        self._path(work.id).unlink(missing_ok=True)
+
+    @contextmanager
+    def working(self, work: ClusterWork) -> Iterator[None]:
+        """Hold a work for this process. NotPossible if another has it."""
+        self._works.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._works / f"{work.id}.lock"
+        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise NotPossible(f"another process works on {work.verb} {work.id}: wait for its end") from None
+            yield
+            if not self._path(work.id).exists():
+                path.unlink(missing_ok=True)
+        finally:
+            os.close(file)
+
+    def is_in_progress(self, work: ClusterWork) -> bool:
+        """Tell whether a process works on it."""
+        with suppress(OSError):
+            file = os.open(self._works / f"{work.id}.lock", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            finally:
+                os.close(file)
+        return False
+
+    def keep_certificate(self, certificate: JsonObject, work_id: str) -> str:
+        """Write a certificate, and return its path."""
+        path = self.directory / "certificates" / f"{work_id}.json"
+        write_private(path, json.dumps(certificate, indent=1, sort_keys=True).encode())
+        return str(path)
+
+    def _path(self, work_id: str) -> Path:
+        return self._works / f"{work_id}.json"
+
+    def _ids(self) -> str:
+        return ", ".join(sorted(path.stem for path in self._works.glob("*.json"))) or "none"
+
+    def _load(self, path: Path) -> ClusterWork:
+        try:
+            return ClusterWork.from_fields(json.loads(path.read_bytes()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise NotPossible(f"{path} is damaged, or of another version: {error}") from None
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace a file by one of mode 0600 that is old or new after a crash. OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    file = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        with open(file, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

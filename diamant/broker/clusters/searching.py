@@ -1,0 +1,173 @@
+"""Searches what brokers send for the records of a key, by the search that certifies files: its needles, its compiled walk.
+
+Each read also searches a copy of its first response, behind records that were planted in it. A search that misses one may be
+faulty, so that read does not count as clean.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from diamant.broker.client.kafka_client import KafkaClient
+from diamant.broker.clusters.fetching import Stretch, read_stretches
+from diamant.broker.clusters.outcome import KeyRecord, ReplicaRead
+from diamant.cleaner.evidence.search.findings import RAW, SAME_BYTES, VALUE
+from diamant.cleaner.evidence.search.known_positives import make_known_positives
+from diamant.cleaner.evidence.search.needles import KEY, Needle, Needles, Sample, is_telling, keyed_digest, make_needle
+from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
+from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
+from diamant.cleaner.evidence.search.search_engine import SearchEngine
+from diamant.protocol.batches.header import BatchHeader, Record
+
+MAX_LISTED = 1000
+"""The records of the key, and those with its bytes, that are kept of one replica."""
+
+
+class _Received:
+    """A response's batches as a file in memory."""
+
+    def __init__(self, path: str, data: memoryview) -> None:
+        self.path = path
+        self._data = data
+
+    def pread(self, count: int, position: int) -> bytes:
+        return bytes(self._data[position : position + count])
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def fileno(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class _Finds:
+    """The finds in one replica."""
+
+    search: FileSearch
+    began_ms: int
+    records: list[KeyRecord] = field(default_factory=list)
+    more: int = 0
+    planted: int = 0
+    planted_found: int = 0
+
+
+class KeySearch:
+    """The search of any number of replicas for one key. `secret` keys the digests."""
+
+    def __init__(self, key: bytes, topics: Iterable[str], secret: bytes) -> None:
+        self._engine = SearchEngine()
+        self._sample = Sample()
+        self._learned: dict[bytes, Needle] = {}
+        self.key = key
+        self.subject = Subject(key, frozenset(topics), Needles(secret))
+        self.bytes = 0
+        """The bytes received."""
+
+    @property
+    def values_searched_for(self) -> int:
+        """The number of values whose copies later reads look for."""
+        return sum(one.kind == VALUE_NEEDLE for one in self.subject.needles)
+
+    def learn(self) -> None:
+        """Have later reads look for copies of the values found so far."""
+        for needle in self._learned.values():
+            self.subject.needles.add_needle(needle)
+        self._learned.clear()
+
+    def read(
+        self,
+        client: KafkaClient,
+        stretches: list[Stretch],
+        *,
+        has_planted: bool = True,
+        check: Callable[[], object] = lambda: None,
+    ) -> list[_Finds]:
+        """Search stretches of replicas; return the finds in their order. `check` as in `read_stretches`."""
+        finds = {id(one): self._begin(one) for one in stretches}
+
+        def take(one: Stretch, data: memoryview) -> None:
+            if not self._sample.size and len(data):
+                self._sample.add(data)
+                self.subject.needles.add(KEY, self.key, self._sample)
+            self.bytes += len(data)
+            found = finds[id(one)]
+            file = _Received(one.name, data)
+            self._engine.search(found.search, file, len(data))  # type: ignore[arg-type]
+            if has_planted and not found.planted:
+                self._plant(found, data)
+
+        read_stretches(client, stretches, take, check)
+        return [finds[id(one)] for one in stretches]
+
+    def _begin(self, one: Stretch) -> _Finds:
+        search = FileSearch(self.subject, one.topic, one.partition, one.name)
+        found = _Finds(search, time.time_ns() // 1_000_000)
+
+        def keep(_: FileSearch, record: Record, header: BatchHeader) -> None:
+            if len(found.records) >= MAX_LISTED:
+                found.more += 1
+                return
+            size = None if record.value is None else len(record.value)
+            horizon_ms = header.base_timestamp if header.has_delete_horizon and size is None else None
+            found.records.append(KeyRecord(record.offset, record.timestamp, size, horizon_ms))
+            if record.value and is_telling(record.value):
+                digest = keyed_digest(self.subject.needles.secret, record.value)
+                self._learned[digest] = make_needle(VALUE_NEEDLE, record.value, digest, self._sample)
+
+        search.on_record = keep
+        return found
+
+    def _plant(self, found: _Finds, data: memoryview) -> None:
+        """Search a copy of a response in which records were planted, and count those found."""
+        known = make_known_positives(self.subject.needles.secret)
+        file = next(file for file, what, _ in known.expected if what == VALUE and file.endswith(".log"))
+        expected = {place for place in known.expected if place[0] == file}
+        search = FileSearch(self.subject.with_known(known), known.topic, 0, file)
+        copy = _Received(file, memoryview(known.files[file] + bytes(data)))
+        self._engine.search(search, copy, copy.size())  # type: ignore[arg-type]
+        seen = {(one.file, one.what, one.digest) for one in search.found.findings}
+        found.planted, found.planted_found = len(expected), len(expected & seen)
+
+
+def replica_read(one: Stretch, found: _Finds, below_offset: int, *, is_leader: bool, is_in_sync: bool) -> ReplicaRead:
+    """Return what was read of a replica. `below_offset`: claims end here, so later values were written since."""
+    others = sorted(
+        {hit.offset for hit in found.search.found.findings if hit.what == SAME_BYTES and hit.offset is not None}
+    )
+    unreadable = [place.reason for place in found.search.found.unreadable]
+    raw = sum(hit.what == RAW for hit in found.search.found.findings)
+    problem = one.problem or (unreadable[0] if unreadable else "")
+    if found.more:
+        problem = problem or f"it has {found.more} more records of the key than are listed"
+    if raw:
+        problem = problem or "bytes of the key or of a value are outside of records"
+    values = [record for record in found.records if record.value_bytes is not None]
+    return ReplicaRead(
+        topic=one.topic,
+        partition=one.partition,
+        broker=one.broker,
+        is_leader=is_leader,
+        is_in_sync=is_in_sync,
+        from_offset=max(one.log_start, 0),
+        to_offset=one.next_offset,
+        began_ms=found.began_ms,
+        ended_ms=time.time_ns() // 1_000_000,
+        bytes=one.bytes,
+        batches=found.search.counts.batches,
+        records=found.search.counts.records,
+        segments=tuple(one.segments),
+        planted=found.planted,
+        planted_found=found.planted_found,
+        values=tuple(record for record in values if record.offset < below_offset),
+        tombstones=tuple(record for record in found.records if record.value_bytes is None),
+        written_since=tuple(record for record in values if record.offset >= below_offset),
+        same_bytes=tuple(others[:MAX_LISTED]),
+        same_bytes_not_listed=len(others) - len(others[:MAX_LISTED]) + found.search.found.unlisted[SAME_BYTES],
+        problem=problem,
+    )

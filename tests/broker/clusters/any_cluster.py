@@ -1,0 +1,101 @@
+"""A cluster for the tests of erasures from outside: topics, records, configurations, and what each replica holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
+from diamant.broker.client.producing import TopicWriter
+from diamant.broker.clusters.cluster_look import ConfigValue, configs_of
+from diamant.broker.clusters.fetching import Stretch, read_stretches
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import iter_records
+from diamant.protocol.batches.header import Record
+from tests.waiting import PATIENCE_S
+
+CREATE_TOPICS = 19
+OLD_MS = 1_700_000_000_000
+
+
+class AnyCluster:
+    """A running cluster."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.client = KafkaClient(bootstrap, timeout_s=PATIENCE_S)
+
+    def create(self, name: str, *, partitions: int = 1, replication: int = -1, **configs: str) -> str:
+        """Create a compacted topic, and return its name."""
+        fields = {
+            "topics": [
+                {
+                    "name": name,
+                    "num_partitions": partitions,
+                    "replication_factor": replication,
+                    "assignments": [],
+                    "configs": [
+                        {"name": config.replace("_", "."), "value": value}
+                        for config, value in {"cleanup_policy": "compact", **configs}.items()
+                    ],
+                }
+            ],
+            "timeout_ms": 30_000,
+            "validate_only": False,
+        }
+        answer = self.client.controller().ask(CREATE_TOPICS, fields)["topics"][0]
+        assert not answer["error_code"], answer
+        self.client.led(name, range(partitions))
+        return name
+
+    def produce(
+        self,
+        topic: str,
+        pairs: Sequence[tuple[bytes, bytes | None]],
+        *,
+        timestamp_ms: int | None = None,
+        partition: int = 0,
+    ) -> None:
+        """Write records one after the other to one partition."""
+        writer = TopicWriter(self.client, topic, codec=0)
+        present_ms = round(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        for line, (key, value) in enumerate(pairs):
+            writer.add(line, Record(0, present_ms, key, value), partition)
+        writer.flush()
+
+    def configs(self, topic: str) -> Mapping[str, ConfigValue]:
+        """The topic's configurations, and whether each is set on it; without the figures that Diamant shows among them."""
+        found = configs_of(self.client, topic)
+        return {name: value for name, value in found.items() if not name.startswith("diamant.")}
+
+    def held(self, topic: str, partition: int = 0, broker: int | None = None) -> list[Record]:
+        """All records that one replica answers, by a walk of its own over what it sends. Default: the leader."""
+        (led,) = [one for one in self.client.topic(topic).partitions if one.number == partition]
+        start = self.client.offsets(topic, [partition], EARLIEST)[partition]
+        end = self.client.offsets(topic, [partition], LATEST)[partition]
+        stretch = Stretch(topic, partition, led.leader if broker is None else broker, start, end)
+        found: list[Record] = []
+
+        def take(_: Stretch, data: memoryview) -> None:
+            for at, header in iter_headers(bytes(data)):
+                if not header.is_control:
+                    found.extend(iter_records(bytes(data), at))
+
+        read_stretches(self.client, [stretch], take)
+        assert not stretch.problem, stretch.problem
+        return found
+
+
+@contextmanager
+def diamant(path: Path, **settings: Any) -> Iterator[AnyCluster]:
+    """A Diamant that is asked nothing but Kafka's protocol."""
+    quick: dict[str, Any] = {"log_cleaner_backoff_ms": 20, "diamant_cleaner_mode": "kafka"}
+    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=path, **{**quick, **settings})) as broker:
+        cluster = AnyCluster(broker.bootstrap_servers)
+        with cluster.client:
+            yield cluster

@@ -1,0 +1,161 @@
+"""Apache Kafka in processes of its own, from the jars of a distribution: KAFKA_HOME names its directory, and `java` is on PATH.
+
+Node 1 is broker and controller and is never stopped; others are brokers only.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.broker.clusters.any_cluster import AnyCluster
+from tests.ports import ReservedPort
+
+START_S = 120.0
+JVM = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+LOGGING = (
+    "<Configuration><Appenders><Console name='C' target='SYSTEM_ERR'/></Appenders><Loggers><Root level='WARN'>"
+    "<AppenderRef ref='C'/></Root></Loggers></Configuration>"
+)
+
+
+def class_path() -> str:
+    """The class path of KAFKA_HOME; the test is skipped without it, or without Java."""
+    home = os.environ.get("KAFKA_HOME")
+    if not home or not list(Path(home, "libs").glob("kafka-clients-*.jar")):
+        pytest.skip("KAFKA_HOME names no directory with libs/kafka-clients-*.jar")
+    if shutil.which("java") is None:
+        pytest.skip("java is not on PATH")
+    return f"{home}/libs/*"
+
+
+class RealKafka(AnyCluster):
+    """A cluster of one or more brokers."""
+
+    def __init__(self, path: Path, brokers: int, settings: Mapping[str, str]) -> None:
+        self._path = path
+        self._class_path = class_path()
+        self._logging = path / "log4j2.xml"
+        self._logging.write_text(LOGGING)
+        self._cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+        self._ports = [ReservedPort() for _ in range(brokers + 1)]
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        for node in range(1, brokers + 1):
+            self._write_properties(node, settings)
+            self._format(node)
+        for node in range(1, brokers + 1):
+            self.start(node)
+        for node in range(1, brokers + 1):
+            self.wait_up(node)
+        super().__init__(",".join(port.address for port in self._ports[:-1]))
+        self.wait_registered(brokers)
+
+    def wait_registered(self, brokers: int) -> None:
+        """Wait until as many brokers are known to the cluster."""
+        deadline = time.monotonic() + START_S
+        while len(self.client.broker_ids()) != brokers:
+            assert time.monotonic() < deadline, "not all brokers have registered"
+            time.sleep(0.1)
+
+    def data(self, node: int) -> Path:
+        """The log directory of a broker."""
+        return self._path / f"data{node}"
+
+    def start(self, node: int) -> None:
+        """Start a broker."""
+        with (self._path / f"log{node}").open("ab") as log:
+            self._processes[node] = subprocess.Popen(
+                [*self._java(), "kafka.Kafka", str(self._path / f"{node}.properties")], stdout=log, stderr=log
+            )
+
+    def wait_up(self, node: int) -> None:
+        """Wait until a broker listens."""
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self._ports[node - 1].number), 1).close()
+                return
+            except OSError:
+                assert self._processes[node].poll() is None, (self._path / f"log{node}").read_text()[-4000:]
+                assert time.monotonic() < deadline, "the broker does not listen"
+                time.sleep(0.1)
+
+    def stop(self, node: int, how: int = signal.SIGKILL) -> None:
+        """End a broker."""
+        process = self._processes.pop(node)
+        process.send_signal(how)
+        process.wait()
+
+    def close(self) -> None:
+        """End all brokers."""
+        self.client.close()
+        for node in list(self._processes):
+            self.stop(node)
+        for port in self._ports:
+            port.close()
+
+    def _java(self) -> list[str]:
+        return ["java", *JVM, f"-Dlog4j2.configurationFile={self._logging}", "-cp", self._class_path]
+
+    def _write_properties(self, node: int, settings: Mapping[str, str]) -> None:
+        listener, controller = self._ports[node - 1].number, self._ports[-1].number
+        brokers = len(self._ports) - 1
+        listeners = f"PLAINTEXT://127.0.0.1:{listener}"
+        properties = {
+            "process.roles": "broker,controller" if node == 1 else "broker",
+            "node.id": str(node),
+            "listeners": listeners + (f",CONTROLLER://127.0.0.1:{controller}" if node == 1 else ""),
+            "advertised.listeners": listeners,
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "log.dirs": str(self.data(node)),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+            "default.replication.factor": str(brokers),
+            "group.initial.rebalance.delay.ms": "0",
+            "broker.session.timeout.ms": "3000",
+            "broker.heartbeat.interval.ms": "500",
+            "replica.lag.time.max.ms": "5000",
+            "log.cleaner.backoff.ms": "1000",
+            **settings,
+        }
+        lines = "".join(f"{name}={value}\n" for name, value in properties.items())
+        (self._path / f"{node}.properties").write_text(lines)
+
+    def _format(self, node: int) -> None:
+        words = [
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            self._cluster_id,
+            "-c",
+            str(self._path / f"{node}.properties"),
+        ]
+        done = subprocess.run([*self._java(), *words], capture_output=True, text=True, check=False)
+        assert not done.returncode, done.stdout + done.stderr
+
+
+@contextmanager
+def real_kafka(path: Path, *, brokers: int = 1, **settings: str) -> Iterator[RealKafka]:
+    """A cluster of Kafka; settings have underscores for dots."""
+    cluster = RealKafka(path, brokers, {name.replace("_", "."): value for name, value in settings.items()})
+    try:
+        yield cluster
+    finally:
+        cluster.close()
