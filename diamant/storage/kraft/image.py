@@ -5,14 +5,15 @@ would stop a real controller: those that name a missing object or create an exis
 a batch is applied completely or not at all. `to_records` is the inverse: it yields the records of a snapshot, in the order of
 Kafka's image writer.
 
-The loop thread owns an image. `PartitionImage` and `BrokerImage` are frozen and replaced. `TopicImage.partitions` and all other
+The loop thread owns an image. `PartitionImage` and records are frozen and replaced. `TopicImage.partitions` and all other
 mappings change in place; other modules may only read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sized
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -25,9 +26,7 @@ from diamant.protocol.kraft.records import (
     ClientQuotaRecord,
     ConfigRecord,
     DelegationTokenRecord,
-    Endpoint,
     FeatureLevelRecord,
-    FeatureRange,
     FenceBrokerRecord,
     MetadataRecord,
     NoOpRecord,
@@ -74,8 +73,11 @@ class PartitionImage(NamedTuple):
     removing_replicas: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
     leader_recovery_state: int = 0
-    eligible_leader_replicas: tuple[int, ...] = ()
-    last_known_elr: tuple[int, ...] = ()
+    eligible_leader_replicas: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
+
+
+_OF_PARTITION = attrgetter(*PartitionImage._fields)
 
 
 @dataclass(slots=True)
@@ -87,23 +89,6 @@ class TopicImage:
     partitions: dict[int, PartitionImage] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerImage:
-    """A broker's registration."""
-
-    broker_id: int
-    broker_epoch: int
-    incarnation_id: UUID
-    end_points: tuple[Endpoint, ...]
-    features: tuple[FeatureRange, ...]
-    rack: str | None = None
-    fenced: bool = True
-    in_controlled_shutdown: bool = False
-    log_dirs: tuple[UUID, ...] = ()
-    cordoned_log_dirs: tuple[UUID, ...] | None = None
-    is_migrating_zk_broker: bool = False
-
-
 class MetadataImage:
     """The state built from the records; initially empty."""
 
@@ -113,7 +98,8 @@ class MetadataImage:
     """Config values by (resource type, resource name), without empty entries."""
     features: dict[str, int]
     """Finalized levels above 0, `metadata.version` among them."""
-    brokers: dict[int, BrokerImage]
+    brokers: dict[int, RegisterBrokerRecord]
+    """With later changes of the registration."""
     controllers: dict[int, RegisterControllerRecord]
     scram_credentials: dict[tuple[int, str], UserScramCredentialRecord]
     """Credentials by (mechanism, user)."""
@@ -171,7 +157,7 @@ class MetadataImage:
         if self.zk_migration_state:
             yield ZkMigrationStateRecord(zk_migration_state=self.zk_migration_state)
         for broker_id in sorted(self.brokers):
-            yield _register_record(self.brokers[broker_id])
+            yield self.brokers[broker_id]
         yield from self.controllers.values()
         for topic in self.topics.values():
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
@@ -188,6 +174,9 @@ class MetadataImage:
         yield from self.acls.values()
         yield from self.scram_credentials.values()
         yield from self.delegation_tokens.values()
+
+
+Handler: TypeAlias = Callable[[MetadataImage, Any, Undo | None], None]
 
 
 def undo_changes(undo: Undo) -> None:
@@ -236,26 +225,9 @@ def _partition(image: MetadataImage, record: PartitionRecord, undo: Undo | None)
     topic = image.topics_by_id.get(record.topic_id)
     if topic is None:
         raise InconsistentMetadata(f"{record!r}: no topic has this id")
-    directories = record.directories
-    if directories and len(directories) != len(record.replicas):
-        raise InconsistentMetadata(
-            f"{record!r}: {len(directories)} directories for {len(record.replicas)} replicas, expected as many"
-        )
+    _check_directories(record, record.replicas, record.directories)
     # A partition record may repeat: Kafka's TopicDelta replaces the partition.
-    partition = PartitionImage(
-        record.partition_id,
-        record.replicas,
-        record.isr,
-        record.leader,
-        record.leader_epoch,
-        record.partition_epoch,
-        directories,
-        record.removing_replicas,
-        record.adding_replicas,
-        record.leader_recovery_state,
-        record.eligible_leader_replicas or (),
-        record.last_known_elr or (),
-    )
+    partition = PartitionImage._make(_OF_PARTITION(record))
     _put(undo, topic.partitions, record.partition_id, partition)
 
 
@@ -269,14 +241,18 @@ def _partition_change(image: MetadataImage, record: PartitionChangeRecord, undo:
     _put(undo, topic.partitions, record.partition_id, _merge(before, record))
 
 
-def _merge(before: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
-    """Return the partition after a change (`PartitionRegistration.merge`)."""
-    replicas = before.replicas if record.replicas is None else record.replicas
-    directories = before.directories if record.directories is None else record.directories
+def _check_directories(record: MetadataRecord, replicas: Sized, directories: Sized) -> None:
     if directories and len(directories) != len(replicas):
         raise InconsistentMetadata(
             f"{record!r}: {len(directories)} directories for {len(replicas)} replicas, expected as many"
         )
+
+
+def _merge(before: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
+    """Return the partition after a change (`PartitionRegistration.merge`)."""
+    replicas = before.replicas if record.replicas is None else record.replicas
+    directories = before.directories if record.directories is None else record.directories
+    _check_directories(record, replicas, directories)
     changes_leader = record.leader != NO_LEADER_CHANGE
     elr = record.eligible_leader_replicas
     last_known = record.last_known_elr
@@ -344,24 +320,7 @@ def _feature(image: MetadataImage, record: FeatureLevelRecord, undo: Undo | None
         _put(undo, image.features, record.name, record.feature_level)
 
 
-def _register_broker(image: MetadataImage, record: RegisterBrokerRecord, undo: Undo | None) -> None:
-    broker = BrokerImage(
-        record.broker_id,
-        record.broker_epoch,
-        record.incarnation_id,
-        record.end_points,
-        record.features,
-        record.rack,
-        record.fenced,
-        record.in_controlled_shutdown,
-        record.log_dirs,
-        record.cordoned_log_dirs,
-        record.is_migrating_zk_broker,
-    )
-    _put(undo, image.brokers, record.broker_id, broker)
-
-
-def _broker(image: MetadataImage, record: MetadataRecord, broker_id: int, broker_epoch: int) -> BrokerImage:
+def _broker(image: MetadataImage, record: MetadataRecord, broker_id: int, broker_epoch: int) -> RegisterBrokerRecord:
     """Return the registration that a record refers to."""
     broker = image.brokers.get(broker_id)
     if broker is None:
@@ -378,8 +337,7 @@ def _unregister_broker(image: MetadataImage, record: UnregisterBrokerRecord, und
 
 def _broker_change(image: MetadataImage, record: BrokerRegistrationChangeRecord, undo: Undo | None) -> None:
     before = _broker(image, record, record.broker_id, record.broker_epoch)
-    after = replace(
-        before,
+    after = before.changed(
         fenced=record.fenced > 0 if record.fenced else before.fenced,
         in_controlled_shutdown=before.in_controlled_shutdown or record.in_controlled_shutdown > 0,
         log_dirs=record.log_dirs or before.log_dirs,
@@ -390,22 +348,12 @@ def _broker_change(image: MetadataImage, record: BrokerRegistrationChangeRecord,
 
 def _fence_broker(image: MetadataImage, record: FenceBrokerRecord, undo: Undo | None) -> None:
     before = _broker(image, record, record.id, record.epoch)
-    _put(undo, image.brokers, record.id, replace(before, fenced=True))
+    _put(undo, image.brokers, record.id, before.changed(fenced=True))
 
 
 def _unfence_broker(image: MetadataImage, record: UnfenceBrokerRecord, undo: Undo | None) -> None:
     before = _broker(image, record, record.id, record.epoch)
-    _put(undo, image.brokers, record.id, replace(before, fenced=False))
-
-
-def _register_controller(image: MetadataImage, record: RegisterControllerRecord, undo: Undo | None) -> None:
-    _put(undo, image.controllers, record.controller_id, record)
-
-
-def _unregister_controller(image: MetadataImage, record: UnregisterControllerRecord, undo: Undo | None) -> None:
-    if record.controller_id not in image.controllers:
-        raise InconsistentMetadata(f"{record!r}: no such controller is registered")
-    _drop(undo, image.controllers, record.controller_id)
+    _put(undo, image.brokers, record.id, before.changed(fenced=False))
 
 
 def _producer_ids(image: MetadataImage, record: ProducerIdsRecord, undo: Undo | None) -> None:
@@ -416,30 +364,6 @@ def _producer_ids(image: MetadataImage, record: ProducerIdsRecord, undo: Undo | 
 
 def _zk_migration_state(image: MetadataImage, record: ZkMigrationStateRecord, undo: Undo | None) -> None:
     _set(undo, image, "zk_migration_state", record.zk_migration_state)
-
-
-# -- users -------------------------------------------------------------------------------------------------------------
-
-
-def _scram(image: MetadataImage, record: UserScramCredentialRecord, undo: Undo | None) -> None:
-    _put(undo, image.scram_credentials, (record.mechanism, record.name), record)
-
-
-def _remove_scram(image: MetadataImage, record: RemoveUserScramCredentialRecord, undo: Undo | None) -> None:
-    key = (record.mechanism, record.name)
-    if key not in image.scram_credentials:
-        raise InconsistentMetadata(f"{record!r}: there is no such credential")
-    _drop(undo, image.scram_credentials, key)
-
-
-def _acl(image: MetadataImage, record: AccessControlEntryRecord, undo: Undo | None) -> None:
-    _put(undo, image.acls, record.id, record)
-
-
-def _remove_acl(image: MetadataImage, record: RemoveAccessControlEntryRecord, undo: Undo | None) -> None:
-    if record.id not in image.acls:
-        raise InconsistentMetadata(f"{record!r}: there is no such ACL")
-    _drop(undo, image.acls, record.id)
 
 
 def _quota(image: MetadataImage, record: ClientQuotaRecord, undo: Undo | None) -> None:
@@ -456,20 +380,37 @@ def _quota(image: MetadataImage, record: ClientQuotaRecord, undo: Undo | None) -
     _put(undo, quota, record.key, record.value)
 
 
-def _delegation_token(image: MetadataImage, record: DelegationTokenRecord, undo: Undo | None) -> None:
-    _put(undo, image.delegation_tokens, record.token_id, record)
+# -- records that are kept as they are ---------------------------------------------------------------------------------
 
 
-def _remove_delegation_token(image: MetadataImage, record: RemoveDelegationTokenRecord, undo: Undo | None) -> None:
-    _drop(undo, image.delegation_tokens, record.token_id)
+def _keep(mapping: str, key: Callable[[Any], object]) -> Handler:
+    def keep(image: MetadataImage, record: MetadataRecord, undo: Undo | None) -> None:
+        _put(undo, getattr(image, mapping), key(record), record)
+
+    return keep
+
+
+def _remove(mapping: str, key: Callable[[Any], object], if_missing: str) -> Handler:
+    """`if_missing`: the error if there is none; empty if that is none."""
+
+    def remove(image: MetadataImage, record: MetadataRecord, undo: Undo | None) -> None:
+        kept = getattr(image, mapping)
+        if if_missing and key(record) not in kept:
+            raise InconsistentMetadata(f"{record!r}: {if_missing}")
+        _drop(undo, kept, key(record))
+
+    return remove
 
 
 def _nothing(image: MetadataImage, record: NoOpRecord, undo: Undo | None) -> None:
     pass
 
 
-_HANDLERS: dict[type[Any], Callable[[MetadataImage, Any, Undo | None], None]] = {
-    RegisterBrokerRecord: _register_broker,
+_CONTROLLER, _CREDENTIAL = attrgetter("controller_id"), attrgetter("mechanism", "name")
+_ACL, _TOKEN = attrgetter("id"), attrgetter("token_id")
+
+_HANDLERS: dict[type[Any], Handler] = {
+    RegisterBrokerRecord: _keep("brokers", attrgetter("broker_id")),
     UnregisterBrokerRecord: _unregister_broker,
     TopicRecord: _topic,
     PartitionRecord: _partition,
@@ -478,53 +419,29 @@ _HANDLERS: dict[type[Any], Callable[[MetadataImage, Any, Undo | None], None]] = 
     FenceBrokerRecord: _fence_broker,
     UnfenceBrokerRecord: _unfence_broker,
     RemoveTopicRecord: _remove_topic,
-    DelegationTokenRecord: _delegation_token,
-    UserScramCredentialRecord: _scram,
+    DelegationTokenRecord: _keep("delegation_tokens", _TOKEN),
+    UserScramCredentialRecord: _keep("scram_credentials", _CREDENTIAL),
     FeatureLevelRecord: _feature,
     ClientQuotaRecord: _quota,
     ProducerIdsRecord: _producer_ids,
     BrokerRegistrationChangeRecord: _broker_change,
-    AccessControlEntryRecord: _acl,
-    RemoveAccessControlEntryRecord: _remove_acl,
+    AccessControlEntryRecord: _keep("acls", _ACL),
+    RemoveAccessControlEntryRecord: _remove("acls", _ACL, "there is no such ACL"),
     NoOpRecord: _nothing,
     ZkMigrationStateRecord: _zk_migration_state,
-    RemoveUserScramCredentialRecord: _remove_scram,
-    RemoveDelegationTokenRecord: _remove_delegation_token,
-    RegisterControllerRecord: _register_controller,
+    RemoveUserScramCredentialRecord: _remove("scram_credentials", _CREDENTIAL, "there is no such credential"),
+    RemoveDelegationTokenRecord: _remove("delegation_tokens", _TOKEN, ""),
+    RegisterControllerRecord: _keep("controllers", _CONTROLLER),
     ClearElrRecord: _clear_elr,
-    UnregisterControllerRecord: _unregister_controller,
+    UnregisterControllerRecord: _remove("controllers", _CONTROLLER, "no such controller is registered"),
 }
-
-
-def _register_record(broker: BrokerImage) -> RegisterBrokerRecord:
-    return RegisterBrokerRecord(
-        broker_id=broker.broker_id,
-        is_migrating_zk_broker=broker.is_migrating_zk_broker,
-        incarnation_id=broker.incarnation_id,
-        broker_epoch=broker.broker_epoch,
-        end_points=broker.end_points,
-        features=broker.features,
-        rack=broker.rack,
-        fenced=broker.fenced,
-        in_controlled_shutdown=broker.in_controlled_shutdown,
-        log_dirs=broker.log_dirs,
-        cordoned_log_dirs=broker.cordoned_log_dirs,
-    )
 
 
 def _partition_record(topic_id: UUID, partition: PartitionImage) -> PartitionRecord:
     return PartitionRecord(
-        partition_id=partition.partition_id,
         topic_id=topic_id,
-        replicas=partition.replicas,
-        isr=partition.isr,
-        removing_replicas=partition.removing_replicas,
-        adding_replicas=partition.adding_replicas,
-        leader=partition.leader,
-        leader_recovery_state=partition.leader_recovery_state,
-        leader_epoch=partition.leader_epoch,
-        partition_epoch=partition.partition_epoch,
-        directories=partition.directories,
-        eligible_leader_replicas=partition.eligible_leader_replicas or None,
-        last_known_elr=partition.last_known_elr or None,
+        **partition._replace(
+            eligible_leader_replicas=partition.eligible_leader_replicas or None,
+            last_known_elr=partition.last_known_elr or None,
+        )._asdict(),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -80,7 +79,7 @@ def test_kafkas_log_and_snapshots_agree(env: RealEnv, tmp_path: Path, release: R
     assert of_snapshot.configs.pop((2, "gone")) == {"retention.ms": "1000"}
     for image in (of_snapshot, log_only.image):
         # Kafka writes the ranges in the order of a hash table.
-        image.brokers[1] = replace(image.brokers[1], features=tuple(sorted(image.brokers[1].features)))
+        image.brokers[1] = image.brokers[1].changed(features=tuple(sorted(image.brokers[1].features)))
     assert of_snapshot == log_only.image
     assert (log_only.end_offset, log_only.last_epoch) == (release.end_offset, 2)
     assert log_only.epochs == [(1, 0), (2, release.second_epoch)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -12,7 +11,8 @@ from xxhash import xxh3_64_intdigest
 from diamant.broker.groups.consumer.metadata_hash import SPARE_HASHES, metadata_hash
 from diamant.broker.groups.decisions.topic_patterns import MAX_PATTERN_LENGTH, TopicPattern, matching_topics
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage.kraft.image import BrokerImage, MetadataImage
+from diamant.protocol.kraft.records import RegisterBrokerRecord
+from diamant.storage.kraft.image import MetadataImage
 from tests.broker.groups.consumer.consumer_cases import Topics
 
 NAMES = ["a", "aa", "ab", "AB", "a.b", "a-b", "a_b", "x1", "12", "orders", "orders-dlq", "k", "{"]
@@ -163,10 +163,10 @@ def test_racks_and_partitions_count() -> None:
     topic = ("t1", "602fc2c7-19b0-4afc-9a6c-627deab48da6", 6)
     image = image_of(topic)
     before = metadata_hash(["t1"], image)
-    broker = BrokerImage(1, 1, UUID(int=1), (), ())
+    broker = RegisterBrokerRecord(broker_id=1, incarnation_id=UUID(int=1), broker_epoch=1, end_points=(), features=())
     image.brokers[1] = broker
     assert metadata_hash(["t1"], image) == before
-    image.brokers[1] = replace(broker, rack="rack")
+    image.brokers[1] = broker.changed(rack="rack")
     assert metadata_hash(["t1"], image) != before
     assert metadata_hash(["t1"], image_of((*topic[:2], 7))) != before
 
