@@ -1,9 +1,7 @@
-"""A server-side connection without sockets or event loop: turns bytes into requests, and responses into buffers.
+"""A server-side connection without sockets or event loop: turns bytes into requests.
 
     request  = int32 size, int16 api key, int16 api version, int32 correlation id, nullable string client id,
                [tagged fields: if the version is flexible], body
-    response = int32 size, int32 correlation id, [tagged fields: if the version is flexible and not ApiVersions], body
-
 The size excludes itself. The client id is a plain string, never a compact one, even in the flexible header.
 
 A transport reads the next bytes into the buffer from `get_buffer` and passes their number to `received`. Small frames are read
@@ -13,14 +11,14 @@ which the rest is received directly: the body of a large Produce is not copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple
 
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.primitives import skip_tags
-from diamant.protocol.wire.apis import is_flexible, response_header_version
+from diamant.protocol.wire.apis import is_flexible
 
 SCRATCH_BYTES = 64 * 1024
 """Size of the buffer for small frames."""
@@ -36,10 +34,6 @@ _new = tuple.__new__  # makes a named tuple in two thirds of the time that calli
 
 _SIZE = Struct(">i")
 _HEADER = Struct(">hhih")
-_RESPONSE_HEADERS = (Struct(">ii"), Struct(">iiB"))
-
-JOINED_BODY_BYTES = 16 * 1024
-"""A response body up to this size is joined with its header: sending one buffer is cheaper than two."""
 
 
 class Request(NamedTuple):
@@ -199,30 +193,6 @@ def _parse_request(frame: memoryview) -> Request:
     except (IndexError, StructError) as error:
         raise ProtocolError(f"frame of {len(frame)} bytes ends within the request header") from error
     return _new(Request, (api_key, api_version, correlation_id, client_id, frame[position:]))
-
-
-def encode_frame(api_key: int, version: int, correlation_id: int, body: bytes | Sequence[Any]) -> list[Any]:
-    """Return the buffers of a response: size, response header for the API's version, body.
-
-    `body` is one bytes-like object or a sequence of chunks. A chunk is a bytes-like object, or any object with a `size` in
-    bytes (such as a range of a file), which is passed to the transport unchanged.
-    """
-    is_single = isinstance(body, (bytes, bytearray, memoryview))
-    chunks: Sequence[Any] = (body,) if is_single else body
-    header_version = response_header_version(api_key, version)
-    size = 4 + header_version + count_bytes(chunks)
-    if size > 0x7FFFFFFF:
-        raise OverflowError(f"response of {size} bytes, at most 2147483647 fit a frame")
-    if header_version:
-        header = _RESPONSE_HEADERS[1].pack(size, correlation_id, 0)
-    else:
-        header = _RESPONSE_HEADERS[0].pack(size, correlation_id)
-    if not chunks:
-        return [header]
-    first = chunks[0]
-    if isinstance(first, (bytes, bytearray)) and len(first) <= JOINED_BODY_BYTES:
-        return [header + first, *chunks[1:]]
-    return [header, *chunks]
 
 
 def count_bytes(chunks: Iterable[Any]) -> int:

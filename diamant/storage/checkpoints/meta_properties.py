@@ -39,11 +39,6 @@ class MetaProperties:
     """Unique among all log directories of the cluster."""
 
 
-def new_meta_properties(node_id: int, cluster_id: str | None = None) -> MetaProperties:
-    """Return properties for a new directory, with a new cluster id unless one is given."""
-    return MetaProperties(cluster_id or uuid_to_text(random_id()), node_id, random_id())
-
-
 def read_meta_properties(env: Env, directory: str) -> MetaProperties | None:
     """Return the owner of a log directory, None if it is not formatted yet.
 

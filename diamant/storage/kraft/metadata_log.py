@@ -248,13 +248,6 @@ class MetadataLog:
         age_ms = self._env.clock.now_ms() - self._last_snapshot_ms
         return 0 < self._snapshot_interval_ms <= age_ms
 
-    def snapshot_if_due(self) -> bool:
-        """Write a snapshot if one is due, and trim the log; return True if written. Blocks."""
-        if not self.is_snapshot_due:
-            return False
-        self.write_snapshot(self.prepare_snapshot())
-        return True
-
     def prepare_snapshot(self) -> PreparedSnapshot:
         """Take a snapshot of the image; roll the segment if it is large, which blocks for the disk."""
         self._files.check_usable()

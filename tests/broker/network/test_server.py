@@ -11,6 +11,7 @@ import pytest
 from diamant.broker.network.api import frame_header
 from diamant.broker.network.server import Server
 from diamant.broker.network.server_limits import ServerLimits
+from diamant.protocol.wire.apis import API_VERSIONS, METADATA
 from tests.broker.network.serving import KEY, VERSION, echo, serving
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
@@ -48,3 +49,10 @@ async def test_a_listener_is_not_opened_without_what_secures_it(protocol: str) -
     server = Server(echo, frame_header, ServerLimits(1 << 20, 100, 60_000))
     with contextlib.closing(socket.socket()) as sock, pytest.raises(ValueError, match=f"{protocol} without"):
         server.listen(sock, "OUTSIDE", "", 0, protocol)
+
+
+def test_response_headers() -> None:
+    """Flexible versions have an empty block of tagged fields after the correlation id, ApiVersions never has."""
+    assert frame_header(METADATA, 1, 7, 4) == b"\x00\x00\x00\x08\x00\x00\x00\x07"
+    assert frame_header(METADATA, 12, 7, 4) == b"\x00\x00\x00\x09\x00\x00\x00\x07\x00"
+    assert frame_header(API_VERSIONS, 4, -1, 4) == b"\x00\x00\x00\x08\xff\xff\xff\xff"

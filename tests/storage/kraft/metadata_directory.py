@@ -117,3 +117,11 @@ def make_static_log(env: MemoryEnv, *batches: bytes) -> None:
     env.make_dirs(METADATA)
     write_meta_properties(env, DATA, MetaProperties("cluster", 1, UUID(int=0xD18 << 100)))
     write_log(env, b"".join(batches))
+
+
+def snapshot_if_due(log: MetadataLog) -> bool:
+    """Write a snapshot if one is due, and trim the log, as the housekeeping does; return True if written."""
+    if log.is_snapshot_due:
+        log.write_snapshot(log.prepare_snapshot())
+        return True
+    return False

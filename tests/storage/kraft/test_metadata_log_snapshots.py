@@ -18,6 +18,7 @@ from tests.storage.kraft.metadata_directory import (
     leader_change,
     make_static_log,
     open_log,
+    snapshot_if_due,
     topic,
     write_log,
 )
@@ -48,14 +49,14 @@ def test_when_a_snapshot_is_due(memory: MemoryEnv) -> None:
     assert isinstance(clock, SettableClock)
     log = open_log(memory, snapshot_bytes=5_000, snapshot_interval_ms=1000)
     clock.advance_ms(999)
-    assert not log.snapshot_if_due()
+    assert not snapshot_if_due(log)
     clock.advance_ms(1)
-    assert log.snapshot_if_due()
+    assert snapshot_if_due(log)
     clock.advance_ms(5000)
-    assert not log.snapshot_if_due()
+    assert not snapshot_if_due(log)
     log.append([config("foo", "x", "v" * 6000)])
-    assert log.snapshot_if_due()
-    assert not log.snapshot_if_due()
+    assert snapshot_if_due(log)
+    assert not snapshot_if_due(log)
     assert len(list_snapshots(memory, METADATA)) == 3
 
 
@@ -64,7 +65,7 @@ def test_the_log_is_trimmed_to_the_snapshots_kept(memory: MemoryEnv) -> None:
     log = open_log(memory, snapshot_bytes=500)
     for number in range(20):
         log.append(topic(log, f"topic-{number}"))
-        log.snapshot_if_due()
+        snapshot_if_due(log)
     kept = [found for found in list_snapshots(memory, METADATA) if found != SnapshotId(0, 0)]
     segments = [name for name in memory.list_dir(METADATA) if name.endswith(".log")]
     assert len(kept) == 2

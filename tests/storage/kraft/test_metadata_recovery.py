@@ -23,6 +23,7 @@ from tests.storage.kraft.metadata_directory import (
     leader_change,
     make_static_log,
     open_log,
+    snapshot_if_due,
     topic,
     write_log,
 )
@@ -41,7 +42,7 @@ def run_until_power_off(env: MemoryEnv, log_to_close: list[MetadataLog]) -> list
             log.append(topic(log, name))
             log.sync()
             acknowledged.append(name)
-            log.snapshot_if_due()
+            snapshot_if_due(log)
         log.close()
     except (PowerOff, StorageError):
         pass

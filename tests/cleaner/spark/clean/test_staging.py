@@ -34,9 +34,10 @@ from diamant.cleaner.spark.clean.task_files import StagedFile, TaskFiles
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.spark_errors import SparkError
 from diamant.cleaner.spark.runner import staging_sweep
-from diamant.storage.checkpoints.meta_properties import new_meta_properties, write_meta_properties
+from diamant.storage.checkpoints.meta_properties import MetaProperties, write_meta_properties
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
+from diamant.storage.uuid_text import random_id
 from tests.cleaner.runners.rounds import leftovers, make_log, plan_of, segment_files
 from tests.cleaner.spark.one_process import OneProcess
 
@@ -65,7 +66,7 @@ def test_the_next_start_removes_leftovers_of_a_killed_run(
 ) -> None:
     """For every partition, even deleted ones; but not the places of this run, or of another log directory."""
     data = str(Path(log.path).parent)
-    write_meta_properties(log.env, data, new_meta_properties(1))
+    write_meta_properties(log.env, data, MetaProperties("cluster", 1, random_id()))
     other = make_log(place.parent / "elsewhere")
     mine = new_place(log.env, plan_of(log), place.as_uri())
     others = new_place(log.env, plan_of(other), place.as_uri())
