@@ -131,7 +131,7 @@ docs: $(DEV_STAMP) ## write the pages and the map that are made of tables and do
 	$(BIN)/python -m release.reference.configuration docs/reference/configuration.md
 	$(BIN)/python -m release.reference.metrics docs/reference/metrics.md
 	$(BIN)/python -m release.reference.access docs/reference/access.md
-	$(BIN)/python -m release.reference.methods
+	$(BIN)/python -m release.reference.method_files
 	$(BIN)/python -m release.reference.words docs/reference/words.md
 	$(BIN)/python -m release.reference.pages docs/reference
 	$(BIN)/python -m tests.folder_map

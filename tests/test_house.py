@@ -26,7 +26,7 @@ from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.launch.start import start
 from diamant.broker.metrics.metric_table import METRICS
 from release.reference.configuration import configuration_page
-from release.reference.methods import methods
+from release.reference.method_files import methods
 from release.reference.pages import commands, help_text, reference_pages, routes
 from tests import folder_map
 from tests.effort import some

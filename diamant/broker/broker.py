@@ -23,8 +23,8 @@ from diamant.broker.config.listeners import Addresses
 from diamant.broker.dispatch.services import Services
 from diamant.broker.kept import Kept
 from diamant.broker.loop_thread import LoopThread
-from diamant.broker.methods import BlockingOperations, Operations
 from diamant.broker.node.node import Node
+from diamant.broker.operation_methods import BlockingOperations, Operations
 from diamant.broker.operations.calls.blocking import in_own_thread
 from diamant.broker.operations.calls.cross_loop import call, on_loop, waiting
 from diamant.broker.running import RunningBroker, start_broker

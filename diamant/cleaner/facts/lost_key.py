@@ -1,4 +1,6 @@
-"""Derives the facts of an output that lost the records of one key from its source's: an erasure's round reads no GiB again.
+"""Derives the facts of a rewritten segment from those of its source, if only the records of one key were removed.
+
+So a round for an erasure need not read a large output again to make its facts.
 
 The source is alone in its group and loses only superseded records (`key_filter`); it has no horizons, and none of its batches
 remains without records. If its filter contains one key of the dirty range, and the output is smaller, then exactly the records of

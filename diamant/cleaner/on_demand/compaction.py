@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import NoReturn, TypeAlias
 
-from diamant.cleaner.on_demand.record_counts import CountedLogs
+from diamant.cleaner.on_demand.header_counts import CountedLogs
 from diamant.cleaner.on_demand.remaining import RemainingRecords, held_back
 from diamant.cleaner.on_demand.report import (
     CLEAN,

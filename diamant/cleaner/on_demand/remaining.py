@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from diamant.cleaner.facts.facts_file import read_facts
-from diamant.cleaner.on_demand.record_counts import CountedLogs, SegmentCounts
+from diamant.cleaner.on_demand.header_counts import CountedLogs, SegmentCounts
 from diamant.cleaner.on_demand.report import (
     MAX_COUNTED_BYTES,
     MIN_COMPACTION_LAG,

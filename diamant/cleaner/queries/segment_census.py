@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from diamant.cleaner.explain.scans import OpenSegment
-from diamant.cleaner.on_demand.record_counts import SegmentCounter
+from diamant.cleaner.on_demand.header_counts import SegmentCounter
 from diamant.cleaner.queries.key_counts import KeyCensus
-from diamant.cleaner.queries.record_count import MAX_KEY_BYTES, MAX_PROBLEMS
+from diamant.cleaner.queries.partition_count import MAX_KEY_BYTES, MAX_PROBLEMS
 from diamant.cleaner.queries.record_counter import RecordCounter
 from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.segments.sound_rows import PieceReader

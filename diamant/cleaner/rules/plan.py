@@ -116,10 +116,10 @@ class CleanPlan:
     held_above: int | None = None
     """Tombstones of batches with a higher base offset wait for groups (`tombstone_hold`)."""
     held_since_ms: int = 0
-    """They expire if their horizon had passed at this time: `now_ms` less `diamant.tombstone.hold.max.ms`."""
+    """Tombstones whose horizon passed before this time expire all the same: `now_ms` less `diamant.tombstone.hold.max.ms`."""
     high_watermark: int | None = None
-    """The high watermark: an emptied batch that ends here stays as a header, as since Kafka 4.4 (KAFKA-20452). None, as in plans
-    stored before: the one that ends with the round stays, as until Kafka 4.3 (KAFKA-17076)."""
+    """The high watermark. An emptied batch that ends here keeps its header, as in Kafka 4.4 (KAFKA-20452). None, as in plans
+    that earlier versions stored: the emptied batch that ends with the round keeps it, as in Kafka 4.3 (KAFKA-17076)."""
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

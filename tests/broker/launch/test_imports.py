@@ -74,7 +74,7 @@ with tempfile.TemporaryDirectory() as path:
             BROKER.format(paths=[]) + COMPACTED,
             [
                 *("diamant.broker.operations.compactions.compactions", "diamant.cleaner.on_demand.compaction"),
-                "diamant.cleaner.on_demand.record_counts",
+                "diamant.cleaner.on_demand.header_counts",
             ],
         ),
         ("import diamant.broker.erasure.erase.erasures\n", ["diamant.cleaner.spark", "pyarrow", "pyspark"]),

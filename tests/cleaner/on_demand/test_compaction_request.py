@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from diamant.cleaner.on_demand.compaction import OnStage, PartitionJob, no_stage
-from diamant.cleaner.on_demand.record_counts import CountedLogs, LogCounts, SegmentCounts
+from diamant.cleaner.on_demand.header_counts import CountedLogs, LogCounts, SegmentCounts
 from diamant.cleaner.on_demand.report import (
     DELETED,
     MIN_COMPACTION_LAG,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.on_demand.record_counts import SegmentCounter, SegmentCounts
+from diamant.cleaner.on_demand.header_counts import SegmentCounter, SegmentCounts
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.queries.latest_records import latest_records
-from diamant.cleaner.queries.record_count import count_by_keys
+from diamant.cleaner.queries.partition_count import count_by_keys
 from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.segments.tolerant_reader import Problem
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes

@@ -22,8 +22,8 @@ from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import Fields
 from diamant.broker.commands.cluster.answering import Answer, answering
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
+from diamant.broker.security.authorization.acl_hosts import is_covered
 from diamant.broker.security.authorization.authorizer import ANY_USER
-from diamant.broker.security.authorization.hosts import is_covered
 from diamant.protocol.errors import ErrorCode
 
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_CONFIGS = 29, 30, 31, 32

@@ -13,9 +13,9 @@ from diamant.broker.erasure.erase.erase_result import Erasure
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import Claims, claims_of
-from diamant.broker.erasure.jobs.issuing import RemovalCertificates, Verdict
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.removal import Ended, Removal
+from diamant.broker.erasure.jobs.removal_certificates import RemovalCertificates, Verdict
 from diamant.broker.transactions.open_in_log import open_transaction_problem
 from diamant.cleaner.erasure.intent import Intent
 from diamant.cleaner.evidence.certificates.certificate import HMAC, NOT_COVERED, TYPE

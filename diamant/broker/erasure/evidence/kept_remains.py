@@ -1,4 +1,6 @@
-"""The remains of earlier jobs, for the next: in the intents of those in progress, and in files that ended ones left behind.
+"""Values of earlier jobs that may still be somewhere on disk: each later scan looks for them, too.
+
+Those of a job in progress are in its intent. A job that ends before a scan has seen all of them gone leaves a file:
 
     <data directory>/<prefix><id>.remains     mode 0600, encrypted like an intent
 

@@ -78,7 +78,9 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         """Read the unfinished intents of an earlier run, and resume each when it is due."""
         table = self.table
         for path in await asyncio.to_thread(tidy, table.files.env, table.files.directory, table.files.prefix):
-            logger.warning("the broker was stopped at the end of a job, whose certificate is %s", path)
+            logger.warning(
+                "completed a job that an earlier stop interrupted after its last scan; its certificate: %s", path
+            )
         ids = (await table.ids_on_disk())[:MAX_UNFINISHED]
         if not ids:
             return

@@ -1,7 +1,7 @@
 """A removal: one job with two kinds of subject, a key to erase or records to redact.
 
 The queue runs it (`job_queue.py`), its kind has the subject and the steps (`RemovalKind`), and its certificate is issued in one
-way (`issuing.py`).
+way (`removal_certificates.py`).
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from diamant.broker.erasure.evidence.scope import Present, present_of
-from diamant.broker.erasure.jobs.issuing import RemovalCertificates, Verdict
 from diamant.broker.erasure.jobs.removal import Ended, Removal
+from diamant.broker.erasure.jobs.removal_certificates import RemovalCertificates, Verdict
 from diamant.broker.erasure.redact.redact_result import Redaction, Work, relative_path
 from diamant.broker.transactions.open_in_log import oldest_open
 from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED, REDACTION_TYPE

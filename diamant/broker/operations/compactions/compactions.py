@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
     from diamant.broker.operations.compactions.topic_figures import TopicFigures
     from diamant.broker.transactions.coordinator import TransactionCoordinator
-    from diamant.cleaner.on_demand.record_counts import CountedLogs
+    from diamant.cleaner.on_demand.header_counts import CountedLogs
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Compactions:
         """Return the record counts that all calls share. Loads the cleaner if necessary."""
         if self._counts is None:
             service = await self._cleaning.service()
-            from diamant.cleaner.on_demand.record_counts import CountedLogs
+            from diamant.cleaner.on_demand.header_counts import CountedLogs
 
             self._counts = self._counts or CountedLogs(service.blocking)
         return self._counts

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from diamant.broker.config.virtual_topic_table import COMPACT, described
-from diamant.cleaner.on_demand.record_counts import SegmentCounts
+from diamant.cleaner.on_demand.header_counts import SegmentCounts
 from diamant.cleaner.rules.time_based_roll import oldest_append_ms
 from diamant.duration import time_text
 from diamant.storage.config_key import DescribedConfig
@@ -21,7 +21,7 @@ from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
-    from diamant.cleaner.on_demand.record_counts import CountedLogs
+    from diamant.cleaner.on_demand.header_counts import CountedLogs
     from diamant.cleaner.service.metrics import PartitionStatus
     from diamant.cleaner.service.service import CleanerService
 

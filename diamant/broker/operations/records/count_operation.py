@@ -1,12 +1,12 @@
-"""`broker.count`: counts the records of a topic, by kind (`cleaner/queries/record_count.py`).
+"""`broker.count`: counts the records of a topic, by kind (`cleaner/queries/partition_count.py`).
 
 The exact count runs in a thread, over the files of one moment, as for `explain`, while writing and cleaning continue. By default
 it covers up to `UNASKED_BYTES` of a topic, for up to `UNASKED_S` of processor time. Other partitions get bounds, at once, from
 batch headers alone.
 
-Bounds: `MAX_AT_ONCE` counts, each with the descriptors of `log_files.LogFiles` and the memory of `record_count.py`. For bounds,
-headers are read in at most `MAX_COUNTED_BYTES` per partition that were not counted before; a larger partition gets the number of
-its offsets.
+Bounds: `MAX_AT_ONCE` counts, each with the descriptors of `log_files.LogFiles` and the memory of `partition_count.py`. For
+bounds, headers are read in at most `MAX_COUNTED_BYTES` per partition that were not counted before; a larger partition gets the
+number of its offsets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.errors import NotPossible, TooMany
 from diamant.cleaner.on_demand.report import MAX_COUNTED_BYTES
-from diamant.cleaner.queries.record_count import count_by_headers, count_by_keys, count_by_offsets
+from diamant.cleaner.queries.partition_count import count_by_headers, count_by_keys, count_by_offsets
 from diamant.cleaner.rules.kinds import KindBounds, Kinds
 from diamant.cleaner.segments.tolerant_reader import Problem
 from diamant.progress import Progress

@@ -69,7 +69,7 @@ async def find(
 def _wanted(request: FindRequest) -> Wanted:
     key, text, where = request.key, request.text, request.where
     if (key is not None) + (text is not None) + (where is not None) > 1:
-        raise BadArgument("expected at most one of key, text and where")
+        raise BadArgument("key, text and where exclude each other: give one of them, or none for all records")
     if key is not None:
         return Wanted.key(key)
     if text is not None:

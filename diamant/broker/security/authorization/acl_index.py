@@ -26,7 +26,7 @@ from diamant.broker.acl import (
     PermissionType,
     ResourceType,
 )
-from diamant.broker.security.authorization.hosts import AddressRange, HostKey, address_of, host_key
+from diamant.broker.security.authorization.acl_hosts import AddressRange, HostKey, address_of, host_key
 
 _IMPLIED_BY = {
     Operation.DESCRIBE: frozenset(

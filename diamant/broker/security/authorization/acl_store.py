@@ -17,8 +17,8 @@ from diamant.broker.acl import (
     ResourceType,
 )
 from diamant.broker.security.authorization.acl_filter import AclFilter
+from diamant.broker.security.authorization.acl_hosts import parse_range
 from diamant.broker.security.authorization.authorizer import Authorizer
-from diamant.broker.security.authorization.hosts import parse_range
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import AccessControlEntryRecord, MetadataRecord, RemoveAccessControlEntryRecord
 from diamant.storage.kraft.features import FIRST_WITH_HOST_RANGES

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.security.authorization.hosts import AddressRange, address_of, host_key, parse_range
+from diamant.broker.security.authorization.acl_hosts import AddressRange, address_of, host_key, parse_range
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "cidr_4.4.0.json").read_text(encoding="utf-8"))["cases"]
 

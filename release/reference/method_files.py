@@ -1,7 +1,7 @@
-"""The generator of the operations' methods: those of `Broker` and `BlockingBroker` (`broker/methods.py`), and those of `Admin`
-(`client/admin_methods.py`).
+"""The generator of the operations' methods: those of `Broker` and `BlockingBroker` (`broker/operation_methods.py`), and
+those of `Admin` (`client/admin_methods.py`).
 
-python -m release.reference.methods
+python -m release.reference.method_files
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def methods() -> dict[str, str]:
         imports=_imports(f"{remote} Protocol Fields JsonObject Iterator", _HOMES, {}),
         methods=remote,
     )
-    return {"broker/methods.py": of_broker, "broker/client/admin_methods.py": of_admin}
+    return {"broker/operation_methods.py": of_broker, "broker/client/admin_methods.py": of_admin}
 
 
 def _awaited(row: OperationRow, homes: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Issues the certificates of removals: signs what a scan has found, and ends the job if nothing follows."""
+"""Certificates of removals: puts together what a scan has found, has it signed (`JobTable.issue`), and ends a finished job."""
 
 from __future__ import annotations
 

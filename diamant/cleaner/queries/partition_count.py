@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from diamant.cleaner.explain.scans import OpenSegment
-from diamant.cleaner.on_demand.record_counts import SegmentCounts
+from diamant.cleaner.on_demand.header_counts import SegmentCounts
 from diamant.cleaner.queries.key_counts import KeyCensus
 from diamant.cleaner.queries.record_counter import RecordCounter
 from diamant.cleaner.rules.kinds import SHOWN, KindBounds, Kinds
