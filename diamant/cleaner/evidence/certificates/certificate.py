@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 TYPE = "diamant-erasure-certificate"
 REDACTION_TYPE = "diamant-redaction-certificate"
+CLUSTER_TYPE = "diamant-cluster-erasure-certificate"
+"""Of an erasure on a Kafka cluster, from outside: what its brokers returned (`cluster_claims`)."""
+DISK_TYPE = "diamant-disk-certificate"
+"""Of the log directories of one broker of such a cluster."""
+_TYPES = (TYPE, REDACTION_TYPE, CLUSTER_TYPE, DISK_TYPE)
 VERSION = 1
 HMAC = "HMAC-SHA-256 with a secret that is not in the data directory"
 """How certificates name the digests of keys and descriptions."""
@@ -155,10 +160,9 @@ def _octets(digits: str) -> bytes:
 
 def check_form(certificate: object) -> None:
     """Raise CertificateError unless this is a certificate that this version can read."""
-    if not isinstance(certificate, Mapping) or certificate.get("type") not in (TYPE, REDACTION_TYPE):
-        raise CertificateError(
-            f'this is not a certificate: expected a JSON object with "type": "{TYPE}" or "{REDACTION_TYPE}"'
-        )
+    if not isinstance(certificate, Mapping) or certificate.get("type") not in _TYPES:
+        known = ", ".join(f'"{one}"' for one in _TYPES)
+        raise CertificateError(f'this is not a certificate: expected a JSON object whose "type" is one of {known}')
     if certificate.get("version") != VERSION:
         raise CertificateError(f"the certificate has version {certificate.get('version')!r}, expected {VERSION}")
     signature = certificate.get("signature")
@@ -168,7 +172,10 @@ def check_form(certificate: object) -> None:
         raise CertificateError("the certificate has no signature")
     if signature["algorithm"] != "Ed25519":
         raise CertificateError(f"the signature's algorithm is {signature['algorithm'][:40]!r}, expected Ed25519")
-    for name, kind in (("request", Mapping), ("claims", list), ("segments", Mapping), ("state", str)):
+    parts = [("request", Mapping), ("claims", list), ("state", str)]
+    if certificate["type"] in (TYPE, REDACTION_TYPE):
+        parts.append(("segments", Mapping))
+    for name, kind in parts:
         if not isinstance(certificate.get(name), kind):
             raise CertificateError(f"the certificate has no {name!r}")
 
@@ -178,6 +185,11 @@ def check_kind(certificate: Mapping[str, Any], *, key: object = None, where: obj
     if certificate["type"] == REDACTION_TYPE and key is not None:
         raise WrongKind(
             "this is the certificate of a redaction: verify it with a description of records (where), not with a key"
+        )
+    if certificate["type"] in (CLUSTER_TYPE, DISK_TYPE) and (key is not None or where is not None):
+        raise WrongKind(
+            "this certificate is about a Kafka cluster: verifying it reads no replica again, so it takes no key and no "
+            "description of records"
         )
     if certificate["type"] == TYPE and where is not None:
         raise WrongKind(

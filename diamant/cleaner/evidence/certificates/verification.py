@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificates.certificate import (
+    CLUSTER_TYPE,
+    DISK_TYPE,
     INVALID,
     NOTHING_MATCHED,
     REDACTION_TYPE,
@@ -46,6 +48,7 @@ from diamant.cleaner.evidence.certificates.claim_checks import (
     unscanned_claims,
     untold,
 )
+from diamant.cleaner.evidence.certificates.cluster_claims import KEY_UNREADABLE, UNREADABLE, contradictions, meaning
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
 from diamant.cleaner.evidence.scan.coverage import coverage_problems
 from diamant.cleaner.evidence.scan.files_to_read import Partitions
@@ -108,7 +111,7 @@ NOT_CONFIRMED = "not-confirmed"
 ScanAgain = Callable[[Subject], ScanReport]
 """Scans everything for a subject; blocks. StorageError if nothing can be proven."""
 
-_CLAIMING = (VALUES_GONE, KEY_GONE, RECORDS_GONE, NOTHING_MATCHED)
+_CLAIMING = (VALUES_GONE, KEY_GONE, RECORDS_GONE, NOTHING_MATCHED, UNREADABLE, KEY_UNREADABLE)
 """States of certificates that make a claim about every partition."""
 
 
@@ -165,7 +168,8 @@ class Verification:
         verdicts, signature = [claim["verdict"] for claim in self.claims], self.signature
         match self.outcome:
             case "valid":
-                return f"valid: {signature}"
+                weak = f"; it says {self.state}, which is not a statement about disks"
+                return f"valid: {signature}{weak if self.state in (UNREADABLE, KEY_UNREADABLE) else ''}"
             case "nothing-matched":
                 return f"NOTHING WAS FOUND: the signature is {signature}; nothing was removed, because nothing matched"
             case "broken":
@@ -238,18 +242,13 @@ def verify_certificate(
         state=str(certificate["state"]),
         is_evidence=certificate.get("is_evidence") is True,
     )
+    found.notes += _notes_of_signature(found)
     if signature == INVALID:
-        found.notes.append("Nothing else was checked: the contents of a changed certificate prove nothing.")
         return found
-    if signature == UNTRUSTED:
-        found.notes.append(
-            "No public key was given to compare with: anyone can have signed this. Pin the broker's public key."
-        )
-    if not found.is_evidence:
-        found.notes.append(
-            "A manual clock was in use: the times in the certificate, and so the certificate itself, are no evidence."
-        )
     try:
+        if certificate["type"] in (CLUSTER_TYPE, DISK_TYPE):
+            _check_cluster(certificate, found, directory)
+            return found
         _note_what_it_proves(certificate, found)
         _check_roots(certificate, found)
         _check_coverage(certificate, found)
@@ -283,6 +282,30 @@ def files_of(findings: Iterable[Finding]) -> str:
     files = sorted({one.file for one in findings})
     more = f" and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
     return ", ".join(files[:MAX_FILES]) + more
+
+
+def _notes_of_signature(found: Verification) -> Iterable[str]:
+    if found.signature == INVALID:
+        yield "Nothing else was checked: the contents of a changed certificate prove nothing."
+        return
+    if found.signature == UNTRUSTED:
+        yield "No public key was given to compare with: anyone can have signed this. Pin the broker's public key."
+    if not found.is_evidence:
+        yield "A manual clock was in use: the times in the certificate, and so the certificate itself, are no evidence."
+
+
+def _check_cluster(certificate: Mapping[str, Any], found: Verification, directory: str | None) -> None:
+    """Check a certificate about a Kafka cluster by its own rows."""
+    problems = contradictions(certificate)
+    found.coverage_adds_up = not problems
+    found.notes += problems[:MAX_PROBLEMS]
+    found.notes += [note for note in (meaning(certificate),) if note]
+    found.notes.append("Only the signature and the certificate's own statements were checked: nothing was read again.")
+    if directory is not None:
+        found.claims = [untold(claim) for claim in certificate["claims"]]
+        found.notes.append(
+            "It is about a Kafka cluster: `diamant certify DIRECTORY --erasure CERTIFICATE` searches its files."
+        )
 
 
 def _note_what_it_proves(certificate: Mapping[str, Any], found: Verification) -> None:

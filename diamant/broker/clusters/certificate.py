@@ -1,0 +1,154 @@
+"""The certificate of an erasure on a Kafka cluster: what was read of each replica, signed. `cluster_claims` says what it proves.
+
+<state directory>/signing-key, signing-key.secret    made with first use, mode 0600 (`signing_key`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from diamant.broker.client.json_types import JsonObject
+from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, FoundRecord, ReplicaRead
+from diamant.cleaner.evidence.certificates.certificate import CLUSTER_TYPE, HMAC, VERSION, sign_certificate
+from diamant.cleaner.evidence.certificates.cluster_claims import (
+    FILES_WAIT,
+    NOT_COVERED,
+    NOT_READ,
+    replica_name,
+    replica_state,
+    state_of_reads,
+    weaker,
+)
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.storage.env.clocks import SystemClock
+from diamant.version import __version__
+
+
+def signing_key(state_dir: str) -> SigningKey:
+    """Return the key that signs certificates, with the secret of their digests. Blocks. StorageError, OSError."""
+    return SigningKey.load(f"{state_dir}/signing-key")
+
+
+def key_secret(state_dir: str) -> bytes:
+    """Return the secret of the digests in certificates: 32 bytes."""
+    return signing_key(state_dir).secret
+
+
+def issue(outcome: ErasureOutcome, state_dir: str) -> JsonObject:
+    """Return the signed certificate of an erasure. Its state is never stronger than what the reads prove."""
+    claims, refused = _claims_and_refusals(outcome)
+    fields = {
+        "type": CLUSTER_TYPE,
+        "version": VERSION,
+        "id": outcome.id,
+        **issued(outcome.cluster_id, outcome.started_ms, max((one.ended_ms for one in outcome.reads), default=0)),
+        "request": {
+            "reason": outcome.reason,
+            "reference": outcome.reference,
+            "topics": list(outcome.topics),
+            "topic_ids": dict(outcome.topic_ids),
+            "partitions": {name: _count(outcome, name) for name in outcome.topics},
+            "key_hmac": outcome.key_digest,
+            "hmac": HMAC,
+        },
+        "found": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "values": one.values,
+                "tombstone_offset": one.tombstone_offset,
+            }
+            for one in outcome.partitions
+            if one.values
+        ],
+        "overrides": [{"what": "delete.retention.ms was lowered for the tombstones"}] if outcome.tombstones_now else [],
+        "claims": claims,
+        "not_certified": refused,
+        "written_since": [
+            {"topic": one.topic, "partition": one.partition, "offset": offset}
+            for one in outcome.reads
+            if one.is_leader
+            for offset in _offsets(one.written_since)
+        ],
+        "values_searched_for": outcome.values_searched_for,
+        "not_covered": [*NOT_COVERED, *_files_wait(outcome)],
+    }
+    return sign_certificate({**fields, "state": state_of_reads(fields)}, signing_key(state_dir))
+
+
+def _claims_and_refusals(outcome: ErasureOutcome) -> tuple[list[JsonObject], list[JsonObject]]:
+    """Return a claim for each partition whose replicas all prove it; for others the reasons, replica by replica."""
+    reads = {(one.topic, one.partition, one.broker): one for one in outcome.reads}
+    claims, refused = list[JsonObject](), list[JsonObject]()
+    for part in outcome.partitions:
+        rows = [
+            _row(reads.get((part.topic, part.partition, broker)), part, broker, outcome) for broker in part.replicas
+        ]
+        states = [replica_state(row, part.below_offset) for row in rows]
+        place = {"topic": part.topic, "partition": part.partition, "below_offset": part.below_offset}
+        problems = [
+            {"file": replica_name(part.topic, part.partition, row["broker"]), "reason": reason}
+            for row, (_, reason) in zip(rows, states, strict=True)
+            if reason
+        ]
+        if problems or not rows:
+            state = next((state for state, reason in states if reason), NOT_READ)
+            refused.append({**place, "state": state, "problems": problems, "replicas": rows})
+        else:
+            state = weaker(state for state, _ in states)
+            claims.append({**place, "state": state, "brokers": list(part.replicas), "replicas": rows})
+    return claims, refused
+
+
+def issued(cluster_id: str, requested_ms: int, read_ms: int = 0) -> Mapping[str, Any]:
+    """Return the fields about issuer and time of a certificate that is issued now, or at `read_ms` if the clock was set back."""
+    return {
+        "is_evidence": True,
+        "clock": {
+            "kind": "system",
+            "requested_ms": requested_ms,
+            "issued_ms": max(SystemClock().now_ms(), read_ms),
+            "note": "",
+        },
+        "issuer": {"software": f"Diamant {__version__}", "cluster_id": cluster_id},
+    }
+
+
+def _row(read: ReplicaRead | None, part: ErasedPartition, broker: int, outcome: ErasureOutcome) -> JsonObject:
+    if read is None:
+        name = replica_name(part.topic, part.partition, broker)
+        began, problem = outcome.started_ms, outcome.problems.get(name) or "it was not read"
+        read = ReplicaRead(part.topic, part.partition, broker, False, False, 0, 0, began, began, problem=problem)
+    return {
+        "broker": broker,
+        "is_leader": read.is_leader,
+        "is_in_sync": read.is_in_sync,
+        "from_offset": read.from_offset,
+        "to_offset": read.to_offset,
+        "began_ms": read.began_ms,
+        "ended_ms": read.ended_ms,
+        "bytes": read.bytes,
+        "batches": read.batches,
+        "records": read.records,
+        "segments": list(read.segments),
+        "known_positives": {"planted": read.planted, "seen": read.planted_found},
+        "values": _offsets(read.values),
+        "tombstones": _offsets(read.tombstones),
+        "same_bytes": list(read.same_bytes),
+        "same_bytes_not_listed": read.same_bytes_not_listed,
+        "problem": read.problem,
+    }
+
+
+def _offsets(records: tuple[FoundRecord, ...]) -> list[int]:
+    return [one.offset for one in records]
+
+
+def _count(outcome: ErasureOutcome, topic: str) -> int:
+    return max((one.partition + 1 for one in outcome.partitions if one.topic == topic), default=0)
+
+
+def _files_wait(outcome: ErasureOutcome) -> list[str]:
+    left = sorted({*outcome.topics} - {*outcome.file_delay_lowered})
+    return [FILES_WAIT.format(", ".join(left))] if left else []

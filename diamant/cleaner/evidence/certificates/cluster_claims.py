@@ -1,0 +1,181 @@
+"""The claims of certificates about a Kafka cluster, from outside: of its brokers' answers, and of the disks of one broker.
+
+    unreadable       no replica returned a record of the key with a value below the claim's end; a tombstone names the key
+    key-unreadable   no replica returned a record of the key there, nor a tombstone
+
+Both are weaker than values-gone and key-gone: a broker's answer says nothing of its disk. A disk certificate says that, of one
+broker; a certificate with a disk for every replica may claim values-gone or key-gone.
+
+The states follow from the rows of the replicas, here and nowhere else: the issuer states what `replica_state` returns, and a
+verifier computes it once more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from diamant.cleaner.evidence.certificates.certificate import DISK_TYPE, NOTHING_MATCHED
+from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, VALUES_GONE, VALUES_PRESENT
+
+UNREADABLE = "unreadable"
+KEY_UNREADABLE = "key-unreadable"
+NOT_READ = "not-read"
+
+ON_DISK = {UNREADABLE: VALUES_GONE, KEY_UNREADABLE: KEY_GONE}
+"""The states that a disk of each replica adds up to."""
+
+NOT_COVERED = (
+    "The disks of the brokers: they may keep the bytes in files that wait for their deletion, in files that no broker serves, "
+    "and in freed blocks. `diamant certify` searches the log directories of a broker.",
+    "Replicas that are not listed, such as those of a broker that was added later, or moved since.",
+    "Remote storage (tiered storage), mirrors, backups and snapshots of disks.",
+    "What consumers have stored: their databases, files, caches and logs.",
+    "Records that were written at or above the offsets where the claims end, and topics that are not named.",
+    "The same facts in other words: only records of the key count. Records of other keys that hold its bytes are listed.",
+)
+FILES_WAIT = (
+    "Files that the cleaner has replaced stay on each disk for file.delete.delay.ms, which was not lowered for {}."
+)
+_PROVES = {
+    UNREADABLE: "It says that no broker returned a value of the key, and nothing of the bytes on their disks.",
+    KEY_UNREADABLE: "It says that no broker returned a record of the key, and nothing of the bytes on their disks.",
+}
+
+Row = Mapping[str, Any]
+
+
+def replica_name(topic: str, partition: int, broker: int) -> str:
+    """Return the name of a replica for people, such as `users-0@2`."""
+    return f"{topic}-{partition}@{broker}"
+
+
+def replica_state(row: Row, below_offset: int) -> tuple[str, str]:
+    """Return the state that the row of a replica proves, and the reason if that is no claim."""
+    planted, seen = row["known_positives"]["planted"], row["known_positives"]["seen"]
+    if row["problem"]:
+        return NOT_READ, str(row["problem"])
+    if row["to_offset"] < below_offset:
+        return NOT_READ, f"it was read up to offset {row['to_offset']}, expected {below_offset}"
+    if row["values"]:
+        return VALUES_PRESENT, f"a value of the key is at offset {row['values'][0]}"
+    if planted != seen or (row["bytes"] and not planted):
+        return INCONCLUSIVE, f"the search found {seen} of {planted} records that were planted for it"
+    return (UNREADABLE if row["tombstones"] else KEY_UNREADABLE), ""
+
+
+def overall_state(claims: Sequence[Row], *, is_complete: bool, is_anything_found: bool) -> str:
+    """Return the state of a certificate. `is_complete`: no replica is without a claim."""
+    if not claims or not is_complete:
+        return NOT_CERTIFIED
+    states = {claim["state"] for claim in claims}
+    if not is_anything_found and UNREADABLE not in states:
+        return NOTHING_MATCHED
+    return UNREADABLE if UNREADABLE in states else KEY_UNREADABLE
+
+
+def weaker(states: Iterable[str]) -> str:
+    """Return what several replicas together prove."""
+    return UNREADABLE if UNREADABLE in set(states) else KEY_UNREADABLE
+
+
+def without_disk(certificate: Row) -> list[str]:
+    """Return the replicas of the claims whose broker's disk was not searched, by name."""
+    searched = {
+        (disk["broker"], claim["topic"], claim["partition"])
+        for disk in certificate.get("disks", ())
+        for claim in disk["claims"]
+        if claim["state"] in (VALUES_GONE, KEY_GONE)
+    }
+    return [
+        replica_name(claim["topic"], claim["partition"], row["broker"])
+        for claim in certificate["claims"]
+        for row in claim["replicas"]
+        if (row["broker"], claim["topic"], claim["partition"]) not in searched
+    ]
+
+
+def with_disks(certificate: Row) -> str:
+    """Return the state of a cluster's certificate with its `disks`: values-gone or key-gone if no replica lacks one."""
+    read = state_of_reads(certificate)
+    if read not in ON_DISK or not certificate.get("disks") or without_disk(certificate):
+        return read
+    found = {claim["state"] for disk in certificate["disks"] for claim in disk["claims"]}
+    return KEY_GONE if read == KEY_UNREADABLE and found == {KEY_GONE} else VALUES_GONE
+
+
+def state_of_reads(certificate: Row) -> str:
+    """Return the state that a cluster's certificate proves by its reads alone."""
+    is_found = any(one["values"] for one in certificate["found"])
+    return overall_state(
+        certificate["claims"], is_complete=not certificate["not_certified"], is_anything_found=is_found
+    )
+
+
+def contradictions(certificate: Row) -> list[str]:
+    """Return in sentences where a certificate claims more than its own rows prove. KeyError, TypeError for another form."""
+    found: list[str] = []
+    claims, topics = certificate["claims"], certificate["request"]["topics"]
+    places = Counter((one["topic"], one["partition"]) for one in claims)
+    found += [f"It has {count} claims about {topic}-{at}." for (topic, at), count in places.items() if count > 1]
+    found += [
+        f"It claims something about {topic!r}, which was not asked for." for topic in {t for t, _ in places} - {*topics}
+    ]
+    if certificate["type"] == DISK_TYPE:
+        return [*found, *_of_disk(certificate)]
+    for topic in topics:
+        known = {one["partition"] for one in (*claims, *certificate["not_certified"]) if one["topic"] == topic}
+        missing = sorted({*range(certificate["request"]["partitions"][topic])} - known)
+        found += [f"It says nothing about {topic}-{partition}." for partition in missing]
+    for claim in claims:
+        found += _of_claim(claim, certificate["clock"])
+    expected = with_disks(certificate)
+    if certificate["state"] != expected:
+        found.append(f"It says {certificate['state']}, but what it lists proves {expected}.")
+    return found
+
+
+def meaning(certificate: Row) -> str:
+    """Return in a sentence what a certificate does not say; "" if its state says it."""
+    return _PROVES.get(certificate["state"], "")
+
+
+def _of_claim(claim: Row, clock: Row) -> list[str]:
+    name, rows = f"{claim['topic']}-{claim['partition']}", claim["replicas"]
+    brokers = [row["broker"] for row in rows]
+    found = []
+    if not rows or sorted(brokers) != sorted(claim["brokers"]):
+        found.append(f"{name} has replicas on brokers {claim['brokers']}, but was read on {brokers}.")
+    states = []
+    for row in rows:
+        state, reason = replica_state(row, claim["below_offset"])
+        states.append(state)
+        if reason:
+            found.append(f"{name} at broker {row['broker']}: {reason}.")
+        if not clock["requested_ms"] <= row["began_ms"] <= row["ended_ms"] <= clock["issued_ms"]:
+            found.append(f"{name} at broker {row['broker']} was not read between the request and the certificate.")
+    if states and claim["state"] != weaker(states):
+        found.append(f"{name} is said to be {claim['state']}, but its replicas prove {weaker(states)}.")
+    return found
+
+
+def _of_disk(certificate: Row) -> list[str]:
+    states = {claim["state"] for claim in certificate["claims"]}
+    expected = disk_state(states, is_complete=not certificate["not_certified"])
+    known = certificate["coverage"]["known_positives"]
+    found = []
+    if certificate["state"] != expected:
+        found.append(f"It says {certificate['state']}, but what it lists proves {expected}.")
+    if expected != NOT_CERTIFIED and not 0 < known["planted"] == known["seen"]:
+        found.append("Its scan missed records that were planted for it.")
+    return found
+
+
+def disk_state(states: Iterable[str], *, is_complete: bool) -> str:
+    """Return the state of a disk certificate, from those of its partitions."""
+    found = set(states)
+    if not found or not is_complete or not found <= {VALUES_GONE, KEY_GONE}:
+        return NOT_CERTIFIED
+    return VALUES_GONE if VALUES_GONE in found else KEY_GONE
