@@ -33,6 +33,10 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
             "diamant.broker.commands.cluster.cluster_commands:group",
             "List, describe, reset and delete consumer groups.",
         ),
+        "audit": LazyCommand(
+            "diamant.broker.commands.cluster.audit:audit",
+            "Find what may keep values for too long, on any Kafka cluster.",
+        ),
     },
     "Users and permissions of any Kafka cluster": {
         "user": LazyCommand(

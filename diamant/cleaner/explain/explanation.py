@@ -66,6 +66,12 @@ EARLIEST = "earliest"
 """It may be removed later. The next dirty ratio depends on how small an earlier round makes the log, and retention depends on the
 segments that a round merges with its own."""
 
+# Visibility of the facts behind a gate.
+KNOWN = "known"
+BOUNDED = "bounded"
+"""From outside only a bound is visible, such as the greatest possible dirty ratio."""
+NOT_VISIBLE = "not-visible"
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:
@@ -80,6 +86,7 @@ class Gate:
     """Number of appended bytes that open it as well."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     """The figures behind the text."""
+    visibility: str = KNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,292 @@
+"""An audit of a Kafka cluster, from outside: what may keep values for longer than a deadline, and what hides deletions.
+
+Read-only. Needs DESCRIBE and DESCRIBE_CONFIGS on the topics, READ for transactions and samples of keys, DESCRIBE on groups and
+brokers; what the caller may not see is listed, not guessed. Requests: a few per broker, and one per topic and group.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from diamant.broker.client.consuming import LAST_VERSION_WITH_NAMES
+from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal, LedTopic, error_name
+from diamant.broker.client.kafka_connection import ConnectionFailed, Fields
+from diamant.broker.client.kafka_group import KafkaGroup, list_groups
+from diamant.broker.clusters.audit_rules import AuditFinding, number, replica_findings, stranded_text, topic_findings
+from diamant.cleaner.explain.explanation import BOUNDED, KNOWN
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import iter_records
+from diamant.protocol.wire.apis import FETCH, LIST_OFFSETS
+from diamant.words import counted, moment
+
+DESCRIBE_CONFIGS, DESCRIBE_PRODUCERS, LIST_TRANSACTIONS = 32, 61, 66
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+MAX_TIMESTAMP = -3
+"""The timestamp for which ListOffsets returns the record with the latest one (KIP-734)."""
+TOPICS_AT_ONCE, PARTITIONS_AT_ONCE = 500, 100
+SAMPLE_BYTES = 32 * 1024
+"""Read from the start of each partition for a sample of its keys."""
+
+Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class AuditReport:
+    """The findings, and what the caller was not allowed to see."""
+
+    now_ms: int
+    deadline_ms: int
+    topics: int = 0
+    partitions: int = 0
+    findings: list[AuditFinding] = field(default_factory=list)
+    not_visible: list[str] = field(default_factory=list)
+
+    def to_fields(self) -> dict[str, object]:
+        """Return the fields for JSON."""
+        return asdict(self)
+
+
+def audit(client: KafkaClient, names: Sequence[str], deadline_ms: int) -> AuditReport:
+    """Audit topics; without `names` all but internal ones. KafkaRefusal for a missing topic, ConnectionFailed."""
+    return _Audit(client, deadline_ms).run(names)
+
+
+class _Audit:
+    def __init__(self, client: KafkaClient, deadline_ms: int) -> None:
+        self._client = client
+        self._report = AuditReport(time.time_ns() // 1_000_000, deadline_ms)
+        self._leaders: dict[int, list[Place]] = {}
+
+    def run(self, names: Sequence[str]) -> AuditReport:
+        report = self._report
+        topics = [one for one in self._client.topics(names or None) if names or not one.is_internal]
+        report.topics, report.partitions = len(topics), sum(len(topic.partitions) for topic in topics)
+        configs = self._configs([topic.name for topic in topics])
+        compacted = [topic for topic in topics if "compact" in configs.get(topic.name, {}).get("cleanup.policy", "")]
+        for topic in topics:
+            if topic.name in configs:
+                report.findings += topic_findings(topic.name, configs[topic.name], report.deadline_ms)
+            report.findings += replica_findings(topic)
+            for one in topic.partitions:
+                if one.leader >= 0:
+                    self._leaders.setdefault(one.leader, []).append((topic.name, one.number))
+        if compacted:
+            self._brokers()
+            self._transactions({topic.name for topic in compacted})
+            starts, ends = self._offsets(compacted, EARLIEST), self._offsets(compacted, LATEST)
+            self._idle(compacted, configs, starts, ends)
+            self._groups(compacted, configs, ends)
+            for topic in compacted:
+                if len(topic.partitions) > 1:
+                    self._stranded(
+                        topic, {place: start for place, (start, _) in starts.items() if place[0] == topic.name}
+                    )
+        report.findings.sort(key=lambda one: (one.topic, -1 if one.partition is None else one.partition, one.kind))
+        return report
+
+    def _configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        found = {}
+        for at in range(0, len(names), TOPICS_AT_ONCE):
+            asked = [
+                {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configuration_keys": None}
+                for name in names[at : at + TOPICS_AT_ONCE]
+            ]
+            for one in self._client.any_broker().ask(DESCRIBE_CONFIGS, {"resources": asked})["results"]:
+                if one["error_code"]:
+                    self._hidden(f"configurations of topic {one['resource_name']}", one["error_code"])
+                else:
+                    found[one["resource_name"]] = {each["name"]: each["value"] or "" for each in one["configs"]}
+        return found
+
+    def _brokers(self) -> None:
+        for broker in self._client.broker_ids():
+            asked = {
+                "resource_type": BROKER_RESOURCE,
+                "resource_name": str(broker),
+                "configuration_keys": ["log.cleaner.enable"],
+            }
+            (one,) = self._client.broker(broker).ask(DESCRIBE_CONFIGS, {"resources": [asked]})["results"]
+            if one["error_code"]:
+                self._hidden(f"configurations of broker {broker}", one["error_code"])
+            elif any(each["value"] == "false" for each in one["configs"]):
+                self._find("cleaner-disabled", "", f"broker {broker} compacts nothing: log.cleaner.enable=false")
+
+    def _transactions(self, topics: set[str]) -> None:
+        ids: dict[int, str] = {}
+        for broker in self._client.broker_ids():
+            listed = self._client.broker(broker).ask(
+                LIST_TRANSACTIONS, {"state_filters": [], "producer_id_filters": []}
+            )
+            if listed["error_code"]:
+                self._hidden(f"transactions of broker {broker}", listed["error_code"])
+            else:
+                ids |= {one["producer_id"]: one["transactional_id"] for one in listed["transaction_states"]}
+        for leader, places in self._by_leader(topics):
+            fields = {
+                "topics": [{"name": name, "partition_indexes": numbers} for name, numbers in _by_topic(places).items()]
+            }
+            for topic in self._client.broker(leader).ask(DESCRIBE_PRODUCERS, fields)["topics"]:
+                for one in topic["partitions"]:
+                    if one["error_code"]:
+                        self._hidden(f"producers of {topic['name']}-{one['partition_index']}", one["error_code"])
+                    for producer in one["active_producers"]:
+                        self._open(topic["name"], one["partition_index"], producer, ids)
+
+    def _open(self, topic: str, partition: int, producer: Fields, ids: Mapping[int, str]) -> None:
+        first = producer["current_txn_start_offset"]
+        if first < 0:
+            return
+        name = ids.get(producer["producer_id"])
+        whose = f"of producer {producer['producer_id']}, which no coordinator lists," if name is None else repr(name)
+        last = moment(producer["last_timestamp"])
+        text = f"transaction {whose} is open since offset {first:,}, its last record is of {last}: it holds up all that follows"
+        self._find("open-transaction", topic, text, partition)
+
+    def _idle(
+        self,
+        topics: Iterable[LedTopic],
+        configs: Mapping[str, Mapping[str, str]],
+        starts: Mapping[Place, tuple[int, int]],
+        ends: Mapping[Place, tuple[int, int]],
+    ) -> None:
+        """Find partitions whose active segment is due, but nothing is appended that would close it."""
+        for place, (_, newest_ms) in self._offsets(topics, MAX_TIMESTAMP).items():
+            known = configs[place[0]]
+            limit_ms = min(number(known, "segment.ms"), number(known, "max.compaction.lag.ms"))
+            is_empty = starts.get(place, (0, 0))[0] >= ends.get(place, (0, 0))[0]
+            if newest_ms >= 0 and not is_empty and newest_ms + limit_ms < self._report.now_ms:
+                text = f"due since {moment(newest_ms + limit_ms)}, but closed only by the next append, and not compacted before"
+                self._find("idle-active-segment", place[0], text, place[1], visibility=BOUNDED)
+
+    def _groups(
+        self,
+        topics: Iterable[LedTopic],
+        configs: Mapping[str, Mapping[str, str]],
+        ends: Mapping[Place, tuple[int, int]],
+    ) -> None:
+        now_ms = self._report.now_ms
+        kept_ms = {topic.name: number(configs[topic.name], "delete.retention.ms") for topic in topics}
+        young = self._offsets(topics, lambda topic: max(0, now_ms - kept_ms[topic]))
+        try:
+            names = [group.name for group in list_groups(self._client)]
+        except KafkaRefusal as error:
+            self._report.not_visible.append(str(error))
+            return
+        for name in names:
+            try:
+                committed = KafkaGroup(self._client, name).committed()
+            except KafkaRefusal as error:
+                self._report.not_visible.append(str(error))
+                continue
+            for place, offset in committed.items():
+                end = ends.get(place, (-1, -1))[0]
+                first_young = young.get(place, (-1, -1))[0]
+                if place[0] in kept_ms and offset < (end if first_young < 0 else first_young):
+                    text = f"group {name!r} is at {offset:,} of {end:,}, behind by more than delete.retention.ms"
+                    text += ": it may miss deletions"
+                    self._find("unread-tombstones", place[0], text, place[1], visibility=BOUNDED)
+
+    def _stranded(self, topic: LedTopic, starts: Mapping[Place, int]) -> None:
+        """Find keys that producers now write to other partitions, from a sample of each partition's first records."""
+        count = len(topic.partitions)
+        for leader, places in self._by_leader({topic.name}):
+            for at in range(0, len(places), PARTITIONS_AT_ONCE):
+                numbers = [number for _, number in places[at : at + PARTITIONS_AT_ONCE]]
+                for partition, keys in self._sampled(leader, topic.name, numbers, starts):
+                    if text := stranded_text(partition, keys, count):
+                        self._find("stranded-keys", topic.name, text, partition, visibility=BOUNDED)
+
+    def _sampled(
+        self, leader: int, topic: str, numbers: Sequence[int], starts: Mapping[Place, int]
+    ) -> Iterator[tuple[int, set[bytes]]]:
+        partitions = [
+            {
+                "partition": number,
+                "current_leader_epoch": -1,
+                "fetch_offset": starts.get((topic, number), 0),
+                "log_start_offset": -1,
+                "partition_max_bytes": SAMPLE_BYTES,
+            }
+            for number in numbers
+        ]
+        fields = {
+            "replica_id": -1,
+            "max_wait_ms": 0,
+            "min_bytes": 0,
+            "max_bytes": SAMPLE_BYTES * len(numbers),
+            "isolation_level": 0,
+            "session_id": 0,
+            "session_epoch": -1,
+            "topics": [{"topic": topic, "partitions": partitions}],
+            "forgotten_topics_data": [],
+        }
+        answer = self._client.broker(leader).ask(FETCH, fields, most=LAST_VERSION_WITH_NAMES)
+        for one in answer["responses"][0]["partitions"] if answer["responses"] else ():
+            if one["error_code"]:
+                self._hidden(f"records of {topic}-{one['partition_index']}", one["error_code"])
+                continue
+            data = one["records"] or b""
+            keys = {
+                record.key
+                for position, header in iter_headers(data)
+                if not header.is_control
+                for record in iter_records(data, position)
+                if record.key is not None
+            }
+            yield one["partition_index"], keys
+
+    # -- requests --------------------------------------------------------------------------------------------------------
+
+    def _offsets(
+        self, topics: Iterable[LedTopic], timestamp: int | Callable[[str], int]
+    ) -> dict[Place, tuple[int, int]]:
+        """Return offset and timestamp from ListOffsets for each partition that answers."""
+        found: dict[Place, tuple[int, int]] = {}
+        for leader, places in self._by_leader({topic.name for topic in topics}):
+            asked = [
+                {
+                    "name": name,
+                    "partitions": [
+                        {"partition_index": one, "timestamp": timestamp(name) if callable(timestamp) else timestamp}
+                        for one in numbers
+                    ],
+                }
+                for name, numbers in _by_topic(places).items()
+            ]
+            fields = {"replica_id": -1, "isolation_level": 0, "topics": asked}
+            for topic in self._client.broker(leader).ask(LIST_OFFSETS, fields, most=7)["topics"]:
+                for one in topic["partitions"]:
+                    if one["error_code"]:
+                        self._hidden(f"offsets of {topic['name']}-{one['partition_index']}", one["error_code"])
+                    else:
+                        found[topic["name"], one["partition_index"]] = one["offset"], one["timestamp"]
+        return found
+
+    def _by_leader(self, topics: set[str]) -> Iterator[tuple[int, list[Place]]]:
+        for leader, places in self._leaders.items():
+            own = [place for place in places if place[0] in topics]
+            if not own:
+                continue
+            try:
+                self._client.broker(leader)
+            except ConnectionFailed as error:
+                self._report.not_visible.append(f"{counted(len(own), 'partition')} of broker {leader}: {error}")
+                continue
+            yield leader, own
+
+    def _find(self, kind: str, topic: str, text: str, partition: int | None = None, *, visibility: str = KNOWN) -> None:
+        self._report.findings.append(AuditFinding(kind, topic, text, partition, visibility))
+
+    def _hidden(self, what: str, code: int) -> None:
+        told = f"{what}: {error_name(code)}"
+        if told not in self._report.not_visible:
+            self._report.not_visible.append(told)
+
+
+def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, partition in places:
+        found.setdefault(topic, []).append(partition)
+    return found
