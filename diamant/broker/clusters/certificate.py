@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from diamant.broker.client.json_types import JsonObject
-from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, FoundRecord, ReplicaRead
+from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, KeyRecord, ReplicaRead
 from diamant.cleaner.evidence.certificates.certificate import CLUSTER_TYPE, HMAC, VERSION, sign_certificate
 from diamant.cleaner.evidence.certificates.cluster_claims import (
     FILES_WAIT,
@@ -21,6 +21,7 @@ from diamant.cleaner.evidence.certificates.cluster_claims import (
     weaker,
 )
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.search.findings import SAME_BYTES
 from diamant.storage.env.clocks import SystemClock
 from diamant.version import __version__
 
@@ -38,6 +39,7 @@ def key_secret(state_dir: str) -> bytes:
 def issue(outcome: ErasureOutcome, state_dir: str) -> JsonObject:
     """Return the signed certificate of an erasure. Its state is never stronger than what the reads prove."""
     claims, refused = _claims_and_refusals(outcome)
+    leaders = [one for one in outcome.reads if one.is_leader]
     fields = {
         "type": CLUSTER_TYPE,
         "version": VERSION,
@@ -52,26 +54,15 @@ def issue(outcome: ErasureOutcome, state_dir: str) -> JsonObject:
             "key_hmac": outcome.key_digest,
             "hmac": HMAC,
         },
-        "found": [
-            {
-                "topic": one.topic,
-                "partition": one.partition,
-                "values": one.values,
-                "tombstone_offset": one.tombstone_offset,
-            }
-            for one in outcome.partitions
-            if one.values
-        ],
+        "found": [_place(one) | {"values": one.values} for one in outcome.partitions if one.values],
+        "done": [_place(one) | {"tombstone_offset": one.tombstone_offset} for one in outcome.partitions if one.values],
         "overrides": [{"what": "delete.retention.ms was lowered for the tombstones"}] if outcome.tombstones_now else [],
         "claims": claims,
         "not_certified": refused,
-        "written_since": [
-            {"topic": one.topic, "partition": one.partition, "offset": offset}
-            for one in outcome.reads
-            if one.is_leader
-            for offset in _offsets(one.written_since)
-        ],
-        "values_searched_for": outcome.values_searched_for,
+        "written_since": [_place(one) | {"offset": at} for one in leaders for at in _offsets(one.written_since)],
+        "elsewhere": [_place(one) | {"offset": at, "what": SAME_BYTES} for one in leaders for at in one.same_bytes],
+        "elsewhere_not_listed": sum(one.same_bytes_not_listed for one in leaders),
+        "coverage": {"values_searched_for": outcome.values_searched_for},
         "not_covered": [*NOT_COVERED, *_files_wait(outcome)],
     }
     return sign_certificate({**fields, "state": state_of_reads(fields)}, signing_key(state_dir))
@@ -86,7 +77,7 @@ def _claims_and_refusals(outcome: ErasureOutcome) -> tuple[list[JsonObject], lis
             _row(reads.get((part.topic, part.partition, broker)), part, broker, outcome) for broker in part.replicas
         ]
         states = [replica_state(row, part.below_offset) for row in rows]
-        place = {"topic": part.topic, "partition": part.partition, "below_offset": part.below_offset}
+        place = _place(part) | {"below_offset": part.below_offset}
         problems = [
             {"file": replica_name(part.topic, part.partition, row["broker"]), "reason": reason}
             for row, (_, reason) in zip(rows, states, strict=True)
@@ -135,13 +126,15 @@ def _row(read: ReplicaRead | None, part: ErasedPartition, broker: int, outcome: 
         "known_positives": {"planted": read.planted, "seen": read.planted_found},
         "values": _offsets(read.values),
         "tombstones": _offsets(read.tombstones),
-        "same_bytes": list(read.same_bytes),
-        "same_bytes_not_listed": read.same_bytes_not_listed,
         "problem": read.problem,
     }
 
 
-def _offsets(records: tuple[FoundRecord, ...]) -> list[int]:
+def _place(one: ErasedPartition | ReplicaRead) -> JsonObject:
+    return {"topic": one.topic, "partition": one.partition}
+
+
+def _offsets(records: tuple[KeyRecord, ...]) -> list[int]:
     return [one.offset for one in records]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.clusters import lowered_configs
+from diamant.broker.clusters.certificate import issue, key_secret
 from diamant.broker.clusters.cluster_look import look, now_ms
 from diamant.broker.clusters.erasing import ErasureRun
 from diamant.broker.clusters.outcome import ErasureOutcome
@@ -89,7 +89,7 @@ def _run(register: Register, work: ClusterWork, run: ErasureRun, *, dry_run: boo
     since = {(read.topic, read.partition, one.offset) for read in outcome.reads for one in read.written_since}
     return {
         "id": outcome.id,
-        "state": outcome.state,
+        "state": certificate["state"],
         "certificate": certificate,
         "certificate_path": path,
         "outcome": outcome.to_fields(),
@@ -139,8 +139,9 @@ def restore(client: KafkaClient, work_id: str, *, register: Register | None = No
 
 
 def _secret(register: Register) -> bytes:
-    return secrets.token_bytes(32)
+    return key_secret(str(register.directory))
 
 
-def _certify(register: Register, outcome: ErasureOutcome) -> tuple[JsonObject | None, str]:
-    return None, ""
+def _certify(register: Register, outcome: ErasureOutcome) -> tuple[JsonObject, str]:
+    certificate = issue(outcome, str(register.directory))
+    return certificate, register.keep_certificate(certificate, outcome.id)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, FoundRecord, ReplicaRead
+from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, KeyRecord, ReplicaRead
 from diamant.cleaner.evidence.search.needles import keyed_digest
 
 KEY = b"customer-42"
 BROKERS = (1, 2, 3)
-TOMBSTONE = FoundRecord(90, 1_000, None)
-VALUE = FoundRecord(7, 900, 100)
+TOMBSTONE = KeyRecord(90, 1_000, None)
+VALUE = KeyRecord(7, 900, 100)
 READ = ReplicaRead(
     "users",
     0,

@@ -195,6 +195,7 @@ def test_rows_keep_what_was_seen_besides(state_dir: str) -> None:
     written = replace(VALUE, offset=95)
     certificate = issue(with_read(1, written_since=(written,), same_bytes=(12,), same_bytes_not_listed=3), state_dir)
     assert certificate["written_since"] == [{"topic": "users", "partition": 0, "offset": 95}]
+    assert certificate["elsewhere"] == [{"topic": "users", "partition": 0, "offset": 12, "what": "same-bytes"}]
+    assert certificate["elsewhere_not_listed"] == 3
     row = certificate["claims"][0]["replicas"][0]
-    assert (row["same_bytes"], row["same_bytes_not_listed"]) == ([12], 3)
     assert row["tombstones"] == [TOMBSTONE.offset] == [READ.tombstones[0].offset]

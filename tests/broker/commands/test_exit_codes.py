@@ -25,6 +25,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "acl list": (),
     "acl remove": ("User:b READ topic t",),
     "cancel": (MISSING, *REASON),
+    "audit": (),
     "certificates": (MISSING,),
     "clock advance": ("1h",),
     "clock freeze": (),

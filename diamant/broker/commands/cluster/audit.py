@@ -21,8 +21,8 @@ from diamant.duration import duration_text
 from diamant.words import counted, moment
 
 if TYPE_CHECKING:
-    from diamant.broker.clusters.audit import AuditReport
-    from diamant.broker.clusters.audit_rules import AuditFinding
+    from diamant.broker.inspection.audit import AuditReport
+    from diamant.broker.inspection.audit_rules import AuditFinding
 
 _HEADS = ("topic", "partition", "finding", "seen", "what it means", "set")
 
@@ -47,7 +47,7 @@ def audit(client: KafkaClient, topics: tuple[str, ...], deadline_ms: int, page: 
 
     Exit codes: 0 nothing was found; 1 failed; 2 usage, or no such topic; 3 something was found.
     """
-    from diamant.broker.clusters.audit import audit as run
+    from diamant.broker.inspection.audit import audit as run
 
     report = run(client, topics, deadline_ms)
     if as_json:

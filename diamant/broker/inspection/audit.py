@@ -14,7 +14,13 @@ from diamant.broker.client.consuming import LAST_VERSION_WITH_NAMES
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal, LedTopic, error_name
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields
 from diamant.broker.client.kafka_group import KafkaGroup, list_groups
-from diamant.broker.clusters.audit_rules import AuditFinding, number, replica_findings, stranded_text, topic_findings
+from diamant.broker.inspection.audit_rules import (
+    AuditFinding,
+    number,
+    replica_findings,
+    stranded_text,
+    topic_findings,
+)
 from diamant.cleaner.explain.explanation import BOUNDED, KNOWN
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import iter_records

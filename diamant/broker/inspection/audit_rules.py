@@ -1,4 +1,4 @@
-"""What configurations, replicas and keys of a topic say about a deadline: findings of an audit, as pure functions."""
+"""The findings of an audit in the configurations, replicas and keys of one topic, as pure functions."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def replica_findings(topic: LedTopic) -> Iterator[AuditFinding]:
             yield AuditFinding("no-leader", topic.name, "no leader: nothing can be read or erased", one.number)
         elif behind:
             named = ", ".join(map(str, behind))
-            text = f"out of sync on broker {named}: values that are erased meanwhile come back if it leads"
+            text = f"out of sync on broker {named}: values that are erased now come back if it leads"
             yield AuditFinding("out-of-sync", topic.name, text, one.number)
 
 
