@@ -37,6 +37,7 @@ RETRIED = {
     ErrorCode.NOT_CONTROLLER,
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
     ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
 }
 """Transient errors, usually resolved by new metadata."""
 
@@ -225,7 +226,15 @@ class KafkaClient:
                     "isolation_level": int(committed),
                     "topics": [{"name": topic, "partitions": partitions}],
                 }
-                answer = self.broker(leader).ask(LIST_OFFSETS, fields, most=7, timeout_s=self.timeout_s)
+                try:
+                    answer = self.broker(leader).ask(LIST_OFFSETS, fields, most=7, timeout_s=self.timeout_s)
+                except ConnectionFailed:
+                    # Another broker may become the leader.
+                    self.forget(leader)
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(RETRY_S)
+                    continue
                 for partition in answer["topics"][0]["partitions"]:
                     if partition["error_code"]:
                         self.pause(deadline, f"{topic}-{partition['partition_index']}", partition["error_code"])

@@ -104,13 +104,22 @@ class ErasureRun:
         ]
         self._read(wanted, "finding")
         for replica in wanted:
-            part, read = self._parts[replica[:2]], self._reads[replica]
             if replica[:2] not in known:
-                part.values = len(read.values)
-                if read.problem:
-                    raise NotPossible(f"nothing was changed: {replica} cannot be searched: {read.problem}")
+                self._parts[replica[:2]].values = len(self._found_in(replica).values)
         self._search.learn()
         return list(self._parts.values())
+
+    def _found_in(self, replica: Replica) -> ReplicaRead:
+        """Return the read of a leader; if it has gone, of another replica in sync. NotPossible if none can be read."""
+        part = self._parts[replica[:2]]
+        others = [one for one in part.replicas() if one != replica and one.broker in part.led.in_sync]
+        problem = self._reads[replica].problem
+        while self._reads[replica].problem and others:
+            replica = others.pop(0)
+            self._read([replica], "finding")
+        if self._reads[replica].problem:
+            raise NotPossible(f"nothing was changed: {part.topic.name}-{part.led.number} cannot be searched: {problem}")
+        return self._reads[replica]
 
     def erase(self) -> None:
         """Do the rest. Configurations are put back however it ends; `outcome` says how far it has come."""

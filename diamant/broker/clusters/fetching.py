@@ -42,7 +42,7 @@ _HEADER = Struct(">i8xq")
 """From the last offset delta to the latest timestamp."""
 _INT32 = Struct(">i")
 _ABORTED_BYTES, _PREFERRED_BYTES = 16, 4
-_TRANSIENT = RETRIED | {ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+_TRANSIENT = RETRIED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 @dataclass(slots=True)

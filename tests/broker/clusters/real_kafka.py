@@ -68,6 +68,13 @@ class RealKafka(AnyCluster):
             assert time.monotonic() < deadline, "not all brokers have registered"
             time.sleep(0.1)
 
+    def wait_in_sync(self, topic: str, replicas: int) -> None:
+        """Wait until all partitions of a topic have as many replicas in sync."""
+        deadline = time.monotonic() + START_S
+        while any(len(one.in_sync) != replicas for one in self.client.topic(topic).partitions):
+            assert time.monotonic() < deadline, "not all replicas are in sync"
+            time.sleep(0.1)
+
     def data(self, node: int) -> Path:
         """The log directory of a broker."""
         return self._path / f"data{node}"
