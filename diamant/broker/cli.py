@@ -49,7 +49,12 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
     },
     "Look into a topic": {},
     "Compact": {},
-    "Erase and certify": {},
+    "Erase and certify": {
+        "restore": LazyCommand(
+            "diamant.broker.commands.clusters.restore:restore",
+            "Put back what a killed erasure has lowered.",
+        ),
+    },
     "For tests": {
         "exec": LazyCommand("diamant.broker.launch.exec:exec_", "Run a command, usually tests, with its own broker."),
         "clock": LazyCommand(
@@ -102,7 +107,6 @@ SYNONYMS = {
     **dict.fromkeys(("time", "advance"), ("clock advance",)),
     **dict.fromkeys(("inject", "fail", "chaos"), ("fault add",)),
     **dict.fromkeys(("save", "backup", "fork"), ("snapshot create",)),
-    "restore": ("reset",),
 }
 """The commands for words of other programs, where neither a name nor the name of a subcommand is similar."""
 

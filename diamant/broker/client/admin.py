@@ -22,6 +22,7 @@ import struct
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -31,12 +32,13 @@ from diamant.broker.client.json_types import Fields, JsonObject, Key, OnProgress
 from diamant.broker.errors import BadArgument, code_of_kafka_error
 from diamant.broker.record_json import key_fields, parse_key
 from diamant.duration import Duration, parse_duration_ms, seconds_of
-from diamant.protocol.errors import ProtocolError
+from diamant.protocol.errors import ErrorCode, ProtocolError
 from diamant.protocol.primitives import encode_string, read_array_length, read_string
 from diamant.storage.input_file import read_input
 
 HTTP_ADDRESS_CONFIG = "diamant.http.address"
 CONNECT_TIMEOUT_S = 10.0
+MAX_REQUEST_S = 30.0
 JOB_WAIT_MS = 5_000
 JOB_PROGRESS_MS = 500
 """The wait of one request for a job, without and with a progress listener. Then the client polls again."""
@@ -60,6 +62,7 @@ _ASKING: JsonObject = {
 if TYPE_CHECKING:
     import ssl
 
+    from diamant.broker.client.kafka_client import KafkaClient
     from diamant.broker.client.login import Login
 
 
@@ -70,6 +73,17 @@ class AdminError(Exception):
         super().__init__(message)
         self.status = status
         self.code = code
+
+
+class NotDiamant(AdminError):
+    """The broker is not a Diamant, or does not say so to this user."""
+
+
+ON_ANY_KAFKA = {
+    "POST /v1/compact": "compact",
+    "POST /v1/erase": "erase",
+}
+"""The operations that work without Diamant's HTTP port: functions of `clusters.for_admin`, which is above this folder."""
 
 
 class Admin(RemoteOperations):
@@ -85,11 +99,12 @@ class Admin(RemoteOperations):
         http_url: str | None = None,
         login: Login | None = None,
         ca: str | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`token` (or a file with it) is for brokers that require one. `timeout` bounds each call, including jobs.
         `http_url` (`http://host:port`) skips the query for the HTTP address; `login` is for that query, if the listener has
-        SASL. `ca`, certificates in PEM or `system`, is for Kafka listeners and HTTP ports with TLS. The constructor does
-        not connect.
+        SASL. `ca`, certificates in PEM or `system`, is for Kafka listeners and HTTP ports with TLS; so is a context, `tls`.
+        The constructor does not connect.
         """
         if token_file is not None:
             token = _token_in(token_file)
@@ -98,7 +113,7 @@ class Admin(RemoteOperations):
         self._token = token
         self._http_url = http_url
         self._login = login
-        self._tls = None if ca is None else _trusting(ca)
+        self._tls = tls if ca is None else _trusting(ca)
         self._has_answered = False
         self.clock = AdminClock(self)
 
@@ -110,6 +125,21 @@ class Admin(RemoteOperations):
                 self.bootstrap_server, min(CONNECT_TIMEOUT_S, self.timeout_s), self._login, self._tls
             )
         return self._http_url
+
+    @property
+    def is_diamant(self) -> bool:
+        """True if the broker is a Diamant; else it is taken for another Kafka. AdminError if no broker answers."""
+        try:
+            return bool(self.http_url)
+        except NotDiamant:
+            return False
+
+    def kafka_client(self) -> KafkaClient:
+        """Return a client of the cluster, to be closed. Its requests take at most `MAX_REQUEST_S`."""
+        from diamant.broker.client.kafka_client import KafkaClient
+
+        timeout_s = min(MAX_REQUEST_S, self.timeout_s)
+        return KafkaClient(self.bootstrap_server, timeout_s=timeout_s, login=self._login, tls=self._tls)
 
     # -- any call --------------------------------------------------------------------------------------------------------
 
@@ -141,7 +171,14 @@ class Admin(RemoteOperations):
         return self._awaited(answer, deadline_s, on_progress) if status == 202 else answer
 
     def perform(self, route: str, given: Fields) -> JsonObject:
-        """Call a route with the arguments of a method; those that are None are left out. As `call`."""
+        """Call a route with the arguments of a method; those that are None are left out. As `call`.
+
+        The operations in `ON_ANY_KAFKA` also work on clusters of other brokers.
+        """
+        if route in ON_ANY_KAFKA and not self.is_diamant:
+            elsewhere = getattr(import_module("diamant.broker.clusters.for_admin"), ON_ANY_KAFKA[route])
+            found: JsonObject = elsewhere(self, **{name: value for name, value in given.items() if name != "self"})
+            return found
         method, path, fields = _request(route, given)
         body, query = (fields, None) if method == "POST" else (None, fields)
         timeout, on_progress = given["timeout"], given.get("on_progress")
@@ -376,6 +413,8 @@ def _find_http_url(bootstrap: str, timeout_s: float, login: Login | None, tls: s
             else:
                 with socket.create_connection((host, port), timeout_s) as connection:
                     text = _http_address(connection)
+        except NotDiamant as error:
+            raise NotDiamant(f"no Diamant broker answers: {address.strip()}: {error}") from None
         except (OSError, ValueError, IndexError, struct.error, ProtocolError) as error:
             failures.append(f"{address.strip()}: {str(error) or type(error).__name__}")
             continue
@@ -408,10 +447,18 @@ def _http_address_for(
         if error.code == "unauthorized":
             raise AdminError(str(error), code=error.code) from None
         raise OSError(str(error)) from None
+    if result["error_code"] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        raise NotDiamant(f"{_NO_ADDRESS} DESCRIBE_CONFIGS of the cluster is not allowed")
     if result["error_code"]:
         code = code_of_kafka_error(result["error_code"])
         raise AdminError(f"{host}:{port}: {result['error_message'] or code}", code=code)
-    return next((one["value"] for one in result["configs"]), None)
+    if not result["configs"]:
+        raise NotDiamant(_NO_ADDRESS)
+    value: str | None = result["configs"][0]["value"]
+    return value
+
+
+_NO_ADDRESS = f"it has no {HTTP_ADDRESS_CONFIG}: is it a Diamant broker?"
 
 
 def _split_address(address: str) -> tuple[str, int]:
@@ -438,12 +485,14 @@ def _http_address(connection: socket.socket) -> str | None:
         raise ValueError(f"DescribeConfigs answered {results} resources, expected 1")
     (error_code,) = struct.unpack_from(">h", body, position)
     message, position = read_string(body, position + 2, end)
+    if error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        raise NotDiamant(f"{_NO_ADDRESS} DESCRIBE_CONFIGS of the cluster is not allowed")
     if error_code:
         raise ValueError(f"DescribeConfigs answered error {error_code}: {message}")
     _, position = read_string(body, position + 1, end)
     configs, position = read_array_length(body, position, end)
     if configs < 1:
-        raise ValueError(f"it has no {HTTP_ADDRESS_CONFIG}: is it a Diamant broker?")
+        raise NotDiamant(_NO_ADDRESS)
     _, position = read_string(body, position, end)
     value, _ = read_string(body, position, end)
     return value

@@ -1,4 +1,4 @@
-"""SASL logins with a user and a password, for `KafkaConnection`.
+"""SASL logins with a user and a password, or with a token, for `KafkaConnection`.
 
 The strongest mechanism is tried first: SCRAM-SHA-512, SCRAM-SHA-256, and PLAIN only if the broker offers no SCRAM.
 
@@ -19,6 +19,8 @@ from diamant.storage.input_file import read_input
 HASHES = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}
 """The hash of each SCRAM mechanism."""
 PREFERRED = (*HASHES, "PLAIN")
+OAUTHBEARER = "OAUTHBEARER"
+"""A login with a token, which is the password (RFC 7628). Only if it is asked for."""
 MAX_PASSWORD_BYTES = 4096
 MAX_ITERATIONS = 1_000_000
 """A broker that requires more iterations is refused: it would keep the client computing."""
@@ -71,6 +73,9 @@ def best_of(offered: Collection[str]) -> str:
 
 def log_in(mechanism: str, login: Login, exchange: Callable[[bytes], bytes]) -> None:
     """Log in. `exchange` sends a token and returns the reply. LoginFailed if the broker does not know the password itself."""
+    if mechanism == OAUTHBEARER:
+        exchange(f"n,,\1auth=Bearer {login.password}\1\1".encode())
+        return
     if mechanism == "PLAIN":
         exchange(f"\0{login.user}\0{login.password}".encode())
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from diamant.broker.acl import Operation
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, LedPartition
@@ -21,6 +22,9 @@ from diamant.broker.clusters.rolling import Replica, Roller
 from diamant.broker.clusters.searching import KeySearch, replica_read
 from diamant.broker.clusters.work_progress import TimeIsUp, WorkProgress
 from diamant.broker.errors import NotPossible
+
+if TYPE_CHECKING:
+    from diamant.broker.client.json_types import JsonObject
 
 NEEDED = (Operation.READ, Operation.WRITE, Operation.ALTER_CONFIGS)
 
@@ -108,6 +112,28 @@ class ErasureRun:
                 self._parts[replica[:2]].values = len(self._found_in(replica).values)
         self._search.learn()
         return list(self._parts.values())
+
+    def plan(self) -> JsonObject:
+        """Return what `erase` would do, for `--dry-run`."""
+        parts = [part for part in self._parts.values() if part.values]
+        topics = {part.topic.name for part in parts}
+        return {
+            "cluster_id": self._cluster.cluster_id,
+            "partitions": [
+                {
+                    "topic": part.topic.name,
+                    "partition": part.led.number,
+                    "values": part.values,
+                    "replicas": list(part.led.replicas),
+                    "in_sync": list(part.led.in_sync),
+                }
+                for part in self._parts.values()
+            ],
+            "lower": {name: values for name, values in self._lowering.items() if name in topics},
+            "tombstones": len(parts),
+            "roll": "aborted transaction" if self._cluster.has_transactions else "second tombstone",
+            "replicas_to_read": sum(len(part.led.replicas) for part in self._parts.values()),
+        }
 
     def _found_in(self, replica: Replica) -> ReplicaRead:
         """Return the read of a leader; if it has gone, of another replica in sync. NotPossible if none can be read."""

@@ -76,6 +76,9 @@ def resume(
 def _run(register: Register, work: ClusterWork, run: ErasureRun, *, dry_run: bool = False) -> JsonObject:
     check_alone(register, work)
     run.look()
+    if dry_run:
+        run.find()
+        return run.plan()
     with register.working(work):
         run.find()
         run.erase()

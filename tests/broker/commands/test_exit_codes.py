@@ -59,6 +59,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "produce": (MISSING,),
     "redact": (MISSING, "--where", "key exists", *REASON),
     "reset": (MISSING,),
+    "restore": (MISSING,),
     "roll": (MISSING,),
     "snapshot create": (),
     "snapshot delete": (MISSING,),
@@ -86,7 +87,9 @@ OF_TOPICS |= {"redact", "roll", "topic alter", "topic delete", "topic describe"}
 OF_PARTITIONS = {"compact", "consume", "count", "explain", "find", "latest", "produce", "roll"}
 CODES = {
     **dict.fromkeys(OF_TOPICS, "not-found"),
-    **dict.fromkeys(("cancel", "certificates", "erase-now", "fault release", "fault remove", "reset"), "not-found"),
+    **dict.fromkeys(
+        ("cancel", "certificates", "erase-now", "fault release", "fault remove", "reset", "restore"), "not-found"
+    ),
     **dict.fromkeys(("group delete", "group describe", "snapshot delete"), "not-found"),
     **dict.fromkeys(("acl remove", "user remove", "fault add"), "bad-argument"),
     "verify": "not-genuine",

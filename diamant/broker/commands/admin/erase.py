@@ -32,16 +32,49 @@ MAX_SHOWN = 20
 _UNKNOWN = " Its values are unknown, so copies of them in other files were not looked for."
 
 
-@operation_command("erase")
+@operation_command("erase", optional=("topics", "reason"))
 @click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
 @click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
-def erase(asked: Asked, file: str | None, page: str | None, **fields: Any) -> None:
+@click.option("--tombstones", type=click.Choice(["now"]), help="The same as --now.")
+@click.option("--resume", metavar="ID", help="Continue an open erasure on a cluster of other brokers.")
+@click.option(
+    "--dry-run", is_flag=True, help="On a cluster of other brokers: search, print the plan, and change nothing."
+)
+def erase(
+    asked: Asked,
+    file: str | None,
+    page: str | None,
+    tombstones: str | None,
+    resume: str | None,
+    *,
+    dry_run: bool,
+    **fields: Any,
+) -> None:
     """Erase a key from TOPICS and certify the removal.
+
+    The broker may be another Kafka than Diamant: then configurations of the topics are lowered for the time of it, and the
+    erasure is closed once every replica was read without a value. If one cannot be, it stays open (exit code 3), and --resume
+    continues it. `diamant restore` lists what is open.
 
     Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 not everything is certified, the key was written
     again during the erasure, or the tombstones stay because --now was declined, 4 the topics have no record with the key.
     """
+    if resume is not None:
+        from diamant.broker.commands.clusters.erase import resume_elsewhere
+
+        resume_elsewhere(asked, resume, file, page)
+    if not fields["topics"] or fields["reason"] is None:
+        raise click.UsageError(
+            "Missing argument 'TOPICS...'." if not fields["topics"] else "Missing option '--reason'."
+        )
     fields["key"] = required(fields["key"])
+    fields["now"] = fields["now"] or bool(tombstones)
+    if not asked.admin.is_diamant:
+        from diamant.broker.commands.clusters.erase import erase_elsewhere
+
+        erase_elsewhere(asked, file, page, dry_run=dry_run, **fields)
+    if dry_run:
+        raise click.UsageError("--dry-run is for clusters of other brokers; this is a Diamant")
     is_now, is_confirmed = fields.pop("now"), fields.pop("confirm_groups_behind")
     with going_on(asked):
         found = asked.admin.erase(**fields, **asked.waiting)

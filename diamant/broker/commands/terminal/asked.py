@@ -16,6 +16,8 @@ from diamant.broker.client.bootstrap import CA_VARIABLE, SYSTEM_CA, USER_VARIABL
 from diamant.broker.commands.terminal.progress_text import progress_text
 
 if TYPE_CHECKING:
+    import ssl
+
     from rich.console import Console
     from rich.status import Status
 
@@ -36,11 +38,15 @@ class Asked:
         as_json: bool,
         user: str | None = None,
         ca: str | None = None,
+        command_config: str | None = None,
     ) -> None:
+        login, tls = _login(user), None
+        if command_config is not None:
+            bootstrap, login, tls = _configured(command_config, bootstrap)
         self.bootstrap = bootstrap
         self.timeout_s = timeout_ms / 1000
         self.as_json = as_json
-        self.admin = Admin(bootstrap, token_file=token_file, timeout=self.timeout_s, login=_login(user), ca=ca)
+        self.admin = Admin(bootstrap, token_file=token_file, timeout=self.timeout_s, login=login, ca=ca, tls=tls)
         self.job: str | None = None
         """The ID of the job in progress, once the broker has returned it."""
         self.has_begun = False
@@ -48,6 +54,7 @@ class Asked:
         self._token_file = token_file
         self._user = user
         self._ca = ca
+        self._command_config = command_config
         self._status: Status | None = None
 
     @property
@@ -78,6 +85,8 @@ class Asked:
             options += ["--user", str(self._user)]
         if self._ca not in (None, os.environ.get(CA_VARIABLE)):
             options += ["--ca", str(self._ca)]
+        if self._command_config is not None:
+            options += ["--command-config", self._command_config]
         return shlex.join(["diamant", *words, *options])
 
     def show(self, fields: Mapping[str, Any], show: Callable[[Console], object]) -> None:
@@ -112,6 +121,18 @@ class Asked:
         if self._status is not None:
             self._status.stop()
             self._status = None
+
+
+def _configured(path: str, bootstrap: str) -> tuple[str, Login | None, ssl.SSLContext | None]:
+    """Return how to connect by a properties file; an address that was given wins over the file's."""
+    from diamant.broker.client.client_properties import read_client_properties
+    from diamant.broker.errors import BadArgument
+
+    try:
+        found = read_client_properties(path)
+    except BadArgument as error:
+        raise AdminError(f"--command-config {error}", status=400, code="bad-argument") from None
+    return (found.bootstrap or bootstrap) if bootstrap == default_bootstrap() else bootstrap, found.login, found.tls
 
 
 def _login(user: str | None) -> Login | None:

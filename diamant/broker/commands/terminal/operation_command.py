@@ -8,7 +8,7 @@ def compact(asked: Asked, **fields: Any) -> None:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -23,8 +23,11 @@ OF_ALL = ("timeout",)
 """Arguments that every command has."""
 
 
-def operation_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command of a function that gets the operation's arguments and `asked`. Its docstring is the help."""
+def operation_command(name: str, *, optional: Sequence[str] = ()) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command of a function that gets the operation's arguments and `asked`. Its docstring is the help.
+
+    `optional`: arguments that the function itself requires, or not.
+    """
     operation = OPERATIONS[name]
 
     def make(function: Callable[..., None]) -> click.Command:
@@ -32,7 +35,9 @@ def operation_command(name: str) -> Callable[[Callable[..., None]], click.Comman
         params = [param for param in params_of(operation.request_class()) if param.name not in OF_ALL]
         named = next((one for one in params if one.is_required and not one.is_by_name and one.type != "key"), None)
         for param in reversed(params):
-            run = (_positional if param is named else _option)(param)(run)
+            is_named = param is named
+            param = param._replace(is_required=param.is_required and param.name not in optional)
+            run = (_positional if is_named else _option)(param)(run)
         return click.command(name.replace("_", "-"))(run)
 
     return make
@@ -54,7 +59,7 @@ def printing(name: str) -> click.Command:
 def _positional(param: Param) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     completion = topic_names if param.name in ("topic", "topics") else None
     count = -1 if param.type == "strings" else 1
-    return click.argument(param.name, required=True, nargs=count, shell_complete=completion)
+    return click.argument(param.name, required=param.is_required, nargs=count, shell_complete=completion)
 
 
 def _option(param: Param) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

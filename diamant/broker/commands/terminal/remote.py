@@ -69,7 +69,9 @@ def duration(text: str | int) -> int:
 
 
 def asking(command: F) -> F:
-    """Pass a command `asked`, and add `--bootstrap-server`, `--token-file`, `--user`, `--ca`, `--timeout` and `--json`."""
+    """Pass a command `asked`, and add `--bootstrap-server`, `--token-file`, `--user`, `--ca`, `--command-config`, `--timeout` and
+    `--json`.
+    """
 
     @functools.wraps(command)
     def run(
@@ -78,12 +80,15 @@ def asking(command: F) -> F:
         token_file: str | None,
         user: str | None,
         ca: str | None,
+        command_config: str | None,
         timeout_ms: int,
         as_json: bool,
         **options: Any,
     ) -> None:
         with one_line_errors():
-            asked = Asked(bootstrap, token_file, timeout_ms, as_json=as_json, user=user, ca=ca)
+            asked = Asked(
+                bootstrap, token_file, timeout_ms, as_json=as_json, user=user, ca=ca, command_config=command_config
+            )
             try:
                 command(*args, asked=asked, **options)
             except KeyboardInterrupt:
@@ -130,6 +135,12 @@ _OPTIONS = (
         default=lambda: os.environ.get(CA_VARIABLE),
         help=f"Use TLS and trust the CA in this PEM file, or the system's CAs with `system`. Default: ${CA_VARIABLE}, else "
         "no TLS.",
+    ),
+    click.option(
+        "--command-config",
+        metavar="FILE",
+        help="A client's properties file with Kafka's names, in place of --user and --ca: PLAIN, SCRAM, "
+        "OAUTHBEARER with a token in a file, PEM.",
     ),
     click.option(
         "--timeout",

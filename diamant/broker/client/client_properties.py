@@ -1,0 +1,121 @@
+"""A client's properties file, as `--command-config` of Kafka's own tools takes it, with Kafka's names.
+
+Understood are PLAIN, SCRAM and OAUTHBEARER (with the token in a file), and TLS with stores in PEM. A property that is not
+understood is refused by name, so that no client connects in another way than its file says.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from diamant.broker.client.login import OAUTHBEARER, PREFERRED, Login
+from diamant.broker.errors import BadArgument
+from diamant.storage.input_file import read_input
+from diamant.storage.properties import parse_properties
+
+if TYPE_CHECKING:
+    import ssl
+
+MAX_BYTES = 4 * 1024 * 1024
+_MODULES = {"PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule"}
+_JAAS = re.compile(r'\s*[\w.]*?(\w+)\s+required\b((?:\s+[\w.]+\s*=\s*(?:"(?:[^"\\]|\\.)*"|[^\s;]+))*)\s*;?\s*')
+_OPTION = re.compile(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_TOKEN_HANDLER = "OAuthBearerLoginCallbackHandler"
+_SSL_NAMES = {
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.certificates",
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+}
+_SASL_NAMES = {
+    "sasl.mechanism",
+    "sasl.jaas.config",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.login.callback.handler.class",
+}
+_NAMES = {"bootstrap.servers", "security.protocol", *_SSL_NAMES, *_SASL_NAMES}
+
+
+class ClientProperties(NamedTuple):
+    """How to connect. None: not in the file."""
+
+    bootstrap: str | None
+    login: Login | None
+    tls: ssl.SSLContext | None
+
+
+def read_client_properties(path: str) -> ClientProperties:
+    """Read such a file. BadArgument names what is not understood; OSError if it cannot be read."""
+    found = parse_properties(_text(path))
+    if unknown := sorted(found.keys() - _NAMES):
+        raise BadArgument(f"{path}: {', '.join(unknown)}: not understood; expected {', '.join(sorted(_NAMES))}")
+    protocol = found.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in _PROTOCOLS:
+        raise BadArgument(f"{path}: security.protocol={protocol}: expected one of {', '.join(_PROTOCOLS)}")
+    return ClientProperties(
+        found.get("bootstrap.servers"),
+        _login(path, found) if protocol.startswith("SASL_") else None,
+        _tls(path, found) if protocol.endswith("SSL") else None,
+    )
+
+
+def _login(path: str, found: dict[str, str]) -> Login:
+    mechanism = found.get("sasl.mechanism", "GSSAPI")
+    if mechanism == OAUTHBEARER:
+        handler = found.get("sasl.login.callback.handler.class", _TOKEN_HANDLER)
+        url = found.get("sasl.oauthbearer.token.endpoint.url", "")
+        if not url.startswith("file:") or handler.rpartition(".")[2] != _TOKEN_HANDLER:
+            raise BadArgument(
+                f"{path}: sasl.oauthbearer.token.endpoint.url: expected file:/path of a file with the token, "
+                f"and no other handler than {_TOKEN_HANDLER}"
+            )
+        return Login("", _text(re.sub(r"^file:(//)?", "", url)).strip(), OAUTHBEARER)
+    if mechanism not in PREFERRED:
+        raise BadArgument(f"{path}: sasl.mechanism={mechanism}: expected one of {', '.join((*PREFERRED, OAUTHBEARER))}")
+    match = _JAAS.fullmatch(found.get("sasl.jaas.config", ""))
+    if match is None or match[1] not in _MODULES:
+        raise BadArgument(f'{path}: sasl.jaas.config: expected MODULE required username="..." password="...";')
+    options = {name: re.sub(r"\\(.)", r"\1", quoted) or plain for name, quoted, plain in _OPTION.findall(match[2])}
+    if options.keys() != {"username", "password"}:
+        raise BadArgument(
+            f"{path}: sasl.jaas.config: expected username and password, found {', '.join(sorted(options))}"
+        )
+    return Login(options["username"], options["password"], mechanism)
+
+
+def _tls(path: str, found: dict[str, str]) -> ssl.SSLContext:
+    import ssl
+
+    from diamant.broker.client.client_config import client_context, load_pem
+
+    def pem(store: str, inline: str) -> str | None:
+        is_given = f"ssl.{store}.location" in found or inline in found
+        if is_given and found.get(f"ssl.{store}.type", "JKS") != "PEM":
+            raise BadArgument(f"{path}: ssl.{store}.type: expected PEM")
+        return _text(found[f"ssl.{store}.location"]) if f"ssl.{store}.location" in found else found.get(inline)
+
+    try:
+        context = client_context(pem("truststore", "ssl.truststore.certificates"))
+        own = pem("keystore", "ssl.keystore.certificate.chain")
+        if own is not None:
+            password = found.get("ssl.key.password", "")
+            load_pem(context, f"{own}\n{found.get('ssl.keystore.key', '')}\n".encode(), lambda: password)
+    except (ssl.SSLError, ValueError) as error:
+        raise BadArgument(f"{path}: its certificates or its key cannot be read: {error}") from None
+    if not found.get("ssl.endpoint.identification.algorithm", "https"):
+        context.check_hostname = False
+    return context
+
+
+def _text(path: str) -> str:
+    try:
+        return read_input(path, MAX_BYTES).decode()
+    except UnicodeDecodeError:
+        raise BadArgument(f"{path}: expected text in UTF-8") from None

@@ -1,0 +1,89 @@
+"""The operations of `diamant.Admin` on clusters of other brokers: its arguments, its errors, its responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
+from diamant.broker.client.kafka_connection import ConnectionFailed
+from diamant.broker.clusters import operations
+from diamant.broker.errors import VerbError, code_of_kafka_error
+from diamant.broker.record_json import parse_key
+from diamant.duration import Duration, seconds_of
+
+if TYPE_CHECKING:
+    from diamant.broker.client.json_types import JsonObject, Key, OnProgress
+
+
+@contextmanager
+def connected(admin: Admin) -> Iterator[KafkaClient]:
+    """Yield a client of the admin's cluster. Errors become AdminErrors."""
+    try:
+        with admin.kafka_client() as client:
+            client.any_broker()
+            yield client
+    except VerbError as error:
+        raise AdminError(str(error), status=error.status, code=error.code) from None
+    except KafkaRefusal as error:
+        raise AdminError(str(error), code=code_of_kafka_error(error.code)) from None
+    except ConnectionFailed as error:
+        raise AdminError(str(error), code=error.code) from None
+
+
+def erase(
+    admin: Admin,
+    *,
+    key: Key,
+    topics: str | Sequence[str],
+    reason: str,
+    reference: str = "",
+    now: bool = False,
+    confirm_groups_behind: bool = False,
+    force: bool = False,
+    engine: str | None = None,
+    dry_run: bool = False,
+    timeout: Duration | None = None,
+    on_progress: OnProgress | None = None,
+) -> JsonObject:
+    """Erase a key, as `clusters.operations.erase`. `force` is implied: min.compaction.lag.ms is lowered, too."""
+    _refuse_engine(engine)
+    with connected(admin) as client:
+        return operations.erase(
+            client,
+            key if isinstance(key, bytes) else parse_key({"text": key} if isinstance(key, str) else key),
+            [topics] if isinstance(topics, str) else list(topics),
+            reason=reason,
+            reference=reference,
+            tombstones_now=now,
+            dry_run=dry_run,
+            timeout_s=_timeout_s(admin, timeout),
+            on_progress=on_progress,
+        )
+
+
+def resume(
+    admin: Admin, erasure_id: str, *, timeout: Duration | None = None, on_progress: OnProgress | None = None
+) -> JsonObject:
+    """Continue an open erasure, as `clusters.operations.resume`."""
+    with connected(admin) as client:
+        return operations.resume(client, erasure_id, timeout_s=_timeout_s(admin, timeout), on_progress=on_progress)
+
+
+def restore(admin: Admin, work_id: str) -> JsonObject:
+    """Put back what a killed run has left, as `clusters.operations.restore`."""
+    with connected(admin) as client:
+        return operations.restore(client, work_id)
+
+
+def _timeout_s(admin: Admin, timeout: Duration | None) -> float:
+    return admin.timeout_s if timeout is None else seconds_of(timeout)
+
+
+def _refuse_engine(engine: str | None) -> None:
+    if engine is not None:
+        raise AdminError(
+            "engine is for a Diamant broker; this cluster cleans by itself", status=400, code="bad-argument"
+        )

@@ -1,0 +1,1 @@
+"""Commands on clusters of other brokers than Diamant."""

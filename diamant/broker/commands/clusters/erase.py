@@ -1,0 +1,148 @@
+"""`diamant erase` on any Kafka cluster: the plan, the run, the outcome, and what to do about an erasure that stays open."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from diamant.broker.client.json_types import JsonObject
+from diamant.broker.clusters import for_admin
+from diamant.broker.clusters.register import Register
+from diamant.broker.commands.terminal.failures import note
+from diamant.broker.commands.terminal.files import time_text, visible
+from diamant.broker.commands.terminal.remote import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_NOT_SO,
+    EXIT_NOTHING,
+    Asked,
+    write_outputs,
+)
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MAX_SHOWN = 20
+EXIT_TERMINATED = 128 + signal.SIGTERM
+
+
+def erase_elsewhere(asked: Asked, file: str | None, page: str | None, *, dry_run: bool, **fields: Any) -> NoReturn:
+    """Erase a key from topics of a cluster, print the outcome, and exit."""
+    _offer_restore(asked)
+    with ending_by_signal():
+        found = for_admin.erase(asked.admin, dry_run=dry_run, **fields, **asked.waiting)
+    if dry_run:
+        asked.show(found, lambda console: _print_plan(console, found))
+        sys.exit(EXIT_DONE if found["tombstones"] else EXIT_NOTHING)
+    _end(asked, found, file, page)
+
+
+def resume_elsewhere(asked: Asked, erasure_id: str, file: str | None, page: str | None) -> NoReturn:
+    """Continue an open erasure, print the outcome, and exit."""
+    with ending_by_signal():
+        found = for_admin.resume(asked.admin, erasure_id, **asked.waiting)
+    _end(asked, found, file, page)
+
+
+@contextmanager
+def ending_by_signal() -> Iterator[None]:
+    """Have SIGTERM end the work as Ctrl-C does: what was lowered is put back on the way out."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(EXIT_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _offer_restore(asked: Asked) -> None:
+    register = Register()
+    for work in register.all():
+        if work.changes and not register.is_in_progress(work):
+            note(
+                f"{work.verb} {work.id} was killed and has left configurations of {', '.join(work.changes)} lowered; to put them "
+                f"back: {asked.command('restore', work.id)}"
+            )
+
+
+def _end(asked: Asked, found: JsonObject, file: str | None, page: str | None) -> NoReturn:
+    is_written = found["certificate"] is None or write_outputs(found, file, page)
+    asked.show(found, lambda console: _print(console, asked, found))
+    if found["missing"] or found["written_since"]:
+        sys.exit(EXIT_NOT_SO)
+    if not is_written:
+        sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_NOTHING if found["state"] == "nothing-matched" else EXIT_DONE)
+
+
+def _print_plan(console: Console, found: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+
+    rows = [
+        [f"{one['topic']}-{one['partition']}", str(one["values"]), ids(one["replicas"]), ids(one["in_sync"])]
+        for one in found["partitions"]
+        if one["values"]
+    ]
+    console.print("[bold]nothing was changed[/bold]: this is what an erasure would do")
+    heads = ("partition", "found", "replicas", "in sync")
+    print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
+    for topic, values in found["lower"].items():
+        lowered = ", ".join(f"{name}={value}" for name, value in values.items())
+        console.print(escape(f"lower for the time of it on {topic}: {lowered}"), soft_wrap=True)
+    console.print(f"write {found['tombstones']:,} tombstones; close the active segments by: {found['roll']}")
+    console.print(f"read {found['replicas_to_read']:,} replicas whole")
+
+
+def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+
+    outcome = found["outcome"]
+    if found["state"] == "nothing-matched":
+        console.print(
+            f"[yellow][bold]NOTHING WAS FOUND[/bold] under this key in {escape(', '.join(outcome['topics']))}, so nothing was "
+            "erased. Is the key spelled as the producer writes it (for Avro or other bytes: --key-hex)?[/yellow]"
+        )
+    path = f", certificate {escape(found['certificate_path'])}" if found["certificate_path"] else ""
+    console.print(f"[bold]{found['state']}[/bold], erasure {found['id']}{path}", soft_wrap=True)
+    missing = {name.partition("@")[0] for name in found["missing"]}
+    rows = []
+    for one in outcome["partitions"]:
+        name = f"{one['topic']}-{one['partition']}"
+        if one["values"] or name in missing:
+            offset = "-" if one["tombstone_offset"] is None else str(one["tombstone_offset"])
+            state = "open" if name in missing else "unreadable"
+            rows.append([name, str(one["values"]), offset, str(one["below_offset"]), ids(one["replicas"]), state])
+    if rows:
+        heads = ("partition", "found", "tombstone at", "certified below", "replicas", "state")
+        print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
+    for name, reason in [*found["missing"].items()][:MAX_SHOWN]:
+        console.print(f"[red]{escape(visible(f'{name}: {reason}'))}[/red]", soft_wrap=True)
+    for one in found["written_since"][:MAX_SHOWN]:
+        place = f"{one['topic']}-{one['partition']} at offset {one['offset']}"
+        console.print(f"[red]The key was written again: {escape(place)}. That record was not erased.[/red]")
+    seen = [read for read in outcome["reads"] if read["same_bytes"]]
+    for read in seen[:MAX_SHOWN]:
+        offsets = ", ".join(map(str, read["same_bytes"][:MAX_SHOWN]))
+        console.print(
+            f"Other records of {escape(read['topic'])}-{read['partition']} hold the same bytes and stay: {offsets}"
+        )
+    for sentence in found["left"]:
+        console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
+    if found["missing"]:
+        again = asked.command("erase", "--resume", found["id"])
+        console.print(f"The erasure is open. When these replicas are up again: {again}", soft_wrap=True)
+    elif found["next_due_ms"] is not None:
+        console.print(f"The tombstones name the key until {time_text(found['next_due_ms'])}.")
+
+
+def ids(brokers: list[int]) -> str:
+    """Return the ids of brokers for a table."""
+    return ",".join(map(str, brokers))

@@ -1,0 +1,94 @@
+"""`diamant restore`: put back the configurations of a cluster's topics that a killed run has left lowered."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from diamant.broker.client.json_types import JsonObject
+from diamant.broker.clusters import for_admin
+from diamant.broker.clusters.register import Register
+from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command()
+@click.argument("id", metavar="[ID]", required=False)
+@asking
+def restore(id: str | None, asked: Asked) -> None:
+    """Put back the configurations that the erasure or compaction ID has lowered on another cluster than Diamant's, and left so
+    when it was killed. Without an ID, list all work that is open: erasures of which a replica is not read yet, too.
+
+    Values that another client has changed since are left and named. Exit codes: 0 done, 1 failed, 2 usage, another cluster, or no
+    such ID, 3 some values were left.
+    """
+    if id is None:
+        rows = _open_work()
+        asked.show({"open": rows}, lambda console: _print(console, asked, rows))
+        return
+    found = for_admin.restore(asked.admin, id)
+    asked.show(found, lambda console: _print_restored(console, asked, found))
+    sys.exit(EXIT_NOT_SO if found["left"] else EXIT_DONE)
+
+
+def _open_work() -> list[JsonObject]:
+    register = Register()
+    return [
+        {
+            "id": work.id,
+            "verb": work.verb,
+            "cluster_id": work.cluster_id,
+            "bootstrap_server": work.bootstrap,
+            "topics": work.topics,
+            "began_ms": work.began_ms,
+            "is_in_progress": register.is_in_progress(work),
+            "lowered": {topic: sorted(own) for topic, own in work.changes.items()},
+            "missing": {} if work.outcome is None else work.outcome.missing,
+        }
+        for work in register.all()
+    ]
+
+
+def _print(console: Console, asked: Asked, rows: list[JsonObject]) -> None:
+    if not rows:
+        console.print("nothing is open")
+        return
+    heads = ("id", "work", "topics", "since", "cluster", "lowered", "replicas missing")
+    cells = [
+        [
+            one["id"],
+            one["verb"],
+            ", ".join(one["topics"]),
+            time_text(one["began_ms"]),
+            one["bootstrap_server"],
+            ", ".join(one["lowered"]) or "-",
+            ", ".join(one["missing"]) or "-",
+        ]
+        for one in rows
+    ]
+    print_table([TableColumn(head, is_text=True) for head in heads], cells, console=console, is_ruled=False)
+    for one in rows:
+        if one["is_in_progress"]:
+            console.print(f"{one['id']} is in progress")
+        elif one["lowered"]:
+            console.print(
+                f"to put back what {one['id']} has lowered: {asked.command('restore', one['id'])}", soft_wrap=True
+            )
+        elif one["missing"]:
+            console.print(f"to continue {one['id']}: {asked.command('erase', '--resume', one['id'])}", soft_wrap=True)
+
+
+def _print_restored(console: Console, asked: Asked, found: JsonObject) -> None:
+    from rich.markup import escape
+
+    console.print(f"{found['id']}: put back on {escape(', '.join(found['topics'])) or 'no topic'}")
+    for sentence in found["left"]:
+        console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
+    if found["is_open"]:
+        console.print(f"The erasure is open: {asked.command('erase', '--resume', found['id'])}", soft_wrap=True)
