@@ -47,16 +47,17 @@ T = TypeVar("T")
 
 
 SMALL = ("offsets_topic_num_partitions", "transaction_state_log_num_partitions")
-"""Settings of a broker on a temporary directory that are 1 there."""
+"""Settings of a broker on a temporary directory that are 1 there; of several brokers, their number."""
 
 
 def _small(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Default internal topics to one partition, as testcontainers does, unless the caller sets the count.
+    """Default internal topics to one partition for each broker, as testcontainers does, unless the caller sets the count.
 
     Kafka's 50 empty partitions make the first group, every fork and every reset several times slower.
     """
     said = {name.replace(".", "_") for name in (*settings, *(settings.get("properties") or ()))}
-    return {**{name: 1 for name in SMALL if name not in said}, **settings}
+    count = settings.get("brokers", settings.get("diamant_brokers", 1))
+    return {**{name: count for name in SMALL if name not in said}, **settings}
 
 
 class Broker(Operations):
@@ -70,7 +71,7 @@ class Broker(Operations):
     def __init__(self, config: BrokerConfig | None = None, *, env: Env | None = None, **settings: Any) -> None:
         """`settings` are those of a `BrokerConfig`; without `listen` a free port, without `data_dir` a temporary directory.
 
-        On a temporary directory internal topics have one partition, unless the settings say otherwise.
+        On a temporary directory internal topics have one partition for each broker, unless the settings say otherwise.
         """
         if config is not None and settings:
             raise TypeError(f"Broker got a BrokerConfig and {', '.join(settings)}: give these to the BrokerConfig")

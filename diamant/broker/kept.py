@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Kept:
-    """Nothing at the first start. The listeners of Kafka's protocol and of HTTP differ in their names."""
+    """Nothing at the first start. Listeners differ in their names, or belong to different brokers of the process."""
 
     def __init__(self) -> None:
-        self._sockets: dict[str, socket.socket] = {}
-        self._ports: dict[str, int] = {}
+        self._sockets: dict[tuple[str, int], socket.socket] = {}
+        self._ports: dict[tuple[str, int], int] = {}
         self.authority: ThrowAwayCa | None = None
 
     def bound(self, listener: Listener) -> socket.socket:
@@ -28,16 +28,18 @@ class Kept:
 
         Raises OSError.
         """
-        sock = self._sockets.pop(listener.name, None)
+        key = (listener.name, listener.broker)
+        sock = self._sockets.pop(key, None)
         if sock is None:
-            sock = bound_socket(listener._replace(port=self._ports.get(listener.name, listener.port)))
+            sock = bound_socket(listener._replace(port=self._ports.get(key, listener.port)))
         return sock
 
     def keep(self, listener: Listener, port: int) -> None:
         """Keep the port of a listener whose socket was closed in this turn of the loop."""
-        self._ports[listener.name] = port
+        key = (listener.name, listener.broker)
+        self._ports[key] = port
         try:
-            self._sockets[listener.name] = bound_socket(listener._replace(port=port))
+            self._sockets[key] = bound_socket(listener._replace(port=port))
         except OSError:
             pass  # another program was quicker: the next start reports it
 

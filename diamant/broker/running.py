@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from diamant.broker.brokers.ports import BrokerPorts
 from diamant.broker.cannot_start import CannotStart, as_cannot_start
 from diamant.broker.config.authorization_table import ACLS, acls_of
 from diamant.broker.config.broker_config import BrokerConfig
@@ -97,8 +98,9 @@ class RunningBroker:
         node.is_stopping = True
         self._stuck_at_s = asyncio.get_running_loop().time() + STUCK_TIMEOUT_S
         services.server.stop_accepting()
+        services.ports.close_all()
         if kept is not None:
-            for listener, actual in zip(self._config.listeners, node.addresses.kafka, strict=True):
+            for listener, actual in zip(self._config.all_listeners, node.addresses.kafka, strict=True):
                 kept.keep(listener, actual.port)
         if self._tls is not None:
             self._tls.close()
@@ -156,7 +158,7 @@ class RunningBroker:
         await self._wind_down()
         # No await from here until the new services are in place, so no client sees a half-replaced state.
         old, trash = self.node, files.new_trash()
-        server = self.services.server
+        server, ports = self.services.server, self.services.ports
         if not seamless:
             server.abort_all()
         old.metadata.close(clean=False)
@@ -179,7 +181,8 @@ class RunningBroker:
             ) from error
         node.started_s, node.tls = old.started_s, old.tls
         self.node, self.services = node, Services(node, ERRORS, load, server, server.sasl, self.services.audit)
-        self.services.reset = self.reset
+        self.services.reset, self.services.ports = self.reset, ports
+        _follow_table(self.services)
         if self.http is not None:
             self.http.hand_over(self.services)
         await _prepare(self.services)
@@ -213,7 +216,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kep
     with as_cannot_start(str(config.data_dir)), contextlib.ExitStack() as undo:
         sasl = await asyncio.to_thread(open_sasl, config)
         sockets = []
-        for listener in config.listeners:
+        for listener in config.all_listeners:
             with as_cannot_start(listener.address):
                 sockets.append((listener, undo.enter_context(kept.bound(listener))))
         addresses.kafka = [reachable(listener, sock) for listener, sock in sockets]
@@ -238,10 +241,24 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kep
         await _put_users(node)
         await _put_acls(node)
         await _prepare(services)
-        for (listener, sock), told_of in zip(sockets, config.advertised(addresses.kafka), strict=True):
-            protocol = listener.security_protocol
-            secured = None if tls is None else tls.by_name.get(listener.name)
-            services.server.listen(sock, listener.name, told_of.host, told_of.port, protocol, secured)
+        ports = BrokerPorts(services.server)
+        undo.callback(ports.close_all)
+        for (_, sock), actual, told_of in zip(
+            sockets, addresses.kafka, config.advertised(addresses.kafka), strict=True
+        ):
+            broker_id = config.node_id + actual.broker
+            listen = partial(
+                services.server.listen,
+                listener_name=actual.name,
+                advertised_host=told_of.host,
+                advertised_port=told_of.port,
+                security_protocol=actual.security_protocol,
+                tls=None if tls is None else tls.by_name.get(actual.name),
+                broker_id=broker_id,
+            )
+            ports.add(broker_id, sock, actual, listen)
+        services.ports = ports
+        _follow_table(services)
         # Open HTTP in the same turn of the loop, so that a client that reaches Kafka can also reach HTTP.
         node.started_s = time.monotonic()
         http_tls = None if tls is None else tls.http
@@ -281,6 +298,14 @@ async def open_tls(
         tls.close()
         raise
     return tls
+
+
+def _follow_table(services: Services) -> None:
+    """Listen for the brokers that are up, and for no other."""
+    brokers = services.node.topics.brokers
+    if brokers is not None:
+        for broker_id in brokers.broker_ids:
+            (services.ports.open if brokers.is_up(broker_id) else services.ports.close)(broker_id)
 
 
 async def _prepare(services: Services) -> None:

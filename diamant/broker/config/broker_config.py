@@ -19,6 +19,7 @@ from diamant.broker.acl import Acl
 from diamant.broker.config.authorization_table import check_authorization, put_acls
 from diamant.broker.config.broker_table import (
     BROKER_CONFIGS,
+    BROKERS,
     DEFAULT_LISTENER,
     OUR_PREFIX,
     SPARK_CONF_PREFIX,
@@ -196,13 +197,45 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         return self.num_recovery_threads_per_data_dir
 
     def advertised(self, bound: Sequence[Listener]) -> list[Listener]:
-        """The listeners as clients see them, with actual ports. An empty host stands for the address a client connected to."""
+        """The listeners of all brokers as clients see them, with actual ports. An empty host stands for the address that a client
+        connected to.
+        """
         is_explicit = self["advertised.listeners"] is not None
         found = []
-        for listener, told, actual in zip(self.listeners, self.advertised_listeners, bound, strict=True):
-            host = "" if not is_explicit and listener.host in META_ADDRESSES else told.host
+        for number, actual in enumerate(bound):
+            which = number % len(self.listeners)
+            told = self.advertised_listeners[which].of_broker(actual.broker)
+            host = "" if not is_explicit and self.listeners[which].host in META_ADDRESSES else told.host
             found.append(told._replace(host=host, port=told.port or actual.port))
         return found
+
+    @property
+    def broker_ids(self) -> range:
+        """The ids of the brokers of this process, one unless `diamant.brokers` says otherwise."""
+        return range(self.node_id, self.node_id + self.diamant_brokers)
+
+    @property
+    def racks(self) -> list[str | None]:
+        """The rack of each of the brokers."""
+        count = self.diamant_brokers
+        if count == 1:
+            return [self.broker_rack]
+        if self.broker_rack is None:
+            return [f"r{number}" for number in range(1, count + 1)]
+        given = [rack.strip() for rack in self.broker_rack.split(",")]
+        return [given[number % len(given)] for number in range(count)]
+
+    def internal_factor(self, name: str) -> int:
+        """The replication factor of an internal topic by its configuration: of several brokers, Kafka's 3 unless it is set."""
+        is_set = any(name in layer for layer in self._layers.values())
+        value = self._values[name] if is_set else 3
+        assert isinstance(value, int)
+        return min(value, self.diamant_brokers)
+
+    @property
+    def all_listeners(self) -> list[Listener]:
+        """The listeners of all brokers of this process, those of the first broker first."""
+        return [one.of_broker(number) for number in range(self.diamant_brokers) for one in self.listeners]
 
     def topic_default(self, name: str) -> Value:
         """The value of a topic configuration for topics that do not set it. KeyError for other names."""
@@ -364,10 +397,17 @@ def _text(name: str, value: object) -> str:
 
 def _name_of(keyword: str) -> str:
     """The configuration of a keyword; TypeError for an unknown one. Only properties may have names of other programs."""
-    name = TLS if keyword == "tls" else keyword.replace("_", ".")
+    name = {"tls": TLS, "brokers": BROKERS}.get(keyword) or keyword.replace("_", ".")
     if name in BROKER_CONFIGS or name.startswith(SPARK_CONF_PREFIX):
         return name
-    keywords = ["listen", "data_dir", "properties", "tls", *(known.replace(".", "_") for known in BROKER_CONFIGS)]
+    keywords = [
+        "listen",
+        "data_dir",
+        "properties",
+        "tls",
+        "brokers",
+        *(known.replace(".", "_") for known in BROKER_CONFIGS),
+    ]
     similar = difflib.get_close_matches(keyword, keywords, n=1, cutoff=0.6)
     hint = f", did you mean {similar[0]}?" if similar else ""
     raise TypeError(f"{keyword}: there is no such configuration{hint} (properties= accepts names of other programs)")

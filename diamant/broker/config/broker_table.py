@@ -30,6 +30,7 @@ from diamant.storage.config_key import (
     Value,
     any_of,
     at_least,
+    between,
     list_of,
     setting,
     settings_of,
@@ -45,6 +46,7 @@ SYSTEM_CLOCK, MANUAL_CLOCK = "system", "manual"
 
 CREATE_ANSWER, READY = "diamant.auto.create.topics.answer", "ready"
 """The answer to a request that creates a topic, and the value that waits for the topic."""
+BROKERS, MAX_BROKERS = "diamant.brokers", 1000
 FACTOR_MAX = "diamant.replication.factor.max"
 OUR_PREFIX = "diamant."
 SPARK_CONF_PREFIX = "diamant.cleaner.spark.conf."
@@ -344,6 +346,13 @@ class OwnSettings:
         "Answer to the request that creates a topic: to Metadata (`auto.create.topics.enable`) and FindCoordinator. `kafka`: an "
         "error at once, as from Kafka, and the client retries. `ready`: no error, as soon as the topic can be used.",
         any_of(KAFKA, READY),
+    )
+    diamant_brokers: int = setting(
+        _INT,
+        1,
+        "Number of brokers in this process, to test how clients follow leaders that move. Their ids follow `node.id`, each has "
+        "listeners of its own, and all share one storage. `broker.rack` is then a list, by default r1, r2, ...",
+        between(1, MAX_BROKERS),
     )
     diamant_replication_factor_max: int = setting(
         _INT,

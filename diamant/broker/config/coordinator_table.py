@@ -12,6 +12,10 @@ def _one_copy(kafkas_default: int) -> str:
     return f" A single broker stores one copy, regardless of this value. Kafka's default is {kafkas_default}."
 
 
+def _of_several(kafkas_default: int) -> str:
+    return f" At most one for each of `diamant.brokers`, whose default, as Kafka's, is {kafkas_default}."
+
+
 class CoordinatorSettings:
     """The group and transaction coordinators."""
 
@@ -107,7 +111,7 @@ class CoordinatorSettings:
         at_least(1),
     )
     offsets_topic_replication_factor: int = setting(
-        _SHORT, 1, "Replicas of `__consumer_offsets`." + _one_copy(3), at_least(1)
+        _SHORT, 1, "Replicas of `__consumer_offsets`." + _of_several(3), at_least(1)
     )
     offsets_topic_segment_bytes: int = setting(
         _INT, 104_857_600, "`segment.bytes` of `__consumer_offsets` at its creation.", at_least(1)
@@ -127,7 +131,7 @@ class CoordinatorSettings:
         _INT, 50, "Partitions of `__transaction_state` at its creation. Do not change it later.", at_least(1)
     )
     transaction_state_log_replication_factor: int = setting(
-        _SHORT, 1, "Replicas of `__transaction_state`." + _one_copy(3), at_least(1)
+        _SHORT, 1, "Replicas of `__transaction_state`." + _of_several(3), at_least(1)
     )
     transaction_state_log_min_isr: int = setting(
         _INT, 1, "In-sync replicas that a write to `__transaction_state` needs." + _one_copy(2), at_least(1)

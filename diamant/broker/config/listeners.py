@@ -32,6 +32,12 @@ class Listener(NamedTuple):
     host: str
     port: int
     security_protocol: str = PLAINTEXT
+    broker: int = 0
+    """The position of its broker among `diamant.brokers`."""
+
+    def of_broker(self, broker: int) -> Listener:
+        """The listener of the same name of another broker of this process: ports follow one another, free ones stay free."""
+        return self._replace(port=self.port + broker if self.port else 0, broker=broker)
 
     @property
     def address(self) -> str:

@@ -24,6 +24,7 @@ from diamant.protocol.internal_topics.coordinator_batch import build_coordinator
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
+    from diamant.broker.brokers.table import BrokerTable
     from diamant.broker.node.node import Node
 
 NO_PRODUCER_ID = -1
@@ -48,6 +49,12 @@ def partition_of(text: str, partition_count: int) -> int:
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
 
 
+def coordinator_of(brokers: BrokerTable, topic: str, text: str) -> int | None:
+    """Return the broker that coordinates a group or transactional id, -1 if it is none; None if the topic does not exist."""
+    image = brokers.image.topics.get(topic)
+    return None if image is None else image.partitions[partition_of(text, len(image.partitions))].leader
+
+
 class InternalTopic:
     """One coordinator's topic. Belongs to the loop thread."""
 
@@ -59,15 +66,17 @@ class InternalTopic:
         configs: Mapping[str, str],
         codec: int = compression.NONE,
         *,
+        factor: int,
         base_sequence: int = NO_SEQUENCE,
     ) -> None:
-        """`partition_count`, `configs`: for its creation. `codec`, `base_sequence`: for the batches written to it.
+        """`partition_count`, `configs`, `factor` (of replicas): for its creation. `codec`, `base_sequence`: for its batches.
 
         Batches that may have a producer need Kafka's base sequence, 0: its cleaner refuses to rewrite others.
         """
         self.name = name
         self._node = node
         self._new_partition_count = partition_count
+        self._factor = factor
         self._configs = configs
         self._codec = codec
         self._base_sequence = base_sequence
@@ -87,6 +96,16 @@ class InternalTopic:
         """Return the partition of a group or transactional id."""
         image = self._node.topics.image.topics.get(self.name)
         return partition_of(text, self._new_partition_count if image is None else len(image.partitions))
+
+    def is_at(self, broker_id: int, text: str) -> bool:
+        """Return whether a broker of this process coordinates a group or transactional id: with one broker, always."""
+        brokers = self._node.topics.brokers
+        return brokers is None or coordinator_of(brokers, self.name, text) in (None, broker_id)
+
+    def check_at(self, broker_id: int, text: str) -> None:
+        """Raise KafkaError NOT_COORDINATOR unless `is_at`."""
+        if not self.is_at(broker_id, text):
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
     def log(self, partition: int) -> Log:
         """Return the log of a partition. KafkaError COORDINATOR_NOT_AVAILABLE if it does not exist or cannot be used."""
@@ -108,7 +127,8 @@ class InternalTopic:
             return
         if self.name not in topics.in_creation:
             await create_topics(
-                topics, [check_new_topic(topics, self.name, self._new_partition_count, 1, configs=self._configs)]
+                topics,
+                [check_new_topic(topics, self.name, self._new_partition_count, self._factor, configs=self._configs)],
             )
         else:
             await topics.settled([self.name])

@@ -518,4 +518,8 @@ def load(services: Services, key: int) -> tuple[Decode, Handler]:
         from diamant.broker.dispatch.audited import audited
 
         handle = audited(key, row, services.audit(), handle)
+    if services.node.topics.brokers is not None:
+        from diamant.broker.dispatch.coordinator_check import checked
+
+        decode, handle = checked(key, row.errors, services.node.topics.brokers, services, decode, handle)
     return decode, handle

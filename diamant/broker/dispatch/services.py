@@ -24,6 +24,7 @@ from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, INTERNAL_T
 from diamant.storage import names
 
 if TYPE_CHECKING:
+    from diamant.broker.brokers.ports import BrokerPorts
     from diamant.broker.config.broker_config import BrokerConfig
     from diamant.broker.erasure.erase.erasures import Erasures
     from diamant.broker.erasure.evidence.certificates import Certificates
@@ -109,6 +110,8 @@ class Services:
         """Encoded answers of ApiVersions by version."""
         self.performed: set[str] = set()
         """The names of the operations whose functions and dependencies exist."""
+        self.ports: BrokerPorts
+        """The listening sockets. Set by `start_broker`."""
         self.reset: Callable[[str, bool], Awaitable[None]]
         """Resets the broker to the snapshot with an id, and may keep connections. Set by `RunningBroker`."""
 

@@ -18,7 +18,7 @@ from diamant.broker.cannot_start import CannotStart
 from diamant.broker.commands.terminal.failures import EXIT_FAILED, fail
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.remote import duration
-from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
+from diamant.broker.config.broker_table import BROKERS, MANUAL_CLOCK, MAX_BROKERS, SYSTEM_CLOCK
 from diamant.broker.errors import BadArgument, code_of_kafka_error
 from diamant.broker.launch.any_compaction import ANY_COMPACTION, RunLimits, run_any_compaction
 from diamant.broker.launch.child import SIGNALLED, CannotRun, run_child
@@ -68,6 +68,7 @@ from diamant.storage.errors import StorageError
     multiple=True,
     help="Set a further variable for the command. Repeatable.",
 )
+@click.option("--brokers", type=click.IntRange(1, MAX_BROKERS), metavar="N", help="Run N brokers on one storage.")
 @click.option("--clock", type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]), help="Clock of the broker. Default: system.")
 @click.option(
     "--from", "source", type=click.Path(exists=True, file_okay=False), help="Start with a copy of this data directory."
@@ -124,6 +125,7 @@ def exec_(
     topics: Sequence[TopicOption],
     seeds: Sequence[str],
     variables: Sequence[tuple[str, str]],
+    brokers: int | None,
     clock: str | None,
     source: str | None,
     data_dir: str | None,
@@ -161,9 +163,10 @@ def exec_(
             fail("--any-compaction runs the command many times, each with new data: omit --data", "bad-argument")
         settings = [*ANY_COMPACTION, *settings]
     clocks = [] if clock is None else [f"diamant.clock={clock}"]
-    small = [f"{name.replace('_', '.')}=1" for name in SMALL] if file is None and data_dir is None else []
+    several = [] if brokers is None else [f"{BROKERS}={brokers}"]
+    small = [f"{name.replace('_', '.')}={brokers or 1}" for name in SMALL] if file is None and data_dir is None else []
     secured = ["diamant.tls=true"] if tls else []
-    settings = ["diamant.http.listen=127.0.0.1:0", *small, *settings, *clocks, *secured]
+    settings = ["diamant.http.listen=127.0.0.1:0", *small, *settings, *clocks, *several, *secured]
     with (
         KeptLog() as log,
         tempfile.TemporaryDirectory(prefix="diamant-exec-", ignore_cleanup_errors=True) as temporary,

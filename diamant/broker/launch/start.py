@@ -20,7 +20,7 @@ import click
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
+from diamant.broker.config.broker_table import BROKERS, MANUAL_CLOCK, MAX_BROKERS, SYSTEM_CLOCK
 from diamant.broker.config.listeners import META_ADDRESSES
 from diamant.broker.launch.launch_settings import ArgumentError, make_config, one_line, raise_file_limit
 from diamant.storage.config_key import ConfigError
@@ -85,6 +85,12 @@ LOOK_S = 0.5
 )
 @click.option("--data", "-d", "data_dir", type=click.Path(file_okay=False), help="Data directory. Default: ./data.")
 @click.option(
+    "--brokers",
+    type=click.IntRange(1, MAX_BROKERS),
+    metavar="N",
+    help="Run N brokers on the one directory, on the port of --listen and those after it, to test how clients follow leaders.",
+)
+@click.option(
     "--clock",
     type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]),
     help="Clock of the broker; manual: a clock that `diamant clock` moves. Default: system.",
@@ -124,6 +130,7 @@ def start(
     logins: Sequence[str],
     acls: Sequence[str],
     data_dir: str | None,
+    brokers: int | None,
     clock: str | None,
     release_version: str | None,
     log_level: str,
@@ -144,6 +151,8 @@ def start(
     parent = os.getppid() if exit_with_parent else None
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
+        if brokers is not None:
+            settings = [*settings, f"{BROKERS}={brokers}"]
         if clock is not None:
             settings = [*settings, f"diamant.clock={clock}"]
         if release_version is not None:

@@ -112,6 +112,15 @@ class CloseConnection(Exception):
         self.last_bytes = last_bytes
 
 
+class BrokerAddress(NamedTuple):
+    """A broker as clients see it."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
 class ConnectionInfo(NamedTuple):
     """The information about a connection that handlers may use."""
 
@@ -126,6 +135,8 @@ class ConnectionInfo(NamedTuple):
     principal: Principal = ANONYMOUS
     sasl: SaslSession | None = None
     """The SASL session, on listeners with SASL."""
+    broker_id: int = 1
+    """The broker of this process that the client has connected to."""
 
 
 Dispatch: TypeAlias = Callable[[ConnectionInfo, Request], Answer]

@@ -48,6 +48,7 @@ class ListenerEndpoint(NamedTuple):
     advertised_host: str
     advertised_port: int
     security_protocol: str
+    broker_id: int
 
     def connection_info(self, transport: asyncio.BaseTransport) -> ConnectionInfo:
         """The information about a new connection."""
@@ -61,4 +62,5 @@ class ListenerEndpoint(NamedTuple):
             self.advertised_port or local[1],
             self.security_protocol,
             transport.get_extra_info("principal", ANONYMOUS),
+            broker_id=self.broker_id,
         )

@@ -94,7 +94,8 @@ class Server:
         advertised_port: int,
         security_protocol: str = PLAINTEXT,
         tls: ListenerTls | None = None,
-    ) -> None:
+        broker_id: int = 1,
+    ) -> Acceptor:
         """Accept connections on a bound socket. Empty `advertised_host`: the address that a client connected to.
 
         ValueError if the security protocol's TLS or SASL is missing, so that no listener is unprotected by mistake.
@@ -102,13 +103,20 @@ class Server:
         has_tls = security_protocol in TLS_PROTOCOLS
         if has_tls != (tls is not None) or (security_protocol in SASL_PROTOCOLS and self.sasl is None):
             raise ValueError(f"listener {listener_name}: {security_protocol} without its TLS or SASL")
-        endpoint = ListenerEndpoint(listener_name, advertised_host, advertised_port, security_protocol)
+        endpoint = ListenerEndpoint(listener_name, advertised_host, advertised_port, security_protocol, broker_id)
         make: Callable[[], asyncio.BaseProtocol] = partial(Connection, self, endpoint)
         if tls is not None:
             from diamant.broker.security.tls.tls_connection import TlsConnection
 
             make = partial(TlsConnection, tls, make, _ListenerView(self, listener_name))
-        self._acceptors.append(Acceptor(sock, listener_name, self.limits, make, self))
+        acceptor = Acceptor(sock, listener_name, self.limits, make, self)
+        self._acceptors.append(acceptor)
+        return acceptor
+
+    def stop_listening(self, acceptor: Acceptor) -> None:
+        """Accept no more connections with an acceptor of `listen`. Its connections stay."""
+        acceptor.close()
+        self._acceptors.remove(acceptor)
 
     def set_limits(self, limits: ServerLimits) -> None:
         """Replace the limits. Those of already open sockets do not change."""

@@ -77,8 +77,9 @@ class SessionPartition:
 class FetchSession:
     """One session. Everything runs on the loop thread."""
 
-    def __init__(self, session_id: int, watch: Watch, *, uses_topic_ids: bool, now_s: float) -> None:
+    def __init__(self, session_id: int, watch: Watch, *, broker_id: int, uses_topic_ids: bool, now_s: float) -> None:
         self.session_id = session_id
+        self.broker_id = broker_id
         self.epoch = INITIAL_EPOCH + 1
         """The epoch that the next request must carry."""
         self.uses_topic_ids = uses_topic_ids
@@ -213,11 +214,12 @@ class FetchSessions:
         self,
         wanted: Sequence[Wanted],
         *,
+        broker_id: int,
         slots: int,
         uses_topic_ids: bool,
         isolation_level: int,
     ) -> FetchSession | None:
-        """Return a new session with these partitions; None if there is no room for it."""
+        """Return a new session with these partitions at a broker; None if there is no room for it."""
         now_s = self._clock()
         size = len(wanted)
         if slots <= 0 or not self._make_room(size, slots, now_s):
@@ -225,7 +227,8 @@ class FetchSessions:
         session_id = self._random.randint(1, _MAX_INT)
         while session_id in self._sessions:
             session_id = self._random.randint(1, _MAX_INT)
-        session = FetchSession(session_id, self._purgatory.watch(), uses_topic_ids=uses_topic_ids, now_s=now_s)
+        watch = self._purgatory.watch()
+        session = FetchSession(session_id, watch, broker_id=broker_id, uses_topic_ids=uses_topic_ids, now_s=now_s)
         session.isolation_level = isolation_level
         self._sessions[session_id] = session
         for name, topic_id, partition in wanted:
@@ -233,14 +236,14 @@ class FetchSessions:
         self.partition_count += session.size
         return session
 
-    def continued(self, request: FetchRequest, version: int) -> FetchSession:
+    def continued(self, request: FetchRequest, version: int, broker_id: int) -> FetchSession:
         """Return the session of an incremental request, with the request's changes applied.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, or FETCH_SESSION_TOPIC_ID_ERROR if it
         began with names and continues with ids, or vice versa.
         """
         session = self._sessions.get(request.session_id)
-        if session is None:
+        if session is None or session.broker_id != broker_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
         if session.epoch != request.session_epoch:
             raise KafkaError(

@@ -17,6 +17,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import SYSTEM_CLOCK
 from diamant.broker.config.listeners import SECURITY_PROTOCOLS, Addresses
 from diamant.broker.config.security_table import kept_for_kafka
+from diamant.broker.network.api import BrokerAddress, ConnectionInfo
 from diamant.broker.node.flusher import Flusher
 from diamant.broker.node.index_repair import IndexRepair
 from diamant.broker.node.lazy import Lazy
@@ -32,7 +33,7 @@ from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.features import RELEASES
 from diamant.storage.kraft.metadata_log import MetadataLog
-from diamant.storage.kraft.opening import open_metadata_log
+from diamant.storage.kraft.opening import OtherBroker, open_metadata_log
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ class Node:
         self.batch_checkers = ThreadPoolExecutor(BATCH_CHECKERS, "check-batch")
         self.log_events = LogEvents()
         self.topics = Topics(metadata, directory, self.config, self.log_events.changed)
+        if len(metadata.broker_ids) > 1:
+            from diamant.broker.brokers.table import BrokerTable
+
+            told = self.config.advertised(addresses.kafka)
+            self.topics.brokers = BrokerTable(metadata, told, self.topics.partitions_changed)
         self.topic_metrics = BrokerTopicMetrics(self.topics.by_name.__contains__)
         self.producer_ids = ProducerIds(lambda: metadata.image.next_producer_id, self._commit_producer_ids)
         self.index_mender = IndexRepair()
@@ -91,6 +97,21 @@ class Node:
     def cluster_id(self) -> str:
         """The id in meta.properties, which never changes for a directory."""
         return self.metadata.cluster_id
+
+    @property
+    def controller_id(self) -> int:
+        """The broker that clients are told is the controller."""
+        brokers = self.topics.brokers
+        return self.config.node_id if brokers is None else brokers.controller_id
+
+    def brokers_for(self, connection: ConnectionInfo, *, has_fenced: bool = False) -> list[BrokerAddress]:
+        """Return the brokers that are up, or all, at the addresses of the listener of a connection."""
+        brokers = self.topics.brokers
+        host = connection.advertised_host
+        if brokers is None:
+            return [BrokerAddress(self.config.node_id, host, connection.advertised_port, self.config.broker_rack)]
+        broker_ids = brokers.broker_ids if has_fenced else brokers.live
+        return [brokers.address(broker_id, connection.listener_name, host) for broker_id in broker_ids]
 
     async def load(self) -> None:
         """Open the partitions, and log the problems found."""
@@ -227,21 +248,23 @@ def open_clock(env: Env, config: BrokerConfig) -> None:
 
 
 def open_metadata(env: Env, config: BrokerConfig, addresses: Addresses) -> MetadataLog:
-    """Open the metadata log and register this broker in it. Blocks."""
+    """Open the metadata log and register this broker in it, or all those of this process. Blocks."""
+    endpoints: dict[int, list[Endpoint]] = {broker_id: [] for broker_id in config.broker_ids}
+    for listener, told in zip(addresses.kafka, config.advertised(addresses.kafka), strict=True):
+        protocol = SECURITY_PROTOCOLS.index(listener.security_protocol)
+        endpoint = Endpoint(listener.name, told.host or listener.host, told.port, protocol)
+        endpoints[config.node_id + listener.broker].append(endpoint)
+    own, *others = (
+        OtherBroker(broker_id, tuple(endpoints[broker_id]), rack)
+        for broker_id, rack in zip(config.broker_ids, config.racks, strict=True)
+    )
     return open_metadata_log(
         env,
         config.data_dir,
         node_id=config.node_id,
-        endpoints=[
-            Endpoint(
-                listener.name,
-                told.host or listener.host,
-                told.port,
-                SECURITY_PROTOCOLS.index(listener.security_protocol),
-            )
-            for listener, told in zip(addresses.kafka, config.advertised(addresses.kafka), strict=True)
-        ],
-        rack=config.broker_rack,
+        endpoints=own.endpoints,
+        rack=own.rack,
+        others=others,
         features=RELEASES[config.diamant_release_version],
         snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
         snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,

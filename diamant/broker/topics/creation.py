@@ -50,7 +50,7 @@ def _records(topics: Topics, new: NewTopic) -> list[TopicRecord | ConfigRecord |
             ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=new.name, name=key, value=value)
             for key, value in new.configs.items()
         ),
-        *partition_records(topics, new.topic_id, range(new.partition_count)),
+        *partition_records(topics, new.topic_id, range(new.partition_count), new.replicas),
     ]
 
 

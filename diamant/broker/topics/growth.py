@@ -11,11 +11,17 @@ from diamant.broker.topics.topics import Topics
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 
-async def add_partitions(topics: Topics, name: str, count: int) -> None:
+async def add_partitions(
+    topics: Topics, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None
+) -> None:
     """Grow a topic to `count` partitions, checked by `check_partition_count` in the same turn of the loop."""
     image = topics.image.topics[name]
     added = range(len(image.partitions), count)
-    topics.metadata.append(partition_records(topics, image.topic_id, added))
+    if topics.brokers is None:
+        assignments = [(topics.config.node_id,)] * len(added)
+    elif assignments is None:
+        assignments = topics.brokers.placed(added, len(image.partitions[0].replicas))
+    topics.metadata.append(partition_records(topics, image.topic_id, added, assignments))
     synced = asyncio.ensure_future(topics.sync())
     try:
         await create_logs(topics, topics.by_name[name], image, topics.log_config_of(name), added)
@@ -53,4 +59,4 @@ def check_partition_count(topics: Topics, name: str, count: int, assignments: Se
                 "assignment(s) were specified.",
             )
         for replicas in assignments:
-            check_replicas(replicas, topics.config)
+            check_replicas(topics, replicas)

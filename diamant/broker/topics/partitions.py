@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from uuid import UUID
 
 from diamant.broker.topics.topic import Topic
@@ -18,22 +19,26 @@ LOGS_AT_ONCE = 32
 """Partitions created in parallel, so that their fsyncs share commits of the file system's journal."""
 
 
-def partition_records(topics: Topics, topic_id: UUID, partitions: range) -> list[PartitionRecord]:
-    """The metadata records of new partitions, with this node as their only replica and leader."""
-    node_id = topics.config.node_id
-    return [
-        PartitionRecord(
+def partition_records(
+    topics: Topics, topic_id: UUID, partitions: range, replicas: Sequence[Sequence[int]]
+) -> list[PartitionRecord]:
+    """The metadata records of new partitions with these replicas, of which the first that is up leads."""
+    is_up = (lambda _broker_id: True) if topics.brokers is None else topics.brokers.is_up
+    records = []
+    for partition, broker_ids in zip(partitions, replicas, strict=True):
+        isr = tuple(filter(is_up, broker_ids))
+        record = PartitionRecord(
             partition_id=partition,
             topic_id=topic_id,
-            replicas=(node_id,),
-            isr=(node_id,),
-            leader=node_id,
+            replicas=tuple(broker_ids),
+            isr=isr,
+            leader=isr[0],
             leader_epoch=0,
             partition_epoch=0,
-            directories=(topics.metadata.directory_id,),
+            directories=(topics.metadata.directory_id,) * len(broker_ids),
         )
-        for partition in partitions
-    ]
+        records.append(record)
+    return records
 
 
 async def create_logs(topics: Topics, topic: Topic, image: TopicImage, config: LogConfig, partitions: range) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from diamant.broker.config.broker_config import BrokerConfig
@@ -24,6 +25,9 @@ from diamant.storage.kraft.image import MetadataImage, TopicImage
 from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig
+
+if TYPE_CHECKING:
+    from diamant.broker.brokers.table import BrokerTable
 
 
 class Topics:
@@ -43,6 +47,8 @@ class Topics:
         self.on_change = on_change
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
+        self.brokers: BrokerTable | None = None
+        """The brokers of this process if there are several."""
         self.generation = 0
         self.in_creation: dict[str, asyncio.Future[None]] = {}
         """Topics in the metadata log whose partitions are not all created yet; each future is done when they are."""
@@ -156,6 +162,16 @@ class Topics:
             if self.on_deletion is not None:
                 self.on_deletion(log)
         return topic
+
+    def partitions_changed(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Adopt the leader epochs of partitions that the table of brokers has changed, and wake their fetches."""
+        self.generation += 1
+        for name, partition in partitions:
+            topic = self.by_name.get(name)
+            log = None if topic is None else topic.logs.get(partition)
+            if log is not None:
+                log.become_leader(self.image.topics[name].partitions[partition].leader_epoch)
+                self.on_change(log)
 
     def apply_configs(self, names: Iterable[str] | None = None, *, broker_config: BrokerConfig | None = None) -> None:
         """Refresh the settings of the logs of these topics (default: all); `broker_config` replaces the broker's."""

@@ -48,6 +48,7 @@ class TransactionStore:
                 "segment.bytes": str(config.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
             },
+            factor=config.internal_factor("transaction.state.log.replication.factor"),
         )
         self.transactions: dict[str, Transaction] = {}
         """By transactional id; read-only."""

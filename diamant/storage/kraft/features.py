@@ -20,6 +20,13 @@ METADATA_VERSION = "metadata.version"
 TRANSACTION_VERSION = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
+BROKERS_FEATURE = "diamant.brokers (fold them: diamant log fold-brokers)"
+"""The feature of a directory whose partitions are on several brokers of one process; its level is their number.
+
+No Kafka knows it, so none opens the directory: its partitions would be led by brokers that do not exist. The error that Kafka
+logs then contains the name, and so the remedy.
+"""
+
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 """With eligible leader replicas, this configuration is set for the whole cluster."""
 
@@ -75,7 +82,7 @@ _ALWAYS_REGISTERED = (METADATA_VERSION, "group.version", TRANSACTION_VERSION, "k
 
 def unsupported_feature(name: str, level: int) -> str | None:
     """Return the reason why a finalized level is not supported; None if it is."""
-    if level == 0:
+    if level == 0 or name == BROKERS_FEATURE:
         return None
     if name not in SUPPORTED_FEATURES:
         return f"feature {name} is at level {level}, and no feature of that name is known up to Kafka 4.4"

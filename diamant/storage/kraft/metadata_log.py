@@ -85,10 +85,13 @@ class MetadataLog:
         properties: MetaProperties,
         loaded: LoadedMetadata,
         *,
+        broker_ids: Sequence[int],
         snapshot_bytes: int,
         snapshot_interval_ms: int,
     ) -> None:
         self.image = loaded.image
+        self.broker_ids = broker_ids
+        """The ids of the brokers of this process, this node's first."""
         self.broker_epoch = -1
         self.is_taken_over = False
         self.messages = loaded.messages
@@ -294,17 +297,25 @@ class MetadataLog:
 
     def content(self) -> dict[str, bytes]:
         """Return the files of the log by name, in the state that `close` would leave."""
-        fenced = encode_record(self._fenced(), metadata_version=self.image.metadata_version)
         batch = encode_metadata_batch(
-            [fenced],
+            [encode_record(record, metadata_version=self.image.metadata_version) for record in self._closing()],
             base_offset=self._files.end_offset,
             leader_epoch=self._epoch,
             timestamp_ms=self._env.clock.now_ms(),
         )
         return self._files.content(batch)
 
-    def _fenced(self) -> BrokerRegistrationChangeRecord:
-        return BrokerRegistrationChangeRecord(broker_id=self.node_id, broker_epoch=self.broker_epoch, fenced=1)
+    def _closing(self) -> list[BrokerRegistrationChangeRecord]:
+        """Return the records of an orderly stop. Of several brokers, the next start learns which were fenced."""
+        if len(self.broker_ids) == 1:
+            return [BrokerRegistrationChangeRecord(broker_id=self.node_id, broker_epoch=self.broker_epoch, fenced=1)]
+        brokers = [self.image.brokers[broker_id] for broker_id in self.broker_ids]
+        return [
+            BrokerRegistrationChangeRecord(
+                broker_id=broker.broker_id, broker_epoch=broker.broker_epoch, in_controlled_shutdown=1
+            )
+            for broker in brokers
+        ]
 
     # -- closing -------------------------------------------------------------------------------------------------
 
@@ -314,7 +325,7 @@ class MetadataLog:
             return
         try:
             if clean and self._files.failure is None:
-                self.append([self._fenced()])
+                self.append(self._closing())
                 self.sync()
                 # Only a cache: opening the log rebuilds the epochs from its batches.
                 self._epochs.sync()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from uuid import UUID
 
 from diamant.protocol.kraft.records import FeatureLevelRecord, MetadataRecord
@@ -11,7 +11,7 @@ from diamant.storage.checkpoints.checkpoints import read_partition_metadata, wri
 from diamant.storage.checkpoints.meta_properties import MetaProperties
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog, StorageError
-from diamant.storage.kraft.features import unsupported_feature
+from diamant.storage.kraft.features import BROKERS_FEATURE, unsupported_feature
 from diamant.storage.kraft.replay import LoadedMetadata
 from diamant.storage.uuid_text import METADATA_TOPIC_ID
 
@@ -41,20 +41,32 @@ def check_topic_id(env: Env, directory: str) -> None:
 
 
 def check_writable(
-    directory: str, loaded: LoadedMetadata, properties: MetaProperties, first: Sequence[MetadataRecord]
+    directory: str,
+    loaded: LoadedMetadata,
+    properties: MetaProperties,
+    first: Sequence[MetadataRecord],
+    broker_ids: Collection[int],
 ) -> None:
-    """Raise StorageError, with the first reason, for a readable log that this node alone cannot continue.
+    """Raise StorageError, with the first reason, for a readable log that these brokers of one node alone cannot continue.
 
     `first`: the records that a first start will add.
     """
-    reason = next(_objections(loaded, properties, first), None)
+    reason = next(_objections(loaded, properties, first, broker_ids), None)
     if reason is not None:
         raise StorageError(f"{directory}: {reason}")
 
 
-def _objections(loaded: LoadedMetadata, properties: MetaProperties, first: Sequence[MetadataRecord]) -> Iterator[str]:
+def _objections(
+    loaded: LoadedMetadata, properties: MetaProperties, first: Sequence[MetadataRecord], broker_ids: Collection[int]
+) -> Iterator[str]:
     node_id = properties.node_id
     image = loaded.image
+    count = image.features.get(BROKERS_FEATURE, 1)
+    if count > len(broker_ids):
+        yield (
+            f"its partitions are on {count} brokers. Start with --brokers {count} (diamant.brokers={count}), or make it a "
+            "directory of one broker: diamant log fold-brokers"
+        )
     formatted = {record.name: record.feature_level for record in first if isinstance(record, FeatureLevelRecord)}
     for name, level in (image.features | formatted).items():
         reason = unsupported_feature(name, level)
@@ -75,8 +87,6 @@ def _objections(loaded: LoadedMetadata, properties: MetaProperties, first: Seque
         yield f"a migration from ZooKeeper is in progress (state {image.zk_migration_state})"
     for topic in image.topics.values():
         for partition in topic.partitions.values():
-            if partition.replicas != (node_id,) or partition.adding_replicas:
-                yield (
-                    f"{topic.name}-{partition.partition_id} has replicas {partition.replicas}, "
-                    f"expected only this node: {node_id}"
-                )
+            if not partition.replicas or not {*partition.replicas, *partition.adding_replicas} <= {*broker_ids}:
+                expected = f"only this node: {node_id}" if len(broker_ids) == 1 else f"only {list(broker_ids)}"
+                yield (f"{topic.name}-{partition.partition_id} has replicas {partition.replicas}, expected {expected}")

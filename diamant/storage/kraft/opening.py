@@ -4,9 +4,11 @@ Like a real node at its start, reads the log, becomes its leader in a new epoch 
 
     LeaderChange                      a control batch; with KRaftVersion and KRaftVoters the first time
     Begin, features, End              the first time only, from the formatter's checkpoint
+    FeatureLevel                      the number of brokers if there are several in this process, and it has changed
     RegisterBroker                    its broker epoch is its own offset
     BrokerRegistrationChange          unfenced, and in the same batch a PartitionChange for every partition without a
-                                      leader, as a real Kafka leaves them at its stop; after a crash for all partitions
+                                      leader, as a real Kafka leaves them at its stop; after a crash for all partitions.
+                                      Of several brokers, those that were fenced at the stop stay fenced
 
 Source: KafkaRaftClient, QuorumController, ClusterControlManager, ReplicationControlManager.
 """
@@ -14,19 +16,23 @@ Source: KafkaRaftClient, QuorumController, ClusterControlManager, ReplicationCon
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from diamant.protocol.kraft.records import (
     AbortTransactionRecord,
     BrokerRegistrationChangeRecord,
     Endpoint,
+    FeatureLevelRecord,
     MetadataRecord,
     RegisterBrokerRecord,
+    UnregisterBrokerRecord,
 )
 from diamant.storage.checkpoints.meta_properties import read_meta_properties
 from diamant.storage.checkpoints.quorum_state import read_quorum_state
 from diamant.storage.env.env import Env
-from diamant.storage.kraft.features import DEFAULT_RELEASE, RELEASES, registered_ranges
+from diamant.storage.errors import StorageError
+from diamant.storage.kraft.features import BROKERS_FEATURE, DEFAULT_RELEASE, RELEASES, registered_ranges
 from diamant.storage.kraft.format import DEFAULT_CONTROLLER_ENDPOINT, format_directory, metadata_directory
 from diamant.storage.kraft.incarnation import is_of_diamant, new_incarnation_id
 from diamant.storage.kraft.metadata_log import (
@@ -36,8 +42,16 @@ from diamant.storage.kraft.metadata_log import (
     MetadataLog,
 )
 from diamant.storage.kraft.open_checks import check_owner, check_topic_id, check_writable
-from diamant.storage.kraft.replay import load_metadata
-from diamant.storage.kraft.start_records import bootstrap_records, orphaned_configs, takeovers
+from diamant.storage.kraft.replay import LoadedMetadata, load_metadata
+from diamant.storage.kraft.start_records import bootstrap_records, folded, orphaned_configs, resumed, takeovers
+
+
+class OtherBroker(NamedTuple):
+    """A further broker of this process, to be registered beside this node."""
+
+    broker_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
 
 
 def open_metadata_log(
@@ -49,6 +63,7 @@ def open_metadata_log(
     controller_endpoint: Endpoint = DEFAULT_CONTROLLER_ENDPOINT,
     directory_id: UUID | None = None,
     rack: str | None = None,
+    others: Sequence[OtherBroker] = (),
     features: Mapping[str, int] = RELEASES[DEFAULT_RELEASE],
     snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
     snapshot_interval_ms: int = DEFAULT_SNAPSHOT_INTERVAL_MS,
@@ -57,7 +72,8 @@ def open_metadata_log(
 
     The caller holds the directory's lock. `endpoints` are the broker's advertised listeners, `(name, host, port, security
     protocol)`. `controller_endpoint` and `features` are those of a new directory; `directory_id` too, and must match that of
-    an existing one. A snapshot is due after `snapshot_bytes` of records or after `snapshot_interval_ms`, 0 for never.
+    an existing one. `others`: the further brokers of this process. A snapshot is due after `snapshot_bytes` of records or after
+    `snapshot_interval_ms`, 0 for never.
 
     StorageError if the log belongs to another node, has replicas on other brokers or other voters, or is from a newer Kafka;
     CorruptLog if it is damaged.
@@ -81,29 +97,27 @@ def open_metadata_log(
         env.make_dirs(directory)
         env.sync_dir(path)
     check_topic_id(env, directory)
-    loaded = load_metadata(env, directory)
-    quorum_state = read_quorum_state(env, directory)
-    if not loaded.quorum and quorum_state.voters:
-        loaded.quorum = quorum_state.voters
+    loaded, epoch = _load(env, directory)
     first = bootstrap_records(env, path, loaded, features)
-    check_writable(directory, loaded, properties, first)
+    broker_ids = (node_id, *(other.broker_id for other in others))
+    check_writable(directory, loaded, properties, first, broker_ids)
     log = MetadataLog(
         env,
         path,
         properties,
         loaded,
+        broker_ids=broker_ids,
         snapshot_bytes=snapshot_bytes,
         snapshot_interval_ms=snapshot_interval_ms,
     )
     try:
         log.remove_leftovers()
-        epoch = max(quorum_state.leader_epoch, loaded.last_epoch) + 1
         log.begin_epoch(epoch, has_voters_in_log=loaded.has_voters_in_log)
         if loaded.has_open_transaction:
             log.append([AbortTransactionRecord(reason="Controller failover")])
         if first:
             log.append(first)
-        _register(log, tuple(Endpoint(*endpoint) for endpoint in endpoints), rack)
+        _register(log, OtherBroker(node_id, tuple(Endpoint(*endpoint) for endpoint in endpoints), rack), others)
         _append_all(log, orphaned_configs(log.image))
         log.sync()
     except BaseException:
@@ -112,24 +126,84 @@ def open_metadata_log(
     return log
 
 
-def _register(log: MetadataLog, endpoints: tuple[Endpoint, ...], rack: str | None) -> None:
+def _load(env: Env, directory: str) -> tuple[LoadedMetadata, int]:
+    """Return the log's content, and the epoch of the next leader."""
+    loaded = load_metadata(env, directory)
+    state = read_quorum_state(env, directory)
+    if not loaded.quorum and state.voters:
+        loaded.quorum = state.voters
+    return loaded, max(state.leader_epoch, loaded.last_epoch) + 1
+
+
+def _register(log: MetadataLog, own: OtherBroker, others: Sequence[OtherBroker]) -> None:
     before = log.image.brokers.get(log.node_id)
-    has_crashed = before is not None and not before.fenced
     log.is_taken_over = before is not None and not is_of_diamant(before.incarnation_id)
-    log.broker_epoch = log.end_offset
+    if not others:
+        has_crashed = before is not None and not before.fenced
+        unfenced = _registered(log, own)
+        log.broker_epoch = unfenced.broker_epoch
+        _append_all(log, [unfenced, *takeovers(log.image, log.node_id, log.directory_id, has_crashed=has_crashed)])
+        return
+    known = log.image.brokers if BROKERS_FEATURE in log.image.features else {}
+    last = [known.get(broker_id) for broker_id in log.broker_ids]
+    has_crashed = any(broker is not None and not (broker.fenced or broker.in_controlled_shutdown) for broker in last)
+    if not known and before is not None:
+        has_crashed = not before.fenced
+    if log.image.features.get(BROKERS_FEATURE) != len(log.broker_ids):
+        log.append([FeatureLevelRecord(name=BROKERS_FEATURE, feature_level=len(log.broker_ids))])
+    changes = [_registered(log, broker) for broker in (own, *others)]
+    log.broker_epoch = changes[0].broker_epoch
+    up = [change for change, broker in zip(changes, last, strict=True) if broker is None or not broker.fenced]
+    live = {change.broker_id for change in up}
+    _append_all(log, [*up, *resumed(log.image, live, log.directory_id, has_crashed=has_crashed)])
+
+
+def _registered(log: MetadataLog, broker: OtherBroker) -> BrokerRegistrationChangeRecord:
+    """Register a broker; return the record that lifts its fence."""
+    epoch = log.end_offset
     registration = RegisterBrokerRecord(
-        broker_id=log.node_id,
+        broker_id=broker.broker_id,
         incarnation_id=new_incarnation_id(),
-        broker_epoch=log.broker_epoch,
-        end_points=endpoints,
+        broker_epoch=epoch,
+        end_points=broker.endpoints,
         features=registered_ranges(log.image.features),
-        rack=rack,
+        rack=broker.rack,
         log_dirs=(log.directory_id,),
     )
     log.append([registration])
-    unfenced = BrokerRegistrationChangeRecord(broker_id=log.node_id, broker_epoch=log.broker_epoch, fenced=-1)
-    taken_over = takeovers(log.image, log.node_id, log.directory_id, has_crashed=has_crashed)
-    _append_all(log, [unfenced, *taken_over])
+    return BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=epoch, fenced=-1)
+
+
+def fold_brokers(env: Env, path: str) -> int:
+    """Make the log directory of several brokers one of a single broker, which is then all that its partitions are on.
+
+    Returns the number of brokers before. Blocks; the caller holds the directory's lock. StorageError if it has only one.
+    """
+    directory = metadata_directory(path)
+    properties = read_meta_properties(env, path)
+    if properties is None or not env.is_dir(directory):
+        raise StorageError(f"{path}: is not the data directory of a broker: it has no metadata log")
+    loaded, epoch = _load(env, directory)
+    count = loaded.image.features.get(BROKERS_FEATURE, 1)
+    if count == 1:
+        raise StorageError(f"{path}: its partitions are on one broker already; there is nothing to fold")
+    broker_ids = range(properties.node_id, properties.node_id + count)
+    check_writable(directory, loaded, properties, (), broker_ids)
+    log = MetadataLog(
+        env, path, properties, loaded, broker_ids=broker_ids[:1], snapshot_bytes=0, snapshot_interval_ms=0
+    )
+    try:
+        log.begin_epoch(epoch, has_voters_in_log=loaded.has_voters_in_log)
+        log.broker_epoch = log.image.brokers[log.node_id].broker_epoch
+        _append_all(log, folded(log.image, log.node_id, log.directory_id))
+        others = [log.image.brokers[broker_id] for broker_id in broker_ids[1:] if broker_id in log.image.brokers]
+        gone = [UnregisterBrokerRecord(broker_id=other.broker_id, broker_epoch=other.broker_epoch) for other in others]
+        log.append([*gone, FeatureLevelRecord(name=BROKERS_FEATURE, feature_level=0)])
+    except BaseException:
+        log.close(clean=False)
+        raise
+    log.close()
+    return count
 
 
 def _append_all(log: MetadataLog, records: Sequence[MetadataRecord]) -> None:

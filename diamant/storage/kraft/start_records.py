@@ -5,7 +5,7 @@ Source: QuorumController, ActivationRecordsGenerator, ReplicationControlManager.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from diamant.protocol.kraft.records import (
@@ -21,6 +21,7 @@ from diamant.protocol.kraft.records import (
 )
 from diamant.storage import names
 from diamant.storage.env.env import MAX_LOG_FILE, Env
+from diamant.storage.kraft.elections import partition_change
 from diamant.storage.kraft.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     FIRST_WITH_DIRECTORIES,
@@ -74,6 +75,59 @@ def orphaned_configs(image: MetadataImage) -> list[ConfigRecord]:
         if resource_type == TOPIC_RESOURCE and resource_name not in image.topics
         for name in values
     ]
+
+
+def resumed(
+    image: MetadataImage, live: Collection[int], directory_id: UUID, *, has_crashed: bool
+) -> list[PartitionChangeRecord]:
+    """Return the changes with which several brokers continue: a leader where there was none, and after a crash a new leader epoch
+    everywhere, as `takeovers` explains.
+    """
+    changes = []
+    for topic in image.topics.values():
+        for partition in topic.partitions.values():
+            min_isr, has_elr = isr_rules(image, topic.name)
+            unchanged = PartitionChangeRecord(partition_id=partition.partition_id, topic_id=topic.topic_id)
+            change = (
+                partition_change(topic.topic_id, partition, live.__contains__, min_isr=min_isr, has_elr=has_elr)
+                or unchanged
+            )
+            if has_crashed and change.leader == NO_LEADER_CHANGE:
+                change = change.changed(leader=partition.leader)
+            ours = (directory_id,) * len(partition.replicas)
+            if partition.directories != ours and image.metadata_version >= FIRST_WITH_DIRECTORIES:
+                change = change.changed(directories=ours)
+            if change != unchanged:
+                changes.append(change)
+    return changes
+
+
+def folded(image: MetadataImage, node_id: int, directory_id: UUID) -> list[PartitionChangeRecord]:
+    """Return the changes that make node `node_id` the only replica of every partition."""
+    has_directories = image.metadata_version >= FIRST_WITH_DIRECTORIES
+    return [
+        PartitionChangeRecord(
+            partition_id=partition.partition_id,
+            topic_id=topic.topic_id,
+            replicas=(node_id,),
+            isr=(node_id,),
+            leader=node_id,
+            removing_replicas=(),
+            adding_replicas=(),
+            eligible_leader_replicas=() if partition.eligible_leader_replicas else None,
+            last_known_elr=() if partition.last_known_elr else None,
+            directories=(directory_id,) if has_directories else None,
+        )
+        for topic in image.topics.values()
+        for partition in topic.partitions.values()
+    ]
+
+
+def isr_rules(image: MetadataImage, topic: str) -> tuple[int, bool]:
+    """Return a topic's `min.insync.replicas`, as the controller sees it, and whether there are eligible leader replicas."""
+    of_all = image.configs.get((BROKER_RESOURCE, ""), {}).get(MIN_INSYNC_REPLICAS, "1")
+    text = image.configs.get((TOPIC_RESOURCE, topic), {}).get(MIN_INSYNC_REPLICAS, of_all)
+    return int(text), bool(image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION))
 
 
 def takeovers(

@@ -102,6 +102,7 @@ async def test_internal_topics_are_cleaned_and_the_metadata_log_is_not(tmp_path:
             random_id(),
             1,
             {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "internal.segment.bytes": "1000"},
+            [(1,)],
         )
         await create_topics(broker.node.topics, [topic])
         log = broker.node.topics.log("__consumer_offsets", 0)

@@ -401,14 +401,14 @@ def make_sessions(clock: Clock, max_partitions: int = 1000) -> FetchSessions:
 
 def open_session(sessions: FetchSessions, count: int, slots: int = 2) -> int:
     """Return a new session's id, 0 if there is none."""
-    session = sessions.open(wanted(count), slots=slots, uses_topic_ids=False, isolation_level=0)
+    session = sessions.open(wanted(count), broker_id=1, slots=slots, uses_topic_ids=False, isolation_level=0)
     return 0 if session is None else session.session_id
 
 
 def continued(sessions: FetchSessions, session_id: int, epoch: int, count: int = 0, topic: str = "t") -> None:
     """Send an incremental request that adds `count` partitions."""
     topics = [(topic, None, [partition for _, _, partition in wanted(count)])] if count else []
-    sessions.continued(FetchRequest(0, 0, NO_LIMIT, 0, session_id, epoch, cast(Any, topics), [], ""), 12)
+    sessions.continued(FetchRequest(0, 0, NO_LIMIT, 0, session_id, epoch, cast(Any, topics), [], ""), 12, 1)
 
 
 async def test_eviction_follows_kafka() -> None:
@@ -454,7 +454,7 @@ async def test_all_sessions_together_are_bounded() -> None:
 async def test_epochs_wrap_around_to_1() -> None:
     """The epoch after the largest one is 1: 0 would open a new session."""
     sessions = make_sessions(Clock())
-    session = sessions.open(wanted(1), slots=1, uses_topic_ids=False, isolation_level=0)
+    session = sessions.open(wanted(1), broker_id=1, slots=1, uses_topic_ids=False, isolation_level=0)
     assert session is not None
     session.epoch = (1 << 31) - 1
     continued(sessions, session.session_id, session.epoch)

@@ -41,6 +41,7 @@ class GroupLog:
                 "segment.bytes": str(config.offsets_topic_segment_bytes),
             },
             config.offsets_topic_compression_codec,
+            factor=config.internal_factor("offsets.topic.replication.factor"),
             base_sequence=0,
         )
 

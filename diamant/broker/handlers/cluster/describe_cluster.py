@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60), versions 0 to 2: this broker, which is also the controller.
+"""DescribeCluster (key 60), versions 0 to 2: the brokers of this process, one of which is also the controller.
 
 Versions: 1 adds the endpoint type (KIP-919), which must be that of brokers here; 2 the fenced flag (KIP-1073).
 Deviations: none known.
@@ -54,21 +54,27 @@ def handle(node: Node, context: RequestContext, request: DescribeClusterRequest)
             "error_message": None,
             "endpoint_type": BROKERS,
             "cluster_id": node.cluster_id,
-            "controller_id": node.config.node_id,
-            "brokers": [
-                {
-                    "broker_id": node.config.node_id,
-                    "host": context.connection.advertised_host,
-                    "port": context.connection.advertised_port,
-                    "rack": None,
-                    "is_fenced": False,
-                }
-            ],
+            "controller_id": node.controller_id,
+            "brokers": _brokers(node, context, getattr(request, "include_fenced_brokers", False)),
             "cluster_authorized_operations": (
                 cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
             ),
         },
     )
+
+
+def _brokers(node: Node, context: RequestContext, has_fenced: bool) -> list[dict[str, object]]:
+    table = node.topics.brokers
+    return [
+        {
+            "broker_id": broker.broker_id,
+            "host": broker.host,
+            "port": broker.port,
+            "rack": None if table is None else broker.rack,
+            "is_fenced": table is not None and not table.is_up(broker.broker_id),
+        }
+        for broker in node.brokers_for(context.connection, has_fenced=has_fenced)
+    ]
 
 
 def cluster_operations(context: RequestContext) -> int:

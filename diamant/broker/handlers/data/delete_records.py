@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
-from diamant.broker.security.authorization.access import Access, check
+from diamant.broker.security.authorization.access import check
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
+from diamant.broker.topics.leader_epoch import check_leader
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import encode_response_fields
 
@@ -31,22 +32,21 @@ def handle(topics: Topics, context: RequestContext, request: DeleteRecordsReques
     answered = [
         {
             "name": str(topic.name),
-            "partitions": [
-                _delete(topics, context.access, str(topic.name), partition) for partition in topic.partitions
-            ],
+            "partitions": [_delete(topics, context, str(topic.name), partition) for partition in topic.partitions],
         }
         for topic in request.topics
     ]
     return encode_response_fields(KEY, context.api_version, {"topics": answered})
 
 
-def _delete(topics: Topics, access: Access, topic: str, partition: Any) -> dict[str, object]:
+def _delete(topics: Topics, context: RequestContext, topic: str, partition: Any) -> dict[str, object]:
     index = int(partition.partition_index)
     try:
-        check(access, permissions.DELETE_TOPIC, topic)
+        check(context.access, permissions.DELETE_TOPIC, topic)
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
         log = topics.log(topic, index)
+        check_leader(topics.brokers, log, context.connection.broker_id)
         if not log.config.is_deleted:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
-from diamant.broker.security.authorization.access import Access, check
+from diamant.broker.security.authorization.access import check
+from diamant.broker.topics.leader_epoch import check_leader
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.checkpoints.producer_snapshot import ProducerEntry
@@ -30,17 +31,19 @@ def handle(topics: Topics, context: RequestContext, request: DescribeProducersRe
     answered = [
         {
             "name": topic.name,
-            "partitions": [_partition(topics, context.access, topic.name, index) for index in topic.partition_indexes],
+            "partitions": [_partition(topics, context, topic.name, index) for index in topic.partition_indexes],
         }
         for topic in request.topics
     ]
     return encode_response_fields(KEY, context.api_version, {"topics": answered})
 
 
-def _partition(topics: Topics, access: Access, topic: str, index: int) -> dict[str, object]:
+def _partition(topics: Topics, context: RequestContext, topic: str, index: int) -> dict[str, object]:
     try:
-        check(access, permissions.READ_TOPIC, topic)
-        producers = topics.log(topic, index).producers.active_producers
+        check(context.access, permissions.READ_TOPIC, topic)
+        log = topics.log(topic, index)
+        check_leader(topics.brokers, log, context.connection.broker_id)
+        producers = log.producers.active_producers
     except REQUEST_ERRORS as error:
         code, message = error_of(error)
         if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:

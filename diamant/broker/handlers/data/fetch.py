@@ -41,8 +41,7 @@ def handle(quotas: Lazy[Quotas], node: Node, context: RequestContext, request: F
     fetch = PendingFetch(
         node.topics,
         node.topic_metrics,
-        context.access,
-        context.api_version,
+        context,
         request,
         partitions_of(request),
         node.config.fetch_max_bytes,

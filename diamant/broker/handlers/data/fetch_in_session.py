@@ -24,7 +24,6 @@ from diamant.broker.node.fetch_sessions import (
     SessionPartition,
 )
 from diamant.broker.node.purgatory import Purgatory
-from diamant.broker.security.authorization.access import Access
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.fetch import FetchPartitionResult, FetchRequest, FetchTopicResult, encode_fetch_response
 from diamant.storage.log.log import Log
@@ -43,17 +42,17 @@ def handle_in_session(
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
-        fetch: PendingFetch = _FullFetch(node, context.access, version, request, throttle)
+        fetch: PendingFetch = _FullFetch(node, context, request, throttle)
     else:
         try:
-            session = sessions.continued(request, version)
+            session = sessions.continued(request, version, context.connection.broker_id)
         except KafkaError as error:
             return encode_fetch_response(version, (), error_code=int(error.code))
         if not session.partitions:
             # Nothing is left to fetch, so the session is closed (`FetchManager.newContext`).
             sessions.close(session.session_id)
             return encode_fetch_response(version, ())
-        fetch = _IncrementalFetch(node, context.access, version, request, session, throttle)
+        fetch = _IncrementalFetch(node, context, request, session, throttle)
     if fetch.read_all() or request.max_wait_ms <= 0:
         return fetch.encode()
     return fetch.wait(node.purgatory)
@@ -65,13 +64,12 @@ class _FullFetch(PendingFetch):
     __slots__ = ("_node",)
 
     def __init__(
-        self, node: Node, access: Access, version: int, request: FetchRequest, throttle: FetchThrottle | None
+        self, node: Node, context: RequestContext, request: FetchRequest, throttle: FetchThrottle | None
     ) -> None:
         super().__init__(
             node.topics,
             node.topic_metrics,
-            access,
-            version,
+            context,
             request,
             partitions_of(request),
             node.config.fetch_max_bytes,
@@ -90,6 +88,7 @@ class _FullFetch(PendingFetch):
     def _open_session(self) -> FetchSession | None:
         session = self._node.fetch_sessions().open(
             self._wanted,
+            broker_id=self._broker_id,
             slots=self._node.config.max_incremental_fetch_session_cache_slots,
             uses_topic_ids=self._version >= FIRST_WITH_TOPIC_ID,
             isolation_level=self._request.isolation_level,
@@ -117,16 +116,13 @@ class _IncrementalFetch(PendingFetch):
     def __init__(
         self,
         node: Node,
-        access: Access,
-        version: int,
+        context: RequestContext,
         request: FetchRequest,
         session: FetchSession,
         throttle: FetchThrottle | None,
     ) -> None:
-        super().__init__(
-            node.topics, node.topic_metrics, access, version, request, [], node.config.fetch_max_bytes, throttle
-        )
-        session.seen_by(access.key)
+        super().__init__(node.topics, node.topic_metrics, context, request, [], node.config.fetch_max_bytes, throttle)
+        session.seen_by(context.access.key)
         self._is_urgent = False  # no partition to read now is no reason to answer at once
         self._session = session
         self._partitions: list[SessionPartition] = []

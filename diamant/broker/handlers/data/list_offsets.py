@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
-from diamant.broker.topics.leader_epoch import check_leader_epoch
+from diamant.broker.topics.leader_epoch import check_leader
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.list_offsets import (
     ListOffsetsPartitionResult,
@@ -69,7 +69,8 @@ def handle(topics: Topics, context: RequestContext, request: ListOffsetsRequest)
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} is asked for twice")
                 check(context.access, permissions.DESCRIBE_TOPIC, name)
                 log = topics.log(name, index)
-                check_leader_epoch(log, getattr(partition, "current_leader_epoch", -1))
+                epoch = getattr(partition, "current_leader_epoch", -1)
+                check_leader(topics.brokers, log, context.connection.broker_id, epoch)
                 timestamp = int(partition.timestamp)
                 if timestamp < 0 and version < FIRST_VERSION.get(timestamp, 1 << 15):
                     raise KafkaError(

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
-from diamant.broker.security.authorization.access import Access, check
-from diamant.broker.topics.leader_epoch import check_leader_epoch
+from diamant.broker.security.authorization.access import check
+from diamant.broker.topics.leader_epoch import check_leader
 from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
@@ -31,22 +31,20 @@ def handle(topics: Topics, context: RequestContext, request: OffsetForLeaderEpoc
     answered = [
         {
             "topic": str(topic.topic),
-            "partitions": [
-                _end_offset(topics, context.access, str(topic.topic), partition) for partition in topic.partitions
-            ],
+            "partitions": [_end_offset(topics, context, str(topic.topic), partition) for partition in topic.partitions],
         }
         for topic in request.topics
     ]
     return encode_response_fields(KEY, context.api_version, {"topics": answered})
 
 
-def _end_offset(topics: Topics, access: Access, topic: str, partition: Any) -> dict[str, object]:
+def _end_offset(topics: Topics, context: RequestContext, topic: str, partition: Any) -> dict[str, object]:
     index = int(partition.partition)
     try:
-        if not access.allows(permissions.CLUSTER_ACTION, is_asked=False):
-            check(access, permissions.DESCRIBE_TOPIC, topic)
+        if not context.access.allows(permissions.CLUSTER_ACTION, is_asked=False):
+            check(context.access, permissions.DESCRIBE_TOPIC, topic)
         log = topics.log(topic, index)
-        check_leader_epoch(log, partition.current_leader_epoch)
+        check_leader(topics.brokers, log, context.connection.broker_id, partition.current_leader_epoch)
         epoch_end = log.end_offset_for_epoch(partition.leader_epoch)
     except REQUEST_ERRORS as error:
         return {"error_code": error_of(error)[0], "partition": index, "leader_epoch": -1, "end_offset": -1}

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.node.purgatory import Purgatory
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access
-from diamant.broker.topics.leader_epoch import check_leader_epoch
+from diamant.broker.topics.leader_epoch import check_leader
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.fetch import (
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from diamant.broker.security.quotas.fetch_throttle import FetchThrottle
 
 FETCH = 1
+FIRST_FROM_FOLLOWERS = 11
 FIRST_WITH_TOPIC_ID = 13
 
 
@@ -50,6 +51,7 @@ class PendingFetch:
 
     __slots__ = (
         "_access",
+        "_broker_id",
         "_budget",
         "_is_urgent",
         "_metrics",
@@ -68,8 +70,7 @@ class PendingFetch:
         self,
         topics: Topics,
         metrics: BrokerTopicMetrics,
-        access: Access,
-        version: int,
+        context: RequestContext,
         request: FetchRequest,
         wanted: list[Wanted],
         fetch_max_bytes: int,
@@ -77,8 +78,9 @@ class PendingFetch:
     ) -> None:
         self._topics = topics
         self._metrics = metrics
+        self._version, _, connection, access = context
         self._access = None if access.is_open else access
-        self._version = version
+        self._broker_id = connection.broker_id
         self._request = request
         self._throttle = throttle
         self._budget = min(request.max_bytes, fetch_max_bytes)
@@ -171,7 +173,15 @@ class PendingFetch:
             if self._access is not None:
                 self._check_access(self._access, name, topic_id)
             log = self._log(name, topic_id, wanted.index)
-            check_leader_epoch(log, wanted.current_leader_epoch)
+            brokers = self._topics.brokers
+            if brokers is not None or wanted.current_leader_epoch >= 0:
+                check_leader(
+                    brokers,
+                    log,
+                    self._broker_id,
+                    wanted.current_leader_epoch,
+                    may_follow=self._version >= FIRST_FROM_FOLLOWERS,
+                )
             if wanted.last_fetched_epoch >= 0 and (diverging := _diverging_epoch(log, wanted)) is not None:
                 self._is_urgent = True
                 return FetchPartitionResult(

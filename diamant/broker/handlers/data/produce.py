@@ -23,6 +23,7 @@ from uuid import UUID
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, CloseConnection, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
+from diamant.broker.topics.leader_epoch import check_leader
 from diamant.protocol.batches.header import HEADER_SIZE, NO_PRODUCER_ID, PRODUCER_ID
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.produce import (
@@ -38,7 +39,6 @@ from diamant.storage.log.append_checks import CheckedBatch, HeavyBatch
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.config.broker_config import BrokerConfig
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
     from diamant.broker.transactions.coordinator import TransactionCoordinator
@@ -177,7 +177,7 @@ class Appending:
         if not -1 <= acks <= 1:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}, expected -1, 0 or 1")
         log = self._find(name, topic_id, index)
-        _check_allowed(log, self._context, acks, self._node.config)
+        self._check_allowed(log)
         refused = self._refused_writes.get((log.topic, index)) if self._refused_writes else None
         if refused is not None:
             raise refused
@@ -194,6 +194,26 @@ class Appending:
     def _find(self, name: str | None, topic_id: UUID | None, index: int) -> Log:
         topics = self._node.topics
         return topics.log_by_id(topic_id, index) if self._version >= FIRST_WITH_TOPIC_ID else topics.log(name, index)
+
+    def _check_allowed(self, log: Log) -> None:
+        if log.topic in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is internal: clients may not write to it")
+        brokers = self._node.topics.brokers
+        if brokers is not None:
+            check_leader(brokers, log, self._context.connection.broker_id)
+        min_isr = log.config.min_insync_replicas
+        if self._request.acks == -1 and min_isr > 1:
+            if brokers is not None:
+                partition = brokers.partition(log.topic, log.partition)
+                size, least = len(partition.isr), min(min_isr, len(partition.replicas))
+            else:
+                size, least = self._node.config.diamant_replication_factor_max, min_isr
+            if size < least:
+                raise KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    f"The size of the current ISR : {1 if brokers is None else size} is insufficient to satisfy the min.isr "
+                    f"requirement of {least} for partition {log.topic}-{log.partition}",
+                )
 
     # -- transactions ----------------------------------------------------------------------------------------------------
 
@@ -226,7 +246,7 @@ class Appending:
                 if not self._is_open:
                     self._check_access(name, topic_id)
                 log = self._find(name, topic_id, index)
-                _check_allowed(log, self._context, self._request.acks, self._node.config)
+                self._check_allowed(log)
             except KafkaError:
                 continue  # its append reports the error
             writes.append((log, base_sequence))
@@ -280,19 +300,6 @@ class Appending:
 
 def _is_transactional(records: memoryview) -> bool:
     return len(records) >= HEADER_SIZE and bool(records[ATTRIBUTES_LOW_BYTE] & IS_TRANSACTIONAL)
-
-
-def _check_allowed(log: Log, context: RequestContext, acks: int, config: BrokerConfig) -> None:
-    if log.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is internal: clients may not write to it")
-    if acks == -1 and log.config.min_insync_replicas > 1:
-        if log.config.min_insync_replicas <= config.diamant_replication_factor_max:
-            return
-        raise KafkaError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"The size of the current ISR : 1 is insufficient to satisfy the min.isr requirement of "
-            f"{log.config.min_insync_replicas} for partition {log.topic}-{log.partition}",
-        )
 
 
 def _refused(index: int, log: Log | None, error: Exception) -> ProducePartitionResult:

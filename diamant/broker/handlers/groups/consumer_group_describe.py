@@ -40,6 +40,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerG
     for group_id in group_ids:
         try:
             check(access, permissions.DESCRIBE_GROUP, group_id, "Group authorization failed.")
+            groups.log.topic.check_at(context.connection.broker_id, group_id)
             fields = groups.consumer.describe(group_id)
             check_assignments(access, fields)
             if request.include_authorized_operations:

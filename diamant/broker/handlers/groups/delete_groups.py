@@ -31,6 +31,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DeleteGro
         code = 0
         try:
             check(context.access, permissions.DELETE_GROUP, group_id)
+            groups.log.topic.check_at(context.connection.broker_id, group_id)
             groups.deletion.delete(group_id)
         except REQUEST_ERRORS as error:
             code = error_of(error)[0]

@@ -36,6 +36,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DescribeG
     for group_id in in_asked_order(groups.log.topic, map(str, request.groups)):
         try:
             check(context.access, permissions.DESCRIBE_GROUP, group_id)
+            groups.log.topic.check_at(context.connection.broker_id, group_id)
             groups.check_usable(group_id, may_be_empty=True)
             group = groups.group(group_id)
             if group is None:

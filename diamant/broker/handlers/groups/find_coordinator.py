@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, cast
 
 from diamant.broker.acl import CLUSTER_NAME
 from diamant.broker.config.broker_table import CREATE_ANSWER, READY
-from diamant.broker.network.api import Answer, RequestContext
+from diamant.broker.coordinators.internal_topic import coordinator_of
+from diamant.broker.network.api import Answer, ConnectionInfo, RequestContext
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.permissions import Permission
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -33,6 +34,7 @@ KEY = 10
 FIRST_BATCHED = 4
 GROUP, TRANSACTION, SHARE = range(3)
 FIRST_WITH_SHARE = 6
+NOT_AVAILABLE = "The coordinator is not available."
 TOPICS = {GROUP: GROUP_OFFSETS_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC}
 NEEDS = {
     GROUP: permissions.DESCRIBE_GROUP,
@@ -77,7 +79,7 @@ async def _answer_settled(
 
 
 def _not_available(node: Node, context: RequestContext, request: FindCoordinatorRequest, key_type: int) -> bytes:
-    message = "" if context.api_version >= FIRST_BATCHED else "The coordinator is not available."
+    message = "" if context.api_version >= FIRST_BATCHED else NOT_AVAILABLE
     return _answer(node, context, request, key_type, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
 
 
@@ -100,11 +102,25 @@ def _answer(
         elif code:
             entries.append(_entry(key, code, message))
         else:
-            connection = context.connection
-            place = (node.config.node_id, connection.advertised_host, connection.advertised_port)
-            entries.append(_entry(key, code, message, place))
+            entries.append(
+                _found(node, context.connection, TOPICS.get(key_type), key, is_batched=version >= FIRST_BATCHED)
+            )
     fields = {"coordinators": entries} if version >= FIRST_BATCHED else entries[0]
     return encode_response_fields(KEY, version, fields)
+
+
+def _found(
+    node: Node, connection: ConnectionInfo, topic: str | None, key: str, *, is_batched: bool
+) -> dict[str, int | str]:
+    brokers = node.topics.brokers
+    if brokers is None or topic is None:
+        place = (node.config.node_id, connection.advertised_host, connection.advertised_port)
+        return _entry(key, ErrorCode.NONE, "", place)
+    broker_id = coordinator_of(brokers, topic, key)
+    if broker_id is None or broker_id < 0:
+        return _entry(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "" if is_batched else NOT_AVAILABLE)
+    address = brokers.address(broker_id, connection.listener_name, connection.advertised_host)
+    return _entry(key, ErrorCode.NONE, "", address[:3])
 
 
 def _keys(version: int, request: FindCoordinatorRequest) -> Sequence[str]:

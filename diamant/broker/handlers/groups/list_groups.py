@@ -40,6 +40,8 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ListGroup
     for group_id in in_listed_order(groups.log.topic, groups.groups):
         if not is_for_all and not access.allows(permissions.DESCRIBE_GROUP, group_id, is_asked=False):
             continue
+        if not groups.log.topic.is_at(context.connection.broker_id, group_id):
+            continue
         group = groups.groups[group_id]
         state = group.state
         if (not states or state.lower() in states) and (not types or group.group_type in types):

@@ -87,6 +87,7 @@ def _fetch_group(
     version, access = context.api_version, context.access
     try:
         check(access, permissions.DESCRIBE_GROUP, group_id)
+        groups.log.topic.check_at(context.connection.broker_id, group_id)
         groups.check_usable(group_id, may_be_empty=True)
         group = groups.group(group_id)
         if group is not None and version >= FIRST_WITH_MEMBER:

@@ -59,4 +59,4 @@ def _check(topics: Topics, name: str, index: int, replicas: Any) -> None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}.")
     if replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    check_replicas([int(broker_id) for broker_id in replicas], topics.config)
+    check_replicas(topics, [int(broker_id) for broker_id in replicas])

@@ -57,7 +57,7 @@ async def _create(
             check_partition_count(topics, name, int(topic.count), assignments)
             charge.take(int(topic.count) - len(topics.image.topics[name].partitions))
             if not request.validate_only:
-                await add_partitions(topics, name, int(topic.count))
+                await add_partitions(topics, name, int(topic.count), assignments)
             results[name] = (0, None)
         except REQUEST_ERRORS as error:
             results[name] = error_of(error)

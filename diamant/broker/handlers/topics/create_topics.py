@@ -143,7 +143,7 @@ def _entry(
         "error_code": 0,
         "error_message": None,
         "num_partitions": topic.partition_count,
-        "replication_factor": 1,
+        "replication_factor": len(topic.replicas[0]),
         "configs": [
             {
                 "name": config.name,

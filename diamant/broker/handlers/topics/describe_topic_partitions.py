@@ -105,22 +105,24 @@ def _missing(access: Access, name: str) -> dict[str, object]:
 
 
 def _topic(node: Node, access: Access, topic: Topic, indexes: list[int]) -> dict[str, object]:
-    node_id = node.config.node_id
+    brokers = node.topics.brokers
     partitions = []
     for index in indexes:
-        log = topic.logs.get(index)
+        log, state = topic.logs.get(index), node.topics.image.topics[topic.name].partitions[index]
+        # Without a log, the files could not be opened: there is a replica, but no leader.
+        leader = state.leader if log is not None else -1
+        offline = state.replicas if log is None else () if brokers is None else brokers.offline(state)
         partitions.append(
             {
-                # Without a log, the files could not be opened: there is a replica, but no leader.
-                "error_code": int(ErrorCode.NONE if log is not None else ErrorCode.LEADER_NOT_AVAILABLE),
+                "error_code": int(ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE),
                 "partition_index": index,
-                "leader_id": node_id if log is not None else -1,
+                "leader_id": leader,
                 "leader_epoch": log.leader_epoch if log is not None else -1,
-                "replica_nodes": [node_id],
-                "isr_nodes": [node_id] if log is not None else [],
-                "eligible_leader_replicas": [],
-                "last_known_elr": [],
-                "offline_replicas": [] if log is not None else [node_id],
+                "replica_nodes": state.replicas,
+                "isr_nodes": state.isr if log is not None else (),
+                "eligible_leader_replicas": state.eligible_leader_replicas,
+                "last_known_elr": state.last_known_elr,
+                "offline_replicas": offline,
             }
         )
     return {

@@ -208,16 +208,9 @@ def _answer(node: Node, context: RequestContext, request: MetadataRequest, new: 
         ]
     return encode_metadata_response(
         version,
-        brokers=[
-            MetadataBroker(
-                node.config.node_id,
-                context.connection.advertised_host,
-                context.connection.advertised_port,
-                node.config.broker_rack,
-            )
-        ],
+        brokers=[MetadataBroker(*broker) for broker in node.brokers_for(context.connection)],
         cluster_id=node.cluster_id,
-        controller_id=node.config.node_id,
+        controller_id=node.controller_id,
         topics=topics,
         cluster_authorized_operations=(
             _cluster_operations(context.access)
@@ -273,16 +266,20 @@ class _View:
 
     def describe(self, topic: Topic) -> MetadataTopic:
         """Return an existing topic."""
-        node_id = self._node.config.node_id
-        nodes = (node_id,)
+        brokers = self._node.topics.brokers
         partitions = []
-        for index in sorted(self._node.topics.image.topics[topic.name].partitions):
-            log = topic.logs.get(index)
+        for index, partition in sorted(self._node.topics.image.topics[topic.name].partitions.items()):
+            nodes, log = partition.replicas, topic.logs.get(index)
             if log is None:
                 # The files could not be opened: there is a replica, but no leader.
                 partitions.append(MetadataPartition(index, -1, -1, nodes, (), nodes, ErrorCode.LEADER_NOT_AVAILABLE))
-            else:
-                partitions.append(MetadataPartition(index, node_id, log.leader_epoch, nodes, nodes))
+                continue
+            offline = () if brokers is None else brokers.offline(partition)
+            code = ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+            epoch = log.leader_epoch
+            partitions.append(
+                MetadataPartition(index, partition.leader, epoch, nodes, partition.isr, offline, int(code))
+            )
         return MetadataTopic(
             topic.name,
             topic.topic_id,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
-from diamant.broker.security.authorization.access import Access, check
+from diamant.broker.security.authorization.access import check
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import encode_response_fields
 
@@ -27,15 +27,17 @@ def handle(
     transactions: TransactionCoordinator, context: RequestContext, request: DescribeTransactionsRequest
 ) -> Answer:
     """Describe each id."""
-    states = [
-        _describe(transactions, context.access, transactional_id) for transactional_id in request.transactional_ids
-    ]
+    states = [_describe(transactions, context, transactional_id) for transactional_id in request.transactional_ids]
     return encode_response_fields(KEY, context.api_version, {"transaction_states": states})
 
 
-def _describe(transactions: TransactionCoordinator, access: Access, transactional_id: str) -> dict[str, object]:
+def _describe(
+    transactions: TransactionCoordinator, context: RequestContext, transactional_id: str
+) -> dict[str, object]:
+    access = context.access
     try:
         check(access, permissions.DESCRIBE_TRANSACTIONAL_ID, transactional_id)
+        transactions.store.topic.check_at(context.connection.broker_id, transactional_id)
         txn = transactions.store.look_up(transactional_id)
         if txn is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)

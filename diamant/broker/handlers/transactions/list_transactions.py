@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
-from diamant.broker.security.authorization.access import Access
 from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def handle(
     """List the ids that match the filters. A coroutine if there is a pattern, which is matched in a thread."""
     version = context.api_version
     try:
-        matching, unknown = _filtered(transactions, context.access, clock.now_ms(), request)
+        matching, unknown = _filtered(transactions, context, clock.now_ms(), request)
         text = getattr(request, "transactional_id_pattern", None)
         if text:
             from diamant.broker.groups.decisions.topic_patterns import TopicPattern
@@ -50,7 +49,7 @@ def handle(
 
 
 def _filtered(
-    transactions: TransactionCoordinator, access: Access, now_ms: int, request: ListTransactionsRequest
+    transactions: TransactionCoordinator, context: RequestContext, now_ms: int, request: ListTransactionsRequest
 ) -> tuple[list[Transaction], list[str]]:
     from diamant.broker.transactions.transaction import TransactionState
 
@@ -66,7 +65,8 @@ def _filtered(
         if (not request.state_filters or txn.state in states)
         and (not producer_ids or txn.producer_id in producer_ids)
         and (duration_ms < 0 or now_ms - txn.start_ms > duration_ms)
-        and access.allows(permissions.DESCRIBE_TRANSACTIONAL_ID, txn.transactional_id)
+        and transactions.store.topic.is_at(context.connection.broker_id, txn.transactional_id)
+        and context.access.allows(permissions.DESCRIBE_TRANSACTIONAL_ID, txn.transactional_id)
     ]
     return matching, unknown
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.topics.leader_epoch import check_leader
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.log.log import Log
@@ -39,7 +40,10 @@ def handle(
                 {
                     "name": topic.name,
                     "partitions": [
-                        {"partition_index": index, "error_code": _write(groups, node, marker, topic.name, index)}
+                        {
+                            "partition_index": index,
+                            "error_code": _write(groups, node, context, marker, topic.name, index),
+                        }
                         for index in topic.partition_indexes
                     ],
                 }
@@ -51,11 +55,14 @@ def handle(
     return encode_response_fields(KEY, context.api_version, {"markers": markers})
 
 
-def _write(groups: Lazy[GroupCoordinator], node: Node, marker: Any, topic: str, partition: int) -> int:
+def _write(
+    groups: Lazy[GroupCoordinator], node: Node, context: RequestContext, marker: Any, topic: str, partition: int
+) -> int:
     from diamant.broker.transactions.markers import write_marker
 
     try:
         log = node.topics.log(topic, partition)
+        check_leader(node.topics.brokers, log, context.connection.broker_id)
         if getattr(marker, "transaction_version", 0) >= TV2:
             _check_raised_epoch(log, marker)
         write_marker(

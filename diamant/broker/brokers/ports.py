@@ -1,0 +1,60 @@
+"""The listening sockets of each of several brokers: closed and opened again, on the same ports, while the process runs."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from diamant.broker.config.listeners import Listener
+from diamant.broker.network.listener_sockets import bound_socket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from diamant.broker.network.acceptor import Acceptor
+    from diamant.broker.network.server import Server
+
+
+class BrokerPorts:
+    """The open and the closed listeners. Belongs to the loop thread."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._listen: dict[int, list[tuple[Listener, Callable[[socket.socket], Acceptor]]]] = {}
+        self._open: dict[int, list[Acceptor]] = {}
+        self._held: dict[int, list[socket.socket]] = {}
+        """Bound sockets that do not listen, so that no other program takes the ports of a closed broker."""
+
+    def add(
+        self, broker_id: int, sock: socket.socket, actual: Listener, listen: Callable[[socket.socket], Acceptor]
+    ) -> None:
+        """Take over the bound socket of a listener and listen. `actual`: its address, with the real port."""
+        self._listen.setdefault(broker_id, []).append((actual, listen))
+        self._open.setdefault(broker_id, []).append(listen(sock))
+
+    def is_open(self, broker_id: int) -> bool:
+        """Return whether a broker listens."""
+        return broker_id in self._open
+
+    def close(self, broker_id: int) -> int:
+        """Refuse new connections to a broker and cut the others; return how many were cut. Idempotent."""
+        for acceptor in self._open.pop(broker_id, ()):
+            self._server.stop_listening(acceptor)
+        if broker_id not in self._held:
+            self._held[broker_id] = [bound_socket(actual) for actual, _ in self._listen[broker_id]]
+        cut = [one for one in self._server.connections if one.info.broker_id == broker_id]
+        for connection in cut:
+            connection.abort()
+        return len(cut)
+
+    def open(self, broker_id: int) -> None:
+        """Listen again. Idempotent."""
+        held = self._held.pop(broker_id, ())
+        for sock, (_, listen) in zip(held, self._listen[broker_id], strict=bool(held)):
+            self._open.setdefault(broker_id, []).append(listen(sock))
+
+    def close_all(self) -> None:
+        """Release the ports that are held for closed brokers."""
+        for broker_id in list(self._held):
+            for sock in self._held.pop(broker_id):
+                sock.close()

@@ -1,0 +1,245 @@
+"""The table of the brokers of one process: who is up, and who leads and follows each partition.
+
+Its state is the image of the metadata log; a change appends its records there, and to nothing else. There is one log of each
+partition, so a new leader never lacks a record. With one broker there is no table.
+
+Source: ClusterControlManager, ReplicationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from diamant.broker.brokers.placement import placed
+from diamant.broker.config.listeners import Listener
+from diamant.broker.errors import NotFound, NotPossible, no_partition, no_topic
+from diamant.broker.network.api import BrokerAddress
+from diamant.protocol.kraft.records import (
+    NO_LEADER,
+    NO_LEADER_CHANGE,
+    BrokerRegistrationChangeRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+)
+from diamant.storage.kraft.elections import partition_change
+from diamant.storage.kraft.image import MetadataImage, PartitionImage
+from diamant.storage.kraft.metadata_log import MAX_RECORDS_PER_BATCH, MetadataLog
+from diamant.storage.kraft.start_records import isr_rules
+
+
+class LeaderMove(NamedTuple):
+    """A partition whose leader, or leader epoch, has changed. -1 is no leader."""
+
+    topic: str
+    partition: int
+    old_leader: int
+    new_leader: int
+    leader_epoch: int
+
+
+class Changes(NamedTuple):
+    """The report of a change: the partitions that have another leader, and how many have other replicas in sync."""
+
+    moves: tuple[LeaderMove, ...]
+    changed_isr_count: int
+
+
+class BrokerTable:
+    """The brokers of this process. Belongs to the loop thread.
+
+    `on_change` is called with the (topic, partition) of each changed partition after every change of the table, even of none.
+    """
+
+    def __init__(
+        self, metadata: MetadataLog, listeners: Sequence[Listener], on_change: Callable[[list[tuple[str, int]]], None]
+    ) -> None:
+        """`listeners`: as clients see those of all brokers."""
+        self._metadata = metadata
+        self._on_change = on_change
+        self.broker_ids = tuple(metadata.broker_ids)
+        self._addresses = {(metadata.node_id + one.broker, one.name): (one.host, one.port) for one in listeners}
+
+    # -- brokers -------------------------------------------------------------------------------------------------
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata."""
+        return self._metadata.image
+
+    def is_up(self, broker_id: int) -> bool:
+        """Return whether a broker is in the cluster: registered, and not fenced."""
+        return not self._metadata.image.brokers[broker_id].fenced
+
+    @property
+    def live(self) -> list[int]:
+        """The brokers that are up."""
+        return [broker_id for broker_id in self.broker_ids if self.is_up(broker_id)]
+
+    @property
+    def controller_id(self) -> int:
+        """The broker that clients are told is the controller: the first that is up."""
+        return next(iter(self.live), self.broker_ids[0])
+
+    def rack(self, broker_id: int) -> str | None:
+        """Return a broker's rack."""
+        return self.image.brokers[broker_id].rack
+
+    def address(self, broker_id: int, listener_name: str, host: str) -> BrokerAddress:
+        """Return a broker's address at one listener. `host`: that of a client, for listeners that advertise none."""
+        advertised, port = self._addresses[broker_id, listener_name]
+        return BrokerAddress(broker_id, advertised or host, port, self.rack(broker_id))
+
+    # -- partitions ----------------------------------------------------------------------------------------------
+
+    def placed(self, partitions: range, factor: int) -> list[tuple[int, ...]]:
+        """Return the replicas of new partitions."""
+        racks = {broker_id: self.rack(broker_id) for broker_id in self.broker_ids}
+        return placed(partitions, factor, racks, self.live)
+
+    def partition(self, topic: str, partition: int) -> PartitionImage:
+        """Return the state of a partition. NotFound."""
+        found = self.image.topics.get(topic)
+        if found is None:
+            raise NotFound(no_topic(topic))
+        if partition not in found.partitions:
+            raise NotFound(no_partition(topic, partition, len(found.partitions)))
+        return found.partitions[partition]
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Return the leader of a partition that exists; -1 if none of its replicas is up and in sync."""
+        return self._metadata.image.topics[topic].partitions[partition].leader
+
+    def offline(self, partition: PartitionImage) -> tuple[int, ...]:
+        """Return the replicas of a partition that are down."""
+        return tuple(broker_id for broker_id in partition.replicas if not self.is_up(broker_id))
+
+    def _partitions(self) -> Iterator[tuple[str, PartitionImage]]:
+        for topic in self.image.topics.values():
+            for partition in topic.partitions.values():
+                yield topic.name, partition
+
+    # -- changes -------------------------------------------------------------------------------------------------
+
+    def set_down(self, broker_id: int) -> Changes:
+        """Fence a broker: it leads nothing and leaves every ISR. NotFound; NotPossible if it is down."""
+        self._check_state(broker_id, is_up=True)
+        changes = [
+            self._changed(topic, partition, isr=tuple(one for one in partition.isr if one != broker_id), gone=broker_id)
+            for topic, partition in self._partitions()
+            if broker_id in partition.isr or partition.leader == broker_id
+        ]
+        return self._apply(changes, self._fence(broker_id, 1))
+
+    def set_up(self, broker_id: int) -> Changes:
+        """Lift a broker's fence: it leads partitions without a leader for which it is eligible, and follows elsewhere.
+
+        It is in no other ISR until `catch_up`. NotFound; NotPossible if it is up.
+        """
+        self._check_state(broker_id, is_up=False)
+        changes = [
+            self._changed(topic, partition, back=broker_id)
+            for topic, partition in self._partitions()
+            if partition.leader == NO_LEADER and broker_id in partition.replicas
+        ]
+        return self._apply(changes, self._fence(broker_id, -1))
+
+    def catch_up(self, broker_id: int) -> Changes:
+        """Add a broker that is up to the ISR of each partition that it follows. NotFound; NotPossible if it is down."""
+        self._check_state(broker_id, is_up=True)
+        return self._apply(
+            [
+                self._changed(topic, partition, isr=(*partition.isr, broker_id))
+                for topic, partition in self._partitions()
+                if broker_id in partition.replicas and broker_id not in partition.isr and partition.leader != NO_LEADER
+            ]
+        )
+
+    def set_isr(self, topic: str, partition: int, isr: Sequence[int]) -> Changes:
+        """Set the in-sync replicas of a partition; if its leader is not among them, another leads. NotFound; NotPossible."""
+        now = self.partition(topic, partition)
+        for broker_id in isr:
+            if broker_id not in now.replicas or not self.is_up(broker_id):
+                raise NotPossible(
+                    f"broker {broker_id} cannot be in sync for {topic}-{partition}: expected replicas that are up, "
+                    f"of {list(now.replicas)}"
+                )
+        return self._apply([self._changed(topic, now, isr=tuple(isr))])
+
+    def move_leader(self, topic: str, partition: int, broker_id: int) -> Changes:
+        """Make an in-sync replica the leader. NotFound; NotPossible if it is no such replica, or leads already."""
+        return self.move_leaders([(topic, partition, broker_id)])
+
+    def move_leaders(self, moves: Iterable[tuple[str, int, int]]) -> Changes:
+        """Make in-sync replicas leaders, all at once: (topic, partition, broker). As `move_leader`; none moves if one cannot."""
+        changes = []
+        for topic, partition, broker_id in moves:
+            now = self.partition(topic, partition)
+            self._check_known(broker_id)
+            if broker_id == now.leader:
+                raise NotPossible(f"broker {broker_id} leads {topic}-{partition} already")
+            if broker_id not in now.isr or not self.is_up(broker_id):
+                raise NotPossible(
+                    f"broker {broker_id} is not in sync for {topic}-{partition}, so it cannot lead: of the replicas "
+                    f"{list(now.replicas)}, {list(now.isr)} are in sync. `unclean` makes a leader of one that is not"
+                )
+            changes.append(self._changed(topic, now, leader=broker_id))
+        return self._apply(changes)
+
+    def change(self, topic: str, record: PartitionChangeRecord) -> Changes:
+        """Apply another change of a partition, such as a reassignment."""
+        return self._apply([(topic, record)])
+
+    def _changed(
+        self,
+        topic: str,
+        partition: PartitionImage,
+        *,
+        isr: Sequence[int] | None = None,
+        leader: int | None = None,
+        gone: int = NO_LEADER,
+        back: int = NO_LEADER,
+    ) -> tuple[str, PartitionChangeRecord | None]:
+        """Return a change, as if `gone` were down and `back` up."""
+        image = self.image
+        min_isr, has_elr = isr_rules(image, topic)
+        return topic, partition_change(
+            image.topics[topic].topic_id,
+            partition,
+            lambda one: one == back or (one != gone and self.is_up(one)),
+            isr=isr,
+            leader=leader,
+            min_isr=min_isr,
+            has_elr=has_elr,
+        )
+
+    def _apply(
+        self, changes: Sequence[tuple[str, PartitionChangeRecord | None]], *first: BrokerRegistrationChangeRecord
+    ) -> Changes:
+        """Write the records and report. One batch, unless Kafka's limit divides it."""
+        image = self.image
+        real = [(topic, change) for topic, change in changes if change is not None]
+        before = [image.topics[topic].partitions[change.partition_id] for topic, change in real]
+        records: list[MetadataRecord] = [*first, *(change for _, change in real)]
+        for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
+            self._metadata.append(records[start : start + MAX_RECORDS_PER_BATCH])
+        moves = []
+        for (topic, change), old in zip(real, before, strict=True):
+            if change.leader != NO_LEADER_CHANGE:
+                new = image.topics[topic].partitions[change.partition_id]
+                moves.append(LeaderMove(topic, change.partition_id, old.leader, new.leader, new.leader_epoch))
+        self._on_change([(topic, change.partition_id) for topic, change in real])
+        return Changes(tuple(moves), sum(change.isr is not None for _, change in real))
+
+    def _fence(self, broker_id: int, fenced: int) -> BrokerRegistrationChangeRecord:
+        epoch = self.image.brokers[broker_id].broker_epoch
+        return BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=fenced)
+
+    def _check_known(self, broker_id: int) -> None:
+        if broker_id not in self.broker_ids:
+            raise NotFound(f"there is no broker {broker_id}: expected one of {', '.join(map(str, self.broker_ids))}")
+
+    def _check_state(self, broker_id: int, *, is_up: bool) -> None:
+        self._check_known(broker_id)
+        if self.is_up(broker_id) != is_up:
+            raise NotPossible(f"broker {broker_id} is {'down' if is_up else 'up'} already")

@@ -1,0 +1,64 @@
+"""The check, in front of a handler, that a request about a group or a transactional id reaches its coordinator.
+
+Of several brokers, the coordinator is the leader of the partition of the internal topic that has the state. Requests that name
+several groups or ids are checked by their handlers.
+
+Source: GroupCoordinatorService, TransactionStateManager (NOT_COORDINATOR).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from diamant.broker.coordinators.internal_topic import coordinator_of
+from diamant.broker.dispatch.dispatcher import Handler
+from diamant.broker.network.api import Answer, CloseConnection, Decode, RequestContext
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.error_shape import ErrorShape
+
+if TYPE_CHECKING:
+    from diamant.broker.brokers.table import BrokerTable
+    from diamant.broker.dispatch.services import Services
+
+_OF_GROUPS = (8, 9, 11, 12, 13, 14, 28, 47, 68)
+"""OffsetCommit, OffsetFetch, JoinGroup, Heartbeat, LeaveGroup, SyncGroup, TxnOffsetCommit, OffsetDelete and
+ConsumerGroupHeartbeat.
+"""
+_OF_TRANSACTIONS = (22, 24, 25, 26)
+"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn."""
+_FIELDS = ("group_id", "transactional_id", "v3_and_below_transactional_id")
+
+
+class _Checked(NamedTuple):
+    request: object
+    body: memoryview
+
+
+def checked(
+    key: int, shape: ErrorShape, brokers: BrokerTable, services: Services, decode: Decode, handle: Handler
+) -> tuple[Decode, Handler]:
+    """Return an API's decoder and handler behind the check. A broker whose port is closed answers nothing."""
+    topic = GROUP_OFFSETS_TOPIC if key in _OF_GROUPS else TRANSACTION_STATE_TOPIC if key in _OF_TRANSACTIONS else None
+
+    def check_open(context: RequestContext, request: object) -> Answer:
+        broker_id = context.connection.broker_id
+        if not services.ports.is_open(broker_id):
+            raise CloseConnection(f"broker {broker_id} is down")
+        return handle(context, request)
+
+    def check(context: RequestContext, decoded: _Checked) -> Answer:
+        request, body = decoded
+        asked = next((value for field in _FIELDS if (value := getattr(request, field, None)) is not None), None)
+        if asked is not None and coordinator_of(brokers, str(topic), str(asked)) not in (
+            None,
+            context.connection.broker_id,
+        ):
+            from diamant.protocol.wire.error_response import refusal
+
+            return refusal(shape, key, context.api_version, body, ErrorCode.NOT_COORDINATOR, "")
+        return check_open(context, request)
+
+    if topic is None:
+        return decode, check_open
+    return lambda version, body: _Checked(decode(version, body), body), check
