@@ -31,11 +31,11 @@ def partition_change(
     `isr`: the in-sync replicas from now on; by default those of now. `leader`: prefer this replica to the leader of now, if it
     may lead. `min_isr`: the topic's `min.insync.replicas`. `is_unclean`: a live replica that is not in sync may lead.
     """
-    target = tuple(partition.isr if isr is None else isr)
+    target = partition.isr if isr is None else tuple(isr)
     elr: tuple[int, ...] = ()
     if has_elr and len(target) < min(min_isr, len(partition.replicas)):
-        candidates = sorted({*partition.eligible_leader_replicas, *partition.isr})
-        elr = tuple(replica for replica in candidates if replica not in target)
+        candidates = set(partition.eligible_leader_replicas).union(partition.isr)
+        elr = tuple(sorted(candidates.difference(target)))
     chosen, is_forced = _elect(partition, target + elr, may_lead, leader, is_unclean=is_unclean)
     if is_forced or (chosen != NO_LEADER and chosen not in target):
         target, elr = (chosen,), tuple(replica for replica in elr if replica != chosen)
