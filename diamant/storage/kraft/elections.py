@@ -32,14 +32,14 @@ def partition_change(
     may lead. `min_isr`: the topic's `min.insync.replicas`. `is_unclean`: a live replica that is not in sync may lead.
     """
     target = partition.isr if isr is None else tuple(isr)
+    known_elr, known_last = partition.eligible_leader_replicas or (), partition.last_known_elr or ()
     elr: tuple[int, ...] = ()
     if has_elr and len(target) < min(min_isr, len(partition.replicas)):
-        candidates = set(partition.eligible_leader_replicas).union(partition.isr)
-        elr = tuple(sorted(candidates.difference(target)))
+        elr = tuple(sorted({*known_elr, *partition.isr}.difference(target)))
     chosen, is_forced = _elect(partition, target + elr, may_lead, leader, is_unclean=is_unclean)
     if is_forced or (chosen != NO_LEADER and chosen not in target):
         target, elr = (chosen,), tuple(replica for replica in elr if replica != chosen)
-    last_known = partition.last_known_elr
+    last_known = known_last
     if has_elr and chosen == NO_LEADER and not target:
         last_known = (partition.leader,) if partition.leader != NO_LEADER else last_known
     elif chosen != NO_LEADER:
@@ -50,8 +50,8 @@ def partition_change(
         topic_id=topic_id,
         isr=target if changes_isr else None,
         leader=NO_LEADER_CHANGE if chosen == partition.leader else chosen,
-        eligible_leader_replicas=elr if elr != partition.eligible_leader_replicas else None,
-        last_known_elr=last_known if last_known != partition.last_known_elr else None,
+        eligible_leader_replicas=elr if elr != known_elr else None,
+        last_known_elr=last_known if last_known != known_last else None,
     )
     nothing = PartitionChangeRecord(partition_id=partition.partition_id, topic_id=topic_id)
     return None if change == nothing else change

@@ -120,8 +120,8 @@ def _topic(node: Node, access: Access, topic: Topic, indexes: list[int]) -> dict
                 "leader_epoch": log.leader_epoch if log is not None else -1,
                 "replica_nodes": state.replicas,
                 "isr_nodes": state.isr if log is not None else (),
-                "eligible_leader_replicas": state.eligible_leader_replicas,
-                "last_known_elr": state.last_known_elr,
+                "eligible_leader_replicas": state.eligible_leader_replicas or (),
+                "last_known_elr": state.last_known_elr or (),
                 "offline_replicas": offline,
             }
         )
