@@ -18,8 +18,8 @@ Responses are plain dicts and lists, independent of the version, and are encoded
 
 Names are Kafka's in snake case; durations are ints in ms under their full name (`throttle_time_ms`; points in time may be None,
 meaning -1), error codes ints, uuids `UUID` or None. Fields missing in the version are ignored; omitted fields get the schema's
-default (0, "", empty, or an explicit one). A misspelled field would be ignored silently, so a handler's test should call
-`unknown_fields`, which finds names that no version has.
+default (0, "", empty, or an explicit one). A misspelled field would be ignored silently, so tests of handlers look for names that
+no version has (tests/protocol/wire/field_names.py).
 
 The first use of an (API, version) compiles its codec, which is kept; there are at most a few hundred. Two threads may compile
 the same codec twice, which is harmless.
@@ -35,7 +35,6 @@ from typing import Any, NamedTuple
 
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.primitives import INT32, encode_compact_string, encode_string, encode_uuid, encode_uvarint
-from diamant.protocol.wire.apis import SERVED
 from diamant.protocol.wire.guard import compile_guard
 from diamant.protocol.wire.schema_fields import Kind, SchemaField, is_flexible_struct, message_class, schema_fields
 
@@ -105,33 +104,6 @@ def _encode_fields(api_key: int, version: int, kind: Kind, fields: Mapping[str, 
     return encode(fields)
 
 
-def unknown_fields(api_key: int, kind: Kind, fields: Mapping[str, Any]) -> list[str]:
-    """Return the paths in `fields` that no served version has, such as "topics.nmae". Loads all versions."""
-    served = SERVED[api_key]
-    messages = [message_class(api_key, version, kind) for version in range(served.min, served.max + 1)]
-    return sorted(_unknown_paths(messages, fields, ""))
-
-
-def _unknown_paths(structs: list[type], fields: Mapping[str, Any], prefix: str) -> set[str]:
-    known: dict[str, list[type]] = {}
-    for struct in structs:
-        for field in schema_fields(struct):
-            for name in _dict_names(field):
-                nested = known.setdefault(name, [])
-                if field.struct is not None:
-                    nested.append(field.struct)
-    unknown: set[str] = set()
-    for name, value in fields.items():
-        if name not in known:
-            unknown.add(prefix + name)
-            continue
-        elements = value if isinstance(value, (list, tuple)) else [value]
-        for element in elements:
-            if known[name] and isinstance(element, Mapping):
-                unknown |= _unknown_paths(known[name], element, f"{prefix}{name}.")
-    return unknown
-
-
 # ---- encoding ------------------------------------------------------------------------------------------------------
 
 _Encode = Callable[[Any], bytes]
@@ -151,7 +123,7 @@ _PLAIN_TYPES: dict[str, tuple[Struct, Any]] = {
 }
 
 
-def _dict_names(field: SchemaField) -> tuple[str, ...]:
+def dict_names(field: SchemaField) -> tuple[str, ...]:
     """Return the possible names of a field in a dict."""
     is_time = field.wire_type in ("timedelta_i32", "timedelta_i64", "datetime_i64")
     return (f"{field.name}_ms", field.name) if is_time else (field.name,)
@@ -163,7 +135,7 @@ def _struct_encoder(struct: type) -> _Encode:
     tagged: list[tuple[str, str, _Encode, bytes, bytes]] = []
     for field in schema_fields(struct):
         encode = _field_encoder(field, is_flexible)
-        names = _dict_names(field)
+        names = dict_names(field)
         default = _default_bytes(field, encode)
         if field.tag is None:
             plain.append((names[0], names[-1], encode, default))

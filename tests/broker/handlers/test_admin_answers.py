@@ -12,8 +12,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.protocol.wire.schemas import unknown_fields
 from tests.broker.handlers.admin_cases import SCRIPT, run_script
+from tests.protocol.wire.field_names import unknown_fields
 
 RECORDED = Path(__file__).parents[1].parent / "golden" / "admin"
 OF_4_3: dict[str, Any] = json.loads((RECORDED / "answers.json").read_text(encoding="utf-8"))

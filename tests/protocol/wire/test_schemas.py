@@ -18,9 +18,9 @@ from diamant.protocol.wire.schemas import (
     encode_response_fields,
     request_class,
     response_class,
-    unknown_fields,
 )
 from tests.protocol.random_messages import entity, kio_bytes, kio_read, plain, random_fields, served_versions
+from tests.protocol.wire.field_names import unknown_fields
 
 PRODUCE, METADATA, OFFSET_COMMIT, FIND_COORDINATOR, HEARTBEAT, CREATE_TOPICS, INIT_PRODUCER_ID = 0, 3, 8, 10, 12, 19, 22
 

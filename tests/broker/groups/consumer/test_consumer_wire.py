@@ -14,7 +14,6 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import unknown_fields
 from tests.broker.groups.consumer.consumer_wire import (
     DELETE_GROUPS,
     DESCRIBE,
@@ -32,6 +31,7 @@ from tests.broker.groups.consumer.consumer_wire import (
     prepare,
 )
 from tests.broker.wire import CREATE_PARTITIONS, DELETE_TOPICS, WireClient
+from tests.protocol.wire.field_names import unknown_fields
 
 
 @pytest.fixture

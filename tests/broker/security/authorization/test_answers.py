@@ -12,7 +12,6 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.dispatch.api_table import TABLE
 from diamant.protocol.wire.apis import API_NAMES
-from diamant.protocol.wire.schemas import unknown_fields
 from tests.broker.security.authorization import recorded
 from tests.broker.security.authorization.asking import ADMIN, Asker
 from tests.broker.security.authorization.handed import HandedPrincipals
@@ -22,6 +21,7 @@ from tests.broker.security.authorization.questions import (
     WITHOUT_ACL_ALLOWED,
     Scenario,
 )
+from tests.protocol.wire.field_names import unknown_fields
 
 KAFKAS = recorded.read()
 
