@@ -45,16 +45,18 @@ class CleanerWait:
         self._roller = roller
         self._open = set(targets)
         """Replicas whose active segment may still hold the tombstone."""
+        self.log_bytes = 0
+        """What the brokers have to clean, roughly."""
         self.problems: dict[Replica, str] = {}
         """Replicas that cannot be waited for."""
 
-    def until_clean(self, on_rolled: Callable[[], object], size: int = 0) -> dict[str, str]:
+    def until_clean(self, on_rolled: Callable[[], object]) -> dict[str, str]:
         """Wait, and return why replicas are not clean, by their names. `on_rolled` is called once all segments are closed.
 
         TimeIsUp.
         """
         moved = time.monotonic()
-        stalled_s = max(PAUSES * self._pause_s, LEAST_STALL_S) + size / CLEANED_BYTES_PER_S
+        stalled_s = max(PAUSES * self._pause_s, LEAST_STALL_S) + self.log_bytes / CLEANED_BYTES_PER_S
         while self.targets:
             self._progress.check()
             if self._open:
@@ -66,8 +68,7 @@ class CleanerWait:
             if self.targets and self.targets.keys() <= self.problems.keys():
                 break
             if time.monotonic() - moved > stalled_s:
-                self._name_holders()
-                break
+                return self.held(is_stalled=True)
             if self.targets:
                 time.sleep(POLL_S)
         return {str(one): reason for one, reason in self.problems.items()}
@@ -98,8 +99,8 @@ class CleanerWait:
                 gone.append(replica)
         return gone
 
-    def _name_holders(self) -> None:
-        """Say why replicas do not move: an open transaction, an open segment, or the cleaner."""
+    def held(self, *, is_stalled: bool = False) -> dict[str, str]:
+        """Return why replicas are not clean, by their names: an open transaction, an open segment, or the cleaner."""
         for one in self.targets:
             if one in self.problems:
                 continue
@@ -108,8 +109,9 @@ class CleanerWait:
                 self.problems[one] = held
             elif one in self._open:
                 self.problems[one] = "its active segment could not be closed"
-            else:
+            elif is_stalled:
                 self.problems[one] = f"its cleaner has not moved for {PAUSES} pauses: is it dead? See the broker's log"
+        return {str(one): reason for one, reason in self.problems.items()}
 
     def _open_transaction(self, replica: Replica) -> str:
         topics = [{"name": replica.topic, "partition_indexes": [replica.partition]}]

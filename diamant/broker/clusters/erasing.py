@@ -70,6 +70,9 @@ class ErasureRun:
         self._remaining: dict[Replica, int] = {}
         """The youngest value of each replica that has one."""
         self._problems: dict[str, str] = {}
+        self._wait: CleanerWait | None = None
+        self._is_saved = bool(work.outcome.partitions)
+        """True once the register has the work: before anything is changed, not earlier."""
         self.outcome = work.outcome
         self.left: list[str] = []
         """Sentences about configurations that others have changed."""
@@ -78,9 +81,20 @@ class ErasureRun:
         """Look at the topics; raise unless all of the work is allowed and possible. Changes nothing."""
         self._progress.stage("looking at the cluster")
         self._cluster = look(self._client, self._work.topics)
+        if self._work.cluster_id not in ("", self._cluster.cluster_id):
+            raise NotPossible(
+                f"erasure {self._work.id} is of cluster {self._work.cluster_id} at {self._work.bootstrap}, this is cluster "
+                f"{self._cluster.cluster_id}: nothing was changed"
+            )
+        self._work.cluster_id = self._cluster.cluster_id
         self._topics = list(self._cluster.topics.values())
         check_rights(self._topics, NEEDED)
         check_cleanable(self._topics)
+        for one in self._topics:
+            if self.outcome.topic_ids.get(one.name, one.topic_id) != one.topic_id:
+                raise NotPossible(
+                    f"topic {one.name!r} was deleted and created again since: its erased records went with it"
+                )
         self._lowering = {
             one.name: lowered_configs.lowering(self._client, one, tombstones_now=self.outcome.tombstones_now)
             for one in self._topics
@@ -109,7 +123,7 @@ class ErasureRun:
         self._read(wanted, "finding")
         for replica in wanted:
             if replica[:2] not in known:
-                self._parts[replica[:2]].values = len(self._found_in(replica).values)
+                self._check_found(replica)
         self._search.learn()
         return list(self._parts.values())
 
@@ -135,8 +149,8 @@ class ErasureRun:
             "replicas_to_read": sum(len(part.led.replicas) for part in self._parts.values()),
         }
 
-    def _found_in(self, replica: Replica) -> ReplicaRead:
-        """Return the read of a leader; if it has gone, of another replica in sync. NotPossible if none can be read."""
+    def _check_found(self, replica: Replica) -> None:
+        """If a leader has gone, search another replica in sync. NotPossible if none can be read."""
         part = self._parts[replica[:2]]
         others = [one for one in part.replicas() if one != replica and one.broker in part.led.in_sync]
         problem = self._reads[replica].problem
@@ -145,18 +159,22 @@ class ErasureRun:
             self._read([replica], "finding")
         if self._reads[replica].problem:
             raise NotPossible(f"nothing was changed: {part.topic.name}-{part.led.number} cannot be searched: {problem}")
-        return self._reads[replica]
 
     def erase(self) -> None:
         """Do the rest. Configurations are put back however it ends; `outcome` says how far it has come."""
         try:
             self._clean()
+            self._read_what_is_new()
         except TimeIsUp:
+            if self._wait is not None:
+                self._problems.update(self._wait.held())
             for name in self._build().missing:
                 self._problems.setdefault(name, "not clean when the time was up")
         finally:
-            self._note_outcome()
+            if self._is_saved:
+                self._note_outcome()
             self._put_back()
+        self.outcome = self._work.outcome = self._build()
 
     def _clean(self) -> None:
         unread = [one for part in self._parts.values() for one in part.replicas() if one not in self._reads]
@@ -166,6 +184,7 @@ class ErasureRun:
         if not self._remaining:
             return
         dirty = {one[:2] for one in self._remaining}
+        self._is_saved = True
         self._note_outcome()
         for topic in self._topics:
             if any(name == topic.name for name, _ in dirty):
@@ -182,6 +201,8 @@ class ErasureRun:
             youngest = max(offset for one, offset in self._remaining.items() if one[:2] == place)
             targets.update({one: self._remaining.get(one, youngest) for one in self._parts[place].replicas()})
         wait = CleanerWait(self._client, self._search, self._cluster, self._progress, dict(targets), roller)
+        wait.log_bytes = sum(one.bytes for one in self._reads.values())
+        self._wait = wait
         while True:
             self._problems.update(
                 wait.until_clean(lambda: self._put_back(lowered_configs.ROLLING | lowered_configs.SMALL_SEGMENTS))
@@ -191,6 +212,39 @@ class ErasureRun:
             wait.targets = {one: self._remaining[one] for one in wanted if one in self._remaining}
             if not wait.targets:
                 break
+
+    def _read_what_is_new(self) -> None:
+        """Read replicas, and partitions, that the topics have got during the work, and later records of the key."""
+        tails = []
+        for topic in self._topics:
+            for led in check_same(self._client, topic):
+                part = self._parts.get((topic.name, led.number))
+                if part is None:
+                    part = self._parts[topic.name, led.number] = FoundPartition(topic, led, 0)
+                else:
+                    part.led = led
+                tails.append(part)
+        self._read(
+            [one for part in tails for one in part.replicas() if one not in self._reads and self._is_up(one)], "reading"
+        )
+        for topic in self._topics:
+            own = [part for part in tails if part.topic is topic]
+            ends = self._client.offsets(topic.name, [part.led.number for part in own], LATEST)
+            stretches = []
+            for part in own:
+                leader = part.replicas()[0]
+                read = self._reads.get(leader)
+                if read is not None and read.is_clean and read.to_offset < ends[part.led.number]:
+                    stretches.append(Stretch(*leader, read.to_offset, ends[part.led.number]))
+            finds = self._search.read(self._client, stretches, has_planted=False, check=self._progress.check)
+            for one, found in zip(stretches, finds, strict=True):
+                leader = Replica(one.topic, one.partition, one.broker)
+                late = tuple(record for record in found.records if record.value_bytes is not None)
+                read = self._reads[leader]
+                self._reads[leader] = replace(read, written_since=(*read.written_since, *late))
+
+    def _is_up(self, replica: Replica) -> bool:
+        return str(replica) not in self._problems
 
     def _write_tombstones(self, roller: Roller, dirty: Iterable[tuple[str, int]]) -> None:
         self._progress.stage("writing tombstones")
@@ -237,6 +291,8 @@ class ErasureRun:
             self._remaining.pop(replica, None)
             if read.values:
                 self._remaining[replica] = max(one.offset for one in read.values)
+                if part.tombstone is None:
+                    part.values = max(part.values, len(read.values))
             self._problems.pop(str(replica), None)
             if read.problem or read.values:
                 self._problems[str(replica)] = read.problem or f"a value remains at offset {read.values[-1].offset}"

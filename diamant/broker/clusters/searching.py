@@ -64,6 +64,7 @@ class KeySearch:
         self._engine = SearchEngine()
         self._sample = Sample()
         self._learned: dict[bytes, Needle] = {}
+        self._known = make_known_positives(secret)
         self.key = key
         self.subject = Subject(key, frozenset(topics), Needles(secret))
         self.bytes = 0
@@ -125,7 +126,7 @@ class KeySearch:
 
     def _plant(self, found: _Finds, data: memoryview) -> None:
         """Search a copy of a response in which records were planted, and count those found."""
-        known = make_known_positives(self.subject.needles.secret)
+        known = self._known
         file = next(file for file, what, _ in known.expected if what == VALUE and file.endswith(".log"))
         expected = {place for place in known.expected if place[0] == file}
         search = FileSearch(self.subject.with_known(known), known.topic, 0, file)
