@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
@@ -29,6 +29,12 @@ class AnyCluster:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.client = KafkaClient(bootstrap, timeout_s=PATIENCE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
 
     def create(self, name: str, *, partitions: int = 1, replication: int = -1, **configs: str) -> str:
         """Create a compacted topic, and return its name."""

@@ -1,0 +1,208 @@
+"""Erasures on clusters that do not sit still: odd timestamps and keys, open transactions, other writers, interruptions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from diamant.broker.client.json_types import JsonObject
+from diamant.broker.client.kafka_client import KafkaRefusal
+from diamant.broker.clusters import lowered_configs
+from diamant.broker.clusters.cluster_look import look
+from diamant.broker.clusters.operations import erase, restore, resume
+from diamant.broker.clusters.outcome import ErasureOutcome
+from diamant.broker.clusters.register import ClusterWork, Register
+from diamant.broker.errors import NotFound, NotPossible
+from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster
+from tests.broker.clusters.open_transaction import OpenTransaction
+
+TIMEOUT_S = 120.0
+DAY_MS = 86_400_000
+KEY = b"customer-42"
+
+
+def at_stage(stage: str, do: Callable[[], object]) -> Callable[[JsonObject], None]:
+    """A listener that does something once, when a stage begins."""
+    done: list[str] = []
+
+    def listen(progress: JsonObject) -> None:
+        if progress["stage"] == stage and not done:
+            done.append(stage)
+            do()
+
+    return listen
+
+
+def interrupt() -> None:
+    """What Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def run(
+    cluster: AnyCluster, register: Register, name: str, key: bytes = KEY, timeout_s: float = TIMEOUT_S, **more: Any
+) -> JsonObject:
+    """Erase a key from one topic."""
+    return erase(cluster.client, key, [name], reason="asked", timeout_s=timeout_s, register=register, **more)
+
+
+def left(cluster: AnyCluster, name: str, key: bytes = KEY) -> list[bytes]:
+    """The values of a key that a topic's first partition still answers."""
+    return [record.value for record in cluster.held(name) if record.key == key and record.value is not None]
+
+
+@pytest.mark.parametrize("when", ["1970", "long ago", "in half an hour", "none", "log append time"])
+def test_timestamps_of_all_kinds(cluster: AnyCluster, register: Register, when: str) -> None:
+    """The active segment is closed whatever the times in it are."""
+    own: dict[str, Any] = {"message_timestamp_type": "LogAppendTime"} if when == "log append time" else {}
+    name = cluster.create(f"times-{when.replace(' ', '-')}", **own)
+    ahead_ms = round(time.time() * 1000) + DAY_MS // 48
+    stamp = {"1970": 0, "long ago": OLD_MS, "in half an hour": ahead_ms, "none": -1}.get(when)
+    before = cluster.configs(name)
+    cluster.produce(
+        name, [(KEY, b"a value, long enough"), (b"other", b"2"), (KEY, b"another value")], timestamp_ms=stamp
+    )
+    found = run(cluster, register, name)
+    assert (found["missing"], left(cluster, name)) == ({}, [])
+    assert left(cluster, name, b"other") == [b"2"]
+    assert cluster.configs(name) == before
+
+
+KEYS = {"empty": b"", "avro": b"\x00\x00\x00\x00\x2a", "text": "schlüssel".encode(), "long": b"x" * 3000}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_of_all_kinds(cluster: AnyCluster, register: Register, kind: str) -> None:
+    """A key is bytes; one with no bytes at all is a key as well."""
+    name, key = cluster.create(f"keys-{kind}"), KEYS[kind]
+    cluster.produce(name, [(key, b"1"), (b"other", b"2"), (key, b"3")], timestamp_ms=OLD_MS)
+    assert run(cluster, register, name, key)["missing"] == {}
+    assert left(cluster, name, key) == []
+
+
+def test_a_record_that_mentions_the_key_stays_and_is_named(cluster: AnyCluster, register: Register) -> None:
+    """Other records with the key's bytes, or those of an erased value, are listed by their offsets."""
+    name = cluster.create("mentions")
+    value = b"a value that is nowhere else"
+    pairs = [(b"customer-000042", value), (b"a", b"see customer-000042"), (b"b", b"copy: " + value), (b"c", b"nothing")]
+    cluster.produce(name, pairs, timestamp_ms=OLD_MS)
+    found = run(cluster, register, name, b"customer-000042")
+    (read,) = ErasureOutcome.from_fields(found["outcome"]).reads
+    assert (read.same_bytes, found["missing"]) == ((1, 2), {})
+    assert left(cluster, name, b"a") == [b"see customer-000042"]
+
+
+def test_a_value_that_is_written_during_the_erasure_is_named(cluster: AnyCluster, register: Register) -> None:
+    """It stays, with its offset in the response; what was there before is gone."""
+    name = cluster.create("written-since")
+    cluster.produce(name, [(KEY, b"old")], timestamp_ms=OLD_MS)
+
+    def write() -> None:
+        with AnyCluster(cluster.bootstrap) as other:
+            other.produce(name, [(KEY, b"new")])
+
+    found = run(cluster, register, name, on_progress=at_stage("waiting for the cleaner of each replica", write))
+    (since,) = found["written_since"]
+    assert (since["topic"], since["partition"]) == (name, 0)
+    assert left(cluster, name) == [b"new"]
+
+
+@pytest.mark.parametrize("stage", ["looking at the cluster", "finding", "lowering configurations of t", "writing tombstones",
+    "closing active segments", "waiting for the cleaner of each replica"])  # fmt: skip
+def test_an_interruption_puts_everything_back(cluster: AnyCluster, register: Register, stage: str) -> None:
+    """Ctrl-C at any stage leaves the configurations as they were. What was begun is open, and a resumed run closes it."""
+    name = cluster.create(f"interrupted-{len(stage)}", segment_ms="123456")
+    stage = stage if not stage.endswith(" t") else f"lowering configurations of {name}"
+    cluster.produce(name, [(KEY, b"old"), (b"other", b"1")], timestamp_ms=OLD_MS)
+    before = cluster.configs(name)
+    with pytest.raises(KeyboardInterrupt):
+        run(cluster, register, name, on_progress=at_stage(stage, interrupt))
+    assert cluster.configs(name) == before
+    works = register.all()
+    assert [work.changes for work in works] == [{}] * len(works)
+    assert bool(works) == (stage not in ("looking at the cluster", "finding"))
+    for work in works:
+        assert resume(cluster.client, work.id, timeout_s=TIMEOUT_S, register=register)["missing"] == {}
+        assert left(cluster, name) == []
+    assert register.all() == []
+
+
+def test_an_open_transaction_is_named_and_the_erasure_stays_open(cluster: AnyCluster, register: Register) -> None:
+    """It holds the cleaner. The time limit ends the wait; once the transaction is over, a resumed run closes the erasure."""
+    name = cluster.create("held")
+    before = cluster.configs(name)
+    with OpenTransaction(cluster.client, name) as transaction:
+        cluster.produce(name, [(KEY, b"old"), (b"other", b"1")], timestamp_ms=OLD_MS)
+        found = run(cluster, register, name, timeout_s=6.0)
+        (reason,) = found["missing"].values()
+        assert f"open transaction of producer {transaction.producer_id}" in reason
+        assert cluster.configs(name) == before
+    found = resume(cluster.client, found["id"], timeout_s=TIMEOUT_S, register=register)
+    assert (found["missing"], left(cluster, name)) == ({}, [])
+
+
+def test_what_a_killed_run_left_is_put_back(cluster: AnyCluster, register: Register) -> None:
+    """The saved file has it. A value that another client has set since is left and named."""
+    name = cluster.create("killed", segment_ms="77000")
+    before = cluster.configs(name)
+    work = lowered(cluster, register, name)
+    assert cluster.configs(name) != before
+    with pytest.raises(NotPossible, match=f"diamant restore {work.id}"):
+        run(cluster, register, name)
+    lowered_configs.alter(cluster.client, name, {"min.cleanable.dirty.ratio": "0.3"})
+    found = restore(cluster.client, work.id, register=register)
+    (sentence,) = found["left"]
+    assert "min.cleanable.dirty.ratio is 0.3" in sentence
+    lowered_configs.alter(cluster.client, name, {"min.cleanable.dirty.ratio": None})
+    assert cluster.configs(name) == before
+    assert register.all() == []
+    with pytest.raises(NotFound):
+        restore(cluster.client, work.id, register=register)
+
+
+def test_a_saved_file_of_another_cluster_is_refused(cluster: AnyCluster, register: Register) -> None:
+    """Nothing is changed on a cluster that the file is not of."""
+    name = cluster.create("elsewhere")
+    work = lowered(cluster, register, name)
+    work.cluster_id = "another"
+    register.save(work)
+    during = cluster.configs(name)
+    with pytest.raises(NotPossible, match="of cluster another"):
+        restore(cluster.client, work.id, register=register)
+    assert cluster.configs(name) == during
+
+
+def test_two_runs_on_one_topic_are_refused(cluster: AnyCluster, register: Register) -> None:
+    """The second would save the lowered values of the first."""
+    name = cluster.create("twice")
+    cluster.produce(name, [(KEY, b"old")], timestamp_ms=OLD_MS)
+    refused: list[str] = []
+
+    def again() -> None:
+        with AnyCluster(cluster.bootstrap) as other, pytest.raises(NotPossible) as error:
+            run(other, register, name)
+        refused.append(str(error.value))
+
+    assert run(cluster, register, name, on_progress=at_stage("writing tombstones", again))["missing"] == {}
+    assert "in progress" in refused[0]
+
+
+def test_topics_that_no_erasure_is_possible_on(cluster: AnyCluster, register: Register) -> None:
+    """Unknown, the brokers' own, not compacted: refused, with the reason and the next step."""
+    cluster.create("deletes", cleanup_policy="delete")
+    with pytest.raises(KafkaRefusal, match="there is no topic 'missing'"):
+        run(cluster, register, "missing")
+    with pytest.raises(NotPossible, match=r"not compacted \(cleanup.policy=delete\).*7 days"):
+        run(cluster, register, "deletes")
+    assert register.all() == []
+
+
+def lowered(cluster: AnyCluster, register: Register, name: str) -> ClusterWork:
+    """A topic with lowered configurations, and the saved file of a run that was killed then."""
+    seen = look(cluster.client, [name])
+    work = ClusterWork(register.new_id(), "erase", seen.cluster_id, cluster.bootstrap, [name], 0)
+    topic = seen.topics[name]
+    lowered_configs.lower(cluster.client, register, work, topic, lowered_configs.lowering(cluster.client, topic))
+    return work
