@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from diamant.broker.acl import Operation
@@ -15,7 +15,7 @@ from diamant.broker.client.kafka_client import (
     partitions_of,
     topic_refusal,
 )
-from diamant.broker.client.kafka_connection import ConnectionFailed
+from diamant.broker.client.kafka_connection import ConnectionFailed, Fields
 from diamant.broker.errors import NotAllowed, NotPossible
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import METADATA
@@ -71,8 +71,8 @@ class Cluster(NamedTuple):
     """The cleaner's pause; Kafka's default where the caller may not see it."""
 
 
-def look(client: KafkaClient, names: Sequence[str]) -> Cluster:
-    """Look at topics. KafkaRefusal for a missing one, ConnectionFailed."""
+def look(client: KafkaClient, names: Sequence[str], needed: Collection[Operation] = ()) -> Cluster:
+    """Look at topics. KafkaRefusal for a missing one, NotAllowed with all that the user lacks of `needed`, ConnectionFailed."""
     asked = {
         "topics": [{"name": name} for name in (*names, TRANSACTION_TOPIC)],
         "allow_auto_topic_creation": False,
@@ -81,20 +81,20 @@ def look(client: KafkaClient, names: Sequence[str]) -> Cluster:
     answer = client.ask_any(METADATA, asked)
     client.note_brokers(answer)
     found = {topic["name"]: topic for topic in answer["topics"]}
+    for name in names:
+        if found[name]["error_code"] not in (0, ErrorCode.LEADER_NOT_AVAILABLE):
+            raise topic_refusal(name, found[name]["error_code"])
+    _check_rights([found[name] for name in names], needed)
     topics = {}
     for name in names:
         one = found[name]
-        if one["error_code"] not in (0, ErrorCode.LEADER_NOT_AVAILABLE):
-            raise topic_refusal(name, one["error_code"])
-        bits = one.get("topic_authorized_operations", NOT_REQUESTED)
-        operations = None if bits == NOT_REQUESTED else frozenset(one for one in Operation if bits >> one & 1)
         topic_id = one.get("topic_id")
         topics[name] = SeenTopic(
             name,
             "" if topic_id is None else str(topic_id),
             one["is_internal"],
             partitions_of(one),
-            operations,
+            _operations(one),
             configs_of(client, name),
         )
     brokers = tuple(sorted(broker["node_id"] for broker in answer["brokers"]))
@@ -122,16 +122,20 @@ def configs_of(client: KafkaClient, topic: str, broker: int | None = None) -> di
     return {one["name"]: ConfigValue(one["value"], one["config_source"] == OWN_SOURCE) for one in result["configs"]}
 
 
-def check_rights(topics: Iterable[SeenTopic], needed: Iterable[Operation]) -> None:
-    """Raise NotAllowed, with all that is missing, unless the caller has these rights on the topics."""
+def _check_rights(topics: Iterable[Fields], needed: Collection[Operation]) -> None:
     missing = [
-        f"{operation.name} on topic {topic.name}"
+        f"{operation.name} on topic {topic['name']}"
         for topic in topics
         for operation in needed
-        if topic.operations is not None and operation not in topic.operations
+        if (operations := _operations(topic)) is not None and operation not in operations
     ]
     if missing:
         raise NotAllowed(f"nothing was changed: this user lacks {', '.join(missing)}")
+
+
+def _operations(topic: Fields) -> frozenset[Operation] | None:
+    bits = topic.get("topic_authorized_operations", NOT_REQUESTED)
+    return None if bits == NOT_REQUESTED else frozenset(one for one in Operation if bits >> one & 1)
 
 
 def check_cleanable(topics: Iterable[SeenTopic]) -> None:

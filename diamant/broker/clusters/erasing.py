@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.acl import Operation
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, LedPartition
 from diamant.broker.clusters import lowered_configs
-from diamant.broker.clusters.cluster_look import SeenTopic, check_cleanable, check_rights, check_same, look
+from diamant.broker.clusters.cluster_look import SeenTopic, check_cleanable, check_same, look
 from diamant.broker.clusters.cluster_waiting import CleanerWait
 from diamant.broker.clusters.fetching import Stretch
 from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, ReplicaRead
@@ -80,7 +80,7 @@ class ErasureRun:
     def look(self) -> list[SeenTopic]:
         """Look at the topics; raise unless all of the work is allowed and possible. Changes nothing."""
         self._progress.stage("looking at the cluster")
-        self._cluster = look(self._client, self._work.topics)
+        self._cluster = look(self._client, self._work.topics, NEEDED)
         if self._work.cluster_id not in ("", self._cluster.cluster_id):
             raise NotPossible(
                 f"erasure {self._work.id} is of cluster {self._work.cluster_id} at {self._work.bootstrap}, this is cluster "
@@ -88,7 +88,6 @@ class ErasureRun:
             )
         self._work.cluster_id = self._cluster.cluster_id
         self._topics = list(self._cluster.topics.values())
-        check_rights(self._topics, NEEDED)
         check_cleanable(self._topics)
         for one in self._topics:
             if self.outcome.topic_ids.get(one.name, one.topic_id) != one.topic_id:

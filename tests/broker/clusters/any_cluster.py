@@ -23,8 +23,23 @@ CREATE_TOPICS = 19
 OLD_MS = 1_700_000_000_000
 
 
+USERS = ("reads", "writes", "alters", "may-all", "may-roll", "may-nothing")
+PASSWORD = "secret"
+_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+PLAIN_LOGINS = {
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": " ".join(
+        [_MODULE, *(f'user_{name}="{PASSWORD}"' for name in USERS)]
+    )
+    + ";",
+}
+"""Settings of a listener where `USERS` log in by PLAIN."""
+
+
 class AnyCluster:
-    """A running cluster."""
+    """A running cluster. At `secure_address`, `USERS` log in by PLAIN."""
+
+    secure_address = ""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -101,7 +116,16 @@ class AnyCluster:
 def diamant(path: Path, **settings: Any) -> Iterator[AnyCluster]:
     """A Diamant that is asked nothing but Kafka's protocol."""
     quick: dict[str, Any] = {"log_cleaner_backoff_ms": 20, "diamant_cleaner_mode": "kafka"}
-    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=path, **{**quick, **settings})) as broker:
-        cluster = AnyCluster(broker.bootstrap_servers)
+    secured = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        **PLAIN_LOGINS,
+    }
+    listen = secured["listeners"].split(",")
+    with Broker(BrokerConfig(listen=listen, data_dir=path, properties=secured, **{**quick, **settings})) as broker:
+        bootstrap, secure_address = broker.bootstrap_servers.split(",")
+        cluster = AnyCluster(bootstrap)
+        cluster.secure_address = secure_address
         with cluster.client:
             yield cluster

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.clusters.any_cluster import AnyCluster
+from tests.broker.clusters.any_cluster import PLAIN_LOGINS, AnyCluster
 from tests.ports import ReservedPort
 
 START_S = 120.0
@@ -50,6 +50,9 @@ class RealKafka(AnyCluster):
         self._logging.write_text(LOGGING)
         self._cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         self._ports = [ReservedPort() for _ in range(brokers + 1)]
+        self._secure_port = ReservedPort()
+        self.secure_address = self._secure_port.address
+        """A listener of broker 1 where `users` log in by PLAIN."""
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         for node in range(1, brokers + 1):
             self._write_properties(node, settings)
@@ -109,7 +112,7 @@ class RealKafka(AnyCluster):
         self.client.close()
         for node in list(self._processes):
             self.stop(node)
-        for port in self._ports:
+        for port in (*self._ports, self._secure_port):
             port.close()
 
     def _java(self) -> list[str]:
@@ -119,12 +122,17 @@ class RealKafka(AnyCluster):
         listener, controller = self._ports[node - 1].number, self._ports[-1].number
         brokers = len(self._ports) - 1
         listeners = f"PLAINTEXT://127.0.0.1:{listener}"
+        if node == 1:
+            listeners += f",SASL_PLAINTEXT://{self.secure_address}"
         properties = {
             "process.roles": "broker,controller" if node == 1 else "broker",
             "node.id": str(node),
             "listeners": listeners + (f",CONTROLLER://127.0.0.1:{controller}" if node == 1 else ""),
             "advertised.listeners": listeners,
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            **PLAIN_LOGINS,
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",

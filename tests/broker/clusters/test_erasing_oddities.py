@@ -15,6 +15,7 @@ from diamant.broker.clusters.cluster_look import look
 from diamant.broker.clusters.operations import erase, restore, resume
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
+from diamant.broker.clusters.work_progress import TimeIsUp
 from diamant.broker.errors import NotFound, NotPossible
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster
 from tests.broker.clusters.open_transaction import OpenTransaction
@@ -39,6 +40,11 @@ def at_stage(stage: str, do: Callable[[], object]) -> Callable[[JsonObject], Non
 def interrupt() -> None:
     """What Ctrl-C does."""
     raise KeyboardInterrupt
+
+
+def time_is_up() -> None:
+    """What --timeout does."""
+    raise TimeIsUp
 
 
 def run(
@@ -135,7 +141,9 @@ def test_an_open_transaction_is_named_and_the_erasure_stays_open(cluster: AnyClu
     before = cluster.configs(name)
     with OpenTransaction(cluster.client, name) as transaction:
         cluster.produce(name, [(KEY, b"old"), (b"other", b"1")], timestamp_ms=OLD_MS)
-        found = run(cluster, register, name, timeout_s=6.0)
+        found = run(
+            cluster, register, name, on_progress=at_stage("waiting for the cleaner of each replica", time_is_up)
+        )
         (reason,) = found["missing"].values()
         assert f"open transaction of producer {transaction.producer_id}" in reason
         assert cluster.configs(name) == before
