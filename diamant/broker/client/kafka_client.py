@@ -114,7 +114,7 @@ class KafkaClient:
 
     def any_broker(self) -> KafkaConnection:
         """Return a connection to one of the bootstrap addresses, or of the brokers seen since."""
-        if self._any is None:
+        if self._any is None or self._any.is_closed:
             failures: list[ConnectionFailed] = []
             for host, port in dict.fromkeys((*self._bootstrap(), *self._addresses.values())):
                 try:
@@ -148,7 +148,7 @@ class KafkaClient:
         """Return the connection to the broker with this ID."""
         if node_id not in self._addresses:
             self.topics([])
-        if node_id not in self._connections:
+        if node_id not in self._connections or self._connections[node_id].is_closed:
             if node_id not in self._addresses:
                 raise ConnectionFailed(f"the cluster has no address for broker {node_id}")
             host, port = self._addresses[node_id]

@@ -125,6 +125,11 @@ class KafkaConnection:
         """Close the connection."""
         self._socket.close()
 
+    @property
+    def is_closed(self) -> bool:
+        """True once it is closed, also by an error or an interruption during a request."""
+        return self._socket.fileno() < 0
+
     def __enter__(self) -> KafkaConnection:
         return self
 
@@ -184,8 +189,13 @@ class KafkaConnection:
     def _ask(self, api_key: int, version: int, fields: Fields, timeout_s: float | None) -> Fields:
         if timeout_s is not None:
             self._socket.settimeout(timeout_s)
-        self.send(api_key, version, fields)
-        answer = self.receive(api_key, version)
+        try:
+            self.send(api_key, version, fields)
+            answer = self.receive(api_key, version)
+        except BaseException:
+            # The response may be still to come, and must not be taken for the next one's.
+            self.close()
+            raise
         try:
             return decode_response_fields(api_key, version, bytes(answer))
         except ProtocolError as error:

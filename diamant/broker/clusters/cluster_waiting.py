@@ -1,4 +1,4 @@
-"""Waits until the cleaner of each broker has removed the youngest old value of each replica, by point reads."""
+"""Waits until the cleaner of each broker has removed a given record of each replica, by point reads."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from contextlib import suppress
 
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.client.kafka_connection import ConnectionFailed
-from diamant.broker.clusters.cluster_look import Cluster
-from diamant.broker.clusters.fetching import Stretch
-from diamant.broker.clusters.rolling import Replica, Roller
-from diamant.broker.clusters.searching import KeySearch
+from diamant.broker.clusters.cluster_look import TRANSACTION_TOPIC, Cluster
+from diamant.broker.clusters.fetching import Stretch, read_stretches
+from diamant.broker.clusters.rolling import TRANSACTIONAL_ID, Replica, Roller
 from diamant.broker.clusters.work_progress import WorkProgress
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.errors import ErrorCode
 
 DESCRIBE_PRODUCERS = 61
 POLL_S = 0.5
 POINT_BYTES = 64 * 1024
+NO_APPEND = (
+    f": that takes WRITE on the transactional id {TRANSACTIONAL_ID}, DESCRIBE on an existing {TRANSACTION_TOPIC}, or a record of "
+    "another producer"
+)
 PAUSES = 5
 """The cleaner counts as dead if no replica moves for so many of its pauses, plus the time to clean what there is."""
 LEAST_STALL_S = 20.0
@@ -26,19 +31,17 @@ CLEANED_BYTES_PER_S = 5_000_000
 
 
 class CleanerWait:
-    """The wait for the replicas in `targets`: their youngest old value must go. Closes active segments while any is open."""
+    """The wait for the replicas in `targets`: their record at that offset must go. Closes active segments while any is open."""
 
     def __init__(
         self,
         client: KafkaClient,
-        search: KeySearch,
         cluster: Cluster,
         progress: WorkProgress,
         targets: dict[Replica, int],
         roller: Roller,
     ) -> None:
         self._client = client
-        self._search = search
         self._progress = progress
         self._pause_s = cluster.backoff_ms / 1000
         self.targets = targets
@@ -82,22 +85,24 @@ class CleanerWait:
         self._progress.stage("waiting for the cleaner of each replica")
 
     def _poll(self) -> list[Replica]:
-        """Return the replicas whose youngest old value is gone."""
+        """Return the replicas whose record at the offset is gone."""
         stretches = {
             one: Stretch(*one, offset, offset + 1, fetch_bytes=POINT_BYTES, patience_s=0.0)
             for one, offset in self.targets.items()
         }
-        finds = self._search.read(self._client, list(stretches.values()), has_planted=False, check=self._progress.check)
-        gone = []
-        for (replica, one), found in zip(stretches.items(), finds, strict=True):
-            offset = self.targets[replica]
+        still: set[int] = set()
+
+        def take(one: Stretch, data: memoryview) -> None:
+            if len(data) and has_record(bytes(data), one.end_offset - 1):
+                still.add(id(one))
+
+        read_stretches(self._client, stretches.values(), take, self._progress.check)
+        for replica, one in stretches.items():
             if one.problem:
                 self.problems[replica] = one.problem
-                continue
-            self.problems.pop(replica, None)
-            if not any(record.offset == offset and record.value_bytes is not None for record in found.records):
-                gone.append(replica)
-        return gone
+            else:
+                self.problems.pop(replica, None)
+        return [replica for replica, one in stretches.items() if not one.problem and id(one) not in still]
 
     def held(self, *, is_stalled: bool = False) -> dict[str, str]:
         """Return why replicas are not clean, by their names: an open transaction, an open segment, or the cleaner."""
@@ -108,7 +113,9 @@ class CleanerWait:
             if held:
                 self.problems[one] = held
             elif one in self._open:
-                self.problems[one] = "its active segment could not be closed"
+                self.problems[one] = "its active segment could not be closed" + (
+                    "" if self._roller.can_append else NO_APPEND
+                )
             elif is_stalled:
                 self.problems[one] = f"its cleaner has not moved for {PAUSES} pauses: is it dead? See the broker's log"
         return {str(one): reason for one, reason in self.problems.items()}
@@ -127,3 +134,13 @@ class CleanerWait:
                         f"{one['current_txn_start_offset']} on"
                     )
         return ""
+
+
+def has_record(data: bytes, offset: int) -> bool:
+    """Tell whether a record of this offset is in the batches."""
+    return any(
+        record.offset == offset
+        for at, header in iter_headers(data)
+        if header.base_offset <= offset <= header.last_offset and not header.is_control
+        for record in iter_records(data, at)
+    )

@@ -199,7 +199,7 @@ class ErasureRun:
         for place in dirty:
             youngest = max(offset for one, offset in self._remaining.items() if one[:2] == place)
             targets.update({one: self._remaining.get(one, youngest) for one in self._parts[place].replicas()})
-        wait = CleanerWait(self._client, self._search, self._cluster, self._progress, dict(targets), roller)
+        wait = CleanerWait(self._client, self._cluster, self._progress, dict(targets), roller)
         wait.log_bytes = sum(one.bytes for one in self._reads.values())
         self._wait = wait
         while True:

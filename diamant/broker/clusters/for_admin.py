@@ -33,6 +33,37 @@ def connected(admin: Admin) -> Iterator[KafkaClient]:
         raise AdminError(str(error), code=error.code) from None
 
 
+def compact(
+    admin: Admin,
+    *,
+    topic: str,
+    partition: int | None = None,
+    until: str = "clean",
+    force: bool = False,
+    wait: bool = True,
+    engine: str | None = None,
+    timeout: Duration | None = None,
+    on_progress: OnProgress | None = None,
+) -> JsonObject:
+    """Compact a topic, as `clusters.operations.compact`."""
+    _refuse_engine(engine)
+    if until != "clean" or not wait:
+        raise AdminError(
+            "until: expected clean: when tombstones go is for this cluster to decide (delete.retention.ms)",
+            status=400,
+            code="bad-argument",
+        )
+    with connected(admin) as client:
+        return operations.compact(
+            client,
+            topic,
+            partition=partition,
+            force=force,
+            timeout_s=_timeout_s(admin, timeout),
+            on_progress=on_progress,
+        )
+
+
 def erase(
     admin: Admin,
     *,

@@ -9,6 +9,7 @@ from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.clusters import lowered_configs
 from diamant.broker.clusters.certificate import issue, key_secret
 from diamant.broker.clusters.cluster_look import look, now_ms
+from diamant.broker.clusters.compacting import CompactionRun
 from diamant.broker.clusters.erasing import ErasureRun
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
@@ -103,6 +104,29 @@ def _run(register: Register, work: ClusterWork, run: ErasureRun, *, dry_run: boo
         "written_since": [{"topic": topic, "partition": number, "offset": at} for topic, number, at in sorted(since)],
         "next_due_ms": max(horizons, default=None),
     }
+
+
+def compact(
+    client: KafkaClient,
+    topic: str,
+    *,
+    partition: int | None = None,
+    force: bool = False,
+    timeout_s: float,
+    on_progress: OnProgress | None = None,
+    register: Register | None = None,
+) -> JsonObject:
+    """Have all replicas of a topic cleaned up to now. VerbError, KafkaRefusal, ConnectionFailed: then nothing is lowered."""
+    register = register or Register()
+    work = ClusterWork(register.new_id(), "compact", "", client.bootstrap, [topic], now_ms())
+    check_alone(register, work)
+    progress = WorkProgress(timeout_s, on_progress)
+    with register.working(work):
+        try:
+            return CompactionRun(client, register, work, progress, partition=partition, force=force).run()
+        finally:
+            if not work.changes:
+                register.remove(work)
 
 
 def check_alone(register: Register, work: ClusterWork) -> None:

@@ -152,6 +152,8 @@ class Roller:
         self._key = key
         self._transaction = EmptyTransaction(client)
         self._has_transactions = cluster.has_transactions and self._transaction.is_allowed()
+        self.can_append = key is not None or self._has_transactions
+        """False: only other producers' records close segments."""
         self._offsets: dict[tuple[str, int], int] = {}
         """What has to leave the active segment."""
         self._times_ms: dict[tuple[str, int], int] = {}

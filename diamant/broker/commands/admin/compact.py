@@ -32,6 +32,9 @@ _WORDS = {
 def compact(asked: Asked, **fields: Any) -> None:
     """Compact TOPIC now, wait until it is clean, and print how many records were removed and kept.
 
+    The topic may be on another Kafka than Diamant: then configurations of it are lowered for the time of it, and each replica is
+    waited for.
+
     An open transaction holds back all records from its first offset on. min.compaction.lag.ms holds back younger records, unless
     --force is given. The first line says what is held back, and until when.
 
@@ -41,6 +44,11 @@ def compact(asked: Asked, **fields: Any) -> None:
     if not fields["wait"] and fields["until"] == "clean":
         fail("--no-wait is for --until tombstones-gone, which is not given", "bad-argument")
     topic, partition = fields["topic"], fields["partition"]
+    if not asked.admin.is_diamant:
+        from diamant.broker.commands.clusters.erase import compact_elsewhere
+
+        fields["force"] = bool(fields["force"])
+        compact_elsewhere(asked, show_report, **fields)
     before = segments_of(asked, topic, partition)
     report = asked.admin.compact(**fields, **asked.waiting)
     after = segments_of(asked, topic, partition) if before is not None else None
@@ -68,9 +76,9 @@ def show_report(
         cells = {
             "partition": str(one["partition"]),
             "offsets": f"{_number(one['first_dirty_offset'])}..{_number(one['cleaned_to_offset'])}",
-            "rounds": f"{one['rounds']} {' '.join(one['runners'])}".strip(),
-            "segments": f"{one['segments_before']} → {one['segments_after']}",
-            "bytes": f"{one['bytes_before']:,} → {one['bytes_after']:,}",
+            "rounds": f"{_number(one['rounds'])} {' '.join(one['runners'])}".strip(),
+            "segments": f"{_number(one['segments_before'])} → {_number(one['segments_after'])}",
+            "bytes": f"{_number(one['bytes_before'])} → {_number(one['bytes_after'])}",
             "records": f"{_number(one['records_before'])} → {_number(one['records_after'])}",
             "markers": f"{_number(one['markers_before'])} → {_number(one['markers_after'])}",
             "removed": _counts(one["removed"]),
@@ -78,7 +86,7 @@ def show_report(
         }
         rows.append([cells[name] for name in columns])
     print_table([TableColumn(name, name in ("removed", "kept")) for name in columns], rows, console=console)
-    if any(one["kept"] is None for one in report["partitions"]):
+    if report["max_counted_bytes"] and any(one["kept"] is None for one in report["partitions"]):
         bound = f"{report['max_counted_bytes'] >> 30} GiB"
         console.print(f"?: not counted, since it would take reading more than {bound}; diamant count --exact reads all")
     if report["horizon_ms"] is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from diamant.broker.client.json_types import JsonObject
 from diamant.broker.clusters import for_admin
+from diamant.broker.clusters.cluster_look import now_ms
 from diamant.broker.clusters.register import Register
 from diamant.broker.commands.terminal.failures import note
 from diamant.broker.commands.terminal.files import time_text, visible
@@ -34,7 +35,7 @@ EXIT_TERMINATED = 128 + signal.SIGTERM
 def erase_elsewhere(asked: Asked, file: str | None, page: str | None, *, dry_run: bool, **fields: Any) -> NoReturn:
     """Erase a key from topics of a cluster, print the outcome, and exit."""
     _offer_restore(asked)
-    with ending_by_signal():
+    with ending_by_signal(asked):
         found = for_admin.erase(asked.admin, dry_run=dry_run, **fields, **asked.waiting)
     if dry_run:
         asked.show(found, lambda console: _print_plan(console, found))
@@ -42,23 +43,50 @@ def erase_elsewhere(asked: Asked, file: str | None, page: str | None, *, dry_run
     _end(asked, found, file, page)
 
 
+def compact_elsewhere(asked: Asked, show_report: Callable[[Console, JsonObject], object], **fields: Any) -> NoReturn:
+    """Compact a topic of a cluster, print the report, and exit."""
+    _offer_restore(asked)
+    with ending_by_signal(asked):
+        found = for_admin.compact(asked.admin, **fields, **asked.waiting)
+
+    def show(console: Console) -> None:
+        show_report(console, found)
+        for name, reason in found["missing"].items():
+            console.print(f"{name}: {reason}", style="red", markup=False, soft_wrap=True)
+        for sentence in found["left"]:
+            console.print(sentence, style="yellow", markup=False, soft_wrap=True)
+
+    asked.show(found, show)
+    sys.exit(EXIT_DONE if found["is_reached"] else EXIT_NOT_SO)
+
+
 def resume_elsewhere(asked: Asked, erasure_id: str, file: str | None, page: str | None) -> NoReturn:
     """Continue an open erasure, print the outcome, and exit."""
-    with ending_by_signal():
+    with ending_by_signal(asked):
         found = for_admin.resume(asked.admin, erasure_id, **asked.waiting)
     _end(asked, found, file, page)
 
 
 @contextmanager
-def ending_by_signal() -> Iterator[None]:
-    """Have SIGTERM end the work as Ctrl-C does: what was lowered is put back on the way out."""
+def ending_by_signal(asked: Asked) -> Iterator[None]:
+    """Have SIGTERM end the work as Ctrl-C does: what was lowered is put back on the way out. Names what stays open."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise SystemExit(EXIT_TERMINATED)
 
-    before = signal.signal(signal.SIGTERM, end)
+    began_ms, before = now_ms(), signal.signal(signal.SIGTERM, end)
     try:
         yield
+    except BaseException:
+        asked.end_progress()
+        register = Register()
+        for work in register.all():
+            if work.began_ms >= began_ms and work.changes:
+                note(f"not all is put back; to try again: {asked.command('restore', work.id)}")
+            elif work.began_ms >= began_ms:
+                again = asked.command("erase", "--resume", work.id)
+                note(f"all configurations are put back; erasure {work.id} is open: {again}")
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -1,0 +1,46 @@
+"""A compaction on any Kafka cluster: superseded records go from each replica, without a record of our own."""
+
+from __future__ import annotations
+
+import pytest
+
+from diamant.broker.clusters.operations import compact
+from diamant.broker.clusters.register import Register
+from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster
+from tests.broker.clusters.open_transaction import OpenTransaction
+
+TIMEOUT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def with_transactions(cluster: AnyCluster) -> AnyCluster:
+    """A cluster that has a transaction topic, which the compaction does not create."""
+    with OpenTransaction(cluster.client, cluster.create("makes-the-transaction-topic")):
+        pass
+    return cluster
+
+
+def test_superseded_records_go_without_a_record_of_ours(with_transactions: AnyCluster, register: Register) -> None:
+    """Only the latest of each key is left in both partitions, nothing was written, and the configurations are as before."""
+    cluster = with_transactions
+    name = cluster.create("compacted", partitions=2)
+    for partition in range(2):
+        pairs = [(b"k%d" % (number % 7), b"%d" % number) for number in range(70)]
+        cluster.produce(name, pairs, timestamp_ms=OLD_MS, partition=partition)
+    before = cluster.configs(name)
+    found = compact(cluster.client, name, timeout_s=TIMEOUT_S, register=register)
+    assert (found["is_reached"], found["missing"], found["left"]) == (True, {}, [])
+    assert (cluster.configs(name), register.all()) == (before, [])
+    for partition in range(2):
+        assert [record.value for record in cluster.held(name, partition)] == [
+            b"%d" % number for number in range(63, 70)
+        ]
+
+
+def test_a_clean_topic_is_left_alone(with_transactions: AnyCluster, register: Register) -> None:
+    """Without a superseded record nothing is lowered."""
+    cluster = with_transactions
+    name = cluster.create("clean")
+    cluster.produce(name, [(b"a", b"1"), (b"b", b"2")], timestamp_ms=OLD_MS)
+    assert compact(cluster.client, name, timeout_s=TIMEOUT_S, register=register)["is_reached"]
+    assert len(cluster.held(name)) == 2
