@@ -157,6 +157,11 @@ def encode_uuid(value: UUID | None) -> bytes:
     return ZERO_UUID if value is None else value.bytes
 
 
+def encode_bytes(value: bytes | None) -> bytes:
+    """Return nullable bytes."""
+    return b"\xff\xff\xff\xff" if value is None else INT32.pack(len(value)) + value
+
+
 def encode_string(value: str | None) -> bytes:
     """Return a nullable string; OverflowError if it has more than 32767 bytes."""
     if value is None:

@@ -6,11 +6,10 @@ Memory: one batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from typing import NoReturn
 
 from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.segments.sound_rows import PieceReader, SoundRows
-from diamant.cleaner.segments.tolerant_reader import Problem
+from diamant.cleaner.segments.tolerant_reader import fail
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
 from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import CorruptBatch
@@ -28,7 +27,7 @@ def committed_records(
     """Yield the records, ascending; `check_done` raises to stop. Any thread. CorruptLog for unreadable batches."""
     reader = PieceReader(is_compiled=False)
     for segment in segments():
-        for batch, outcome in segment.decided(reader, outcomes, _fail):
+        for batch, outcome in segment.decided(reader, outcomes, fail):
             check_done()
             assert not isinstance(batch, SoundRows)
             header = batch.header
@@ -40,7 +39,3 @@ def committed_records(
                 yield from (record for record in batch.records() if record.offset >= log_start_offset)
             except CorruptBatch as error:
                 raise CorruptLog(segment.path, batch.position, error.reason) from error
-
-
-def _fail(problem: Problem) -> NoReturn:
-    raise CorruptLog(problem.path, problem.position or 0, problem.reason)

@@ -15,14 +15,13 @@ import tempfile
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import NoReturn
 
 from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap, open_spill_file
 from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.queries.key_tables import ENTRY
 from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import Piece, PieceReader, SoundRows
-from diamant.cleaner.segments.tolerant_reader import Batch, Problem
+from diamant.cleaner.segments.tolerant_reader import Batch, fail
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
 from diamant.kernels import numbers
 from diamant.kernels.constants.counts import COUNTS, NO_SOURCE
@@ -54,7 +53,7 @@ def latest_records(
 
     def pieces(reader: PieceReader) -> Iterator[tuple[OpenSegment, Piece]]:
         for segment in segments():
-            for piece, outcome in segment.decided(reader, outcomes, _fail):
+            for piece, outcome in segment.decided(reader, outcomes, fail):
                 check_done()
                 if isinstance(piece, SoundRows):
                     below = piece.below(last_stable_offset)
@@ -150,7 +149,3 @@ def _records(segment: OpenSegment, batch: Batch) -> Iterator[Record]:
         yield from batch.records()
     except CorruptBatch as error:
         raise CorruptLog(segment.path, batch.position, error.reason) from error
-
-
-def _fail(problem: Problem) -> NoReturn:
-    raise CorruptLog(problem.path, problem.position or 0, problem.reason)

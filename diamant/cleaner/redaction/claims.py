@@ -22,7 +22,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
-from diamant.cleaner.evidence.certificates.certificate import COMPRESSED, HMAC, NO_CONTENT
+from diamant.cleaner.evidence.certificates.certificate import (
+    COMPRESSED,
+    CONSUMERS,
+    COPIES,
+    DISK_BLOCKS,
+    HMAC,
+    LATER_RECORDS,
+    NO_CONTENT,
+)
 from diamant.cleaner.evidence.certificates.claim_checks import (
     BROKEN,
     CANNOT_TELL,
@@ -81,11 +89,10 @@ WHERE = "where"
 """The kind of needles that are texts or bytes of `where`."""
 
 NOT_COVERED = (
-    "Copies outside of this data directory, and of the staging place that is named under coverage: mirrors, backups, snapshots "
-    "of disks.",
-    "What consumers have stored: their databases, files, caches and logs. Nothing tells them that records were removed.",
-    "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten.",
-    "Records that were written at or above the offsets where the claims end.",
+    COPIES,
+    f"{CONSUMERS} Nothing tells them that records were removed.",
+    DISK_BLOCKS,
+    LATER_RECORDS,
     "Records that the description does not match, whatever they say: the same facts in other fields, in other words, in values "
     "that are not JSON (a path of fields finds nothing in them), in other topics, or in whatever was copied into the directories "
     "of other topics. Where the same bytes were seen is listed.",

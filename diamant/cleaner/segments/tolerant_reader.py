@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from types import TracebackType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias
 from zlib import crc32
 
 from crc32c import crc32c
@@ -76,6 +76,12 @@ class Problem:
 
 Report: TypeAlias = Callable[[Problem], object]
 """Called for each problem; reading continues."""
+
+
+def fail(problem: Problem) -> NoReturn:
+    """Raise a problem as CorruptLog: the `Report` of readers that need every batch."""
+    raise CorruptLog(problem.path, problem.position or 0, problem.reason)
+
 
 Advance: TypeAlias = Callable[[int], object]
 """Called with the number of bytes read since the last call."""

@@ -18,7 +18,15 @@ from struct import error as StructError
 from typing import NamedTuple
 
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.primitives import INT16, INT32, MAX_ELEMENTS, encode_string, read_array_length, read_string
+from diamant.protocol.primitives import (
+    INT16,
+    INT32,
+    MAX_ELEMENTS,
+    encode_bytes,
+    encode_string,
+    read_array_length,
+    read_string,
+)
 
 PROTOCOL_TYPE = "consumer"
 
@@ -103,7 +111,7 @@ def encode_subscription(subscription: Subscription, version: int = HIGHEST_VERSI
     """Return a subscription's bytes."""
     parts = [INT16.pack(version), INT32.pack(len(subscription.topics))]
     parts += [encode_string(topic) for topic in subscription.topics]
-    parts.append(_bytes(subscription.user_data))
+    parts.append(encode_bytes(subscription.user_data))
     if version >= FIRST_WITH_OWNED_PARTITIONS:
         parts.append(_topic_partitions(subscription.owned_partitions))
     if version >= FIRST_WITH_GENERATION:
@@ -117,7 +125,7 @@ def encode_assignment(
     partitions: Mapping[str, Sequence[int]], user_data: bytes | None = None, version: int = HIGHEST_VERSION
 ) -> bytes:
     """Return an assignment's bytes; all versions have the same fields."""
-    return INT16.pack(version) + _topic_partitions(partitions) + _bytes(user_data)
+    return INT16.pack(version) + _topic_partitions(partitions) + encode_bytes(user_data)
 
 
 def empty_assignment() -> bytes:
@@ -173,10 +181,6 @@ def _topic_partitions(partitions: Mapping[str, Sequence[int]]) -> bytes:
     for topic, numbers in partitions.items():
         parts += [encode_string(topic), INT32.pack(len(numbers)), *(INT32.pack(number) for number in numbers)]
     return b"".join(parts)
-
-
-def _bytes(value: bytes | None) -> bytes:
-    return b"\xff\xff\xff\xff" if value is None else INT32.pack(len(value)) + value
 
 
 def _unreadable(what: str, data: bytes, error: Exception) -> ProtocolError:

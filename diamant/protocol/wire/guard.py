@@ -20,6 +20,7 @@ size; adjacent fixed-size fields are one step.
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 from struct import error as StructError
 from typing import Any
 
@@ -172,9 +173,8 @@ def _value_step(field: SchemaField, is_flexible: bool, *, is_nullable: bool) -> 
         raise TypeError(f"field {field.name} has the unknown wire type {wire_type}")
     if is_flexible:
         return _compact_bytes_step(field.name, is_nullable), 1
-    if wire_type == "string":
-        return _string_step(field.name, is_nullable), 2
-    return _bytes_step(field.name, is_nullable), 4
+    length = INT16 if wire_type == "string" else INT32
+    return _sized_step(field.name, is_nullable, length), length.size
 
 
 def _skip_step(size: int) -> _Step:
@@ -192,38 +192,22 @@ def _walk_duration(buffer: bytes, position: int, _end: int, walk: _Walk) -> int:
     return position + 8
 
 
-def _string_step(name: str, is_nullable: bool) -> _Step:
-    unpack = INT16.unpack_from
+def _sized_step(name: str, is_nullable: bool, length: Struct) -> _Step:
+    """The step over a text or bytes after their number of bytes."""
+    unpack, length_bytes = length.unpack_from, length.size
 
-    def walk_string(buffer: bytes, position: int, end: int, _walk: _Walk) -> int:
-        (length,) = unpack(buffer, position)
-        position += 2
-        if length >= 0:
-            position += length
+    def walk_sized(buffer: bytes, position: int, end: int, _walk: _Walk) -> int:
+        (size,) = unpack(buffer, position)
+        position += length_bytes
+        if size >= 0:
+            position += size
             if position > end:
-                raise ProtocolError(f"{name} of {length} bytes ends {position - end} bytes beyond the end")
-        elif length != -1 or not is_nullable:
-            raise ProtocolError(f"{name} has length {length} before position {position}")
+                raise ProtocolError(f"{name} of {size} bytes ends {position - end} bytes beyond the end")
+        elif size != -1 or not is_nullable:
+            raise ProtocolError(f"{name} has length {size} before position {position}")
         return int(position)
 
-    return walk_string
-
-
-def _bytes_step(name: str, is_nullable: bool) -> _Step:
-    unpack = INT32.unpack_from
-
-    def walk_bytes(buffer: bytes, position: int, end: int, _walk: _Walk) -> int:
-        (length,) = unpack(buffer, position)
-        position += 4
-        if length >= 0:
-            position += length
-            if position > end:
-                raise ProtocolError(f"{name} of {length} bytes ends {position - end} bytes beyond the end")
-        elif length != -1 or not is_nullable:
-            raise ProtocolError(f"{name} has length {length} before position {position}")
-        return int(position)
-
-    return walk_bytes
+    return walk_sized
 
 
 def _compact_bytes_step(name: str, is_nullable: bool) -> _Step:

@@ -34,7 +34,14 @@ from struct import error as StructError
 from typing import Any, NamedTuple
 
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.primitives import INT32, encode_compact_string, encode_string, encode_uuid, encode_uvarint
+from diamant.protocol.primitives import (
+    INT32,
+    encode_bytes,
+    encode_compact_string,
+    encode_string,
+    encode_uuid,
+    encode_uvarint,
+)
 from diamant.protocol.wire.guard import compile_guard
 from diamant.protocol.wire.schema_fields import Kind, SchemaField, is_flexible_struct, message_class, schema_fields
 
@@ -220,7 +227,7 @@ def _value_encoder(field: SchemaField, is_flexible: bool) -> _Encode:
     if wire_type == "string":
         encode: _Encode = encode_compact_string if is_flexible else encode_string
     elif wire_type in ("bytes", "records"):
-        encode = _encode_compact_bytes if is_flexible else _encode_bytes
+        encode = _encode_compact_bytes if is_flexible else encode_bytes
     else:
         raise TypeError(f"field {field.name} has the unknown wire type {wire_type}")
     return encode if is_nullable else _not_null(encode)
@@ -233,10 +240,6 @@ def _not_null(encode: _Encode) -> _Encode:
         return encode(value)
 
     return encode_not_null
-
-
-def _encode_bytes(value: bytes | None) -> bytes:
-    return b"\xff\xff\xff\xff" if value is None else INT32.pack(len(value)) + value
 
 
 def _encode_compact_bytes(value: bytes | None) -> bytes:

@@ -17,7 +17,7 @@ from diamant.broker.commands.terminal.remote import (
     EXIT_NOT_SO,
     EXIT_NOTHING,
     Asked,
-    OutputFile,
+    certificate_options,
     going_on,
     print_reasons,
     write_outputs,
@@ -33,8 +33,7 @@ _UNKNOWN = " Its values are unknown, so copies of them in other files were not l
 
 
 @operation_command("erase", optional=("topics", "reason"))
-@click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
-@click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
+@certificate_options
 @click.option("--tombstones", type=click.Choice(["now"]), help="The same as --now.")
 @click.option("--resume", metavar="ID", help="Continue an open erasure on a cluster of other brokers.")
 @click.option(
@@ -91,8 +90,7 @@ def erase(
 
 
 @operation_command("erase_now")
-@click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
-@click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
+@certificate_options
 def erase_now(asked: Asked, id: str, confirm_groups_behind: bool, file: str | None, page: str | None) -> None:
     """Remove the tombstones of the erasure ID before their horizon, and certify that the key itself is gone.
 

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.remote import (
@@ -16,7 +14,7 @@ from diamant.broker.commands.terminal.remote import (
     EXIT_NOT_SO,
     EXIT_NOTHING,
     Asked,
-    OutputFile,
+    certificate_options,
     going_on,
     print_reasons,
     write_outputs,
@@ -28,8 +26,7 @@ if TYPE_CHECKING:
 
 
 @operation_command("redact")
-@click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
-@click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
+@certificate_options
 def redact(asked: Asked, file: str | None, page: str | None, **fields: Any) -> None:
     """Remove the matching records of TOPIC and certify the removal. All other records keep their offsets.
 

@@ -7,9 +7,9 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from diamant import duration
 from diamant.broker.commands.terminal.failures import fail, report
 from diamant.cleaner.segments.tolerant_reader import Problem
 from diamant.storage.errors import StorageError, WrongInput
@@ -91,13 +91,7 @@ def _printable(data: bytes) -> str | None:
 
 def time_text(time_ms: int | None) -> str:
     """Return a time in ms since 1970 as text, in UTC; `-` for None."""
-    if time_ms is None or time_ms == -1:
-        return "-"
-    try:
-        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
-    except (OverflowError, OSError, ValueError):
-        return str(time_ms)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
+    return "-" if time_ms is None or time_ms == -1 else duration.time_text(time_ms)
 
 
 # -- progress ----------------------------------------------------------------------------------------------------------

@@ -223,6 +223,13 @@ class OutputFile(click.Path):
         return path
 
 
+def certificate_options(command: F) -> F:
+    """Add the options that `write_outputs` takes, `file` and `page`."""
+    page = click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
+    file = click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
+    return file(page(command))
+
+
 def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None, problem: str = "") -> bool:
     """Write a response's certificate to the requested files, as JSON and as a page.
 

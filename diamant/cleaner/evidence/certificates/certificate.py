@@ -53,12 +53,18 @@ NO_CONTENT = (
     "Where links lead to, unless it is a file or the directory of a partition, and extended attributes. Names that others than "
     "the broker gave are searched, and what is in files."
 )
-NOT_COVERED = (
+COPIES = (
     "Copies outside of this data directory, and of the staging place that is named under coverage: mirrors, backups, snapshots "
-    "of disks.",
-    "What consumers have stored: their databases, files, caches and logs.",
-    "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten.",
-    "Records that were written at or above the offsets where the claims end.",
+    "of disks."
+)
+CONSUMERS = "What consumers have stored: their databases, files, caches and logs."
+DISK_BLOCKS = "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten."
+LATER_RECORDS = "Records that were written at or above the offsets where the claims end."
+NOT_COVERED = (
+    COPIES,
+    CONSUMERS,
+    DISK_BLOCKS,
+    LATER_RECORDS,
     "The same facts in other words: only the bytes of the key and of the values that were found are recognised, and those of "
     "fewer than 12 bytes, or of hardly anything but zeros (0x00, 0xFF), only where they are the key of a record.",
     COMPRESSED,

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from diamant.cleaner.evidence.certificates.certificate import DISK_TYPE, NOTHING_MATCHED
+from diamant.cleaner.evidence.certificates.certificate import CONSUMERS, DISK_TYPE, NOTHING_MATCHED
 from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, VALUES_GONE, VALUES_PRESENT
 
@@ -32,7 +32,7 @@ NOT_COVERED = (
     "and in freed blocks. `diamant certify` searches the log directories of a broker.",
     "Replicas that are not listed, such as those of a broker that was added later, or moved since.",
     "Remote storage (tiered storage), mirrors, backups and snapshots of disks.",
-    "What consumers have stored: their databases, files, caches and logs.",
+    CONSUMERS,
     "Records that were written at or above the offsets where the claims end, and topics that are not named.",
     "The same facts in other words: only records of the key count. Records of other keys that hold its bytes are listed.",
 )

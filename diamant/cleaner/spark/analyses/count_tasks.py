@@ -13,22 +13,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from diamant.cleaner.queries.key_counts import KeyCensus
 from diamant.cleaner.queries.key_tables import ENTRY, entries_in
 from diamant.cleaner.rules.kinds import Kinds
 from diamant.cleaner.segments.random_hash import RandomHash
+from diamant.cleaner.segments.tolerant_reader import fail
 from diamant.cleaner.spark.analyses.key_blocks import SLICES, Block, KeyBlocks, bytes_of
 from diamant.cleaner.spark.environment.loaded_code import freeze_loaded
 from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
 from diamant.cleaner.spark.source.options import SourceOptions
 from diamant.cleaner.spark.source.read_plan import ReadTask
-from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
     from diamant.cleaner.queries.record_counter import RecordCounter
-    from diamant.cleaner.segments.tolerant_reader import Problem
 
 _COUNTED = -1
 """Marks a row with the part's counts, in place of the number of a block."""
@@ -112,13 +111,13 @@ def rows_of(part: CountedPart, job: CountJob) -> Iterator[Row]:
     end_offset: int | None = None
     if part.is_alone:
         with KeyCensus(1, max_bytes=job.table_bytes) as census:
-            counter = RecordCounter(census, 0, part.log_start_offset, _fail)
+            counter = RecordCounter(census, 0, part.log_start_offset, fail)
             for end in _read(part, job, counter):
                 end_offset = end
             of_keys = census.finish().kinds[0]
     else:
         keys = KeyBlocks(RandomHash(is_compiled=True, secret=job.secret), job.table_bytes, job.directory)
-        counter = RecordCounter(keys, 0, part.log_start_offset, _fail)
+        counter = RecordCounter(keys, 0, part.log_start_offset, fail)
         for end in _read(part, job, counter):
             end_offset = end
             yield from _rows_of_keys(part, keys)
@@ -181,7 +180,3 @@ def totals_of(rows: Iterable[Row], job: CountJob) -> Iterator[Row]:
             of_keys = census.finish().kinds[0]
             census.restart()
             yield (slice_number, log, 0, _COUNTED), found.plus(LogCount(of_keys))
-
-
-def _fail(problem: Problem) -> NoReturn:
-    raise CorruptLog(problem.path, problem.position or 0, problem.reason)
