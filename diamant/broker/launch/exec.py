@@ -289,15 +289,11 @@ def _copy(source: str, data: str) -> None:
         raise click.UsageError(f"--from {source}: --data {data} is not empty; expected an empty directory")
     paths = [os.path.join(place, name) for place, _, names in os.walk(source) for name in names]
     total = sum(os.lstat(path).st_size for path in paths)
-    done_bytes = 0
-
-    with LiveProgress() as progress:
+    with LiveProgress(total) as progress:
 
         def copy(path: str, target: str) -> str:
-            nonlocal done_bytes
             shutil.copy2(path, target)
-            done_bytes += os.stat(target).st_size
-            progress.show_bytes(done_bytes, done_bytes / total if total else None)
+            progress.advance(os.stat(target).st_size)
             return target
 
         shutil.copytree(source, data, copy_function=copy, dirs_exist_ok=True)

@@ -85,11 +85,9 @@ def read_seed(path: str) -> list[SeedLine]:
     """Read the records of a file; empty lines are skipped. BadArgument names file and line; OSError."""
     found = []
     data = read_input(path, MAX_SEED_BYTES)
-    done_bytes = 0
-    with LiveProgress() as progress:
+    with LiveProgress(len(data)) as progress:
         for number, line in enumerate(data.splitlines(), 1):
-            done_bytes += len(line) + 1
-            progress.show_bytes(done_bytes, done_bytes / len(data))
+            progress.advance(len(line) + 1)
             if line.strip():
                 try:
                     found.append(SeedLine(path, number, parse_record_line(line)))

@@ -143,6 +143,21 @@ def test_bytes_rate_and_time_left() -> None:
     assert terminal.getvalue().endswith("\r\x1b[K")
 
 
+def test_the_share_of_a_known_total() -> None:
+    """Bytes are counted up to the total; the line is cleared before other output, and comes again."""
+    terminal, seconds = Terminal(), [100.0]
+    with redirect_stderr(terminal), LiveProgress(4 << 20, clock=lambda: seconds[-1]) as progress:
+        seconds.append(102.0)
+        progress.advance(1 << 20)
+        assert terminal.getvalue() == "\r\x1b[K25 %, 1.0 MiB, 512.0 KiB/s, 6s left"
+        progress.hide()
+        progress.hide()
+        assert terminal.getvalue().endswith("left\r\x1b[K")
+        seconds.append(104.0)
+        progress.advance(1 << 20)
+        assert terminal.getvalue().endswith("50 %, 2.0 MiB, 512.0 KiB/s, 4s left")
+
+
 @pytest.mark.parametrize("file", [StringIO(), Terminal()])
 def test_programs_see_none_of_it(file: StringIO) -> None:
     """There is no progress line without a terminal, or if output goes to it."""

@@ -80,8 +80,7 @@ def produce(
     writer = TopicWriter(client, topic, codec=CODEC_NAMES.index(compression))
     if partition is not None and partition >= writer.partition_count:
         raise ValueError(no_partition(topic, partition, writer.partition_count))
-    size, done_bytes = _size(file), 0
-    with LiveProgress(is_shown=not file.isatty()) as progress:
+    with LiveProgress(_size(file), is_shown=not file.isatty()) as progress:
         for number, line in lines_of(file, writer.flush):
             try:
                 record = parse(line)
@@ -89,8 +88,7 @@ def produce(
                 writer.flush()
                 raise BadArgument(f"line {number}: {error}") from None
             writer.add(number, record._replace(headers=all_headers + record.headers), partition)
-            done_bytes += len(line) + 1
-            progress.show_bytes(done_bytes, done_bytes / size if size else None)
+            progress.advance(len(line) + 1)
         writer.flush()
     if as_json:
         partitions = [{"partition": number, **written._asdict()} for number, written in sorted(writer.written.items())]

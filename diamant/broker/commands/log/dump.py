@@ -18,9 +18,9 @@ from diamant.broker.commands.terminal.files import (
     counted,
     one_line_errors,
     problem_fields,
-    progress_bar,
     time_text,
 )
+from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.cleaner.offline.dump import BatchItem, EntryItem, Item, RecordItem, SegmentItem, dump_directory, dump_file
 from diamant.cleaner.segments.tolerant_reader import Advance, Problem, open_log_directory
 from diamant.storage.env.env import RealEnv
@@ -45,8 +45,8 @@ def dump(path: str, *, with_records: bool, as_json: bool) -> None:
     problems = 0
     with one_line_errors():
         total_bytes = _size(path)
-        # On one terminal, lines and a progress bar would overwrite each other.
-        with progress_bar(total_bytes, is_shown=not sys.stdout.isatty()) as bar:
+        # On one terminal, lines and the progress would overwrite each other.
+        with LiveProgress(total_bytes, is_shown=not sys.stdout.isatty()) as bar:
             for item in _items(path, bar.advance, with_records=with_records):
                 problems += isinstance(item, Problem)
                 click.echo(show(item))

@@ -18,8 +18,9 @@ from diamant.broker.commands.settings.topic_settings import assumed_line, topic_
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.explanation_view import MAX_ROWS, show_explanation
 from diamant.broker.commands.terminal.failures import fail, note
-from diamant.broker.commands.terminal.files import counted, one_line_errors, progress_bar, show_problem
+from diamant.broker.commands.terminal.files import counted, one_line_errors, show_problem
 from diamant.broker.commands.terminal.key_options import key_options
+from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_FAILED
 from diamant.broker.record_json import key_fields
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
@@ -89,7 +90,7 @@ def explain(
         problems += opened.problems
         size = sum(one.size for one in opened.partitions) * (1 + (key is not None) + 2 * (offset is not None))
         with (
-            progress_bar(size, is_shown=size > 0) as bar,
+            LiveProgress(size, is_shown=size > 0) as bar,
             tempfile.TemporaryDirectory(prefix="diamant-explain-") as scratch,
         ):
             for topic, group in groupby(opened.partitions, key=lambda one: one.topic):
@@ -118,7 +119,6 @@ def explain(
                     problems += damage
                 bar.hide()
                 _show(topic, parsed.cleaner, now_ms, key, offset, told, is_all=is_all, as_json=as_json)
-                bar.show()
     if folded:
         click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all shows them)")
     is_missing = not is_found and (key is not None or offset is not None)

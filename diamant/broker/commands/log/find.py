@@ -14,11 +14,11 @@ from diamant.broker.commands.terminal.files import (
     bytes_json,
     bytes_text,
     one_line_errors,
-    progress_bar,
     show_problem,
     time_text,
 )
 from diamant.broker.commands.terminal.key_options import key_options
+from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.cleaner.offline.find_records import Match, Query, find_records
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.storage.env.env import RealEnv
@@ -43,9 +43,8 @@ def find(directory: str, *, key: bytes | None, pattern: str | None, as_json: boo
     problems: list[Problem] = []
     with one_line_errors(), open_log_directory(env, directory) as opened:
         found = 0
-        with progress_bar(sum(partition.size for partition in opened.partitions)) as bar:
+        with LiveProgress(sum(partition.size for partition in opened.partitions)) as bar:
             for partition in opened.partitions:
-                bar.show()
                 for match in find_records(env, partition, query, problems.append, bar.advance):
                     bar.hide()
                     click.echo(_json_line(match) if as_json else _text_line(match))

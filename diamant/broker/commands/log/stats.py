@@ -17,11 +17,11 @@ from diamant.broker.commands.terminal.files import (
     counted,
     one_line_errors,
     problem_fields,
-    progress_bar,
     show_problem,
     size_text,
     time_text,
 )
+from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.strip import DrawnPartition, console, draw
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.operations.figures.strips import DrawnSegment
@@ -68,7 +68,7 @@ def stats(directory: str, *, as_json: bool, memory_mib: int, top: int, is_all: b
     """
     env = RealEnv()
     with one_line_errors(), open_log_directory(env, directory) as opened:
-        with progress_bar(sum(partition.size for partition in opened.partitions)) as bar:
+        with LiveProgress(sum(partition.size for partition in opened.partitions)) as bar:
             topics = list(read_stats(env, opened, max_bytes=memory_mib * MIB, advance=bar.advance, top=top))
             strips = [] if as_json else _strips(env, opened, topics)
         problems = list(opened.problems)

@@ -22,15 +22,14 @@ from diamant.broker.commands.settings.topic_settings import TopicConfigs, topic_
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.files import (
-    Bar,
     counted,
     one_line_errors,
     problem_fields,
-    progress_bar,
     show_problem,
     size_text,
     time_text,
 )
+from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
@@ -219,7 +218,7 @@ def whatif(
         found = []
         total = sum(partition.size for partition in opened.partitions) * len(request.combinations)
         with (
-            progress_bar(total) as bar,
+            LiveProgress(total) as bar,
             tempfile.TemporaryDirectory(prefix="diamant-whatif-") as scratch,
         ):
             for index, partition in enumerate(opened.partitions):
@@ -332,7 +331,7 @@ def _forecasts(
     scenarios: list[Scenario],
     request: WhatIfRequest,
     scratch: str,
-    bar: Bar,
+    bar: LiveProgress,
     problems: list[Problem],
 ) -> list[Forecast]:
     from diamant.cleaner.forecast.overlay_states import OverlayStates
@@ -361,7 +360,7 @@ def _forecasts(
 class _Share:
     """A forecast's share of the progress bar. The amount to read is not known in advance."""
 
-    def __init__(self, bar: Bar) -> None:
+    def __init__(self, bar: LiveProgress) -> None:
         self._bar = bar
         self._left = 0
 

@@ -1,21 +1,16 @@
-"""Parts shared by the commands for log files: one-line errors, bytes and times as text, a progress bar."""
+"""Parts shared by the commands for log files: one-line errors, bytes and times as text."""
 
 from __future__ import annotations
 
 import base64
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from diamant import duration
 from diamant.broker.commands.terminal.failures import fail, report
 from diamant.cleaner.segments.tolerant_reader import Problem
 from diamant.storage.errors import StorageError, WrongInput
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
 
 _WHITESPACE = "\n\r\t"
 
@@ -92,48 +87,6 @@ def _printable(data: bytes) -> str | None:
 def time_text(time_ms: int | None) -> str:
     """Return a time in ms since 1970 as text, in UTC; `-` for None."""
     return "-" if time_ms is None or time_ms == -1 else duration.time_text(time_ms)
-
-
-# -- progress ----------------------------------------------------------------------------------------------------------
-
-
-class Bar:
-    """A progress bar of bytes read, on standard error, shown only on a terminal."""
-
-    def __init__(self, progress: Progress | None, task: TaskID | None) -> None:
-        self._progress = progress
-        self._task = task
-
-    def advance(self, count: int) -> None:
-        """Count `count` more bytes."""
-        if self._progress is not None and self._task is not None:
-            self._progress.advance(self._task, count)
-
-    def hide(self) -> None:
-        """Hide the bar while other lines are printed."""
-        if self._progress is not None:
-            self._progress.stop()
-
-    def show(self) -> None:
-        """Resume after `hide`."""
-        if self._progress is not None:
-            self._progress.start()
-
-
-@contextmanager
-def progress_bar(total_bytes: int, *, is_shown: bool = True) -> Iterator[Bar]:
-    """Show a bar while reading, if standard error is a terminal."""
-    if not is_shown or not sys.stderr.isatty():
-        yield Bar(None, None)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
-    ) as progress:
-        yield Bar(progress, progress.add_task("", total=total_bytes))
 
 
 MIB = 1024 * 1024

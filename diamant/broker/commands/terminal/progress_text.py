@@ -47,14 +47,26 @@ def round_text(one: Mapping[str, Any]) -> str:
 
 
 class LiveProgress:
-    """A progress line, cleared at the end of the `with`. Use `is_shown=False` if the output itself goes to the terminal."""
+    """A progress line, cleared at the end of the `with`. Use `is_shown=False` if the output itself goes to the terminal.
 
-    def __init__(self, *, is_shown: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
+    `total_bytes`: those to be done in all, for `advance`; 0 if unknown.
+    """
+
+    def __init__(
+        self, total_bytes: int = 0, *, is_shown: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._total_bytes = total_bytes
+        self._done_bytes = 0
         self._clock = clock
         self._is_shown = is_shown and sys.stderr.isatty()
         self._began = clock()
         self._next = self._began + FIRST_S
         self._is_there = False
+
+    def advance(self, count: int) -> None:
+        """Count `count` more bytes as done."""
+        self._done_bytes += count
+        self.show_bytes(self._done_bytes, self._done_bytes / self._total_bytes if self._total_bytes else None)
 
     def show_bytes(self, done_bytes: int, share: float | None = None) -> None:
         """Show the bytes done and, if known, `share`: the part of the total, 0 to 1."""
@@ -81,11 +93,16 @@ class LiveProgress:
             self._next, self._is_there = now + PAUSE_S, True
             print(_CLEAR + text, end="", file=sys.stderr, flush=True)
 
+    def hide(self) -> None:
+        """Clear the line before other output."""
+        if self._is_there:
+            print(_CLEAR, end="", file=sys.stderr, flush=True)
+            self._is_there = False
+
     def __enter__(self) -> LiveProgress:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._is_there:
-            print(_CLEAR, end="", file=sys.stderr, flush=True)
+        self.hide()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from click.testing import CliRunner, Result
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.commands.terminal import files as reading
 from diamant.broker.commands.terminal.files import bytes_json, bytes_text, size_text, time_text
 from diamant.protocol.batches.header import Header, Record
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
@@ -402,25 +399,6 @@ def test_a_file_that_cannot_be_read_is_one_line(data: Path, tmp_path: Path) -> N
     checkpoint.mkdir()
     result = run("find", checkpoint.parent, "--key", "k")
     assert (result.exit_code, result.stderr) == (1, f"diamant: {checkpoint}: it is a directory, expected a file\n")
-
-
-def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The progress bar is on standard error, and only on a terminal."""
-    with reading.progress_bar(100) as bar:
-        bar.advance(50)
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setenv("TERM", "xterm")
-    screen, terminal = os.openpty()
-    with os.fdopen(screen, "rb", buffering=0) as shown, os.fdopen(terminal, "w") as error, redirect_stderr(error):
-        with reading.progress_bar(100) as bar:
-            bar.advance(50)
-            bar.hide()
-            bar.show()
-            bar.advance(50)
-        written = b""
-        while b"bytes" not in written:  # a terminal gives what is there
-            written += shown.read(1 << 16)
-    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
