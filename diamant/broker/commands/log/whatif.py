@@ -89,19 +89,9 @@ def totals(forecasts: Sequence[Sequence[Forecast]]) -> list[Total]:
     ]
 
 
-def print_totals(found: Sequence[Total], width: int) -> None:
+def _print_totals(found: Sequence[Total]) -> None:
     """Print one row for each combination."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from diamant.broker.commands.terminal.files import size_text
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    heads = ("total of", *found[0].settings, "size", "left", "freed", "")
-    for name in heads:
-        table.add_column(name, justify="right", no_wrap=True)
+    rows = []
     for one in found:
         sign = "-" if one.freed_bytes < 0 else ""
         share = f"{100 * one.freed_bytes / one.bytes_before:.0f} %" if one.bytes_before else "-"
@@ -113,8 +103,8 @@ def print_totals(found: Sequence[Total], width: int) -> None:
             sign + size_text(abs(one.freed_bytes)),
             f"{share}, {one.failed:,} FAILED" if one.failed else share,
         ]
-        table.add_row(*map(Text, cells))
-    Console(width=width).print(table)
+        rows.append(cells)
+    print_table([*map(TableColumn, ("total of", *found[0].settings, "size", "left", "freed", ""))], rows)
 
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -134,7 +124,6 @@ WAITING = {
     WAITS_FOR_ROUND: "expired tombstones are removed in the next round, and no round is due",
 }
 
-_WIDTH = 1000
 _BYTES_PER_BYTE = 4
 """The number of passes of a forecast over its partition, for the progress bar: two counts, all data, the dirty part."""
 
@@ -440,7 +429,7 @@ def _print_tables(
     if folded := len(found) - len(with_records):
         click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all shows them)")
     if len(found) > 1:
-        print_totals(totals([forecasts for _, forecasts in found]), _WIDTH)
+        _print_totals(totals([forecasts for _, forecasts in found]))
 
 
 def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], request: WhatIfRequest) -> None:

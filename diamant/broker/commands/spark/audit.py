@@ -13,8 +13,9 @@ from diamant.broker.commands.spark.running import give, running, spark_options
 from diamant.broker.commands.terminal.failures import note
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.remote import EXIT_NOT_SO
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.duration import duration_text
 
-_WIDTH = 1000
 _DAY_MS = 86_400_000
 
 
@@ -69,45 +70,23 @@ def audit(
 
 
 def _show(rows: Sequence[Any]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("topic", no_wrap=True)
-    for head in (
-        "records",
-        "superseded",
-        "oldest",
-        "deadline",
-        "overdue",
-        "by at most",
-        "erased, overdue",
-        "stranded keys",
-    ):
-        table.add_column(head, justify="right", no_wrap=True)
-    for row in rows:
-        cells = [
+    heads = ("records", "superseded", "oldest", "deadline", "overdue", "by at most", "erased, overdue", "stranded keys")
+    cells = [
+        [
             row["topic"],
             f"{row['records']:,}",
             f"{row['superseded']:,}",
             time_text(row["oldest_superseded_ms"])[: len("2026-01-31T12:00:00")],
-            duration_text(row["deadline_ms"]),
+            _duration(row["deadline_ms"]),
             f"{row['overdue']:,}",
-            duration_text(row["overdue_ms"]),
+            _duration(row["overdue_ms"]),
             f"{row['erased_overdue']:,}",
             f"{row['stranded']:,}",
         ]
-        table.add_row(*map(Text, cells))
-    Console(width=_WIDTH).print(table)
+        for row in rows
+    ]
+    print_table([TableColumn("topic", is_text=True), *map(TableColumn, heads)], cells)
 
 
-def duration_text(duration_ms: int | None) -> str:
-    """Return a duration as text: 1.5 d, 3.0 h, 12 s; `-` for None."""
-    if duration_ms is None:
-        return "-"
-    for unit, unit_ms in (("d", _DAY_MS), ("h", 3_600_000), ("min", 60_000)):
-        if duration_ms >= unit_ms:
-            return f"{duration_ms / unit_ms:.1f} {unit}"
-    return f"{duration_ms / 1000:.0f} s"
+def _duration(duration_ms: int | None) -> str:
+    return "-" if duration_ms is None else duration_text(duration_ms)

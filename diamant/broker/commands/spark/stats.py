@@ -9,9 +9,8 @@ import click
 
 from diamant.broker.commands.spark.running import give, give_rows, running, spark_options
 from diamant.broker.commands.terminal.files import size_text
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.cleaner.rules.kinds import COUNTS, RARE, shown
-
-_WIDTH = 1000
 
 
 @click.command()
@@ -36,23 +35,15 @@ def stats(
 
 
 def _show(rows: Iterator[Any]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     found = list(rows)
     counts = [name for name in COUNTS if name not in RARE or any(row[name] for row in found)]
     has_replicas = len({(row["topic"], row["partition"]) for row in found}) < len(found)
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("partition", no_wrap=True)
     heads = ["segments", "size", *map(shown, counts), "dirty", "cleaned up to"]
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
+    columns = [TableColumn("partition", is_text=True), *map(TableColumn, heads)]
     if has_replicas:
-        table.add_column("directory", no_wrap=True)
-    for row in found:
-        cells = [
+        columns.append(TableColumn("directory", is_text=True))
+    cells = [
+        [
             f"{row['topic']}-{row['partition']}",
             f"{row['segments']:,}",
             size_text(row["bytes"]),
@@ -61,5 +52,6 @@ def _show(rows: Iterator[Any]) -> None:
             "-" if row["first_dirty_offset"] is None else f"{row['first_dirty_offset']:,}",
             *([row["directory"]] if has_replicas else []),
         ]
-        table.add_row(*map(Text, cells))
-    Console(width=_WIDTH).print(table)
+        for row in found
+    ]
+    print_table(columns, cells)
