@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from diamant.broker.acl import Operation
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, LedPartition
 from diamant.broker.clusters import lowered_configs
-from diamant.broker.clusters.cluster_look import SeenTopic, check_cleanable, check_same, look
+from diamant.broker.clusters.cluster_look import SeenTopic, check_cleanable, check_same, look, now_ms
 from diamant.broker.clusters.cluster_waiting import CleanerWait
 from diamant.broker.clusters.fetching import Stretch
 from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, ReplicaRead
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.rolling import Replica, Roller
 from diamant.broker.clusters.searching import KeySearch, replica_read
+from diamant.broker.clusters.tombstones import groups_behind, wait_for_removal
 from diamant.broker.clusters.work_progress import TimeIsUp, WorkProgress
 from diamant.broker.errors import NotPossible
 
@@ -164,6 +165,7 @@ class ErasureRun:
         try:
             self._clean()
             self._read_what_is_new()
+            self._remove_tombstones()
         except TimeIsUp:
             if self._wait is not None:
                 self._problems.update(self._wait.held())
@@ -241,6 +243,37 @@ class ErasureRun:
                 late = tuple(record for record in found.records if record.value_bytes is not None)
                 read = self._reads[leader]
                 self._reads[leader] = replace(read, written_since=(*read.written_since, *late))
+
+    def _remove_tombstones(self) -> None:
+        """Remove the tombstones if their horizon has passed, or is not to be waited for."""
+        marks = {one: read.tombstones for one, read in self._reads.items() if read.tombstones and read.is_clean}
+        horizons = [mark.horizon_ms for own in marks.values() for mark in own]
+        is_due = all(one is not None and one <= now_ms() for one in horizons)
+        if not marks or not (is_due or self.outcome.tombstones_now):
+            return
+        self._is_saved = True
+        self._note_outcome()
+        for topic in self._topics:
+            lowered_configs.lower(self._client, self._register, self._work, topic, self._lowering[topic.name])
+        self._progress.stage("waiting for the cleaner to remove the tombstones")
+        last = {one: max(mark.offset for mark in own) for one, own in marks.items()}
+        held = wait_for_removal(
+            self._client, self._cluster, self._progress, last, lambda: self._put_back(lowered_configs.ROLLING)
+        )
+        self.left += [f"the tombstone of {name} stays: {reason}" for name, reason in held.items()]
+        self._read([one for one in last if str(one) not in held], "reading the replicas")
+
+    def groups_behind(self) -> tuple[dict[str, list[str]], list[str]]:
+        """Return the groups that have not read the partitions with values to their ends, and why others are not known."""
+        ends = {place: part.end_offset for place, part in self._parts.items() if part.values}
+        return groups_behind(self._client, ends)
+
+    def keep_tombstones(self) -> None:
+        """Let the tombstones stay until their horizon."""
+        self.outcome = replace(self.outcome, tombstones_now=False)
+        for values in self._lowering.values():
+            for name in lowered_configs.TOMBSTONES_NOW:
+                values.pop(name, None)
 
     def _is_up(self, replica: Replica) -> bool:
         return str(replica) not in self._problems

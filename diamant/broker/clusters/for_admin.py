@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -76,6 +76,7 @@ def erase(
     force: bool = False,
     engine: str | None = None,
     dry_run: bool = False,
+    agree: Callable[[Mapping[str, list[str]], list[str]], bool] | None = None,
     timeout: Duration | None = None,
     on_progress: OnProgress | None = None,
 ) -> JsonObject:
@@ -89,6 +90,7 @@ def erase(
             reason=reason,
             reference=reference,
             tombstones_now=now,
+            agree=agree or (lambda behind, _: confirm_groups_behind or not behind),
             dry_run=dry_run,
             timeout_s=_timeout_s(admin, timeout),
             on_progress=on_progress,

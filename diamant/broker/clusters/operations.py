@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.clusters import lowered_configs
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from diamant.broker.client.json_types import JsonObject, OnProgress
 
 
+_Agree: TypeAlias = "Callable[[Mapping[str, list[str]], list[str]], bool]"
+
+
 def erase(
     client: KafkaClient,
     key: bytes,
@@ -29,12 +32,17 @@ def erase(
     reason: str,
     reference: str = "",
     tombstones_now: bool = False,
+    agree: _Agree = lambda behind, _: not behind,
     dry_run: bool = False,
     timeout_s: float,
     on_progress: OnProgress | None = None,
     register: Register | None = None,
 ) -> JsonObject:
-    """Erase a key from topics of any Kafka cluster. VerbError, KafkaRefusal, ConnectionFailed: then nothing is lowered."""
+    """Erase a key from topics of any Kafka cluster. `tombstones_now`: their horizon is not waited for, if `agree` does:
+    it takes the groups that have not read the topics, by partition, and why others are not known.
+
+    VerbError, KafkaRefusal, ConnectionFailed: then nothing is lowered.
+    """
     register = register or Register()
     secret = _secret(register)
     outcome = ErasureOutcome(
@@ -52,7 +60,7 @@ def erase(
         outcome.id, "erase", "", client.bootstrap, [*outcome.topics], outcome.started_ms, key=key, outcome=outcome
     )
     run = ErasureRun(client, register, work, secret, WorkProgress(timeout_s, on_progress))
-    return _run(register, work, run, dry_run=dry_run)
+    return _run(register, work, run, agree, dry_run=dry_run)
 
 
 def resume(
@@ -74,7 +82,9 @@ def resume(
     return _run(register, work, run)
 
 
-def _run(register: Register, work: ClusterWork, run: ErasureRun, *, dry_run: bool = False) -> JsonObject:
+def _run(
+    register: Register, work: ClusterWork, run: ErasureRun, agree: _Agree | None = None, *, dry_run: bool = False
+) -> JsonObject:
     check_alone(register, work)
     run.look()
     if dry_run:
@@ -82,10 +92,16 @@ def _run(register: Register, work: ClusterWork, run: ErasureRun, *, dry_run: boo
         return run.plan()
     with register.working(work):
         run.find()
+        behind, unknown, is_refused = dict[str, list[str]](), list[str](), False
+        if run.outcome.tombstones_now and agree is not None:
+            behind, unknown = run.groups_behind()
+            is_refused = not agree(behind, unknown)
+            if is_refused:
+                run.keep_tombstones()
         run.erase()
         outcome = run.outcome
         certificate, path = _certify(register, outcome)
-        if outcome.is_open:
+        if outcome.state in ("not-certified", "unreadable"):
             register.save(work)
         else:
             register.remove(work)
@@ -99,8 +115,9 @@ def _run(register: Register, work: ClusterWork, run: ErasureRun, *, dry_run: boo
         "outcome": outcome.to_fields(),
         "missing": outcome.missing,
         "left": run.left,
-        "groups_behind": {},
-        "is_now_refused": False,
+        "groups_behind": behind,
+        "groups_not_known": unknown,
+        "is_now_refused": is_refused,
         "written_since": [{"topic": topic, "partition": number, "offset": at} for topic, number, at in sorted(since)],
         "next_due_ms": max(horizons, default=None),
     }
@@ -158,7 +175,7 @@ def restore(client: KafkaClient, work_id: str, *, register: Register | None = No
                 )
         left = lowered_configs.put_back(client, register, work)
         is_open = work.outcome is not None and work.outcome.is_open
-        if is_open:
+        if work.outcome is not None:
             register.save(work)
         else:
             register.remove(work)

@@ -4,8 +4,9 @@
     <state directory>/erasures/ID.lock        locked while a process works on it
     <state directory>/certificates/ID.json    certificates
 
-A file is written before anything is changed on the cluster, and removed once its configurations are back and its erasure is
-closed. The state directory is `$DIAMANT_STATE_DIR`, else `$XDG_STATE_HOME/diamant`, else `~/.local/state/diamant`.
+A file is written before anything is changed on the cluster, and removed once its configurations are back and the erasure's
+tombstones are gone from all replicas, too; until then it has the key. The state directory is `$DIAMANT_STATE_DIR`, else
+`$XDG_STATE_HOME/diamant`, else `~/.local/state/diamant`.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ class ClusterWork:
     """The configurations that are not put back yet, by topic and name."""
     key: bytes | None = None
     outcome: ErasureOutcome | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """False if only the horizon of its tombstones is waited for."""
+        return bool(self.changes) or self.outcome is None or self.outcome.is_open
 
     def to_fields(self) -> JsonObject:
         """Return the JSON object that `from_fields` reads."""

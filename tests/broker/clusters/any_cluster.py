@@ -13,6 +13,7 @@ from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
 from diamant.broker.client.producing import TopicWriter
 from diamant.broker.clusters.cluster_look import ConfigValue, configs_of
 from diamant.broker.clusters.fetching import Stretch, read_stretches
+from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import iter_records
@@ -110,6 +111,11 @@ class AnyCluster:
         read_stretches(self.client, [stretch], take)
         assert not stretch.problem, stretch.problem
         return found
+
+
+def open_works(register: Register) -> list[ClusterWork]:
+    """The works of a register that are not closed; others wait for the horizon of their tombstones."""
+    return [work for work in register.all() if work.is_open]
 
 
 @contextmanager

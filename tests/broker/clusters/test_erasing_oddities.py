@@ -17,7 +17,7 @@ from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.work_progress import TimeIsUp
 from diamant.broker.errors import NotFound, NotPossible
-from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster
+from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster, open_works
 from tests.broker.clusters.open_transaction import OpenTransaction
 
 TIMEOUT_S = 120.0
@@ -126,13 +126,13 @@ def test_an_interruption_puts_everything_back(cluster: AnyCluster, register: Reg
     with pytest.raises(KeyboardInterrupt):
         run(cluster, register, name, on_progress=at_stage(stage, interrupt))
     assert cluster.configs(name) == before
-    works = register.all()
+    works = open_works(register)
     assert [work.changes for work in works] == [{}] * len(works)
     assert bool(works) == (stage not in ("looking at the cluster", "finding"))
     for work in works:
         assert resume(cluster.client, work.id, timeout_s=TIMEOUT_S, register=register)["missing"] == {}
         assert left(cluster, name) == []
-    assert register.all() == []
+    assert open_works(register) == []
 
 
 def test_an_open_transaction_is_named_and_the_erasure_stays_open(cluster: AnyCluster, register: Register) -> None:
@@ -165,7 +165,7 @@ def test_what_a_killed_run_left_is_put_back(cluster: AnyCluster, register: Regis
     assert "min.cleanable.dirty.ratio is 0.3" in sentence
     lowered_configs.alter(cluster.client, name, {"min.cleanable.dirty.ratio": None})
     assert cluster.configs(name) == before
-    assert register.all() == []
+    assert open_works(register) == []
     with pytest.raises(NotFound):
         restore(cluster.client, work.id, register=register)
 
@@ -204,7 +204,7 @@ def test_topics_that_no_erasure_is_possible_on(cluster: AnyCluster, register: Re
         run(cluster, register, "missing")
     with pytest.raises(NotPossible, match=r"not compacted \(cleanup.policy=delete\).*7 days"):
         run(cluster, register, "deletes")
-    assert register.all() == []
+    assert open_works(register) == []
 
 
 def lowered(cluster: AnyCluster, register: Register, name: str) -> ClusterWork:

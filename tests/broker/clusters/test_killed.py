@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.clusters.register import STATE_VARIABLE, Register
-from tests.broker.clusters.any_cluster import OLD_MS
+from tests.broker.clusters.any_cluster import OLD_MS, open_works
 from tests.broker.clusters.real_kafka import RealKafka, real_kafka
 from tests.waiting import PATIENCE_S
 
@@ -73,4 +73,4 @@ def test_an_ended_command_leaves_no_lowered_configuration(kafka: RealKafka, tmp_
     assert (resumed.returncode, "unreadable" in output) == (0, True), errors
     assert kafka.configs(name) == before
     assert [record.value for record in kafka.held(name) if record.value] == [b"2"]
-    assert register.all() == []
+    assert open_works(register) == []

@@ -71,7 +71,7 @@ def erase(
     if not asked.admin.is_diamant:
         from diamant.broker.commands.clusters.erase import erase_elsewhere
 
-        erase_elsewhere(asked, file, page, dry_run=dry_run, **fields)
+        erase_elsewhere(asked, file, page, _is_agreed, dry_run=dry_run, **fields)
     if dry_run:
         raise click.UsageError("--dry-run is for clusters of other brokers; this is a Diamant")
     is_now, is_confirmed = fields.pop("now"), fields.pop("confirm_groups_behind")

@@ -32,11 +32,25 @@ MAX_SHOWN = 20
 EXIT_TERMINATED = 128 + signal.SIGTERM
 
 
-def erase_elsewhere(asked: Asked, file: str | None, page: str | None, *, dry_run: bool, **fields: Any) -> NoReturn:
+def erase_elsewhere(
+    asked: Asked,
+    file: str | None,
+    page: str | None,
+    is_agreed: Callable[..., bool],
+    *,
+    dry_run: bool,
+    **fields: Any,
+) -> NoReturn:
     """Erase a key from topics of a cluster, print the outcome, and exit."""
     _offer_restore(asked)
     with ending_by_signal(asked):
-        found = for_admin.erase(asked.admin, dry_run=dry_run, **fields, **asked.waiting)
+        is_confirmed = fields.pop("confirm_groups_behind")
+
+        def agree(behind: Mapping[str, list[str]], unknown: list[str]) -> bool:
+            asked.end_progress()
+            return is_agreed({"groups_behind": behind, "groups_not_known": unknown}, is_asked=not is_confirmed)
+
+        found = for_admin.erase(asked.admin, dry_run=dry_run, agree=agree, **fields, **asked.waiting)
     if dry_run:
         asked.show(found, lambda console: _print_plan(console, found))
         sys.exit(EXIT_DONE if found["tombstones"] else EXIT_NOTHING)
@@ -104,7 +118,7 @@ def _offer_restore(asked: Asked) -> None:
 def _end(asked: Asked, found: JsonObject, file: str | None, page: str | None) -> NoReturn:
     is_written = found["certificate"] is None or write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, asked, found))
-    if found["missing"] or found["written_since"]:
+    if found["missing"] or found["written_since"] or found["is_now_refused"]:
         sys.exit(EXIT_NOT_SO)
     if not is_written:
         sys.exit(EXIT_FAILED)
@@ -146,7 +160,7 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
         name = f"{one['topic']}-{one['partition']}"
         if one["values"] or name in missing:
             offset = "-" if one["tombstone_offset"] is None else str(one["tombstone_offset"])
-            state = "open" if name in missing else "unreadable"
+            state = "open" if name in missing else found["state"]
             rows.append([name, str(one["values"]), offset, str(one["below_offset"]), ids(one["replicas"]), state])
     if rows:
         heads = ("partition", "found", "tombstone at", "certified below", "replicas", "state")
@@ -168,7 +182,10 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
         again = asked.command("erase", "--resume", found["id"])
         console.print(f"The erasure is open. When these replicas are up again: {again}", soft_wrap=True)
     elif found["next_due_ms"] is not None:
-        console.print(f"The tombstones name the key until {time_text(found['next_due_ms'])}.")
+        again = asked.command("erase", "--resume", found["id"])
+        console.print(
+            f"The tombstones name the key until {time_text(found['next_due_ms'])}; to remove them then: {again}"
+        )
 
 
 def ids(brokers: list[int]) -> str:
