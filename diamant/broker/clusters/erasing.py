@@ -52,6 +52,81 @@ class FoundPartition:
         return [Replica(self.topic.name, self.led.number, broker) for broker in brokers]
 
 
+class ReplicaReads:
+    """What was read of each replica, and what remains there."""
+
+    def __init__(self, client: KafkaClient, search: KeySearch, progress: WorkProgress) -> None:
+        self._client = client
+        self._search = search
+        self._progress = progress
+        self.topics: list[SeenTopic] = []
+        self.parts: dict[tuple[str, int], FoundPartition] = {}
+        self.reads: dict[Replica, ReplicaRead] = {}
+        """The last read of each replica."""
+        self.remaining: dict[Replica, int] = {}
+        """The youngest value of each replica that has one."""
+        self.problems: dict[str, str] = {}
+        """Why a replica is not read or not clean, by its name."""
+
+    def read(self, replicas: list[Replica], stage: str) -> None:
+        """Read replicas whole."""
+        if not replicas:
+            return
+        stretches = []
+        for topic in self.topics:
+            own = [one for one in replicas if one.topic == topic.name]
+            numbers = {one.partition for one in own}
+            if not numbers:
+                continue
+            starts = self._client.offsets(topic.name, numbers, EARLIEST)
+            ends = self._client.offsets(topic.name, numbers, LATEST)
+            for one in own:
+                stretches.append((one, Stretch(*one, starts[one.partition], ends[one.partition])))
+        self._progress.reading(stage, [stretch for _, stretch in stretches])
+        begins = {one: stretch.next_offset for one, stretch in stretches}
+        found = self._search.read(self._client, [stretch for _, stretch in stretches], check=self._progress.check)
+        for (replica, stretch), finds in zip(stretches, found, strict=True):
+            part = self.parts[replica[:2]]
+            part.latest_ms = max(part.latest_ms, stretch.latest_ms)
+            if not stretch.problem and 0 <= stretch.log_start < begins[replica]:
+                stretch.problem = f"its log begins at {stretch.log_start}, before the leader's ({begins[replica]})"
+            below = part.below_offset if part.tombstone is not None else stretch.end_offset
+            read = replica_read(
+                stretch,
+                finds,
+                below,
+                is_leader=replica.broker == part.led.leader,
+                is_in_sync=replica.broker in part.led.in_sync,
+            )
+            self.reads[replica] = read
+            self.remaining.pop(replica, None)
+            if read.values:
+                self.remaining[replica] = max(one.offset for one in read.values)
+                if part.tombstone is None:
+                    part.values = max(part.values, len(read.values))
+            self.problems.pop(str(replica), None)
+            if read.problem or read.values:
+                self.problems[str(replica)] = read.problem or f"a value remains at offset {read.values[-1].offset}"
+
+    def read_tails(self) -> None:
+        """Read what was written since a replica was read, at the leaders."""
+        for topic in self.topics:
+            own = [part for part in self.parts.values() if part.topic is topic]
+            ends = self._client.offsets(topic.name, [part.led.number for part in own], LATEST)
+            stretches = []
+            for part in own:
+                leader = part.replicas()[0]
+                read = self.reads.get(leader)
+                if read is not None and read.is_clean and read.to_offset < ends[part.led.number]:
+                    stretches.append(Stretch(*leader, read.to_offset, ends[part.led.number]))
+            finds = self._search.read(self._client, stretches, has_planted=False, check=self._progress.check)
+            for one, found in zip(stretches, finds, strict=True):
+                leader = Replica(one.topic, one.partition, one.broker)
+                late = tuple(record for record in found.records if record.value_bytes is not None)
+                read = self.reads[leader]
+                self.reads[leader] = replace(read, written_since=(*read.written_since, *late))
+
+
 class ErasureRun:
     """One run of an erasure, from the look to the confirmation. `work.key` is the key, `secret` keys the digests."""
 
@@ -66,11 +141,7 @@ class ErasureRun:
         self._key = work.key
         self._progress = progress
         self._search = KeySearch(work.key, work.topics, secret)
-        self._parts: dict[tuple[str, int], FoundPartition] = {}
-        self._reads: dict[Replica, ReplicaRead] = {}
-        self._remaining: dict[Replica, int] = {}
-        """The youngest value of each replica that has one."""
-        self._problems: dict[str, str] = {}
+        self._replicas = ReplicaReads(client, self._search, progress)
         self._wait: CleanerWait | None = None
         self._is_saved = bool(work.outcome.partitions)
         """True once the register has the work: before anything is changed, not earlier."""
@@ -88,7 +159,7 @@ class ErasureRun:
                 f"{self._cluster.cluster_id}: nothing was changed"
             )
         self._work.cluster_id = self._cluster.cluster_id
-        self._topics = list(self._cluster.topics.values())
+        self._topics = self._replicas.topics = list(self._cluster.topics.values())
         check_cleanable(self._topics)
         for one in self._topics:
             if self.outcome.topic_ids.get(one.name, one.topic_id) != one.topic_id:
@@ -111,25 +182,27 @@ class ErasureRun:
                 if before := known.get((topic.name, led.number)):
                     found.end_offset, found.values = before.below_offset, before.values
                     found.tombstone = before.tombstone_offset
-                self._parts[topic.name, led.number] = found
+                self._replicas.parts[topic.name, led.number] = found
         clean = {Replica(one.topic, one.partition, one.broker) for one in self.outcome.reads if one.is_clean}
-        self._reads = {Replica(one.topic, one.partition, one.broker): one for one in self.outcome.reads if one.is_clean}
+        self._replicas.reads = {
+            Replica(one.topic, one.partition, one.broker): one for one in self.outcome.reads if one.is_clean
+        }
         wanted = [
             one
-            for place, part in self._parts.items()
+            for place, part in self._replicas.parts.items()
             for one in (part.replicas() if place in known else part.replicas()[:1])
             if one not in clean
         ]
-        self._read(wanted, "finding")
+        self._replicas.read(wanted, "finding")
         for replica in wanted:
             if replica[:2] not in known:
                 self._check_found(replica)
         self._search.learn()
-        return list(self._parts.values())
+        return list(self._replicas.parts.values())
 
     def plan(self) -> JsonObject:
         """Return what `erase` would do, for `--dry-run`."""
-        parts = [part for part in self._parts.values() if part.values]
+        parts = [part for part in self._replicas.parts.values() if part.values]
         topics = {part.topic.name for part in parts}
         return {
             "cluster_id": self._cluster.cluster_id,
@@ -141,23 +214,23 @@ class ErasureRun:
                     "replicas": list(part.led.replicas),
                     "in_sync": list(part.led.in_sync),
                 }
-                for part in self._parts.values()
+                for part in self._replicas.parts.values()
             ],
             "lower": {name: values for name, values in self._lowering.items() if name in topics},
             "tombstones": len(parts),
             "roll": "aborted transaction" if self._cluster.has_transactions else "second tombstone",
-            "replicas_to_read": sum(len(part.led.replicas) for part in self._parts.values()),
+            "replicas_to_read": sum(len(part.led.replicas) for part in self._replicas.parts.values()),
         }
 
     def _check_found(self, replica: Replica) -> None:
         """If a leader has gone, search another replica in sync. NotPossible if none can be read."""
-        part = self._parts[replica[:2]]
+        part = self._replicas.parts[replica[:2]]
         others = [one for one in part.replicas() if one != replica and one.broker in part.led.in_sync]
-        problem = self._reads[replica].problem
-        while self._reads[replica].problem and others:
+        problem = self._replicas.reads[replica].problem
+        while self._replicas.reads[replica].problem and others:
             replica = others.pop(0)
-            self._read([replica], "finding")
-        if self._reads[replica].problem:
+            self._replicas.read([replica], "finding")
+        if self._replicas.reads[replica].problem:
             raise NotPossible(f"nothing was changed: {part.topic.name}-{part.led.number} cannot be searched: {problem}")
 
     def erase(self) -> None:
@@ -168,9 +241,9 @@ class ErasureRun:
             self._remove_tombstones()
         except TimeIsUp:
             if self._wait is not None:
-                self._problems.update(self._wait.held())
+                self._replicas.problems.update(self._wait.held())
             for name in self._build().missing:
-                self._problems.setdefault(name, "not clean when the time was up")
+                self._replicas.problems.setdefault(name, "not clean when the time was up")
         finally:
             if self._is_saved:
                 self._note_outcome()
@@ -178,13 +251,15 @@ class ErasureRun:
         self.outcome = self._work.outcome = self._build()
 
     def _clean(self) -> None:
-        unread = [one for part in self._parts.values() for one in part.replicas() if one not in self._reads]
-        dirty = {one[:2] for one in self._remaining}
+        unread = [
+            one for part in self._replicas.parts.values() for one in part.replicas() if one not in self._replicas.reads
+        ]
+        dirty = {one[:2] for one in self._replicas.remaining}
         # A replica that is not the leader may hold what the leader has cleaned away.
-        self._read([one for one in unread if one[:2] not in dirty], "reading the replicas")
-        if not self._remaining:
+        self._replicas.read([one for one in unread if one[:2] not in dirty], "reading the replicas")
+        if not self._replicas.remaining:
             return
-        dirty = {one[:2] for one in self._remaining}
+        dirty = {one[:2] for one in self._replicas.remaining}
         self._is_saved = True
         self._note_outcome()
         for topic in self._topics:
@@ -199,18 +274,20 @@ class ErasureRun:
         # Those without a read have not been looked at: what the leader had is theirs, too.
         targets = {}
         for place in dirty:
-            youngest = max(offset for one, offset in self._remaining.items() if one[:2] == place)
-            targets.update({one: self._remaining.get(one, youngest) for one in self._parts[place].replicas()})
+            youngest = max(offset for one, offset in self._replicas.remaining.items() if one[:2] == place)
+            targets.update(
+                {one: self._replicas.remaining.get(one, youngest) for one in self._replicas.parts[place].replicas()}
+            )
         wait = CleanerWait(self._client, self._cluster, self._progress, dict(targets), roller)
-        wait.log_bytes = sum(one.bytes for one in self._reads.values())
+        wait.log_bytes = sum(one.bytes for one in self._replicas.reads.values())
         self._wait = wait
         while True:
-            self._problems.update(
+            self._replicas.problems.update(
                 wait.until_clean(lambda: self._put_back(lowered_configs.ROLLING | lowered_configs.SMALL_SEGMENTS))
             )
             wanted = [one for one in targets if one not in wait.problems]
-            self._read(wanted, "reading the replicas")
-            wait.targets = {one: self._remaining[one] for one in wanted if one in self._remaining}
+            self._replicas.read(wanted, "reading the replicas")
+            wait.targets = {one: self._replicas.remaining[one] for one in wanted if one in self._replicas.remaining}
             if not wait.targets:
                 break
 
@@ -219,34 +296,28 @@ class ErasureRun:
         tails = []
         for topic in self._topics:
             for led in check_same(self._client, topic):
-                part = self._parts.get((topic.name, led.number))
+                part = self._replicas.parts.get((topic.name, led.number))
                 if part is None:
-                    part = self._parts[topic.name, led.number] = FoundPartition(topic, led, 0)
+                    part = self._replicas.parts[topic.name, led.number] = FoundPartition(topic, led, 0)
                 else:
                     part.led = led
                 tails.append(part)
-        self._read(
-            [one for part in tails for one in part.replicas() if one not in self._reads and self._is_up(one)], "reading"
+        self._replicas.read(
+            [
+                one
+                for part in tails
+                for one in part.replicas()
+                if one not in self._replicas.reads and str(one) not in self._replicas.problems
+            ],
+            "reading",
         )
-        for topic in self._topics:
-            own = [part for part in tails if part.topic is topic]
-            ends = self._client.offsets(topic.name, [part.led.number for part in own], LATEST)
-            stretches = []
-            for part in own:
-                leader = part.replicas()[0]
-                read = self._reads.get(leader)
-                if read is not None and read.is_clean and read.to_offset < ends[part.led.number]:
-                    stretches.append(Stretch(*leader, read.to_offset, ends[part.led.number]))
-            finds = self._search.read(self._client, stretches, has_planted=False, check=self._progress.check)
-            for one, found in zip(stretches, finds, strict=True):
-                leader = Replica(one.topic, one.partition, one.broker)
-                late = tuple(record for record in found.records if record.value_bytes is not None)
-                read = self._reads[leader]
-                self._reads[leader] = replace(read, written_since=(*read.written_since, *late))
+        self._replicas.read_tails()
 
     def _remove_tombstones(self) -> None:
         """Remove the tombstones if their horizon has passed, or is not to be waited for."""
-        marks = {one: read.tombstones for one, read in self._reads.items() if read.tombstones and read.is_clean}
+        marks = {
+            one: read.tombstones for one, read in self._replicas.reads.items() if read.tombstones and read.is_clean
+        }
         horizons = [mark.horizon_ms for own in marks.values() for mark in own]
         is_due = all(one is not None and one <= now_ms() for one in horizons)
         if not marks or not (is_due or self.outcome.tombstones_now):
@@ -261,11 +332,11 @@ class ErasureRun:
             self._client, self._cluster, self._progress, last, lambda: self._put_back(lowered_configs.ROLLING)
         )
         self.left += [f"the tombstone of {name} stays: {reason}" for name, reason in held.items()]
-        self._read([one for one in last if str(one) not in held], "reading the replicas")
+        self._replicas.read([one for one in last if str(one) not in held], "reading the replicas")
 
     def groups_behind(self) -> tuple[dict[str, list[str]], list[str]]:
         """Return the groups that have not read the partitions with values to their ends, and why others are not known."""
-        ends = {place: part.end_offset for place, part in self._parts.items() if part.values}
+        ends = {place: part.end_offset for place, part in self._replicas.parts.items() if part.values}
         return groups_behind(self._client, ends)
 
     def keep_tombstones(self) -> None:
@@ -275,59 +346,19 @@ class ErasureRun:
             for name in lowered_configs.TOMBSTONES_NOW:
                 values.pop(name, None)
 
-    def _is_up(self, replica: Replica) -> bool:
-        return str(replica) not in self._problems
-
     def _write_tombstones(self, roller: Roller, dirty: Iterable[tuple[str, int]]) -> None:
         self._progress.stage("writing tombstones")
         for place in sorted(dirty):
             self._progress.check()
-            part = self._parts[place]
+            part = self._replicas.parts[place]
             check_same(self._client, part.topic)
             offset = roller.write_tombstone(place, part.latest_ms)
             if part.tombstone is None:
                 part.tombstone = offset
+            small = lowered_configs.SMALL_SEGMENTS
+            if place in roller.refused_times and part.topic.number("segment.bytes") > float(small["segment.bytes"]):
+                lowered_configs.lower(self._client, self._register, self._work, part.topic, small)
             self._note_outcome()
-
-    def _read(self, replicas: list[Replica], stage: str) -> None:
-        """Read replicas whole."""
-        if not replicas:
-            return
-        stretches = []
-        for topic in self._topics:
-            own = [one for one in replicas if one.topic == topic.name]
-            numbers = {one.partition for one in own}
-            if not numbers:
-                continue
-            starts = self._client.offsets(topic.name, numbers, EARLIEST)
-            ends = self._client.offsets(topic.name, numbers, LATEST)
-            for one in own:
-                stretches.append((one, Stretch(*one, starts[one.partition], ends[one.partition])))
-        self._progress.reading(stage, [stretch for _, stretch in stretches])
-        begins = {one: stretch.next_offset for one, stretch in stretches}
-        found = self._search.read(self._client, [stretch for _, stretch in stretches], check=self._progress.check)
-        for (replica, stretch), finds in zip(stretches, found, strict=True):
-            part = self._parts[replica[:2]]
-            part.latest_ms = max(part.latest_ms, stretch.latest_ms)
-            if not stretch.problem and 0 <= stretch.log_start < begins[replica]:
-                stretch.problem = f"its log begins at {stretch.log_start}, before the leader's ({begins[replica]})"
-            below = part.below_offset if part.tombstone is not None else stretch.end_offset
-            read = replica_read(
-                stretch,
-                finds,
-                below,
-                is_leader=replica.broker == part.led.leader,
-                is_in_sync=replica.broker in part.led.in_sync,
-            )
-            self._reads[replica] = read
-            self._remaining.pop(replica, None)
-            if read.values:
-                self._remaining[replica] = max(one.offset for one in read.values)
-                if part.tombstone is None:
-                    part.values = max(part.values, len(read.values))
-            self._problems.pop(str(replica), None)
-            if read.problem or read.values:
-                self._problems[str(replica)] = read.problem or f"a value remains at offset {read.values[-1].offset}"
 
     def _build(self) -> ErasureOutcome:
         """Return the outcome as of now."""
@@ -340,16 +371,16 @@ class ErasureRun:
                 part.below_offset,
                 tuple(sorted(part.led.replicas)),
             )
-            for _, part in sorted(self._parts.items())
+            for _, part in sorted(self._replicas.parts.items())
         )
         return replace(
             self.outcome,
             cluster_id=self._cluster.cluster_id,
             topic_ids={one.name: one.topic_id for one in self._topics},
             partitions=partitions,
-            reads=tuple(self._reads[one] for one in sorted(self._reads)),
+            reads=tuple(self._replicas.reads[one] for one in sorted(self._replicas.reads)),
             values_searched_for=self._search.values_searched_for,
-            problems=dict(self._problems),
+            problems=dict(self._replicas.problems),
         )
 
     def _note_outcome(self) -> None:

@@ -159,6 +159,8 @@ class Roller:
         self._times_ms: dict[tuple[str, int], int] = {}
         """The time of the last tombstone."""
         self._appended = 0.0
+        self.refused_times: set[tuple[str, int]] = set()
+        """Partitions whose records are so far in the future that the cluster refuses a later time: only size rolls them."""
 
     def write_tombstone(self, place: tuple[str, int], latest_ms: int) -> int:
         """Write a tombstone later than all records of the partition, up to `latest_ms`; as `write_tombstone`."""
@@ -171,6 +173,7 @@ class Roller:
             if error.code != ErrorCode.INVALID_TIMESTAMP:
                 raise
             time_ms = present_ms
+            self.refused_times.add(place)
             offset = write_tombstone(self._client, *place, self._key, time_ms)
         self._offsets.setdefault(place, offset)
         self._times_ms[place] = time_ms

@@ -214,3 +214,16 @@ def lowered(cluster: AnyCluster, register: Register, name: str) -> ClusterWork:
     topic = seen.topics[name]
     lowered_configs.lower(cluster.client, register, work, topic, lowered_configs.lowering(cluster.client, topic))
     return work
+
+
+def test_times_that_the_cluster_no_longer_accepts_are_overcome_by_size(cluster: AnyCluster, register: Register) -> None:
+    """Records dated in a week, and a tombstone must not be: segments roll by their size, for the time of it."""
+    name = cluster.create("next-week", message_timestamp_after_max_ms=str(30 * DAY_MS))
+    stamp = round(time.time() * 1000) + 7 * DAY_MS
+    pairs = [(KEY, b"a value"), *((b"k%d" % number, b"x" * 60_000) for number in range(20))]
+    cluster.produce(name, pairs, timestamp_ms=stamp)
+    lowered_configs.alter(cluster.client, name, {"message.timestamp.after.max.ms": "3600000"})
+    before = cluster.configs(name)
+    found = run(cluster, register, name)
+    assert (found["missing"], left(cluster, name), cluster.configs(name)) == ({}, [], before)
+    assert len(left(cluster, name, b"k7")) == 1
