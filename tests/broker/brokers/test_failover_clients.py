@@ -1,0 +1,169 @@
+"""Real clients on three brokers: leaders move and brokers come and go while records are produced and read by groups."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from tests.broker.brokers.several import bring_up, create, several, table, take_down
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+PARTITIONS = 6
+COUNT = 300
+"""The records of each phase."""
+RETRY = {"retry.backoff.ms": 20, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 50}
+
+
+class ConfluentKafka:
+    """librdkafka: an idempotent producer, and a member of a group."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self.acknowledged: list[int] = []
+
+    def produce(self, numbers: range) -> None:
+        """Send the numbers, and wait until all are acknowledged."""
+        from confluent_kafka import Producer
+
+        producer = Producer(
+            {"bootstrap.servers": self.servers, "enable.idempotence": True, "linger.ms": 0, **RETRY}
+        )
+        for number in numbers:
+            producer.produce("t", str(number).encode(), partition=number % PARTITIONS, on_delivery=self._delivered)
+        assert producer.flush(60) == 0
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        assert error is None
+        self.acknowledged.append(int(message.value()))
+
+    def read(self, found: list[int], is_over: Callable[[], bool]) -> None:
+        """Read as a member of a group until it is over."""
+        from confluent_kafka import Consumer
+
+        settings: dict[str, Any] = {"bootstrap.servers": self.servers, "group.id": "confluent", **RETRY}
+        consumer = Consumer({**settings, "auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 500})
+        consumer.subscribe(["t"])
+        while not is_over():
+            message = consumer.poll(0.05)
+            if message is not None and message.error() is None:
+                found.append(int(message.value()))
+        consumer.close()
+
+
+class KafkaPython:
+    """kafka-python."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers.split(",")
+        self.acknowledged: list[int] = []
+
+    def produce(self, numbers: range) -> None:
+        """As `ConfluentKafka`."""
+        from kafka import KafkaProducer
+
+        producer = KafkaProducer(
+            bootstrap_servers=self.servers, enable_idempotence=True, retry_backoff_ms=20, reconnect_backoff_ms=20
+        )
+        futures = [producer.send("t", str(number).encode(), partition=number % PARTITIONS) for number in numbers]
+        for number, future in zip(numbers, futures, strict=True):
+            future.get(60)
+            self.acknowledged.append(number)
+        producer.close()
+
+    def read(self, found: list[int], is_over: Callable[[], bool]) -> None:
+        """As `ConfluentKafka`."""
+        from kafka import KafkaConsumer
+
+        consumer = KafkaConsumer(
+            "t", bootstrap_servers=self.servers, group_id="kafka-python", auto_offset_reset="earliest",
+            retry_backoff_ms=20, reconnect_backoff_ms=20, metadata_max_age_ms=500,
+        )  # fmt: skip
+        while not is_over():
+            for records in consumer.poll(timeout_ms=50).values():
+                found += [int(record.value) for record in records]
+        consumer.close()
+
+
+class Aiokafka:
+    """aiokafka, on loops of its own."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self.acknowledged: list[int] = []
+
+    def produce(self, numbers: range) -> None:
+        """As `ConfluentKafka`."""
+        asyncio.run(self._produce(numbers))
+
+    async def _produce(self, numbers: range) -> None:
+        from aiokafka import AIOKafkaProducer
+
+        producer = AIOKafkaProducer(bootstrap_servers=self.servers, enable_idempotence=True, retry_backoff_ms=20)
+        async with producer:
+            sent = [await producer.send("t", str(number).encode(), partition=number % PARTITIONS) for number in numbers]
+            await asyncio.gather(*sent)
+            self.acknowledged += numbers
+
+    def read(self, found: list[int], is_over: Callable[[], bool]) -> None:
+        """As `ConfluentKafka`."""
+        asyncio.run(self._read(found, is_over))
+
+    async def _read(self, found: list[int], is_over: Callable[[], bool]) -> None:
+        from aiokafka import AIOKafkaConsumer
+
+        consumer = AIOKafkaConsumer(
+            "t", bootstrap_servers=self.servers, group_id="aiokafka", auto_offset_reset="earliest",
+            retry_backoff_ms=20, metadata_max_age_ms=500, enable_auto_commit=False,
+        )  # fmt: skip
+        async with consumer:
+            while not is_over():
+                for records in (await consumer.getmany(timeout_ms=50)).values():
+                    found += [int(record.value) for record in records]
+
+
+def move_all(broker: Broker) -> None:
+    """Move every leader to the next replica."""
+    brokers = table(broker)
+    moves = []
+    for index in range(PARTITIONS):
+        replicas = brokers.partition("t", index).replicas
+        moves.append(("t", index, replicas[(replicas.index(brokers.leader("t", index)) + 1) % 3]))
+    brokers.move_leaders(moves)
+
+
+@pytest.mark.parametrize("library", [ConfluentKafka, KafkaPython, Aiokafka])
+async def test_nothing_is_lost_and_nothing_comes_twice(library: type[ConfluentKafka | KafkaPython | Aiokafka]) -> None:
+    """All leaders move, the broker of the group's coordinator goes down and comes back, then another one."""
+    async with several(offsets_topic_num_partitions=3) as (broker, wires):
+        await create(wires[0], partitions=PARTITIONS, factor=3, min_insync_replicas="2")
+        client = library(broker.bootstrap_servers)
+        found: list[int] = []
+        over = threading.Event()
+        reading = asyncio.create_task(asyncio.to_thread(client.read, found, over.is_set))
+        steps: list[Callable[[], object]] = [
+            lambda: move_all(broker),
+            lambda: take_down(broker, 1),
+            lambda: bring_up(broker, 1),
+            lambda: take_down(broker, 2),
+        ]
+        first = 0
+        try:
+            for step in steps:
+                numbers = range(first, first + COUNT)
+                producing = asyncio.create_task(asyncio.to_thread(client.produce, numbers))
+                await wait_until(lambda: len(found) > numbers.start or producing.done())
+                step()
+                await producing
+                first += COUNT
+            await wait_until(lambda: len(found) >= first)
+        finally:
+            over.set()
+            await reading
+        assert sorted(client.acknowledged) == list(range(first))
+        assert sorted(found) == list(range(first))
