@@ -14,7 +14,7 @@ from typing import NamedTuple
 from diamant.broker.brokers.placement import placed
 from diamant.broker.config.listeners import Listener
 from diamant.broker.errors import NotFound, NotPossible, no_partition, no_topic
-from diamant.broker.network.api import BrokerAddress
+from diamant.broker.network.api import BrokerAddress, ConnectionInfo
 from diamant.protocol.kraft.records import (
     NO_LEADER,
     NO_LEADER_CHANGE,
@@ -58,6 +58,8 @@ class BrokerTable:
         self._metadata = metadata
         self._on_change = on_change
         self.broker_ids = tuple(metadata.broker_ids)
+        self.listeners: list[Callable[[Sequence[LeaderMove]], object]] = []
+        """Called with the moved leaders of each change."""
         self._addresses = {(metadata.node_id + one.broker, one.name): (one.host, one.port) for one in listeners}
 
     # -- brokers -------------------------------------------------------------------------------------------------
@@ -113,6 +115,17 @@ class BrokerTable:
     def offline(self, partition: PartitionImage) -> tuple[int, ...]:
         """Return the replicas of a partition that are down."""
         return tuple(broker_id for broker_id in partition.replicas if not self.is_up(broker_id))
+
+    def endpoints(self, leaders: Iterable[tuple[int, int] | None], connection: ConnectionInfo) -> list[BrokerAddress]:
+        """Return the addresses of leaders that are up, as a client of this connection sees them."""
+        broker_ids = {leader[0] for leader in leaders if leader is not None and leader[0] >= 0}
+        host = connection.advertised_host
+        return [self.address(one, connection.listener_name, host) for one in sorted(broker_ids) if self.is_up(one)]
+
+    def preferred_replica(self, partition: PartitionImage, rack: str) -> int | None:
+        """Return the in-sync replica that a client in a rack should read; None for the leader (RackAwareReplicaSelector)."""
+        near = [one for one in partition.isr if self.is_up(one) and self.rack(one) == rack]
+        return None if not near or partition.leader in near else near[0]
 
     def _partitions(self) -> Iterator[tuple[str, PartitionImage]]:
         for topic in self.image.topics.values():
@@ -229,6 +242,8 @@ class BrokerTable:
                 new = image.topics[topic].partitions[change.partition_id]
                 moves.append(LeaderMove(topic, change.partition_id, old.leader, new.leader, new.leader_epoch))
         self._on_change([(topic, change.partition_id) for topic, change in real])
+        for listener in self.listeners if moves else ():
+            listener(moves)
         return Changes(tuple(moves), sum(change.isr is not None for _, change in real))
 
     def _fence(self, broker_id: int, fenced: int) -> BrokerRegistrationChangeRecord:

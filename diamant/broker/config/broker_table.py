@@ -46,6 +46,7 @@ SYSTEM_CLOCK, MANUAL_CLOCK = "system", "manual"
 
 CREATE_ANSWER, READY = "diamant.auto.create.topics.answer", "ready"
 """The answer to a request that creates a topic, and the value that waits for the topic."""
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 BROKERS, MAX_BROKERS = "diamant.brokers", 1000
 FACTOR_MAX = "diamant.replication.factor.max"
 OUR_PREFIX = "diamant."
@@ -353,6 +354,12 @@ class OwnSettings:
         "Number of brokers in this process, to test how clients follow leaders that move. Their ids follow `node.id`, each has "
         "listeners of its own, and all share one storage. `broker.rack` is then a list, by default r1, r2, ...",
         between(1, MAX_BROKERS),
+    )
+    replica_selector_class: str | None = setting(
+        _STRING,
+        None,
+        f"With `{RACK_AWARE}`, the leader refers a consumer to a replica in the consumer's rack (`client.rack`), if there are "
+        "several `diamant.brokers`. Other classes have no effect.",
     )
     diamant_replication_factor_max: int = setting(
         _INT,

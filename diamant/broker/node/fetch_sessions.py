@@ -60,7 +60,7 @@ class SessionPartition:
 
     def is_news(self, result: FetchPartitionResult) -> bool:
         """Return whether the answer must include this result; record it as sent (`CachedPartition.maybeUpdateResponseData`)."""
-        is_news = result.records_size > 0 or result.diverging_epoch is not None
+        is_news = result.records_size > 0 or result.diverging_epoch is not None or result.preferred_read_replica >= 0
         if result.high_watermark != self.high_watermark:
             self.high_watermark = result.high_watermark
             is_news = True

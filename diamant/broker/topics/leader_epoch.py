@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from diamant.broker.brokers.table import BrokerTable
 
 
+class NotLeader(KafkaError):
+    """A client of several brokers is wrong about the leader; its answer may name the right one (KIP-951)."""
+
+    def __init__(self, code: ErrorCode, detail: str, current_leader: tuple[int, int] | None) -> None:
+        """`current_leader`: (broker, epoch)."""
+        super().__init__(code, detail)
+        self.current_leader = current_leader
+
+
 def check_leader(
     brokers: BrokerTable | None,
     log: Log,
@@ -24,25 +33,26 @@ def check_leader(
     KafkaError, as Partition.getLocalLog: FENCED_LEADER_EPOCH for an old epoch, UNKNOWN_LEADER_EPOCH for one ahead of ours (-1 is
     not checked), NOT_LEADER_OR_FOLLOWER. `brokers`: None if there is one, which leads everything.
     """
-    leader = broker_id
+    leader, current = broker_id, None
     if brokers is not None:
         partition = brokers.image.topics[log.topic].partitions[log.partition]
         if broker_id not in partition.replicas:
             raise _not_leader(log, broker_id, partition.leader)
+        current = (partition.leader, log.leader_epoch)
         if not may_follow:
             leader = partition.leader
     if 0 <= current_leader_epoch != log.leader_epoch:
         is_old = current_leader_epoch < log.leader_epoch
-        raise KafkaError(
+        raise NotLeader(
             ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH,
             f"{log.topic}-{log.partition} has leader epoch {log.leader_epoch}, the request says {current_leader_epoch}",
+            current if is_old else None,
         )
     if leader != broker_id:
         raise _not_leader(log, broker_id, leader)
 
 
-def _not_leader(log: Log, broker_id: int, leader: int) -> KafkaError:
+def _not_leader(log: Log, broker_id: int, leader: int) -> NotLeader:
     other = f"broker {leader} does" if leader >= 0 else "none does"
-    return KafkaError(
-        ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {broker_id} does not lead {log.topic}-{log.partition}, {other}"
-    )
+    detail = f"broker {broker_id} does not lead {log.topic}-{log.partition}, {other}"
+    return NotLeader(ErrorCode.NOT_LEADER_OR_FOLLOWER, detail, (leader, log.leader_epoch))

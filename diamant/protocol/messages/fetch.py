@@ -26,7 +26,7 @@ Response:
         index int32, error_code int16, high_watermark int64, last_stable_offset int64, [5+: log_start_offset int64],
         aborted_transactions nullable array of (producer_id int64, first_offset int64),
         [11+: preferred_read_replica int32], records bytes,
-        [12+: tagged field 0: diverging epoch int32, end offset int64]
+        [12+: tagged field 0: diverging epoch int32, end offset int64], [16+: tagged field 1: current leader]
 
 A response is a list of buffers and chunks of record data from the storage (memory, or a range of a file), which this module
 does not read. `records` are empty, never null, if there are none: librdkafka drops a response with null records.
@@ -34,13 +34,14 @@ does not read. `records` are empty, never null, if there are none: librdkafka dr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from diamant.protocol.errors import ProtocolError
+from diamant.protocol.messages.leaders import NO_TAGS, encode_current_leader, encode_node_endpoints
 from diamant.protocol.primitives import (
     INT32,
     MAX_ELEMENTS,
@@ -108,7 +109,7 @@ class FetchPartitionResult(NamedTuple):
     """`records` are chunks in order, of `records_size` bytes together.
 
     `aborted_transactions`: (producer id, first offset), ascending by offset; None (null) for read_uncommitted.
-    `diverging_epoch`: (epoch, end offset), 12+ only.
+    `diverging_epoch`: (epoch, end offset), 12+ only. `current_leader`: (broker, epoch), 16+ only. `preferred_read_replica`: 11+.
     """
 
     index: int  # type: ignore[assignment]  # Kafka's word for it, and no one calls tuple.index here
@@ -120,6 +121,8 @@ class FetchPartitionResult(NamedTuple):
     records: tuple[Any, ...] = ()
     records_size: int = 0
     diverging_epoch: tuple[int, int] | None = None
+    current_leader: tuple[int, int] | None = None
+    preferred_read_replica: int = -1
 
 
 class FetchTopicResult(NamedTuple):
@@ -358,7 +361,6 @@ _QUIET_PARTITION_11 = Struct(">ihqqqiii")
 _QUIET_PARTITION_12 = Struct(">ihqqqBi")
 _ABORTED = Struct(">qq")
 _ABORTED_COMPACT = Struct(">qqB")
-_NO_PREFERRED_REPLICA = INT32.pack(-1)
 _DIVERGING_EPOCH = Struct(">BBBiqB")
 
 
@@ -369,15 +371,17 @@ def encode_fetch_response(
     error_code: int = 0,
     session_id: int = 0,
     throttle_time_ms: int = 0,
+    node_endpoints: Iterable[tuple[int, str, int, str | None]] = (),
 ) -> list[Any]:
     """Encode a response of version 4 to 18, without its header, as buffers and record chunks in order.
 
-    Chunks are the unchanged items of `FetchPartitionResult.records`.
+    Chunks are the unchanged items of `FetchPartitionResult.records`. `node_endpoints`: of the current leaders (16+).
     """
     if version >= FIRST_FLEXIBLE:
         if not topics:
             return [_EMPTY_RESPONSE.pack(throttle_time_ms, error_code, session_id, 1, 0)]
-        return _encode_flexible(version, topics, error_code, session_id, throttle_time_ms)
+        tags = encode_node_endpoints(node_endpoints) if node_endpoints else NO_TAGS
+        return _encode_flexible(version, topics, error_code, session_id, throttle_time_ms, tags)
     return _encode_classic(version, topics, error_code, session_id, throttle_time_ms)
 
 
@@ -395,11 +399,11 @@ def _encode_classic(
             raise ValueError(f"Fetch v{version} names topics")
         buffer += encode_string(name)
         buffer += INT32.pack(len(partitions))
-        for index, error, high_watermark, last_stable, log_start, aborted, records, size, _ in partitions:
+        for index, error, high_watermark, last_stable, log_start, aborted, records, size, _, _, preferred in partitions:
             if aborted is None:
                 if version >= 11:
                     buffer += _QUIET_PARTITION_11.pack(
-                        index, error, high_watermark, last_stable, log_start, -1, -1, size
+                        index, error, high_watermark, last_stable, log_start, -1, preferred, size
                     )
                 elif version >= 5:
                     buffer += _QUIET_PARTITION_5.pack(index, error, high_watermark, last_stable, log_start, -1, size)
@@ -414,7 +418,7 @@ def _encode_classic(
                 for producer_id, first_offset in aborted:
                     buffer += _ABORTED.pack(producer_id, first_offset)
                 if version >= 11:
-                    buffer += _NO_PREFERRED_REPLICA
+                    buffer += INT32.pack(preferred)
                 buffer += INT32.pack(size)
             if records:
                 chunks.append(buffer)
@@ -426,7 +430,12 @@ def _encode_classic(
 
 
 def _encode_flexible(
-    version: int, topics: Sequence[FetchTopicResult], error_code: int, session_id: int, throttle_time_ms: int
+    version: int,
+    topics: Sequence[FetchTopicResult],
+    error_code: int,
+    session_id: int,
+    throttle_time_ms: int,
+    tags: bytes,
 ) -> list[Any]:
     chunks: list[Any] = []
     buffer = bytearray(_RESPONSE_7.pack(throttle_time_ms, error_code, session_id))
@@ -440,26 +449,40 @@ def _encode_flexible(
         else:
             buffer += encode_compact_string(name)
         buffer += encode_uvarint(len(partitions) + 1)
-        for index, error, high_watermark, last_stable, log_start, aborted, records, size, diverging in partitions:
+        for (
+            index,
+            error,
+            high_watermark,
+            last_stable,
+            log_start,
+            aborted,
+            records,
+            size,
+            diverging,
+            leader,
+            preferred,
+        ) in partitions:
             if aborted is None:
-                buffer += _QUIET_PARTITION_12.pack(index, error, high_watermark, last_stable, log_start, 0, -1)
+                buffer += _QUIET_PARTITION_12.pack(index, error, high_watermark, last_stable, log_start, 0, preferred)
             else:
                 buffer += _PARTITION_5.pack(index, error, high_watermark, last_stable, log_start)
                 buffer += encode_uvarint(len(aborted) + 1)
                 for producer_id, first_offset in aborted:
                     buffer += _ABORTED_COMPACT.pack(producer_id, first_offset, 0)
-                buffer += _NO_PREFERRED_REPLICA
+                buffer += INT32.pack(preferred)
             buffer += encode_uvarint(size + 1)
             if records:
                 chunks.append(buffer)
                 chunks += records
                 buffer = bytearray()
-            if diverging is None:
+            if leader is not None:
+                buffer += b"\x01" + encode_current_leader(1, leader)
+            elif diverging is None:
                 buffer.append(0)
             else:
                 # One tagged field: tag 0, 13 bytes, themselves ended by an empty block of tagged fields.
                 buffer += _DIVERGING_EPOCH.pack(1, 0, 13, *diverging, 0)
         buffer.append(0)
-    buffer.append(0)
+    buffer += tags
     chunks.append(buffer)
     return chunks

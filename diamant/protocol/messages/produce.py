@@ -22,18 +22,19 @@ Response:
     throttle_time_ms  int32
 
 Hand-written because this is the hot path: records are slices of the request's body, not copies. The tagged fields of 10+ (new
-leader, its endpoint) are omitted: they accompany leadership errors, which a single node never returns.
+leader, its endpoint; `leaders.py`) accompany leadership errors, which a single node never returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
 from uuid import UUID
 
 from diamant.protocol.errors import ProtocolError
+from diamant.protocol.messages.leaders import NO_TAGS, encode_current_leader, encode_node_endpoints
 from diamant.protocol.primitives import (
     INT32,
     MAX_ELEMENTS,
@@ -86,6 +87,8 @@ class ProducePartitionResult(NamedTuple):
     log_start_offset: int = -1
     record_errors: Sequence[tuple[int, str | None]] = ()
     error_message: str | None = None
+    current_leader: tuple[int, int] | None = None
+    """The leader and its epoch, if the request went to another broker (10+)."""
 
 
 class ProduceTopicResult(NamedTuple):
@@ -197,17 +200,23 @@ _PARTITION_8 = Struct(">ihqqqih")
 _PARTITION_9 = Struct(">ihqqqBBB")
 
 
-def encode_produce_response(version: int, topics: list[ProduceTopicResult], throttle_time_ms: int = 0) -> bytes:
-    """Encode a response of version 3 to 13, without its header."""
+def encode_produce_response(
+    version: int,
+    topics: list[ProduceTopicResult],
+    throttle_time_ms: int = 0,
+    node_endpoints: Iterable[tuple[int, str, int, str | None]] = (),
+) -> bytes:
+    """Encode a response of version 3 to 13, without its header. `node_endpoints`: of the current leaders that it names (10+)."""
     if version >= FIRST_FLEXIBLE:
-        return _encode_flexible(topics, throttle_time_ms, version >= FIRST_WITH_TOPIC_ID)
+        tags = encode_node_endpoints(node_endpoints) if node_endpoints else NO_TAGS
+        return _encode_flexible(topics, throttle_time_ms, version >= FIRST_WITH_TOPIC_ID, tags)
     parts = [INT32.pack(len(topics))]
     for name, _, partitions in topics:
         if name is None:
             raise ValueError(f"Produce v{version} names topics")
         parts.append(encode_string(name))
         parts.append(INT32.pack(len(partitions)))
-        for index, error_code, base_offset, append_time, log_start_offset, record_errors, message in partitions:
+        for index, error_code, base_offset, append_time, log_start_offset, record_errors, message, _ in partitions:
             if version < 5:
                 parts.append(_PARTITION_3.pack(index, error_code, base_offset, append_time))
             elif version < 8:
@@ -224,7 +233,7 @@ def encode_produce_response(version: int, topics: list[ProduceTopicResult], thro
     return b"".join(parts)
 
 
-def _encode_flexible(topics: list[ProduceTopicResult], throttle_time_ms: int, has_topic_id: bool) -> bytes:
+def _encode_flexible(topics: list[ProduceTopicResult], throttle_time_ms: int, has_topic_id: bool, tags: bytes) -> bytes:
     parts = [encode_uvarint(len(topics) + 1)]
     for name, topic_id, partitions in topics:
         if has_topic_id:
@@ -234,15 +243,16 @@ def _encode_flexible(topics: list[ProduceTopicResult], throttle_time_ms: int, ha
         else:
             parts.append(encode_compact_string(name))
         parts.append(encode_uvarint(len(partitions) + 1))
-        for index, error_code, base_offset, append_time, log_start_offset, record_errors, message in partitions:
-            if not record_errors and message is None:
+        for index, error_code, base_offset, append_time, log_start_offset, record_errors, message, leader in partitions:
+            if not record_errors and message is None and leader is None:
                 parts.append(_PARTITION_9.pack(index, error_code, base_offset, append_time, log_start_offset, 1, 0, 0))
                 continue
             parts.append(_PARTITION_5.pack(index, error_code, base_offset, append_time, log_start_offset))
             parts.append(encode_uvarint(len(record_errors) + 1))
             for batch_index, text in record_errors:
                 parts.append(INT32.pack(batch_index) + encode_compact_string(text) + b"\x00")
-            parts.append(encode_compact_string(message) + b"\x00")
+            parts.append(encode_compact_string(message))
+            parts.append(NO_TAGS if leader is None else b"\x01" + encode_current_leader(0, leader))
         parts.append(b"\x00")
-    parts.append(INT32.pack(throttle_time_ms) + b"\x00")
+    parts.append(INT32.pack(throttle_time_ms) + tags)
     return b"".join(parts)

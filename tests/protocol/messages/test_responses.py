@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import pytest
@@ -43,6 +43,24 @@ def random_offset(rng: random.Random) -> int:
     return rng.randrange(-1, 1 << 62)
 
 
+Nodes: TypeAlias = Sequence[tuple[int, str, int, str | None]]
+NODES: Nodes = ((2, "localhost", 9093, "r2"), (3, "localhost", 9094, None))
+FIRST_PRODUCE_WITH_LEADER, FIRST_FETCH_WITH_LEADER = 10, 16
+
+
+def node_fields(nodes: Nodes) -> list[dict[str, Any]]:
+    """The fields of the addresses of leaders."""
+    return [dict(zip(("node_id", "host", "port", "rack"), node, strict=True)) for node in nodes]
+
+
+def with_leader(one: Any) -> dict[str, Any]:
+    """The fields of a partition, with those of its leader if it has one."""
+    fields: dict[str, Any] = one._asdict()
+    if fields.pop("current_leader") is not None:
+        fields["current_leader"] = dict(zip(("leader_id", "leader_epoch"), one.current_leader, strict=True))
+    return fields
+
+
 def produce(version: int, rng: random.Random) -> Made:
     def result() -> ProducePartitionResult:
         return ProducePartitionResult(
@@ -53,6 +71,7 @@ def produce(version: int, rng: random.Random) -> Made:
             log_start_offset=random_offset(rng),
             record_errors=[(n, rng.choice((None, "bad", ""))) for n in range(rng.choice((0, 0, 1, 3)))],
             error_message=rng.choice((None, None, "", "why")),
+            current_leader=rng.choice((None, None, (2, 5))) if version >= FIRST_PRODUCE_WITH_LEADER else None,
         )
 
     topics = [
@@ -66,7 +85,7 @@ def produce(version: int, rng: random.Random) -> Made:
             "name": topic.name,
             "topic_id": topic.topic_id,
             "partition_responses": [
-                partition._asdict()
+                with_leader(partition)
                 | {
                     "record_errors": [
                         {"batch_index": index, "batch_index_error_message": message}
@@ -78,7 +97,9 @@ def produce(version: int, rng: random.Random) -> Made:
         }
         for topic in topics
     ]
-    return encode_produce_response(version, topics, 17), {"throttle_time_ms": 17, "responses": rows}
+    nodes = rng.choice(((), NODES)) if version >= FIRST_PRODUCE_WITH_LEADER else ()
+    fields = {"throttle_time_ms": 17, "responses": rows, "node_endpoints": node_fields(nodes)}
+    return encode_produce_response(version, topics, 17, nodes), fields
 
 
 def fetch(version: int, rng: random.Random) -> Made:
@@ -94,15 +115,19 @@ def fetch(version: int, rng: random.Random) -> Made:
             records=records,
             records_size=sum(map(len, records)),
             diverging_epoch=rng.choice((None, None, (3, 1 << 40))),
+            preferred_read_replica=rng.choice((-1, 3)),
         )
+
+    def refused(one: FetchPartitionResult) -> FetchPartitionResult:
+        leads = rng.choice((None, (2, 5))) if version >= FIRST_FETCH_WITH_LEADER else None
+        return one if leads is None else one._replace(diverging_epoch=None, current_leader=leads)
 
     def partition_fields(one: FetchPartitionResult) -> dict[str, Any]:
         aborted = one.aborted_transactions
-        fields = one._asdict() | {
+        fields = with_leader(one) | {
             "partition_index": one.index,
             # Empty, not null: null makes librdkafka drop the whole response.
             "records": b"".join(one.records),
-            "preferred_read_replica": -1,
             "aborted_transactions": aborted and [{"producer_id": one, "first_offset": first} for one, first in aborted],
         }
         if fields.pop("diverging_epoch") is not None:
@@ -110,7 +135,9 @@ def fetch(version: int, rng: random.Random) -> Made:
         return fields
 
     topics = [
-        FetchTopicResult(random_name(rng), UUID(int=rng.getrandbits(128)), [result() for _ in range(rng.randint(0, 4))])
+        FetchTopicResult(
+            random_name(rng), UUID(int=rng.getrandbits(128)), [refused(result()) for _ in range(rng.randint(0, 4))]
+        )
         for _ in range(rng.randint(0, 3))
     ]
     rows = [
@@ -121,8 +148,12 @@ def fetch(version: int, rng: random.Random) -> Made:
         }
         for topic in topics
     ]
-    chunks = encode_fetch_response(version, topics, error_code=70, session_id=5, throttle_time_ms=17)
-    return b"".join(chunks), {"throttle_time_ms": 17, "error_code": 70, "session_id": 5, "responses": rows}
+    nodes = rng.choice(((), NODES)) if topics and version >= FIRST_FETCH_WITH_LEADER else ()
+    chunks = encode_fetch_response(
+        version, topics, error_code=70, session_id=5, throttle_time_ms=17, node_endpoints=nodes
+    )
+    fields = {"throttle_time_ms": 17, "error_code": 70, "session_id": 5, "responses": rows}
+    return b"".join(chunks), {**fields, "node_endpoints": node_fields(nodes)}
 
 
 def list_offsets(version: int, rng: random.Random) -> Made:

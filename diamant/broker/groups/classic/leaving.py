@@ -46,6 +46,14 @@ def _leave_one(turn: GroupTurn, leaver: Leaver) -> ErrorCode:
     return ErrorCode.NONE
 
 
+def coordinator_moved(turn: GroupTurn) -> None:
+    """Another broker coordinates the group: parked requests are answered NOT_COORDINATOR, and all sessions begin again."""
+    for member in list(turn.group.members.values()):
+        turn.answer_parked_join(member, JoinAnswer(ErrorCode.NOT_COORDINATOR, member.member_id))
+        turn.answer_parked_sync(member, SyncAnswer(ErrorCode.NOT_COORDINATOR))
+        turn.start_session(member)
+
+
 def dissolve(turn: GroupTurn, error: ErrorCode) -> None:
     """Answer all parked requests with `error`, stop all timers and make the group Dead.
 

@@ -8,7 +8,7 @@ Source: GroupCoordinatorService, GroupCoordinatorShard, CoordinatorRuntime.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from diamant.protocol.internal_topics.group_records import GroupMetadataValue, G
 from diamant.protocol.internal_topics.other_group_keys import OtherGroupKey
 
 if TYPE_CHECKING:
+    from diamant.broker.brokers.table import LeaderMove
     from diamant.broker.groups.classic.classic_group import ClassicGroup
     from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
     from diamant.broker.groups.membership.classic_service import ClassicGroups
@@ -49,6 +50,8 @@ class GroupCoordinator:
         self._is_stopped = False
         node.scheduler.every("expiry of offsets", node.config.offsets_retention_check_interval_ms, self.expiry.expire)
         node.topics.listeners.append(self)
+        if node.topics.brokers is not None:
+            node.topics.brokers.listeners.append(self.partitions_moved)
         self._use(node.topics.by_name.get(GROUP_OFFSETS_TOPIC))
 
     @cached_property
@@ -149,6 +152,15 @@ class GroupCoordinator:
             group.other.restore(key, value)
         else:
             self.consumer.runner.restore(group, key, value)
+
+    def partitions_moved(self, moves: Sequence[LeaderMove]) -> None:
+        """Answer the parked requests of groups that another broker coordinates now (`BrokerTable.listeners`)."""
+        moved = {move.partition for move in moves if move.topic == GROUP_OFFSETS_TOPIC}
+        if not moved:
+            return
+        for group in self.groups.values():
+            if group.classic is not None and self.log.topic.partition_of(group.group_id) in moved:
+                self.classic.coordinator_moved(group.classic)
 
     # -- events of topics ----------------------------------------------------------------------------------------
 

@@ -226,6 +226,12 @@ class ClassicGroups:
         leaving.dissolve(turn, error)
         self._run(turn)
 
+    def coordinator_moved(self, classic: ClassicGroup) -> None:
+        """Answer a group's parked requests: another broker of the process coordinates it from now on."""
+        turn = self._turn(classic)
+        leaving.coordinator_moved(turn)
+        self._run(turn)
+
     def stop(self, groups: Iterable[Group]) -> None:
         """Answer all parked requests; clients then look for the coordinator again."""
         for group in groups:

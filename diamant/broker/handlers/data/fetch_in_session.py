@@ -88,7 +88,7 @@ class _FullFetch(PendingFetch):
     def _open_session(self) -> FetchSession | None:
         session = self._node.fetch_sessions().open(
             self._wanted,
-            broker_id=self._broker_id,
+            broker_id=self._connection.broker_id,
             slots=self._node.config.max_incremental_fetch_session_cache_slots,
             uses_topic_ids=self._version >= FIRST_WITH_TOPIC_ID,
             isolation_level=self._request.isolation_level,
@@ -187,8 +187,5 @@ class _IncrementalFetch(PendingFetch):
             if partition.is_news(result):
                 topics.setdefault(partition.key[:2], []).append(result)
             self._session.looked_at(partition, result)
-        return encode_fetch_response(
-            self._version,
-            [FetchTopicResult(name, topic_id, results) for (name, topic_id), results in topics.items()],
-            session_id=self._session.session_id,
-        )
+        answered = [FetchTopicResult(name, topic_id, results) for (name, topic_id), results in topics.items()]
+        return self._response(answered, self._session.session_id)

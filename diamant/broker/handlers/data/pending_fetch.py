@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from diamant.broker.config.broker_table import RACK_AWARE
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.node.purgatory import Purgatory
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access
-from diamant.broker.topics.leader_epoch import check_leader
+from diamant.broker.topics.leader_epoch import NotLeader, check_leader
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.fetch import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 FETCH = 1
 FIRST_FROM_FOLLOWERS = 11
+FIRST_WITH_LEADER = 16
 FIRST_WITH_TOPIC_ID = 13
 
 
@@ -51,8 +53,8 @@ class PendingFetch:
 
     __slots__ = (
         "_access",
-        "_broker_id",
         "_budget",
+        "_connection",
         "_is_urgent",
         "_metrics",
         "_min_bytes",
@@ -80,7 +82,7 @@ class PendingFetch:
         self._metrics = metrics
         self._version, _, connection, access = context
         self._access = None if access.is_open else access
-        self._broker_id = connection.broker_id
+        self._connection = connection
         self._request = request
         self._throttle = throttle
         self._budget = min(request.max_bytes, fetch_max_bytes)
@@ -141,7 +143,26 @@ class PendingFetch:
             following = position + len(partitions)
             topics.append(FetchTopicResult(name, topic_id, self._results[position:following]))
             position = following
-        return encode_fetch_response(self._version, topics, session_id=session_id)
+        return self._response(topics, session_id)
+
+    def _response(self, topics: list[FetchTopicResult], session_id: int) -> list[Any]:
+        """Return the response; it names the addresses of leaders that its errors name."""
+        brokers = self._topics.brokers
+        if brokers is None or self._version < FIRST_WITH_LEADER:
+            return encode_fetch_response(self._version, topics, session_id=session_id)
+        leaders = [result.current_leader for topic in topics for result in topic.partitions]
+        endpoints = brokers.endpoints(leaders, self._connection)
+        return encode_fetch_response(self._version, topics, session_id=session_id, node_endpoints=endpoints)
+
+    def _nearer_replica(self, log: Log) -> int | None:
+        """Return the replica that a client with a rack should read instead (KIP-392); None if it may read here."""
+        brokers = self._topics.brokers
+        if brokers is None or self._topics.config.replica_selector_class != RACK_AWARE:
+            return None
+        partition = brokers.partition(log.topic, log.partition)
+        if partition.leader != self._connection.broker_id:
+            return None
+        return brokers.preferred_replica(partition, self._request.rack_id)
 
     def _count(self) -> None:
         for (name, topic_id, _), result in zip(self._wanted, self._results, strict=True):
@@ -175,12 +196,18 @@ class PendingFetch:
             log = self._log(name, topic_id, wanted.index)
             brokers = self._topics.brokers
             if brokers is not None or wanted.current_leader_epoch >= 0:
-                check_leader(
-                    brokers,
-                    log,
-                    self._broker_id,
-                    wanted.current_leader_epoch,
-                    may_follow=self._version >= FIRST_FROM_FOLLOWERS,
+                may_follow = self._version >= FIRST_FROM_FOLLOWERS
+                broker_id, epoch = self._connection.broker_id, wanted.current_leader_epoch
+                check_leader(brokers, log, broker_id, epoch, may_follow=may_follow)
+            if self._request.rack_id and (nearer := self._nearer_replica(log)) is not None:
+                self._is_urgent = True
+                return FetchPartitionResult(
+                    wanted.index,
+                    0,
+                    log.high_watermark,
+                    log.last_stable_offset,
+                    log.log_start_offset,
+                    preferred_read_replica=nearer,
                 )
             if wanted.last_fetched_epoch >= 0 and (diverging := _diverging_epoch(log, wanted)) is not None:
                 self._is_urgent = True
@@ -204,7 +231,10 @@ class PendingFetch:
             self._metrics.count_error(FETCH, code)
             # Errors found before the partition is read have an empty list, others have null.
             is_of_topic = code in _OF_THE_TOPIC or (name is not None and name not in self._topics.by_name)
-            return FetchPartitionResult(wanted.index, code, aborted_transactions=[] if is_of_topic else None)
+            refused = FetchPartitionResult(wanted.index, code, aborted_transactions=[] if is_of_topic else None)
+            if isinstance(error, NotLeader) and self._version >= FIRST_WITH_LEADER:
+                return refused._replace(current_leader=error.current_leader)
+            return refused
         return _result(wanted.index, read)
 
 

@@ -4,8 +4,8 @@ Behaviour: with one replica, acks 0, 1 and -1 are the same append; acks=0 has no
 connection so that the client notices. With `flush.messages`, the answer waits until the records are on disk. Produce
 creates no topics. Transactional batches are accepted if their partition belongs to the producer's transaction, see
 `transactions/verification.py`. Versions: 8 adds errors of single records (KIP-467), 9 is flexible, 11 knows
-TRANSACTION_ABORTABLE, 12 adds partitions to the transaction (TV2, KIP-890), 13 has topic ids (KIP-516). 10 (new leader)
-changes nothing here.
+TRANSACTION_ABORTABLE, 12 adds partitions to the transaction (TV2, KIP-890), 13 has topic ids (KIP-516). 10 names the leader if it
+is another broker (KIP-951).
 Deviations: none known.
 
 Source: KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend.
@@ -23,7 +23,7 @@ from uuid import UUID
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, CloseConnection, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
-from diamant.broker.topics.leader_epoch import check_leader
+from diamant.broker.topics.leader_epoch import NotLeader, check_leader
 from diamant.protocol.batches.header import HEADER_SIZE, NO_PRODUCER_ID, PRODUCER_ID
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.produce import (
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
+FIRST_WITH_LEADER = 10
 FIRST_WITH_TOPIC_ID = 13
 ADMIN_CLIENT_ID = "__admin_client"
 """The client id that may write to internal topics (AuthHelper), for the tools that repair them."""
@@ -165,8 +166,8 @@ class Appending:
                         )
             return None
         if self._to_flush:
-            return _answer_when_flushed(self._node, self._version, self._results, self._to_flush)
-        return encode_produce_response(self._version, self._results)
+            return self._answer_when_flushed()
+        return self._encode()
 
     def _log(self, name: str | None, topic_id: UUID | None, index: int) -> Log:
         acks = self._request.acks
@@ -200,20 +201,19 @@ class Appending:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is internal: clients may not write to it")
         brokers = self._node.topics.brokers
         if brokers is not None:
-            check_leader(brokers, log, self._context.connection.broker_id)
-        min_isr = log.config.min_insync_replicas
-        if self._request.acks == -1 and min_isr > 1:
-            if brokers is not None:
-                partition = brokers.partition(log.topic, log.partition)
-                size, least = len(partition.isr), min(min_isr, len(partition.replicas))
-            else:
-                size, least = self._node.config.diamant_replication_factor_max, min_isr
-            if size < least:
-                raise KafkaError(
-                    ErrorCode.NOT_ENOUGH_REPLICAS,
-                    f"The size of the current ISR : {1 if brokers is None else size} is insufficient to satisfy the min.isr "
-                    f"requirement of {least} for partition {log.topic}-{log.partition}",
-                )
+            self._check_in_sync(log, ErrorCode.NOT_ENOUGH_REPLICAS)
+        elif self._request.acks == -1 and log.config.min_insync_replicas > 1:
+            _check_isr(log, 1, self._node.config.diamant_replication_factor_max, ErrorCode.NOT_ENOUGH_REPLICAS)
+
+    def _check_in_sync(self, log: Log, code: ErrorCode) -> None:
+        """Of several brokers, raise KafkaError unless the one asked leads, with as many replicas in sync as acks needs."""
+        brokers = self._node.topics.brokers
+        assert brokers is not None
+        check_leader(brokers, log, self._context.connection.broker_id)
+        if self._request.acks == -1 and log.config.min_insync_replicas > 1:
+            partition = brokers.partition(log.topic, log.partition)
+            beyond = max(0, log.config.min_insync_replicas - len(partition.replicas))
+            _check_isr(log, len(partition.isr), len(partition.isr) + beyond, code)
 
     # -- transactions ----------------------------------------------------------------------------------------------------
 
@@ -295,7 +295,47 @@ class Appending:
             self._node.topic_metrics.refused(error.record_errors)
         refused = _refused(index, log, error)
         self._node.topic_metrics.count_error(apis.PRODUCE, refused.error_code)
+        if isinstance(error, NotLeader):
+            return refused._replace(error_message=None, current_leader=error.current_leader)
         return refused
+
+    def _encode(self) -> bytes:
+        brokers = self._node.topics.brokers
+        if brokers is None or self._version < FIRST_WITH_LEADER:
+            return encode_produce_response(self._version, self._results)
+        leaders = [result.current_leader for topic in self._results for result in topic.partitions]
+        endpoints = brokers.endpoints(leaders, self._context.connection)
+        return encode_produce_response(self._version, self._results, node_endpoints=endpoints)
+
+    async def _answer_when_flushed(self) -> bytes:
+        await self._node.flusher.flushed(self._to_flush)
+        logs = {(log.topic, log.partition): log for log in self._to_flush}
+        logs_by_id = {(log.topic_id, log.partition): log for log in self._to_flush}
+        for topic in self._results:
+            for position, result in enumerate(topic.partitions):
+                log = logs.get((topic.name or "", result.index))
+                if log is None and topic.topic_id is not None:
+                    log = logs_by_id.get((topic.topic_id, result.index))
+                if log is None or result.error_code:
+                    continue
+                try:
+                    if log.write_failure is not None:
+                        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be synced to disk")
+                    if self._node.topics.brokers is not None:
+                        self._check_in_sync(log, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+                except KafkaError as error:
+                    topic.partitions[position] = self._refuse(result.index, log, error)
+        return self._encode()
+
+
+def _check_isr(log: Log, size: int, counted: int, code: ErrorCode) -> None:
+    """Raise KafkaError if `counted` replicas are less than `min.insync.replicas`. `size`: of the ISR, for the message."""
+    if counted < log.config.min_insync_replicas:
+        raise KafkaError(
+            code,
+            f"The size of the current ISR : {size} is insufficient to satisfy the min.isr requirement of "
+            f"{log.config.min_insync_replicas} for partition {log.topic}-{log.partition}",
+        )
 
 
 def _is_transactional(records: memoryview) -> bool:
@@ -307,22 +347,6 @@ def _refused(index: int, log: Log | None, error: Exception) -> ProducePartitionR
     log_start_offset = -1 if log is None or code in _WITHOUT_LOG_START else log.log_start_offset
     record_errors = error.record_errors if isinstance(error, KafkaError) else ()
     return ProducePartitionResult(index, code, -1, -1, log_start_offset, record_errors, message)
-
-
-async def _answer_when_flushed(node: Node, version: int, results: list[ProduceTopicResult], logs: list[Log]) -> bytes:
-    await node.flusher.flushed(logs)
-    failed = {(log.topic, log.partition): log for log in logs if log.write_failure is not None}
-    failed_ids = {(log.topic_id, log.partition): log for log in failed.values()}
-    for topic in results:
-        for position, result in enumerate(topic.partitions):
-            log = failed.get((topic.name or "", result.index))
-            if log is None and topic.topic_id is not None:
-                log = failed_ids.get((topic.topic_id, result.index))
-            if log is not None and not result.error_code:
-                error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be synced to disk")
-                topic.partitions[position] = _refused(result.index, log, error)
-                node.topic_metrics.count_error(apis.PRODUCE, error.code)
-    return encode_produce_response(version, results)
 
 
 decode = decode_produce_request
