@@ -199,6 +199,26 @@ class BrokerTable:
             changes.append(self._changed(topic, now, leader=broker_id))
         return self._apply(changes)
 
+    def set_replicas(self, topic: str, partition: int, replicas: Sequence[int]) -> Changes:
+        """Replace the replicas of a partition, which is complete at once: those that are up are in sync. A leader that is no
+        longer among them is replaced, in a new epoch (ReplicationControlManager.alterPartitionReassignments).
+        """
+        now = self.partition(topic, partition)
+        if tuple(replicas) == now.replicas:
+            return Changes((), 0)
+        isr = tuple(filter(self.is_up, replicas))
+        leader = now.leader if now.leader in isr else next(iter(isr), NO_LEADER)
+        image = self.image
+        record = PartitionChangeRecord(
+            partition_id=partition,
+            topic_id=image.topics[topic].topic_id,
+            replicas=tuple(replicas),
+            isr=isr,
+            leader=NO_LEADER_CHANGE if leader == now.leader and set(now.replicas) <= set(replicas) else leader,
+            directories=(self._metadata.directory_id,) * len(replicas) if now.directories else None,
+        )
+        return self._apply([(topic, record)])
+
     def change(self, topic: str, record: PartitionChangeRecord) -> Changes:
         """Apply another change of a partition, such as a reassignment."""
         return self._apply([(topic, record)])

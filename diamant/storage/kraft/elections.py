@@ -37,7 +37,9 @@ def partition_change(
     if has_elr and len(target) < min(min_isr, len(partition.replicas)):
         elr = tuple(sorted({*known_elr, *partition.isr}.difference(target)))
     chosen, is_forced = _elect(partition, target + elr, may_lead, leader, is_unclean=is_unclean)
-    if is_forced or (chosen != NO_LEADER and chosen not in target):
+    if is_forced:
+        target, elr = (chosen,), ()
+    elif chosen != NO_LEADER and chosen not in target:
         target, elr = (chosen,), tuple(replica for replica in elr if replica != chosen)
     last_known = known_last
     if has_elr and chosen == NO_LEADER and not target:

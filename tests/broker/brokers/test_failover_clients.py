@@ -145,7 +145,10 @@ async def produce_during(
     await producing
 
 
-@pytest.mark.parametrize("library", [ConfluentKafka, KafkaPython, Aiokafka])
+@pytest.mark.parametrize(
+    "library",
+    [ConfluentKafka, pytest.param(KafkaPython, marks=pytest.mark.long), pytest.param(Aiokafka, marks=pytest.mark.long)],
+)
 async def test_nothing_is_lost_and_nothing_comes_twice(library: type[ConfluentKafka | KafkaPython | Aiokafka]) -> None:
     """All leaders move, the broker of the group's coordinator goes down and comes back, then another one."""
     async with several(offsets_topic_num_partitions=3) as (broker, wires):

@@ -13,6 +13,9 @@ COMMANDS = {
     "dump": LazyCommand(f"{_HERE}.dump:dump", "Print the batches and records of a partition or segment."),
     "explain": LazyCommand(f"{_HERE}.explain:explain", "Explain why records are still stored, and until when."),
     "find": LazyCommand(f"{_HERE}.find:find", "Find every record of a key, or every match of a pattern."),
+    "fold-brokers": LazyCommand(
+        f"{_HERE}.fold_brokers:fold", "Make the directory of several brokers one of a single broker."
+    ),
     "stats": LazyCommand(f"{_HERE}.stats:stats", "Count the records of a log and the superseded ones among them."),
     "whatif": LazyCommand(f"{_HERE}.whatif:whatif", "Predict what the cleaner would leave under other settings."),
 }

@@ -296,7 +296,8 @@ class Appending:
         refused = _refused(index, log, error)
         self._node.topic_metrics.count_error(apis.PRODUCE, refused.error_code)
         if isinstance(error, NotLeader):
-            return refused._replace(error_message=None, current_leader=error.current_leader)
+            leader = error.current_leader if self._version >= FIRST_WITH_LEADER else None
+            return refused._replace(error_message=None, current_leader=leader)
         return refused
 
     def _encode(self) -> bytes:

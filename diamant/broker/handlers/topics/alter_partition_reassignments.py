@@ -1,15 +1,17 @@
-"""AlterPartitionReassignments (key 45), versions 0 to 1: with one broker, partitions never move.
+"""AlterPartitionReassignments (key 45), versions 0 to 1: replace the replicas of partitions.
 
-Behaviour: this node is accepted as a target, without effect; any other is INVALID_REPLICA_ASSIGNMENT, unless
-`diamant.replication.factor.max` allows it. There is never a reassignment to cancel.
-Versions: 1 may forbid a change of the replication factor (KIP-860), which cannot happen here.
-Deviations: none known.
+Behaviour: on one broker, this node is accepted as a target, without effect; any other is INVALID_REPLICA_ASSIGNMENT, unless
+`diamant.replication.factor.max` allows it. With several, a reassignment is complete at once, as all brokers share one log.
+There is never a reassignment to cancel.
+Versions: 1 may forbid a change of the replication factor (KIP-860).
+Deviations: none known on one broker; of several, see above.
 
 Source: ReplicationControlManager.alterPartitionReassignments (KIP-455).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import Answer, RequestContext
@@ -20,6 +22,7 @@ from diamant.protocol.wire.schemas import encode_response_fields
 if TYPE_CHECKING:
     from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
 
+    from diamant.broker.brokers.table import BrokerTable
     from diamant.broker.topics.topics import Topics
 
 KEY = 45
@@ -27,28 +30,49 @@ KEY = 45
 
 def handle(topics: Topics, context: RequestContext, request: AlterPartitionReassignmentsRequest) -> Answer:
     """Answer for every partition."""
+    may_change = getattr(request, "allow_replication_factor_change", True)
     fields = {
-        "allow_replication_factor_change": getattr(request, "allow_replication_factor_change", True),
+        "allow_replication_factor_change": may_change,
         "error_code": 0,
         "error_message": None if request.topics else "",
         "responses": [
             {
                 "name": str(topic.name),
-                "partitions": [_answer(topics, str(topic.name), partition) for partition in topic.partitions],
+                "partitions": [
+                    _answer(topics, str(topic.name), partition, may_change) for partition in topic.partitions
+                ],
             }
             for topic in request.topics
         ],
     }
-    return encode_response_fields(KEY, context.api_version, fields)
+    answer = encode_response_fields(KEY, context.api_version, fields)
+    return answer if topics.brokers is None else _when_synced(topics, answer)
 
 
-def _answer(topics: Topics, name: str, partition: Any) -> dict[str, object]:
+async def _when_synced(topics: Topics, answer: bytes) -> bytes:
+    await topics.sync()
+    return answer
+
+
+def _answer(topics: Topics, name: str, partition: Any, may_change_factor: bool) -> dict[str, object]:
     code, message = 0, None
     try:
         _check(topics, name, int(partition.partition_index), partition.replicas)
+        if topics.brokers is not None:
+            _reassign(topics.brokers, name, int(partition.partition_index), partition.replicas, may_change_factor)
     except KafkaError as error:
         code, message = int(error.code), error.detail or None
     return {"partition_index": int(partition.partition_index), "error_code": code, "error_message": message}
+
+
+def _reassign(brokers: BrokerTable, name: str, index: int, replicas: Sequence[int], may_change_factor: bool) -> None:
+    now = brokers.partition(name, index)
+    if not may_change_factor and len(replicas) != len(now.replicas):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor is changed from {len(now.replicas)} to {len(replicas)}",
+        )
+    brokers.set_replicas(name, index, [int(replica) for replica in replicas])
 
 
 def _check(topics: Topics, name: str, index: int, replicas: Any) -> None:

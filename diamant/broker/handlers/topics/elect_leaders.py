@@ -1,7 +1,7 @@
-"""ElectLeaders (key 43), versions 0 to 2: no elections, as the only replica of every partition is the leader.
+"""ElectLeaders (key 43), versions 0 to 2: elections of preferred leaders, or of replicas that are not in sync.
 
-Behaviour: ELECTION_NOT_NEEDED for each named partition. A request for all (null) lists the topics without
-partitions, as Kafka does when none needs an election.
+Behaviour: on one broker, ELECTION_NOT_NEEDED for each named partition. A request for all (null) lists the topics, each with the
+partitions that needed an election.
 Versions: 1 adds the type of election and a top-level error (KIP-460).
 Deviations: none known.
 
@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
+from diamant.protocol.kraft.records import NO_LEADER, PartitionChangeRecord
 from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
+    from diamant.broker.brokers.table import BrokerTable
     from diamant.broker.topics.topics import Topics
+    from diamant.storage.kraft.image import PartitionImage, TopicImage
 
 KEY = 43
 PREFERRED, UNCLEAN = 0, 1
+NOT_NEEDED = "Leader election not needed for topic partition."
 
 
 def handle(topics: Topics, context: RequestContext, request: ElectLeadersRequest) -> Answer:
@@ -31,7 +35,11 @@ def handle(topics: Topics, context: RequestContext, request: ElectLeadersRequest
     is_known = kind in (PREFERRED, UNCLEAN)
     if request.topic_partitions is None:
         answered = list(topics.by_name) if is_known else []
-        results: list[dict[str, object]] = [{"topic": name, "partition_result": []} for name in answered]
+        results: list[dict[str, object]] = []
+        for name in answered:
+            elected = [_elect(topics, kind, name, index) for index in topics.image.topics[name].partitions]
+            needed = [one for one in elected if one["error_code"] != ErrorCode.ELECTION_NOT_NEEDED]
+            results.append({"topic": name, "partition_result": needed})
     else:
         results = [
             {
@@ -42,17 +50,51 @@ def handle(topics: Topics, context: RequestContext, request: ElectLeadersRequest
         ]
     code = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
     fields = {"error_code": int(code), "replica_election_results": results}
-    return encode_response_fields(KEY, context.api_version, fields)
+    answer = encode_response_fields(KEY, context.api_version, fields)
+    return answer if topics.brokers is None else _when_synced(topics, answer)
+
+
+async def _when_synced(topics: Topics, answer: bytes) -> bytes:
+    await topics.sync()
+    return answer
+
+
+def _hold_election(
+    brokers: BrokerTable, kind: int, topic: TopicImage, partition: PartitionImage
+) -> tuple[ErrorCode, str | None]:
+    """As ReplicationControlManager.electLeader."""
+    first = partition.replicas[0]
+    if partition.leader == first if kind == PREFERRED else partition.leader != NO_LEADER:
+        return ErrorCode.ELECTION_NOT_NEEDED, NOT_NEEDED
+    if kind == PREFERRED and first in partition.isr and brokers.is_up(first):
+        brokers.move_leader(topic.name, partition.partition_id, first)
+        return ErrorCode.NONE, None
+    live = [one for one in partition.replicas if brokers.is_up(one)]
+    if kind == UNCLEAN and live:
+        change = PartitionChangeRecord(
+            partition_id=partition.partition_id, topic_id=topic.topic_id, leader=live[0], isr=(live[0],)
+        )
+        brokers.change(topic.name, change)
+        return ErrorCode.NONE, None
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if kind == PREFERRED else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    return code, (
+        "The preferred leader was not available."
+        if kind == PREFERRED
+        else "Eligible topic partition leaders are not available."
+    )
 
 
 def _elect(topics: Topics, kind: int, name: str, index: int) -> dict[str, object]:
     topic = topics.image.topics.get(name)
+    message: str | None
     if kind not in (PREFERRED, UNCLEAN):
         code, message = ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}"
     elif topic is None:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"
     elif index not in topic.partitions:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
+    elif topics.brokers is None:
+        code, message = ErrorCode.ELECTION_NOT_NEEDED, NOT_NEEDED
     else:
-        code, message = ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+        code, message = _hold_election(topics.brokers, kind, topic, topic.partitions[index])
     return {"partition_id": index, "error_code": int(code), "error_message": message}

@@ -1,0 +1,30 @@
+"""`diamant log fold-brokers`: make the directory of several brokers one of a single broker."""
+
+from __future__ import annotations
+
+import click
+
+from diamant.broker.commands.terminal.files import one_line_errors
+from diamant.storage import names
+from diamant.storage.env.env import RealEnv
+from diamant.storage.kraft.opening import fold_brokers
+
+
+@click.command("fold-brokers")
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+def fold(directory: str) -> None:
+    """Put all partitions in DIRECTORY on one broker, the first, which leads them from then on.
+
+    The data directory of `diamant start --brokers N` is opened with N brokers or more, and by no Apache Kafka. After this command
+    one broker opens it, and Kafka. Records are neither read nor changed. No broker may use the directory.
+
+    Exit codes: 0 done; 1 the directory is used, damaged, or of one broker already; 2 usage.
+    """
+    env = RealEnv()
+    with one_line_errors():
+        lock = env.lock(f"{directory}/{names.LOCK}")
+        try:
+            count = fold_brokers(env, directory)
+        finally:
+            lock.release()
+    click.echo(f"{directory}: {count} brokers are now one")
