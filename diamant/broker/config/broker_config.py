@@ -124,6 +124,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         check_security(static, self.listeners)
         check_authorization(static)
         _check_static(self._values, self._topic_defaults)
+        _check_ports(self.all_listeners)
         for warning in self.warnings:
             logger.warning(warning)
 
@@ -155,6 +156,18 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         if self.http_listener is not None:
             given["diamant.http.listen"] = self.http_listener._replace(port=0).address
         return BrokerConfig(data_dir=data_dir, properties=given, **kafka_names)
+
+    def of_broker(self, broker: int) -> BrokerConfig:
+        """The static part of this configuration as one of several brokers has it: its id, rack and addresses."""
+        given = self._given()
+        given.pop("broker.id", None)
+        given["node.id"], given["broker.rack"] = str(self.node_id + broker), self.racks[broker] or ""
+        for name, listeners in (("listeners", self.listeners), ("advertised.listeners", self.advertised_listeners)):
+            if name in given:
+                given[name] = ",".join(str(listener.of_broker(broker)) for listener in listeners)
+        changed = BrokerConfig.__new__(BrokerConfig)
+        changed._resolve(given, {}, {})
+        return changed
 
     def of_listener(self, listener: str, setting: str, mechanism: str = "") -> tuple[str, Value]:
         """The full name and the value of a setting of a listener, or of one of its mechanisms.
@@ -440,6 +453,22 @@ def _check_request_memory(values: Mapping[str, Value]) -> None:
         raise ConfigError(
             f"queued.max.request.bytes is {queued}, less than the largest request (socket.request.max.bytes, {largest})"
         )
+
+
+def _check_ports(listeners: Sequence[Listener]) -> None:
+    """Check that the ports of several brokers, which follow one another, exist and differ."""
+    taken: dict[tuple[str, int], Listener] = {}
+    for listener in filter(lambda one: one.port, listeners):
+        if listener.port > 0xFFFF:
+            raise ConfigError(
+                f"listeners: {listener} is beyond port 65535, for broker {listener.broker + 1} of diamant.brokers"
+            )
+        other = taken.setdefault((listener.host, listener.port), listener)
+        if other is not listener:
+            raise ConfigError(
+                f"listeners: {other} and {listener} would use the same port: each of the diamant.brokers takes the next port of "
+                "each listener"
+            )
 
 
 def _strings(value: Value) -> list[str]:

@@ -98,6 +98,18 @@ class Node:
         """The id in meta.properties, which never changes for a directory."""
         return self.metadata.cluster_id
 
+    def broker_id(self, connection: ConnectionInfo) -> int:
+        """Return the broker that a client has connected to."""
+        return self.config.node_id if self.topics.brokers is None else connection.broker_id
+
+    def config_of(self, broker_id: int) -> BrokerConfig:
+        """Return the configuration of one of the brokers."""
+        if self.topics.brokers is None:
+            return self.config
+        configs = self.metadata.image.configs
+        own, of_all = configs.get((BROKER_RESOURCE, str(broker_id)), {}), configs.get((BROKER_RESOURCE, ""), {})
+        return self._static_config.of_broker(broker_id - self.config.node_id).with_dynamic(of_all, own)
+
     @property
     def controller_id(self) -> int:
         """The broker that clients are told is the controller."""

@@ -53,6 +53,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "log clean": (MISSING,),
     "log dump": (MISSING,),
     "log explain": (MISSING,),
+    "log fold-brokers": (MISSING,),
     "log find": (MISSING, "-k", "a"),
     "log stats": (MISSING,),
     "log whatif": (MISSING,),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from diamant.broker.commands.terminal.files import one_line_errors
@@ -12,7 +14,8 @@ from diamant.storage.kraft.opening import fold_brokers
 
 @click.command("fold-brokers")
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
-def fold(directory: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+def fold(directory: str, *, as_json: bool) -> None:
     """Put all partitions in DIRECTORY on one broker, the first, which leads them from then on.
 
     The data directory of `diamant start --brokers N` is opened with N brokers or more, and by no Apache Kafka. After this command
@@ -27,4 +30,5 @@ def fold(directory: str) -> None:
             count = fold_brokers(env, directory)
         finally:
             lock.release()
-    click.echo(f"{directory}: {count} brokers are now one")
+    text = f"{directory}: {count} brokers are now one"
+    click.echo(json.dumps({"directory": directory, "brokers_before": count}) if as_json else text)

@@ -54,7 +54,9 @@ def handle(
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(request.client_software_version)):
             return encode_response_fields(KEY, version, {"error_code": int(ErrorCode.INVALID_REQUEST)})
         logger.debug("%s: client %s %s", context.connection.peer, name, request.client_software_version)
-    if code := _misrouted(metadata, getattr(request, "cluster_id", None), getattr(request, "node_id", NO_NODE)):
+    broker_id = context.connection.broker_id if len(metadata.broker_ids) > 1 else metadata.node_id
+    meant = (getattr(request, "cluster_id", None), getattr(request, "node_id", NO_NODE))
+    if code := _misrouted((metadata.cluster_id, broker_id), *meant):
         return encode_response_fields(KEY, version, {"error_code": int(code)})
     body = answers.get(version)
     if body is None:
@@ -62,11 +64,11 @@ def handle(
     return body
 
 
-def _misrouted(metadata: MetadataLog, cluster_id: str | None, node_id: int) -> ErrorCode:
+def _misrouted(here: tuple[str, int], cluster_id: str | None, node_id: int) -> ErrorCode:
     """The error of a client that means another cluster or node, or names one without the other; NONE for others."""
     if (cluster_id is None) != (node_id == NO_NODE):
         return ErrorCode.INVALID_REQUEST
-    is_here = cluster_id is None or (cluster_id, node_id) == (metadata.cluster_id, metadata.node_id)
+    is_here = cluster_id is None or (cluster_id, node_id) == here
     return ErrorCode.NONE if is_here else ErrorCode.REBOOTSTRAP_REQUIRED
 
 

@@ -1,4 +1,4 @@
-"""DescribeQuorum (key 55), versions 0 to 2: a quorum of one, this node, with its complete log.
+"""DescribeQuorum (key 55), versions 0 to 2: a quorum of one, this node, with its complete log; other brokers observe it.
 
 Behaviour: the only partition is `__cluster_metadata-0`; the high watermark is the end of the durable log.
 Versions: 1 adds times (KIP-836), 2 directories, endpoints and messages (KIP-853).
@@ -43,6 +43,7 @@ def handle(node: Node, context: RequestContext, request: DescribeQuorumRequest) 
         "last_fetch_timestamp": now_ms,
         "last_caught_up_timestamp": now_ms,
     }
+    observers = [{**voter, "replica_id": broker_id} for broker_id in metadata.broker_ids[1:]]
     partition = {
         "partition_index": 0,
         "error_code": 0,
@@ -51,7 +52,7 @@ def handle(node: Node, context: RequestContext, request: DescribeQuorumRequest) 
         "leader_epoch": metadata.epoch,
         "high_watermark": metadata.synced_offset,
         "current_voters": [voter],
-        "observers": [],
+        "observers": observers,
     }
     nodes = [
         {"node_id": member.id, "listeners": [endpoint._asdict() for endpoint in member.endpoints]}

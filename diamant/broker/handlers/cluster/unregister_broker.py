@@ -34,7 +34,7 @@ async def _unregister(node: Node, version: int, broker_id: int) -> bytes:
         registration = node.metadata.image.brokers.get(broker_id)
         if registration is None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
-        if broker_id == node.config.node_id:
+        if broker_id in node.config.broker_ids:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker ID {broker_id} is this broker, which is in use")
         node.metadata.append([UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registration.broker_epoch)])
         await node.topics.sync()

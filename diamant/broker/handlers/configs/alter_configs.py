@@ -20,7 +20,6 @@ from diamant.broker.handlers.configs.changes import change_configs, check_resour
 from diamant.broker.handlers.configs.config_access import TO_CHANGE, check_resource_access
 from diamant.broker.handlers.configs.stores_by_config import read_stores
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.broker.security.authorization.access import Access
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -36,10 +35,10 @@ KEY = 33
 
 def handle(node: Node, context: RequestContext, request: AlterConfigsRequest) -> Answer:
     """Change configurations. Always a coroutine, as the metadata log has to be synced."""
-    return _alter(node, context.access, context.api_version, request)
+    return _alter(node, context, request)
 
 
-async def _alter(node: Node, access: Access, version: int, request: AlterConfigsRequest) -> bytes:
+async def _alter(node: Node, context: RequestContext, request: AlterConfigsRequest) -> bytes:
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     await node.topics.settled(resource.resource_name for resource in request.resources)
     responses = []
@@ -48,9 +47,9 @@ async def _alter(node: Node, access: Access, version: int, request: AlterConfigs
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            check_resource_access(access, TO_CHANGE, resource.resource_type, resource.resource_name)
+            check_resource_access(context.access, TO_CHANGE, resource.resource_type, resource.resource_name)
             new_stores = await _read_stores(node, resource)
-            _replace(node, resource, request.validate_only)
+            _replace(node, resource, request.validate_only, node.broker_id(context.connection))
             if not request.validate_only:
                 for stores in new_stores:
                     stores.use()
@@ -65,7 +64,7 @@ async def _alter(node: Node, access: Access, version: int, request: AlterConfigs
             }
         )
     await node.topics.sync()
-    return encode_response_fields(KEY, version, {"responses": responses})
+    return encode_response_fields(KEY, context.api_version, {"responses": responses})
 
 
 async def _read_stores(node: Node, resource: Any) -> list[NewStores]:
@@ -74,13 +73,13 @@ async def _read_stores(node: Node, resource: Any) -> list[NewStores]:
     return await read_stores(node, resource.resource_type, resource.resource_name, {*stored, *texts}, texts)
 
 
-def _replace(node: Node, resource: Any, validate_only: bool) -> None:
+def _replace(node: Node, resource: Any, validate_only: bool, broker_id: int) -> None:
     nulls = [config.name for config in resource.configs if config.value is None]
     if nulls:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
     if resource.resource_type == BROKER_LOGGER_RESOURCE:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
-    check_resource(node, resource.resource_type, resource.resource_name)
+    check_resource(node, resource.resource_type, resource.resource_name, broker_id)
     changes: dict[str, str | None] = dict.fromkeys(stored_configs(node, resource.resource_type, resource.resource_name))
     changes.update((config.name, config.value) for config in resource.configs)
     # Clients that replace one value send back all described entries, so those are ignored.

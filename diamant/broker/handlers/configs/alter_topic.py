@@ -44,7 +44,7 @@ def change_topic_configs(node: Node, topic: str, changes: Mapping[str, Any], *, 
         if value is None and name not in before and name not in TOPIC_CONFIGS:
             raise BadArgument(f"set: there is no configuration {name[:100]!r} of topics")
     try:
-        check_resource(node, TOPIC_RESOURCE, topic)
+        check_resource(node, TOPIC_RESOURCE, topic, node.config.node_id)
         change_configs(node, TOPIC_RESOURCE, topic, changes, validate_only=validate_only)
     except KafkaError as error:
         raise refused_by_kafka(error) from None

@@ -47,6 +47,7 @@ from diamant.storage.kraft.features import ELIGIBLE_LEADER_REPLICAS_VERSION, MIN
 from diamant.storage.kraft.metadata_text import check_text
 
 if TYPE_CHECKING:
+    from diamant.broker.network.api import ConnectionInfo
     from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)
@@ -74,11 +75,10 @@ def stored_configs(node: Node, resource_type: int, resource_name: str) -> Mappin
 # -- reading -------------------------------------------------------------------------------------------------------------
 
 
-def describe_configs(node: Node, resource_type: int, resource_name: str, host: str) -> list[DescribedConfig]:
-    """Return all configurations of a resource. KafkaError if the resource does not exist (`ConfigHelper`).
-
-    `host`: at which the client reached the broker.
-    """
+def describe_configs(
+    node: Node, resource_type: int, resource_name: str, connection: ConnectionInfo
+) -> list[DescribedConfig]:
+    """Return all configurations of a resource. KafkaError if the resource does not exist (`ConfigHelper`)."""
     stored = stored_configs(node, resource_type, resource_name)
     if resource_type == TOPIC_RESOURCE:
         check_name(resource_name)
@@ -89,19 +89,22 @@ def describe_configs(node: Node, resource_type: int, resource_name: str, host: s
         if not resource_name:
             source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
             return [described_in(source, name, value) for name, value in stored.items()]
-        _check_described_broker(node, resource_name, ", expected {} or empty string, but received {}")
+        _check_described_broker(
+            node.broker_id(connection), resource_name, ", expected {} or empty string, but received {}"
+        )
         layers = {
             ConfigSource.DYNAMIC_BROKER_CONFIG: stored,
             ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: stored_configs(node, resource_type, ""),
         }
-        described = describe_broker(node.config, layers, _advertised(node, host))
+        config = node.config_of(node.broker_id(connection))
+        described = describe_broker(config, layers, _advertised(node, connection))
         return [*described, _http_address(node), *clock_by_config.described(node.env.clock)]
     if resource_type == BROKER_LOGGER_RESOURCE:
         from diamant.broker.handlers.configs.logger_levels import describe_loggers
 
         if not resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-        _check_described_broker(node, resource_name, ", expected {} but received {}")
+        _check_described_broker(node.broker_id(connection), resource_name, ", expected {} but received {}")
         return describe_loggers()
     if resource_type == CLIENT_METRICS_RESOURCE:
         from diamant.broker.config.client_metrics_table import describe_client_metrics_configs
@@ -141,25 +144,26 @@ def _http_address(node: Node) -> DescribedConfig:
     )
 
 
-def _check_described_broker(node: Node, resource_name: str, expectation: str) -> None:
+def _check_described_broker(broker_id: int, resource_name: str, expectation: str) -> None:
     if _integer(resource_name) is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {resource_name}")
-    if _integer(resource_name) != node.config.node_id:
-        expected = expectation.format(node.config.node_id, resource_name)
+    if _integer(resource_name) != broker_id:
+        expected = expectation.format(broker_id, resource_name)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id{expected}")
 
 
-def _advertised(node: Node, host: str) -> str:
-    """Return the addresses that this client is told."""
-    listeners = node.config.advertised(node.addresses.kafka)
+def _advertised(node: Node, connection: ConnectionInfo) -> str:
+    """Return the addresses of its broker that this client is told."""
+    host, number = connection.advertised_host, node.broker_id(connection) - node.config.node_id
+    listeners = [one for one in node.config.advertised(node.addresses.kafka) if one.broker == number]
     return ",".join(str(listener if listener.host else listener._replace(host=host)) for listener in listeners)
 
 
 # -- changing ------------------------------------------------------------------------------------------------------------
 
 
-def check_resource(node: Node, resource_type: int, resource_name: str) -> None:
-    """Check that the configurations of a resource can be changed. KafkaError if the resource does not exist."""
+def check_resource(node: Node, resource_type: int, resource_name: str, broker_id: int) -> None:
+    """Check that the configurations of a resource can be changed at a broker. KafkaError if the resource does not exist."""
     check_text("the name of the resource", resource_name)
     if resource_type == TOPIC_RESOURCE:
         check_name(resource_name)
@@ -167,9 +171,9 @@ def check_resource(node: Node, resource_type: int, resource_name: str) -> None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource_name}' does not exist.")
     elif resource_type == BROKER_RESOURCE:
         if resource_name:
-            _check_changed_broker(node, resource_name, f", expected {node.config.node_id}, but received")
+            _check_changed_broker(broker_id, resource_name, ", expected {}, but received")
     elif resource_type == BROKER_LOGGER_RESOURCE:
-        _check_changed_broker(node, resource_name, f". Expected {node.config.node_id}, but received")
+        _check_changed_broker(broker_id, resource_name, ". Expected {}, but received")
     elif resource_type == CLIENT_METRICS_RESOURCE:
         if not resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
@@ -180,13 +184,15 @@ def check_resource(node: Node, resource_type: int, resource_name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
-def _check_changed_broker(node: Node, resource_name: str, expectation: str) -> None:
+def _check_changed_broker(broker_id: int, resource_name: str, expectation: str) -> None:
     number = _integer(resource_name)
     if number is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {resource_name}")
-    if number != node.config.node_id:
+    if number != broker_id:
         kind = "broker" if expectation.startswith(",") else "node"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected {kind} id{expectation} {resource_name}")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected {kind} id{expectation.format(broker_id)} {resource_name}"
+        )
 
 
 def _integer(text: str) -> int | None:

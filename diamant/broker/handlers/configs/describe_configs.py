@@ -38,8 +38,7 @@ def handle(
     """Describe every resource separately."""
     if any(_shows_figures(node, context.access, resource) for resource in request.resources):
         return _with_figures(node, compactions(), context, request)
-    host = context.connection.advertised_host
-    results = [_describe(node, context.access, request, resource, host) for resource in request.resources]
+    results = [_describe(node, context, request, resource) for resource in request.resources]
     return encode_response_fields(KEY, context.api_version, {"results": results})
 
 
@@ -58,21 +57,20 @@ def _shows_figures(node: Node, access: Access, resource: Any) -> bool:
 async def _with_figures(
     node: Node, compactions: Compactions, context: RequestContext, request: DescribeConfigsRequest
 ) -> bytes:
-    access, host = context.access, context.connection.advertised_host
+    access = context.access
     figures = await compactions.figures()
     results = []
     for resource in request.resources:
         shown = await figures.describe(resource.resource_name) if _shows_figures(node, access, resource) else []
-        results.append(_describe(node, access, request, resource, host, shown))
+        results.append(_describe(node, context, request, resource, shown))
     return encode_response_fields(KEY, context.api_version, {"results": results})
 
 
 def _describe(
     node: Node,
-    access: Access,
+    context: RequestContext,
     request: DescribeConfigsRequest,
     resource: Any,
-    host: str,
     more: Sequence[DescribedConfig] = (),
 ) -> dict[str, object]:
     result: dict[str, object] = {
@@ -83,8 +81,8 @@ def _describe(
         "configs": [],
     }
     try:
-        check_resource_access(access, TO_READ, resource.resource_type, resource.resource_name)
-        described = describe_configs(node, resource.resource_type, resource.resource_name, host)
+        check_resource_access(context.access, TO_READ, resource.resource_type, resource.resource_name)
+        described = describe_configs(node, resource.resource_type, resource.resource_name, context.connection)
     except REQUEST_ERRORS as error:
         code, message = error_of(error)
         result["error_code"], result["error_message"] = code, message or ""

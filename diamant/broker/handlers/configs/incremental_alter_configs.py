@@ -73,7 +73,7 @@ async def _alter(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             check_resource_access(context.access, TO_CHANGE, resource.resource_type, resource.resource_name)
             _check_operations(resource)
-            check_resource(node, resource.resource_type, resource.resource_name)
+            check_resource(node, resource.resource_type, resource.resource_name, node.broker_id(context.connection))
             new_stores = await _read_stores(node, resource)
             present = stored_configs(node, resource.resource_type, resource.resource_name)
             changes = _changes(resource, present)

@@ -1,6 +1,6 @@
 """DescribeLogDirs (key 35), versions 1 to 5: sizes of partitions and of the disk (KIP-113, KIP-827).
 
-Deviations: none known; there is one log directory.
+Deviations: none known; there is one log directory. Of several brokers, each lists its replicas.
 
 Source: ReplicaManager.describeLogDirs.
 """
@@ -25,11 +25,13 @@ def handle(node: Node, context: RequestContext, request: DescribeLogDirsRequest)
     """List the requested partitions; all for null."""
     topics: dict[str, list[dict[str, object]]] = {}
     wanted = None if request.topics is None else {str(topic.topic): set(topic.partitions) for topic in request.topics}
+    brokers, broker_id = node.topics.brokers, context.connection.broker_id
     for name, topic in node.topics.by_name.items():
         if wanted is not None and name not in wanted:
             continue
         for partition, log in topic.logs.items():
-            if wanted is None or partition in wanted[name]:
+            is_here = brokers is None or broker_id in brokers.partition(name, partition).replicas
+            if is_here and (wanted is None or partition in wanted[name]):
                 topics.setdefault(name, []).append(
                     {
                         "partition_index": partition,

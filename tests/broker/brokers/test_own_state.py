@@ -1,0 +1,108 @@
+"""The state of single brokers: configurations, log directories, groups and transactions of their own, and their addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.protocol.errors import ErrorCode
+from diamant.storage.config_key import ConfigError
+from tests.broker.brokers.several import create, several
+from tests.broker.wire import API_VERSIONS, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, INCREMENTAL_ALTER_CONFIGS, WireClient
+
+BROKER = 4
+DESCRIBE_QUORUM, UNREGISTER = 55, 64
+
+
+async def configs(wire: WireClient, broker_id: int) -> tuple[int, dict[str, str | None]]:
+    """The configurations of a broker: the error code and the values."""
+    resource = {"resource_type": BROKER, "resource_name": str(broker_id), "configuration_keys": None}
+    fields = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+    (result,) = (await wire.call(DESCRIBE_CONFIGS, 4, fields)).results
+    return result.error_code, {config.name: config.value for config in result.configs}
+
+
+async def test_each_broker_describes_its_own_configurations() -> None:
+    """With its id, rack and addresses; a broker does not know those of another, as in Kafka."""
+    async with several(broker_rack="a,b") as (broker, wires):
+        for number, wire in enumerate(wires):
+            code, found = await configs(wire, number + 1)
+            assert code == 0
+            assert (found["node.id"], found["broker.rack"]) == (str(number + 1), "aba"[number])
+            assert found["advertised.listeners"] == f"PLAINTEXT://{broker.addresses.kafka[number].address}"
+        assert (await configs(wires[0], 2))[0] == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_broker_takes_configurations_for_itself() -> None:
+    """They are kept and described; another broker refuses them."""
+    async with several() as (_, wires):
+        change = {"name": "log.cleaner.threads", "config_operation": 0, "value": "2"}
+        resource = {"resource_type": BROKER, "resource_name": "2", "configs": [change]}
+        fields = {"resources": [resource], "validate_only": False}
+        codes = [(await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, fields)).responses[0].error_code for wire in wires]
+        assert codes == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST]
+        assert (await configs(wires[1], 2))[1]["log.cleaner.threads"] == "2"
+        assert (await configs(wires[2], 3))[1]["log.cleaner.threads"] == "1"
+
+
+async def test_a_log_directory_lists_the_replicas_of_its_broker() -> None:
+    """DescribeLogDirs of a broker without a replica does not name the partition."""
+    async with several() as (_, wires):
+        await create(wires[0], replicas=[[1, 3]])
+        found = []
+        for wire in wires:
+            (result,) = (await wire.call(DESCRIBE_LOG_DIRS, 4, {"topics": None})).results
+            found.append([topic.name for topic in result.topics])
+        assert found == [["t"], [], ["t"]]
+
+
+async def test_the_quorum_is_observed_by_the_other_brokers() -> None:
+    """One voter, node 1, and two observers."""
+    async with several() as (_, wires):
+        asked = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
+        part = (await wires[2].call(DESCRIBE_QUORUM, 2, asked)).topics[0].partitions[0]
+        assert [one.replica_id for one in part.current_voters] == [1]
+        assert [one.replica_id for one in part.observers] == [2, 3]
+
+
+async def test_no_broker_of_the_process_can_be_unregistered() -> None:
+    """All of them are in use."""
+    async with several() as (_, wires):
+        assert (await wires[0].call(UNREGISTER, 0, {"broker_id": 2})).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_api_versions_knows_which_broker_was_meant() -> None:
+    """A client that names the node it means is told to bootstrap again only if it reaches another one."""
+    async with several() as (broker, wires):
+        fields = {"client_software_name": "c", "client_software_version": "1", "cluster_id": broker.node.cluster_id}
+        codes = [(await wire.call(API_VERSIONS, 5, {**fields, "node_id": 2})).error_code for wire in wires]
+        assert codes == [ErrorCode.REBOOTSTRAP_REQUIRED, 0, ErrorCode.REBOOTSTRAP_REQUIRED]
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"listen": "127.0.0.1:65534"}, "65535"),
+        ({"listen": ["A://127.0.0.1:9092", "B://127.0.0.1:9094"]}, "same port"),
+        ({"brokers": 1001}, "diamant.brokers"),
+        ({"brokers": 0}, "diamant.brokers"),
+    ],
+)
+def test_ports_that_brokers_cannot_have_are_refused(config: dict[str, Any], reason: str) -> None:
+    """Before anything is opened, with the configuration's name."""
+    protocols = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,PLAINTEXT:PLAINTEXT"}
+    with pytest.raises(ConfigError, match=reason):
+        BrokerConfig(**{"brokers": 3, "data_dir": "/data", "properties": protocols, **config})
+
+
+async def test_free_ports_are_kept_for_the_next_start() -> None:
+    """As for one broker: the same addresses after a stop."""
+    broker = Broker(brokers=3)
+    await broker.start()
+    before = broker.bootstrap_servers
+    await broker.stop()
+    async with broker:
+        assert broker.bootstrap_servers == before
