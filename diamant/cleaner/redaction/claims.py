@@ -64,6 +64,8 @@ from diamant.cleaner.evidence.search.findings import (
 from diamant.cleaner.evidence.search.needles import Needles, keyed_digest
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.redaction.where import HOLD, KEEP, NO, YES, Where, may_hold, parse_where
+from diamant.cleaner.values.schemas import Schemas, Values
+from diamant.cleaner.values.schemas_topic import SchemasTopic
 from diamant.protocol.batches.header import Record
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
@@ -94,8 +96,8 @@ NOT_COVERED = (
     DISK_BLOCKS,
     LATER_RECORDS,
     "Records that the description does not match, whatever they say: the same facts in other fields, in other words, in values "
-    "that are not JSON (a path of fields finds nothing in them), in other topics, or in whatever was copied into the directories "
-    "of other topics. Where the same bytes were seen is listed.",
+    "that are neither JSON nor Avro with a known schema (a path of fields finds nothing in them), in other topics, or in what "
+    "was copied into the directories of other topics. Where the same bytes were seen is listed.",
     "Texts of the description and values that were removed, outside of records that match it, if they have fewer than 12 bytes "
     "or hardly anything but zeros (0x00, 0xFF): they are not searched for.",
     COMPRESSED,
@@ -287,11 +289,13 @@ def check_redaction_claims(
         found.notes.append("The where given is not that of the certificate, or the secret is another one.")
         found.claims = [untold(claim) for claim in certificate["claims"]]
         return
-    where = replace(where, undecided=str(request.get("undecided", HOLD)))
+    topic = str(request["topics"][0])
+    values = where.values if where.values.topic else Values(Schemas([SchemasTopic(env, directory)]), topic)
+    where = replace(where, undecided=str(request.get("undecided", HOLD)), values=values)
     needles = Needles(b"\0" * 32 if secret is None else secret)
     for needle in where.needles:
         needles.add(WHERE, needle)
-    subject = Redacted(where, frozenset([str(request["topics"][0])]), needles)
+    subject = Redacted(where, frozenset([topic]), needles)
     report = scan(subject)
     disown(certificate, report, subject, env, directory)
     found.was_scanned = True

@@ -1,7 +1,11 @@
-r"""JSON in keys and values for a redaction: what counts as JSON, what a path finds in it, and what other bytes may contain.
+r"""Paths into keys and values for a redaction: what counts as JSON, what a path finds, and what other bytes may contain.
 
-JSON is UTF-8 (RFC 8259), with or without a byte order mark. The five bytes (0, schema id) that serializers with a schema registry
-write before it are skipped. `NaN`, `Infinity` and control characters in texts are accepted; the former equal nothing.
+A value in the frame of a serializer (`values/framing.py`) is decoded by its schema, and the path leads through the result. If the
+schema cannot be had, or the bytes do not fit it, the value is UNDECIDED unless no schema could make it match: a text is in the
+bytes as UTF-8, unless it may be the symbol of an enum, a UUID, a number or a date. A payload that is JSON needs no schema.
+
+JSON is UTF-8 (RFC 8259), with or without a byte order mark. `NaN`, `Infinity` and control characters in texts are accepted; the
+former equal nothing.
 
     YES          the value is JSON, and the path leads to the literal; if a name occurs twice, every value counts
     UNDECIDED    the value is not JSON (cut off, two documents, another encoding, nested too deep), but contains all texts of
@@ -24,10 +28,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
+
+from diamant.cleaner.values.framing import MAY_BE_COMPRESSED, Frame
+from diamant.cleaner.values.nodes import Object, Undecodable, is_equal
 
 NO: Final = 0
 UNDECIDED: Final = 1
@@ -40,11 +47,14 @@ class _Exists:
 
 EXISTS: Final = _Exists()
 
-_REGISTRY_PREFIX_BYTES = 5
+_SHORT_FRAME_BYTES = 5
+"""Of the schema id 0, which no registry gives, but which stands before JSON."""
 _OPENING = frozenset('{["')
 """First characters of a text that may be JSON with nested values."""
 MAX_ROUNDS = 32
 """Rounds of resolving escapes. In texts written by programs each round halves the backslashes; others might never end."""
+_MAY_BE_CODED = re.compile(r"[\w:.+-]*")
+"""Texts that need not stand in the bytes of Avro or Protobuf: symbols of enums, UUIDs, numbers, dates."""
 _READINGS = (("utf-8", 0), ("cp1252", 0), ("utf-16-le", 0), ("utf-16-le", 1), ("utf-16-be", 0), ("utf-16-be", 1))
 """Encodings and start positions: an odd number of bytes may precede a text."""
 
@@ -68,18 +78,31 @@ class JsonPath:
         return (self.literal, *self.path) if isinstance(self.literal, str) else self.path
 
     def may_be_in(self, data: bytes) -> bool:
-        """Tell whether a value in these bytes may be judged other than NO."""
-        return b"\\" in data or all(any(form in data for form in forms) for forms in self._forms)
+        """Tell whether a record in these bytes may be judged other than NO."""
+        return self._may_be_json(data) or self._may_be_coded(data)
 
-    def judge(self, data: bytes) -> int:
-        """Return YES, NO or UNDECIDED for a value."""
-        if not self.may_be_in(data):
+    def judge(self, data: bytes, frame: Frame | None, decode: Callable[[Frame], Any]) -> int:
+        """Return YES, NO or UNDECIDED for a value. `frame`: its frame, which `decode` decodes, or raises Undecodable."""
+        may_be_coded = frame is not None and self._may_be_coded(data)
+        if not may_be_coded and not self._may_be_json(data):
             return NO
         try:
-            root = _parse(data)
+            root = _parse(data) if frame is None else _decoded(frame, decode)
+        except Undecodable:
+            return UNDECIDED if may_be_coded or self._stands_in(data) else NO
         except (ValueError, RecursionError):
             return UNDECIDED if self._stands_in(data) else NO
         return self._found_in(root)
+
+    def _may_be_json(self, data: bytes) -> bool:
+        return b"\\" in data or all(any(form in data for form in forms) for forms in self._forms)
+
+    def _may_be_coded(self, data: bytes) -> bool:
+        """Tell whether these bytes, by some schema, may hold the literal. The names of fields are in the schema."""
+        text = self.literal
+        if not isinstance(text, str) or _MAY_BE_CODED.fullmatch(text):
+            return True
+        return text.encode() in data or b"\\" in data or MAY_BE_COMPRESSED.search(data) is not None
 
     def _found_in(self, root: Any) -> int:
         """Follow the path, also in JSON within texts."""
@@ -87,17 +110,17 @@ class JsonPath:
         left = [(root, 0, YES)]
         while left:
             node, depth, verdict = left.pop()
-            if depth == len(path) and (self.literal is EXISTS or _is_equal(node, self.literal)):
+            if depth == len(path) and (self.literal is EXISTS or is_equal(node, self.literal)):
                 if verdict == YES:
                     return YES
                 found = verdict
             if isinstance(node, list):
                 left += [(one, depth, verdict) for one in node]
-            elif depth < len(path) and isinstance(node, _Object):
+            elif depth < len(path) and isinstance(node, Object):
                 left += [(value, depth + 1, verdict) for name, value in node if name == path[depth]]
-            elif isinstance(node, str) and node.lstrip()[:1] in _OPENING:
+            elif isinstance(node, str | bytes) and (text := _text(node)).lstrip()[:1] in _OPENING:
                 try:
-                    left.append((_DECODER.decode(node), depth, UNDECIDED))  # Nested JSON is shorter, so this ends.
+                    left.append((_DECODER.decode(text), depth, UNDECIDED))  # Nested JSON is shorter, so this ends.
                 except RecursionError:
                     found = UNDECIDED
                 except ValueError:
@@ -126,12 +149,6 @@ def plain_number(number: Decimal) -> tuple[bool, str, int]:
 # -- parsing -----------------------------------------------------------------------------------------------------------
 
 
-class _Object(tuple[tuple[str, Any], ...]):
-    """The pairs of a JSON object, including repeated names."""
-
-    __slots__ = ()
-
-
 def _number(text: str) -> Decimal:
     try:
         return Decimal(text)
@@ -149,23 +166,30 @@ def _no_number(_name: str) -> _NoNumber:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_Object, parse_float=_number, parse_int=_number, parse_constant=_no_number, strict=False
+    object_pairs_hook=Object, parse_float=_number, parse_int=_number, parse_constant=_no_number, strict=False
 )
+
+
+def _text(node: str | bytes) -> str:
+    return node if isinstance(node, str) else node.decode(errors="replace")
 
 
 def _parse(data: bytes) -> Any:
     """Return the JSON in `data`. ValueError, RecursionError."""
+    return _DECODER.decode(data.decode("utf-8-sig"))
+
+
+def _decoded(frame: Frame, decode: Callable[[Frame], Any]) -> Any:
+    """Return the value in a frame. Undecodable."""
     try:
-        return _DECODER.decode(data.decode("utf-8-sig"))
-    except ValueError:
-        if data[:1] != b"\0" or len(data) <= _REGISTRY_PREFIX_BYTES:
-            raise
-    return _DECODER.decode(data[_REGISTRY_PREFIX_BYTES:].decode("utf-8-sig"))
-
-
-def _is_equal(node: Any, literal: object) -> bool:
-    # Without the types, true would equal 1.
-    return type(node) is type(literal) and node == literal
+        return decode(frame)
+    except Undecodable:
+        for payload in (frame.payload(), frame.data[_SHORT_FRAME_BYTES:]):
+            try:
+                return _parse(payload)
+            except (ValueError, RecursionError):
+                continue
+        raise
 
 
 # -- bytes that are not JSON -------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@ r"""The language `where`, which selects the records of a redaction.
     where       comparison, or several joined with `and`, `or` and parentheses; `and` binds closer
     comparison  field == literal      or      field exists
     field       key  value  header.NAME  header["any name"]         bytes, compared whole
-                value.customer.email  value["e-mail"]  key.id        a path into JSON, which also searches lists
+                value.customer.email  value["e-mail"]  key.id        a path into JSON or Avro, which also searches lists
     literal     "text" (as in JSON) or 'text' (as it stands), hex:"00ff", base64:"AP8="
                 after a path: a text, a number, true, false, null; after a header, a key or a value also null
 
@@ -11,8 +11,9 @@ r"""The language `where`, which selects the records of a redaction.
 character. If an object has a name twice, every value counts. `exists` is true for `null` and for empty lists; a path has no
 positions in lists.
 
-`redaction/json_path.py` defines JSON, and the search in other bytes. Records with such bytes are `UNDECIDED`: they are reported,
-and neither removed nor certified as gone, unless the request decides (`REMOVE`, `KEEP`).
+`redaction/json_path.py` defines JSON, values with a schema, and the search in other bytes. Records with such bytes, or without
+their schema, are `UNDECIDED`: they are reported, and neither removed nor certified as gone, unless the request decides (`REMOVE`,
+`KEEP`).
 
 Most batches are skipped without reading their records: the bytes must contain the text of a comparison.
 
@@ -32,6 +33,7 @@ from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 
 from diamant.cleaner.redaction.json_path import EXISTS, NO, UNDECIDED, YES, JsonPath, plain_number
+from diamant.cleaner.values.schemas import KEY, VALUE, Values
 from diamant.protocol.batches.header import Record
 
 __all__ = [
@@ -48,7 +50,7 @@ __all__ = [
     "parse_where",
 ]
 
-KEY, VALUE, HEADER = "key", "value", "header"
+HEADER = "header"
 
 HOLD, REMOVE, KEEP = "hold", "remove", "keep"
 """Fates of undecided records: keep them and certify nothing; remove them; keep them, and say so in the certificate."""
@@ -72,7 +74,7 @@ class Comparison:
     field: str
     """`KEY`, `VALUE` or `HEADER`."""
     path: tuple[str, ...]
-    """Steps into JSON, none for the whole bytes; for a header, its name."""
+    """Steps into the value, none for the whole bytes; for a header, its name."""
     literal: object
     """bytes or None for whole bytes; str, Decimal, bool or None for a path; EXISTS for either."""
     _json: JsonPath | None = dataclasses.field(init=False, repr=False, compare=False)
@@ -82,7 +84,7 @@ class Comparison:
 
     @property
     def is_path(self) -> bool:
-        """True if it searches JSON."""
+        """True if it searches the parts of a value."""
         return self.field != HEADER and bool(self.path)
 
     @property
@@ -101,13 +103,16 @@ class Comparison:
             return self.literal.encode()
         return self.literal if isinstance(self.literal, bytes) else None
 
-    def judge(self, record: Record) -> int:
+    def judge(self, record: Record, values: Values) -> int:
         """Return YES, NO or UNDECIDED."""
-        if self.field == HEADER:
+        field = self.field
+        if field == HEADER:
             return YES if any(self._is_header(name, value) for name, value in record.headers) else NO
-        data = record.key if self.field == KEY else record.value
+        data = record.key if field == KEY else record.value
         if self._json is not None:
-            return NO if data is None else self._json.judge(data)
+            if data is None:
+                return NO
+            return self._json.judge(data, values.frame_of(record, field), lambda frame: values.decode(frame, field))
         return YES if (data is not None if self.literal is EXISTS else data == self.literal) else NO
 
     def may_be_in(self, payload: bytes) -> bool:
@@ -139,9 +144,9 @@ class Joined:
     """`and` or `or`."""
     parts: tuple[Node, ...]
 
-    def judge(self, record: Record) -> int:
+    def judge(self, record: Record, values: Values) -> int:
         """Return YES, NO or UNDECIDED."""
-        found = (part.judge(record) for part in self.parts)
+        found = (part.judge(record, values) for part in self.parts)
         return min(found) if self.word == "and" else max(found)
 
     def may_be_in(self, payload: bytes) -> bool:
@@ -172,6 +177,8 @@ class Where:
     node: Node
     undecided: str = HOLD
     """`HOLD`, `REMOVE` or `KEEP`."""
+    values: Values = dataclasses.field(default_factory=Values, repr=False, compare=False)
+    """Decodes values with a schema."""
 
     @property
     def shape(self) -> str:
@@ -196,7 +203,7 @@ class Where:
 
     def judge(self, record: Record) -> int:
         """Return YES if the record matches, NO, or UNDECIDED. Users' records only: markers have other keys."""
-        verdict = self.node.judge(record)
+        verdict = self.node.judge(record, self.values)
         return YES if verdict == UNDECIDED and self.undecided == REMOVE else verdict
 
     def may_be_in(self, payload: bytes) -> bool:
@@ -248,8 +255,8 @@ _OTHER_SIGN = re.compile(r"\s*(!=|<>|<=|>=|=~|~=|=|<|>|~)")
 _EXPECTED_LITERAL = '"text", hex:"00ff" or base64:"AP8="'
 
 
-def parse_where(text: str, undecided: str = HOLD) -> Where:
-    """Parse a text. WhereError if it is not a valid `where`, or too large."""
+def parse_where(text: str, undecided: str = HOLD, values: Values | None = None) -> Where:
+    """Parse a text. WhereError if it is not a valid `where`, or too large. `values` None: no schema is known."""
     if undecided not in (HOLD, REMOVE, KEEP):
         raise WhereError(f"undecided: expected {HOLD}, {REMOVE} or {KEEP}")
     try:
@@ -258,7 +265,7 @@ def parse_where(text: str, undecided: str = HOLD) -> Where:
         raise WhereError("where: the text has lone surrogates, which UTF-8 cannot hold") from None
     if size > MAX_BYTES:
         raise WhereError(f"where: the text has {size} bytes, at most {MAX_BYTES} are allowed")
-    return Where(text, _Parser(text).parse(), undecided)
+    return Where(text, _Parser(text).parse(), undecided, values or Values())
 
 
 class _Parser:

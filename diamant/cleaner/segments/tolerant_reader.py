@@ -239,7 +239,7 @@ def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
                 partition = names.parse_partition_dir(os.path.basename(path))
             except ValueError as error:
                 raise StorageError(f"{error}; a copy of a partition needs its name back") from None
-            opened.partitions = (_list_partition(env, path, partition, starts),)
+            opened.partitions = (list_partition(env, path, partition, starts),)
         else:
             _list_partitions(env, opened, starts)
         opened.set_aside += tuple(
@@ -291,7 +291,7 @@ def _list_partitions(env: Env, opened: OpenLogDirectory, starts: Mapping[TopicPa
         if partition is None:
             continue
         try:
-            found.append(_list_partition(env, directory, partition, starts))
+            found.append(list_partition(env, directory, partition, starts))
         except OSError as error:
             opened.problems.append(Problem.of(directory, error))
     # Directories of other programs may have such names, too: dbus-1.
@@ -311,7 +311,7 @@ def partition_in_use(name: str) -> TopicPartition | None:
     return None if names.set_aside_suffix(name) or partition[0] == names.METADATA_TOPIC else partition
 
 
-def _list_partition(
+def list_partition(
     env: Env, directory: str, partition: TopicPartition, starts: Mapping[TopicPartition, int]
 ) -> PartitionFiles:
     sizes = {

@@ -90,8 +90,8 @@ class RedactRequest:
     undecided: Annotated[
         str,
         Argument(
-            "How to treat values that are not JSON but contain the searched text: certify nothing, remove them, or keep them and "
-            "list them in the certificate.",
+            "How to treat values that may match, as they are not JSON or their schema is missing: certify nothing, remove them, "
+            "or keep them and list them in the certificate.",
             (HOLD, REMOVE, KEEP),
         ),
     ] = HOLD

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.erasure.evidence.kept_remains import IsMeant, KeptRemains
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys
 from diamant.broker.errors import NotFound, NotPossible, no_topic
+from diamant.broker.node.values import topic_values
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
@@ -31,6 +32,7 @@ from diamant.cleaner.evidence.search.offset_order import WHOLE_FILE, LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.evidence.search.remains import values_of
 from diamant.cleaner.rules.modes import followed_version
+from diamant.cleaner.values.schemas import Values
 from diamant.progress import Progress
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -92,6 +94,10 @@ class Evidence:
         """Return the present partitions of a topic; none if it does not exist. Any thread."""
         image = self.topics.image.topics.get(topic)
         return () if image is None else image.partitions.keys()
+
+    def values(self, topic: str) -> Values:
+        """Return the decoder of a topic's keys and values for one attempt."""
+        return topic_values(self._node, topic)
 
     def user_topic(self, name: str) -> Topic:
         """Return a topic that is not internal. NotFound, NotPossible."""

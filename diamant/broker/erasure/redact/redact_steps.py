@@ -69,7 +69,8 @@ class RedactSteps:
     def subject(self, intent: RedactionIntent, key: SigningKey, topics: frozenset[str]) -> Redacted:
         needles = Needles(key.secret, intent.needles)
         needles.left_out = intent.left_out
-        return Redacted(parse_where(intent.where, intent.undecided), topics, needles)
+        where = parse_where(intent.where, intent.undecided, self._evidence.values(intent.topic))
+        return Redacted(where, topics, needles)
 
     def sought(self, intent: RedactionIntent) -> Sequence[bytes]:
         return parse_where(intent.where, intent.undecided).said

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.erasure.pending_erasures import PendingErasures
+    from diamant.cleaner.values.schemas import Values
 
 MAX_AT_ONCE = 4
 MAX_ATTEMPTS = 5
@@ -100,6 +101,12 @@ class ExplainOperation:
         self._transactions = transactions
         self._pending_erasures = pending_erasures
         self._running = 0
+
+    def values(self, topic: str) -> Values:
+        """Return the decoder of a topic's keys and values for one operation."""
+        from diamant.broker.node.values import topic_values
+
+        return topic_values(self._node, topic)
 
     async def explain(self, request: ExplainRequest, progress: Progress | None = None) -> Explanation:
         """See `Broker.explain`."""

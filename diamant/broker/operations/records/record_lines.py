@@ -18,11 +18,15 @@ from diamant.broker.operations.records.records_operation import RecordsOperation
 from diamant.broker.operations.records.search_operation import PlacedDamage, PlacedRecord, SearchOperation
 from diamant.broker.record_json import data_fields, record_fields
 from diamant.cleaner.queries.matching_records import Wanted
-from diamant.cleaner.redaction.where import YES, WhereError, parse_where
+from diamant.cleaner.redaction.where import UNDECIDED, YES, WhereError, parse_where
+from diamant.cleaner.values.schemas import Values
 from diamant.progress import Progress
+from diamant.protocol.batches.header import Record
 
 EXCERPT_BYTES = 1024
 MAX_PROBLEMS = 100
+
+_UNDECIDED = "their values are neither JSON nor bytes that a known schema fits, and may match"
 
 
 async def latest(
@@ -41,7 +45,9 @@ async def find(
     """Yield the matching records and the progress. The last line is an error if the search ends early. BadArgument, TooMany."""
     topic, most = request.topic, request.limit
     total = sum(log.size for log in explaining.logs(topic, request.partition))
-    pages = searching.newest_first(topic, request.partition, _wanted(request), most=most + 1, cut_bytes=EXCERPT_BYTES)
+    undecided: list[int] = []
+    wanted = _wanted(request, explaining.values(topic), undecided)
+    pages = searching.newest_first(topic, request.partition, wanted, most=most + 1, cut_bytes=EXCERPT_BYTES)
     read = found = 0
     problems: list[str] = []
     is_begun = is_cut = False
@@ -63,10 +69,13 @@ async def find(
             raise
         yield [{"error": str(error), "code": error.code}]
     else:
+        if undecided:
+            problems.append(f"{topic}: {len(undecided)} records are undecided: {_UNDECIDED}")
         yield [{"is_done": True, "found": found, "is_cut": is_cut, "problems": problems[:MAX_PROBLEMS]}]
 
 
-def _wanted(request: FindRequest) -> Wanted:
+def _wanted(request: FindRequest, values: Values, undecided: list[int]) -> Wanted:
+    """Return the test of a search. It adds the offsets of undecided records."""
     key, text, where = request.key, request.text, request.where
     if (key is not None) + (text is not None) + (where is not None) > 1:
         raise BadArgument("key, text and where exclude each other: give one of them, or none for all records")
@@ -79,10 +88,17 @@ def _wanted(request: FindRequest) -> Wanted:
     if where is None:
         return Wanted(lambda _: True, lambda _: True)
     try:
-        parsed = parse_where(where)
+        parsed = parse_where(where, values=values)
     except WhereError as error:
         raise BadArgument(str(error)) from None
-    return Wanted(lambda record: parsed.judge(record) == YES, parsed.may_be_in)
+
+    def is_wanted(record: Record) -> bool:
+        verdict = parsed.judge(record)
+        if verdict == UNDECIDED:
+            undecided.append(record.offset)
+        return verdict == YES
+
+    return Wanted(is_wanted, parsed.may_be_in)
 
 
 def _excerpt(one: PlacedRecord) -> Mapping[str, Any]:

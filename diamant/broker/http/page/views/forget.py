@@ -171,11 +171,11 @@ async def preview_where(call: Call) -> web.StreamResponse:
     from diamant.cleaner.redaction.where import WhereError, parse_where
 
     topic, text = call.fields["topic"], call.fields["where"]
+    explaining = call.services.explain()
     try:
-        where = parse_where(text)
+        where = parse_where(text, values=explaining.values(topic))
     except WhereError as error:
         raise BadArgument(str(error)) from None
-    explaining = call.services.explain()
     places = []
     for log in explaining.logs(topic, None):
         try:

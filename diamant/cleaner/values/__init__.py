@@ -1,0 +1,1 @@
+"""Values with a schema: the framings of serializers, sources of schemas, decoders."""

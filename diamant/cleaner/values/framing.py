@@ -1,0 +1,90 @@
+r"""The frames that serializers with a schema registry put around keys and values.
+
+    Confluent            0, schema id (4 bytes), payload
+    Confluent, headers   `__key_schema_id` or `__value_schema_id`: 0 and the id, or 1 and a GUID; the payload has no frame
+    Apicurio             0, schema id (8 bytes, the upper four are 0: Confluent's ids begin with 1), payload
+    AWS Glue             3, compression (0 none, 5 zlib), UUID of the schema's version (16 bytes), payload
+    Avro single-object   C3 01, fingerprint (CRC-64-AVRO, little-endian), payload
+
+None of them is valid UTF-8 JSON.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from diamant.cleaner.values.nodes import Undecodable
+
+ID, GUID, GLUE, FINGERPRINT = "id", "guid", "glue", "fingerprint"
+
+SchemaName: TypeAlias = tuple[str, int | UUID]
+"""A kind, and the schema's name of this kind."""
+
+MAX_INFLATED_BYTES = 64 * 1024 * 1024
+"""Limit of a value that is compressed in its frame."""
+
+MAY_BE_COMPRESSED = re.compile(rb"\x03\x05.{16}\x78", re.DOTALL)
+"""Occurs wherever a frame of AWS Glue has a compressed payload."""
+
+_HEADER_VERSION_ID, _HEADER_VERSION_GUID = 0, 1
+_GLUE_PLAIN, _GLUE_ZLIB = 0, 5
+
+
+class Frame(NamedTuple):
+    """A value within a frame."""
+
+    schema: SchemaName
+    data: bytes
+    """The whole value."""
+    start: int
+    """Of the payload in `data`."""
+    is_compressed: bool = False
+    prefix: bytes = b""
+    """What a header says beyond the schema: the message indexes of Protobuf."""
+
+    def payload(self) -> bytes:
+        """Return the payload. Undecodable."""
+        payload = self.data[self.start :]
+        if not self.is_compressed:
+            return payload
+        inflater = zlib.decompressobj()
+        try:
+            found = inflater.decompress(payload, MAX_INFLATED_BYTES)
+        except zlib.error:
+            raise Undecodable("the compressed value is damaged") from None
+        if not inflater.eof:
+            raise Undecodable(f"the compressed value is cut off, or has more than {MAX_INFLATED_BYTES} bytes")
+        return found
+
+
+def frame_of(data: bytes, field: str, headers: Iterable[tuple[str, bytes | None]] = ()) -> Frame | None:
+    """Return the frame of the `key` or `value` of a record; None if it has none."""
+    for name, value in headers:
+        if value and name == f"__{field}_schema_id":
+            found = _in_header(value, data)
+            if found is not None:
+                return found
+    size = len(data)
+    if data[:1] == b"\0" and size >= 5:
+        schema_id = int.from_bytes(data[1:5], "big")
+        if schema_id:
+            return Frame((ID, schema_id), data, 5)
+        if size >= 9 and (schema_id := int.from_bytes(data[5:9], "big")):
+            return Frame((ID, schema_id), data, 9)
+    if data[:1] == b"\3" and size >= 18 and data[1] in (_GLUE_PLAIN, _GLUE_ZLIB):
+        return Frame((GLUE, UUID(bytes=data[2:18])), data, 18, data[1] == _GLUE_ZLIB)
+    if data[:2] == b"\xc3\1" and size >= 10:
+        return Frame((FINGERPRINT, int.from_bytes(data[2:10], "little")), data, 10)
+    return None
+
+
+def _in_header(header: bytes, data: bytes) -> Frame | None:
+    if header[0] == _HEADER_VERSION_ID and len(header) >= 5:
+        return Frame((ID, int.from_bytes(header[1:5], "big")), data, 0, prefix=header[5:])
+    if header[0] == _HEADER_VERSION_GUID and len(header) >= 17:
+        return Frame((GUID, UUID(bytes=header[1:17])), data, 0, prefix=header[17:])
+    return None

@@ -1,0 +1,64 @@
+"""Decoded values: the tree that paths of fields lead through, whatever the format of the bytes was.
+
+Object          a record, a message, a map: pairs of name and value, in the order of the bytes
+list            a list
+str             a text, the symbol of an enum, a UUID
+bytes           bytes; they equal a text if they are its UTF-8
+int, float      a number of Avro or Protobuf
+Decimal         a number of JSON, or a logical decimal
+DateOrTime          a date or a time: it equals its number as well as its text
+bool, None
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+
+class Undecodable(Exception):
+    """The bytes cannot be decoded: no schema, a bad schema, or other bytes than the schema says. Its text has no values."""
+
+
+class Object(tuple[tuple[str, Any], ...]):
+    """The pairs of an object, including repeated names."""
+
+    __slots__ = ()
+
+
+class DateOrTime(NamedTuple):
+    """A date or a time."""
+
+    number: int
+    """As it is stored, in the unit of the schema."""
+    text: str
+    """ISO 8601, in UTC."""
+
+
+def is_equal(node: Any, literal: object) -> bool:
+    """Tell whether a value equals the literal of a condition: str, Decimal, bool or None. Types do not mix."""
+    if isinstance(node, DateOrTime):
+        return literal == (node.text if isinstance(literal, str) else Decimal(node.number))
+    if isinstance(node, bytes):
+        return isinstance(literal, str) and node == literal.encode()
+    # Without the types, true would equal 1. As a text, the float 0.1 is the 0.1 that people write.
+    if type(node) is int or (type(node) is float and math.isfinite(node)):
+        node = Decimal(repr(node))
+    return type(node) is type(literal) and bool(node == literal)
+
+
+def plain(node: Any) -> Any:
+    """Return a value for `json.dumps`: bytes in base64; decimals as texts, as are the numbers that JSON lacks."""
+    if isinstance(node, Object):
+        return {name: plain(value) for name, value in node}
+    if isinstance(node, list):
+        return [plain(one) for one in node]
+    if isinstance(node, bytes):
+        return base64.b64encode(node).decode()
+    if isinstance(node, DateOrTime):
+        return node.text
+    if isinstance(node, Decimal) or (isinstance(node, float) and not math.isfinite(node)):
+        return str(node)
+    return node

@@ -1,0 +1,109 @@
+"""Schemas by the names that frames carry, from several sources, compiled once.
+
+A source is asked in the thread that decodes, and may read files or ask a registry. It returns None for a schema that it does
+not have; the schema then counts as missing for as long as the `Schemas` lives, which is one operation.
+
+Memory: `MAX_COMPILED` schemas of at most `MAX_SCHEMA_BYTES` each, with those that they refer to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Protocol
+
+from diamant.cleaner.values.framing import Frame, SchemaName, frame_of
+from diamant.cleaner.values.nodes import Undecodable
+from diamant.protocol.batches.header import Record
+
+AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
+"""The types of schemas, as a registry calls them."""
+
+KEY, VALUE = "key", "value"
+
+MAX_SCHEMA_BYTES = 1024 * 1024
+"""Limit of a schema with those that it refers to."""
+MAX_COMPILED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaText:
+    """A schema as its source has it."""
+
+    kind: str
+    text: str
+    references: Mapping[str, str] = field(default_factory=dict)
+    """Other schemas by the names in its references, each after those that it refers to itself."""
+
+
+class SchemaSource(Protocol):
+    """Finds schemas. Any thread."""
+
+    def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
+        """Return the schema of this name in the `key`s or `value`s of a topic; None if there is none. May block."""
+        ...
+
+
+class Reader(Protocol):
+    """Decodes the payloads of one schema."""
+
+    def read(self, payload: bytes) -> Any:
+        """Return the value (`nodes`). Undecodable."""
+        ...
+
+
+class Schemas:
+    """The schemas of some sources; the first one that has a schema decides. Any thread."""
+
+    def __init__(self, sources: Sequence[SchemaSource] = ()) -> None:
+        self._sources = sources
+        self._readers: dict[tuple[SchemaName, str, str], Reader | str] = {}
+        self._lock = Lock()
+
+    def decode(self, frame: Frame, topic: str, field: str) -> Any:
+        """Return the value in a frame (`nodes`). Undecodable, also if no source has the schema."""
+        place = (frame.schema, topic, field)
+        with self._lock:
+            found = self._readers.get(place)
+            if found is None:
+                if len(self._readers) >= MAX_COMPILED:
+                    self._readers.clear()
+                found = self._readers[place] = self._reader(*place)
+        if isinstance(found, str):
+            raise Undecodable(found)
+        return found.read(frame.prefix + frame.payload())
+
+    def _reader(self, name: SchemaName, topic: str, field: str) -> Reader | str:
+        """Return the reader of a schema, or the reason why there is none."""
+        text = next((text for one in self._sources if (text := one.find(name, topic, field)) is not None), None)
+        if text is None:
+            return f"no source has the schema with {name[0]} {name[1]}"
+        if len(text.text) + sum(map(len, text.references.values())) > MAX_SCHEMA_BYTES:
+            return f"the schema with {name[0]} {name[1]} has more than {MAX_SCHEMA_BYTES:,} characters"
+        try:
+            if text.kind == AVRO:
+                from diamant.cleaner.values.avro import AvroReader
+
+                return AvroReader(text.text, text.references)
+        except (Undecodable, RecursionError) as error:
+            return f"the schema with {name[0]} {name[1]} cannot be used: {error}"
+        return f"schemas of type {text.kind} are not decoded"
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The framed keys and values of one topic. Any thread."""
+
+    schemas: Schemas = field(default_factory=Schemas)
+    """Without sources, every framed value is undecodable."""
+    topic: str = ""
+
+    def frame_of(self, record: Record, field: str) -> Frame | None:
+        """Return the frame of the `key` or `value` of a record; None if it has none."""
+        data = record.key if field == KEY else record.value
+        return None if data is None else frame_of(data, field, record.headers)
+
+    def decode(self, frame: Frame, field: str) -> Any:
+        """Return the value in a frame (`nodes`). Undecodable."""
+        return self.schemas.decode(frame, self.topic, field)

@@ -1,0 +1,66 @@
+"""Values with a schema in a whole broker that is the store of a registry: search and redaction look into them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from diamant import Admin, AdminError
+from diamant.broker.broker import Broker
+from diamant.cleaner.values.schemas_topic import SCHEMAS_TOPIC
+from tests.cleaner.values.framed import CUSTOMER, confluent, customer, registered
+
+EMAIL = "ada@example.com"
+WHERE = f'value.email == "{EMAIL}"'
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker with the schema 7, and with customers of schemas 7 and 8."""
+    properties = {"diamant.certificate.key.file": str(tmp_path / "certificate.key")}
+    async with Broker(
+        data_dir=tmp_path / "data", listen="127.0.0.1:0", diamant_http_listen="127.0.0.1:0", properties=properties
+    ) as one:
+        await one.create_topic(SCHEMAS_TOPIC, 1, cleanup_policy="compact")
+        await one.create_topic("customers", 1)
+        await register(one, 7)
+        for number, email in enumerate([EMAIL, "bob@example.com", None]):
+            await one.produce("customers", confluent(7, customer(number, email)), key=b"k")
+        yield one
+
+
+async def register(broker: Broker, schema_id: int) -> None:
+    key, value = registered(schema_id, CUSTOMER, version=schema_id)
+    await broker.produce(SCHEMAS_TOPIC, value, key=key)
+
+
+async def found(broker: Broker, where: str) -> list[int]:
+    admin = Admin(broker.bootstrap_servers)
+    return [one["offset"] for one in await asyncio.to_thread(lambda: list(admin.find("customers", where=where)))]
+
+
+async def test_a_search_and_a_redaction_look_into_avro(broker: Broker) -> None:
+    """Both find the record by a field of its value. The certificate says that it is gone, and is confirmed afterwards."""
+    assert await found(broker, WHERE) == [0]
+    assert await found(broker, "value.id == 1") == [1]
+    redaction = await broker.redact("customers", where=WHERE, reason="asked for")
+    assert (redaction.state, redaction.removed) == ("records-gone", 1)
+    assert await found(broker, "value.id exists") == [2, 1]
+    checked = await broker.verify(redaction.certificate, where=WHERE)
+    assert checked.claims[0]["verdict"] == "holds"
+
+
+async def test_a_missing_schema_is_reported_and_certifies_nothing(broker: Broker) -> None:
+    """A search says that it cannot tell; a redaction removes what it can and certifies once the schema is registered."""
+    await broker.produce("customers", confluent(8, customer(3, EMAIL)), key=b"k")
+    with pytest.raises(AdminError, match="1 records are undecided"):
+        await found(broker, WHERE)
+    redaction = await broker.redact("customers", where=WHERE, reason="asked for")
+    assert (redaction.state, redaction.removed) == ("not-certified", 1)
+    await register(broker, 8)
+    assert await found(broker, WHERE) == [3]
+    again = await broker.redact("customers", where=WHERE, reason="asked for again")
+    assert (again.state, again.removed) == ("records-gone", 1)
