@@ -96,8 +96,8 @@ NOT_COVERED = (
     DISK_BLOCKS,
     LATER_RECORDS,
     "Records that the description does not match, whatever they say: the same facts in other fields, in other words, in values "
-    "that are neither JSON nor Avro with a known schema (a path of fields finds nothing in them), in other topics, or in what "
-    "was copied into the directories of other topics. Where the same bytes were seen is listed.",
+    "that are neither JSON nor have a known schema (a path of fields finds nothing in them), in other topics, or in what was "
+    "copied into the directories of other topics. Where the same bytes were seen is listed.",
     "Texts of the description and values that were removed, outside of records that match it, if they have fewer than 12 bytes "
     "or hardly anything but zeros (0x00, 0xFF): they are not searched for.",
     COMPRESSED,

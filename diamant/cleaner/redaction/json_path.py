@@ -34,7 +34,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from diamant.cleaner.values.framing import MAY_BE_COMPRESSED, Frame
-from diamant.cleaner.values.nodes import Object, Undecodable, is_equal
+from diamant.cleaner.values.nodes import Object, Undecodable, Unknown, is_equal
 
 NO: Final = 0
 UNDECIDED: Final = 1
@@ -118,6 +118,7 @@ class JsonPath:
                 left += [(one, depth, verdict) for one in node]
             elif depth < len(path) and isinstance(node, Object):
                 left += [(value, depth + 1, verdict) for name, value in node if name == path[depth]]
+                found = max(found, UNDECIDED if any(self._may_be_unknown(value) for _, value in node) else NO)
             elif isinstance(node, str | bytes) and (text := _text(node)).lstrip()[:1] in _OPENING:
                 try:
                     left.append((_DECODER.decode(text), depth, UNDECIDED))  # Nested JSON is shorter, so this ends.
@@ -126,6 +127,9 @@ class JsonPath:
                 except ValueError:
                     continue  # not JSON
         return found
+
+    def _may_be_unknown(self, node: Any) -> bool:
+        return isinstance(node, Unknown) and isinstance(self.literal, str) and node.find(self.literal.encode()) >= 0
 
     def _stands_in(self, data: bytes) -> bool:
         missing = set(self._texts)

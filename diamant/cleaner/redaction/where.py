@@ -3,7 +3,7 @@ r"""The language `where`, which selects the records of a redaction.
     where       comparison, or several joined with `and`, `or` and parentheses; `and` binds closer
     comparison  field == literal      or      field exists
     field       key  value  header.NAME  header["any name"]         bytes, compared whole
-                value.customer.email  value["e-mail"]  key.id        a path into JSON or Avro, which also searches lists
+                value.customer.email  value["e-mail"]  key.id        a path into a value, which also searches lists
     literal     "text" (as in JSON) or 'text' (as it stands), hex:"00ff", base64:"AP8="
                 after a path: a text, a number, true, false, null; after a header, a key or a value also null
 

@@ -4,8 +4,8 @@ Own code, since values come from anybody: a library in C has crashed the process
 array of 2^62 nulls in ten bytes would fill any memory. A value that a schema does not consume to its end, an invalid text, a
 boolean of 2 are Undecodable: the schema is another one.
 
-Bounds: schemas of `MAX_SCHEMA_BYTES` (`schemas.py`), `MAX_SCHEMA_DEPTH`; values of `MAX_DEPTH` nested unions, records, arrays
-and maps, and of `MAX_NODES` of them and of their items.
+Bounds: schemas of `MAX_SCHEMA_BYTES` (`schemas.py`), `MAX_SCHEMA_DEPTH`; of a value, unions, records, arrays, maps and their
+items count as parts (`cursor.py`).
 
 Logical types: decimal, uuid, date, time-*, timestamp-*, local-timestamp-*. An unknown or ill-fitting one is ignored, as the
 specification demands.
@@ -14,64 +14,21 @@ specification demands.
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from diamant.cleaner.values.cursor import Cursor
 from diamant.cleaner.values.nodes import DateOrTime, Object, Undecodable
 
 MAX_SCHEMA_DEPTH = 64
-MAX_DEPTH = 100
-MAX_NODES = 1_000_000
 MAX_DECIMAL_BYTES = 1_000
 MAX_SCALE = 10_000
 
-_MAX_VARINT_BYTES = 10
 _EPOCH = datetime(1970, 1, 1)
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-
-
-class Cursor:
-    """A place in the bytes of a value."""
-
-    __slots__ = ("data", "position", "nodes_left")
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.position = 0
-        self.nodes_left = MAX_NODES
-
-    def take(self, size: int) -> bytes:
-        """Return the next bytes."""
-        end = self.position + size
-        if size < 0 or end > len(self.data):
-            raise Undecodable("the value is cut off, or has another schema")
-        found = self.data[self.position : end]
-        self.position = end
-        return found
-
-    def long(self) -> int:
-        """Return the next number: a zigzag varint."""
-        data, number, shift = self.data, 0, 0
-        for position in range(self.position, min(self.position + _MAX_VARINT_BYTES, len(data))):
-            byte = data[position]
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if number >> 64:
-                    break
-                self.position = position + 1
-                return (number >> 1) ^ -(number & 1)
-            shift += 7
-        raise Undecodable("a number is cut off or too long")
-
-    def enter(self, depth: int, count: int = 1) -> None:
-        """Count nested values."""
-        self.nodes_left -= count
-        if depth > MAX_DEPTH or self.nodes_left < 0:
-            raise Undecodable(f"the value has more than {MAX_DEPTH} levels, or more than {MAX_NODES:,} parts")
 
 
 Read: TypeAlias = Callable[[Cursor, int], Any]
@@ -92,7 +49,7 @@ class AvroReader:
         """Return the value. Undecodable."""
         cursor = Cursor(payload)
         found = self._read(cursor, 0)
-        if cursor.position != len(payload):
+        if not cursor.is_at_end:
             raise Undecodable("bytes are left behind the value: it has another schema")
         return found
 
@@ -172,7 +129,7 @@ def _full_name(schema: Any, namespace: str) -> str:
 def _union(branches: list[Read]) -> Read:
     def read(cursor: Cursor, depth: int) -> Any:
         cursor.enter(depth)
-        index = cursor.long()
+        index = cursor.zigzag()
         if not 0 <= index < len(branches):
             raise Undecodable("a union has no such branch: the value has another schema")
         return branches[index](cursor, depth + 1)
@@ -183,10 +140,10 @@ def _union(branches: list[Read]) -> Read:
 def _blocks(cursor: Cursor, depth: int) -> Any:
     """Yield the number of each item of an array or a map."""
     cursor.enter(depth)
-    while count := cursor.long():
+    while count := cursor.zigzag():
         if count < 0:
             count = -count
-            cursor.long()  # the size of the block in bytes
+            cursor.zigzag()  # the size of the block in bytes
         cursor.enter(depth, count)
         yield from range(count)
 
@@ -203,7 +160,7 @@ def _map(value: Read) -> Read:
 
 def _enum(symbols: list[str]) -> Read:
     def read(cursor: Cursor, _depth: int) -> str:
-        index = cursor.long()
+        index = cursor.zigzag()
         if not 0 <= index < len(symbols):
             raise Undecodable("an enum has no such symbol: the value has another schema")
         return symbols[index]
@@ -219,30 +176,17 @@ def _boolean(cursor: Cursor, _depth: int) -> bool:
 
 
 def _string(cursor: Cursor, _depth: int) -> str:
-    try:
-        return cursor.take(cursor.long()).decode()
-    except UnicodeDecodeError:
-        raise Undecodable("a text is not UTF-8: the value has another schema") from None
-
-
-def short_float(data: bytes) -> float:
-    """Return the four bytes of a float as the number with the fewest digits, as they are written: 0.1."""
-    (found,) = struct.unpack("<f", data)
-    for digits in range(6, 9):
-        near = float(f"{found:.{digits}g}")
-        if near == found or struct.pack("<f", near) == data:
-            return near
-    return float(f"{found:.9g}")
+    return cursor.text(cursor.zigzag())
 
 
 _SIMPLE: dict[str, Read] = {
     "null": lambda _cursor, _depth: None,
     "boolean": _boolean,
-    "int": lambda cursor, _depth: cursor.long(),
-    "long": lambda cursor, _depth: cursor.long(),
-    "float": lambda cursor, _depth: short_float(cursor.take(4)),
-    "double": lambda cursor, _depth: struct.unpack("<d", cursor.take(8))[0],
-    "bytes": lambda cursor, _depth: cursor.take(cursor.long()),
+    "int": lambda cursor, _depth: cursor.zigzag(),
+    "long": lambda cursor, _depth: cursor.zigzag(),
+    "float": lambda cursor, _depth: cursor.single(),
+    "double": lambda cursor, _depth: cursor.double(),
+    "bytes": lambda cursor, _depth: cursor.take(cursor.zigzag()),
     "string": _string,
 }
 

@@ -1,13 +1,16 @@
 """Decoded values: the tree that paths of fields lead through, whatever the format of the bytes was.
 
-Object          a record, a message, a map: pairs of name and value, in the order of the bytes
-list            a list
-str             a text, the symbol of an enum, a UUID
-bytes           bytes; they equal a text if they are its UTF-8
-int, float      a number of Avro or Protobuf
-Decimal         a number of JSON, or a logical decimal
-DateOrTime          a date or a time: it equals its number as well as its text
-bool, None
+    Object          a record, a message, a map: pairs of name and value, in the order of the bytes
+    list            a list
+    str             a text, the symbol of an enum, a UUID
+    bytes           bytes; they equal a text if they are its UTF-8
+    int, float      a number of Avro or Protobuf
+    Decimal         a number of JSON, or a logical decimal
+    DateOrTime      a date or a time: it equals its number as well as its text
+    Unknown         bytes of Protobuf that its schema does not explain
+    bool, None
+
+Types do not mix: true is not 1, and the text "42" is not 42.
 """
 
 from __future__ import annotations
@@ -28,6 +31,12 @@ class Object(tuple[tuple[str, Any], ...]):
     __slots__ = ()
 
 
+class Unknown(bytes):
+    """Bytes that the schema does not explain: they may hold anything."""
+
+    __slots__ = ()
+
+
 class DateOrTime(NamedTuple):
     """A date or a time."""
 
@@ -38,7 +47,7 @@ class DateOrTime(NamedTuple):
 
 
 def is_equal(node: Any, literal: object) -> bool:
-    """Tell whether a value equals the literal of a condition: str, Decimal, bool or None. Types do not mix."""
+    """Tell whether a value equals the literal of a condition: str, Decimal, bool or None."""
     if isinstance(node, DateOrTime):
         return literal == (node.text if isinstance(literal, str) else Decimal(node.number))
     if isinstance(node, bytes):

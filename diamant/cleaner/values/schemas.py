@@ -86,6 +86,10 @@ class Schemas:
                 from diamant.cleaner.values.avro import AvroReader
 
                 return AvroReader(text.text, text.references)
+            if text.kind == PROTOBUF:
+                from diamant.cleaner.values.protobuf import ProtobufReader
+
+                return ProtobufReader(text.text, text.references)
         except (Undecodable, RecursionError) as error:
             return f"the schema with {name[0]} {name[1]} cannot be used: {error}"
         return f"schemas of type {text.kind} are not decoded"

@@ -11,7 +11,7 @@ import pytest
 
 from diamant.cleaner.redaction.where import NO, UNDECIDED, YES, parse_where
 from diamant.cleaner.values.framing import GLUE, GUID, ID, SchemaName
-from diamant.cleaner.values.schemas import AVRO, Schemas, SchemaText, Values
+from diamant.cleaner.values.schemas import AVRO, PROTOBUF, Schemas, SchemaText, Values
 from diamant.protocol.batches.batch_records import build_batch, records_payload
 from diamant.protocol.batches.header import Header, Record, parse_header
 from tests.cleaner.values.framed import CUSTOMER, confluent, customer
@@ -23,9 +23,11 @@ KNOWN_GUID = UUID(int=5)
 
 
 class Source:
-    """Knows one schema by three names."""
+    """Knows one schema of Avro by three names, and one of Protobuf."""
 
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
+        if name == (ID, 9):
+            return SchemaText(PROTOBUF, 'syntax = "proto3"; message C { int64 id = 1; string email = 2; }')
         is_known = topic == "customers" and name in ((ID, 7), (GUID, KNOWN_GUID), (GLUE, KNOWN_GUID))
         return SchemaText(AVRO, json.dumps(CUSTOMER)) if is_known else None
 
@@ -135,3 +137,19 @@ def test_bytes_without_a_frame_are_judged_as_before() -> None:
     """Other bytes match nothing by a path: neither numbers of Kafka's serializers nor short ones."""
     for value in (b"", b"\0", b"\0\0\0\7", (42).to_bytes(8, "big"), b"\3\0", b"\xc3\1", b"text", ADA):
         assert judge(f'value.email == "{EMAIL}"', value) == NO
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (f'value.email == "{EMAIL}"', YES),
+        ("value.id == 0", YES),
+        ("value.id == 42", NO),
+        ('value.email == "bob@example.com"', NO),
+        ('value.email == "eve@example.com"', UNDECIDED),
+    ],
+)
+def test_a_path_leads_through_a_protobuf_message(where: str, expected: int) -> None:
+    """A default that readers see counts. A text within a field that the schema does not know makes it undecided."""
+    known, unknown = b"\x12\x0f" + EMAIL.encode(), b"\x1a\x0feve@example.com"
+    assert judge(where, confluent(9, b"\0" + known + unknown)) == expected

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.values.avro import MAX_DEPTH, MAX_SCHEMA_DEPTH, AvroReader
+from diamant.cleaner.values.avro import MAX_SCHEMA_DEPTH, AvroReader
+from diamant.cleaner.values.cursor import MAX_DEPTH
 from diamant.cleaner.values.nodes import DateOrTime, Object, Undecodable, is_equal, plain
 from tests.effort import examples
 

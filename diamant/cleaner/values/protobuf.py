@@ -1,0 +1,256 @@
+"""Protobuf: reads messages by their schema, from the frame of Confluent's serializers (message indexes before the message).
+
+A field that readers see with its default, since proto3 leaves it out, is there with that default; so are empty lists and maps. A
+field that is there more than once counts with every value; parts of one message are joined. Names are those of the schema, with
+underscores. Enums without a symbol are their numbers. An `Any` has the fields of its message if the schema has that type. Bytes
+that the schema does not explain are `Unknown`. Bytes that contradict it are Undecodable: they are of another schema.
+
+Bounds: as Avro's (`cursor.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from diamant.cleaner.values.cursor import Cursor
+from diamant.cleaner.values.nodes import Object, Undecodable, Unknown
+from diamant.cleaner.values.proto_text import MessageType, ProtoField, parse_proto
+
+Type: TypeAlias = MessageType | Mapping[int, str]
+
+_WELL_KNOWN = """
+syntax = "proto3"; package google.protobuf;
+message Any { string type_url = 1; bytes value = 2; }
+message Timestamp { int64 seconds = 1; int32 nanos = 2; }
+message Duration { int64 seconds = 1; int32 nanos = 2; }
+message Empty {}
+message FieldMask { repeated string paths = 1; }
+message Struct { map<string, Value> fields = 1; }
+enum NullValue { NULL_VALUE = 0; }
+message ListValue { repeated Value values = 1; }
+message Value { oneof kind { NullValue null_value = 1; double number_value = 2; string string_value = 3; bool bool_value = 4;
+  Struct struct_value = 5; ListValue list_value = 6; } }
+message DoubleValue { double value = 1; }
+message FloatValue { float value = 1; }
+message Int64Value { int64 value = 1; }
+message UInt64Value { uint64 value = 1; }
+message Int32Value { int32 value = 1; }
+message UInt32Value { uint32 value = 1; }
+message BoolValue { bool value = 1; }
+message StringValue { string value = 1; }
+message BytesValue { bytes value = 1; }
+"""
+_ANY = "google.protobuf.Any"
+
+_JOINED_PART_BYTES = 64
+"""A message in several parts is joined; so many bytes count as a part of the value."""
+
+_VARINT, _EIGHT, _SIZED, _GROUP, _GROUP_END, _FOUR = 0, 1, 2, 3, 4, 5
+
+
+def _signed(bits: int) -> Callable[[Cursor], int]:
+    def read(cursor: Cursor) -> int:
+        number = cursor.varint() & ((1 << bits) - 1)
+        return number - (1 << bits) if number >> (bits - 1) else number
+
+    return read
+
+
+def _fixed(size: int, *, signed: bool) -> Callable[[Cursor], int]:
+    return lambda cursor: int.from_bytes(cursor.take(size), "little", signed=signed)
+
+
+_SCALARS: dict[str, tuple[int, Callable[[Cursor], Any], Any]] = {
+    "double": (_EIGHT, Cursor.double, 0.0),
+    "float": (_FOUR, Cursor.single, 0.0),
+    "int32": (_VARINT, _signed(32), 0),
+    "int64": (_VARINT, _signed(64), 0),
+    "uint32": (_VARINT, lambda cursor: cursor.varint() & 0xFFFFFFFF, 0),
+    "uint64": (_VARINT, Cursor.varint, 0),
+    "sint32": (_VARINT, Cursor.zigzag, 0),
+    "sint64": (_VARINT, Cursor.zigzag, 0),
+    "fixed32": (_FOUR, _fixed(4, signed=False), 0),
+    "fixed64": (_EIGHT, _fixed(8, signed=False), 0),
+    "sfixed32": (_FOUR, _fixed(4, signed=True), 0),
+    "sfixed64": (_EIGHT, _fixed(8, signed=True), 0),
+    "bool": (_VARINT, lambda cursor: cursor.varint() != 0, False),
+    "string": (_SIZED, lambda cursor: cursor.text(cursor.varint()), ""),
+    "bytes": (_SIZED, lambda cursor: cursor.take(cursor.varint()), b""),
+}
+"""By scalar type: wire type, reader, default."""
+
+
+class ProtobufReader:
+    """Reads messages of one schema. Any thread."""
+
+    def __init__(self, text: str, references: Mapping[str, str] | None = None) -> None:
+        """`references`: files by the names in their imports. Undecodable for a bad schema."""
+        self._types: dict[str, Type] = {}
+        for other in (_WELL_KNOWN, *(references or {}).values()):
+            self._types.update(parse_proto(other).types)
+        file = parse_proto(text)
+        self._messages = file.messages
+        self._types.update(file.types)
+
+    def read(self, payload: bytes) -> Any:
+        """Return the message behind its message indexes. Undecodable."""
+        cursor = Cursor(payload)
+        message = self._message_at(cursor)
+        return self._message(cursor, message, len(payload), 0)
+
+    def _message_at(self, cursor: Cursor) -> MessageType:
+        """Return the type that message indexes lead to. A single 0 stands for the first message."""
+        count = cursor.zigzag()
+        cursor.enter(count)
+        found, messages = None, self._messages
+        for index in [cursor.zigzag() for _ in range(count)] if count else [0]:
+            if not 0 <= index < len(messages):
+                raise Undecodable("the schema has no message with this index")
+            found = messages[index]
+            messages = found.nested
+        if found is None:
+            raise Undecodable("the message indexes are damaged")
+        return found
+
+    def _message(self, cursor: Cursor, message: MessageType, end: int, depth: int, group: int = 0) -> Object:
+        """Return the message up to a position, or up to the end of the group of this number."""
+        cursor.enter(depth, 1 + len(message.fields))
+        found: dict[int, list[Any]] = {}
+        pairs: list[tuple[str, Any]] = []
+        is_closed = False
+        while cursor.position < end and not is_closed:
+            start = cursor.position
+            number, wire = divmod(cursor.varint(), 8)
+            field = message.fields.get(number)
+            cursor.enter(depth)
+            if wire == _GROUP_END and number == group:
+                is_closed = True
+            elif field is None:
+                _skip(cursor, number, wire, depth)
+                pairs.append((f"?{number}", Unknown(cursor.data[start : cursor.position])))
+            else:
+                found.setdefault(number, []).extend(self._values(cursor, number, field, wire, end, depth))
+        if is_closed != bool(group) or cursor.position > end:
+            raise Undecodable("a message does not end where it should")
+        for number, field in message.fields.items():
+            pairs += self._pairs(field, found.get(number, []), cursor, depth)
+        return self._unpacked(Object(pairs), cursor, depth) if message.name == _ANY else Object(pairs)
+
+    def _values(self, cursor: Cursor, number: int, field: ProtoField, wire: int, end: int, depth: int) -> list[Any]:
+        """Return the values behind a tag: several if they are packed. A message is its place, or its fields as a group."""
+        kind = self._kind(field)
+        if isinstance(kind, MessageType):
+            if wire == _GROUP:
+                return [self._message(cursor, kind, end, depth + 1, number)]
+            if wire == _SIZED:
+                size = cursor.varint()
+                start = cursor.position
+                cursor.take(size)
+                return [range(start, cursor.position)]
+            raise Undecodable("a field has another type: the value has another schema")
+        expected, read, _ = kind
+        if wire == expected:
+            return [read(cursor)]
+        if wire != _SIZED or not field.is_repeated:
+            raise Undecodable("a field has another type: the value has another schema")
+        packed = Cursor(cursor.take(cursor.varint()))
+        values = []
+        while not packed.is_at_end:
+            cursor.enter(depth)
+            values.append(read(packed))
+        return values
+
+    def _pairs(self, field: ProtoField, values: list[Any], cursor: Cursor, depth: int) -> list[tuple[str, Any]]:
+        """Return the values of a field under its name."""
+        kind = self._kind(field)
+        if isinstance(kind, MessageType):
+            if not field.is_repeated and len(values) > 1 and all(isinstance(one, range) for one in values):
+                data = b"".join(cursor.data[one.start : one.stop] for one in values)
+                cursor.enter(depth, len(data) // _JOINED_PART_BYTES)
+                values = [self._apart(data, kind, cursor, depth)]
+            values = [self._nested(one, kind, cursor, depth) if isinstance(one, range) else one for one in values]
+        if field.is_map:
+            entries = [dict(one) for one in values]
+            return [(field.name, Object([(_key(one.get("key")), one.get("value")) for one in entries]))]
+        if field.is_repeated:
+            return [(field.name, values)]
+        if not values and field.has_default and not isinstance(kind, MessageType):
+            values = [kind[2]]
+        return [(field.name, one) for one in values]
+
+    def _nested(self, place: range, message: MessageType, cursor: Cursor, depth: int) -> Object:
+        """Return the message at a place in the bytes. The cursor stays."""
+        back, cursor.position = cursor.position, place.start
+        found = self._message(cursor, message, place.stop, depth + 1)
+        cursor.position = back
+        return found
+
+    def _apart(self, data: bytes, message: MessageType, cursor: Cursor, depth: int) -> Object:
+        """Return the message in other bytes; its parts count as those of the cursor."""
+        inner = Cursor(data)
+        inner.nodes_left = cursor.nodes_left
+        found = self._message(inner, message, len(data), depth + 1)
+        cursor.nodes_left = inner.nodes_left
+        return found
+
+    def _unpacked(self, found: Object, cursor: Cursor, depth: int) -> Object:
+        fields = dict(found)
+        url, data = fields.get("type_url"), fields.get("value")
+        if not isinstance(url, str) or not isinstance(data, bytes):
+            return found
+        message = self._types.get(url.rpartition("/")[2])
+        if not isinstance(message, MessageType):
+            return Object([("@type", url), ("value", Unknown(data))])
+        return Object([("@type", url), *self._apart(data, message, cursor, depth)])
+
+    def _kind(self, field: ProtoField) -> MessageType | tuple[int, Callable[[Cursor], Any], Any]:
+        """Return the type of a field: a message, or how a scalar is read."""
+        scalar = _SCALARS.get(field.type)
+        if scalar is not None:
+            return scalar
+        found = self._named(field)
+        if isinstance(found, MessageType):
+            return found
+        read = _signed(32)
+
+        def symbol(cursor: Cursor) -> Any:
+            number = read(cursor)
+            return found.get(number, number)
+
+        return _VARINT, symbol, found.get(0, 0)
+
+    def _named(self, field: ProtoField) -> Type:
+        """Look a name up in the scope of a field, then in those around it."""
+        scope = "" if field.type.startswith(".") else field.scope
+        name = field.type.lstrip(".")
+        while True:
+            found = self._types.get(f"{scope}.{name}" if scope else name)
+            if found is not None:
+                return found
+            if not scope:
+                raise Undecodable("the Protobuf schema uses a type that it does not define")
+            scope = scope.rpartition(".")[0]
+
+
+def _skip(cursor: Cursor, number: int, wire: int, depth: int) -> None:
+    """Skip the value behind a tag."""
+    cursor.enter(depth)
+    if not number:
+        raise Undecodable("a field has the number 0")
+    if wire == _VARINT:
+        cursor.varint()
+    elif wire in (_EIGHT, _FOUR):
+        cursor.take(8 if wire == _EIGHT else 4)
+    elif wire == _SIZED:
+        cursor.take(cursor.varint())
+    elif wire == _GROUP:
+        while (inner := divmod(cursor.varint(), 8)) != (number, _GROUP_END):
+            _skip(cursor, *inner, depth + 1)
+    else:
+        raise Undecodable("a field has no wire type of Protobuf")
+
+
+def _key(key: object) -> str:
+    """Return the key of a map as JSON writes it."""
+    return str(key).lower() if isinstance(key, bool) else str(key)

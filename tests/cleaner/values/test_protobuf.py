@@ -1,0 +1,256 @@
+"""Protobuf: every message is decoded as the reference library does, and hostile ones cost neither the process nor its memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diamant.cleaner.values.nodes import Object, Undecodable, Unknown
+from diamant.cleaner.values.protobuf import ProtobufReader
+from tests.effort import examples
+
+SHOP = """
+syntax = "proto3"; // a comment; with signs {
+package shop.v1;
+import "google/protobuf/any.proto";
+import public "common.proto";
+option java_package = "com.example";
+/* message Hidden {} */
+enum Level { option allow_alias = true; BASIC = 0; GOLD = 1 [deprecated = true]; FIRST = 1; }
+message Other { string name = 1; }
+message Customer {
+  reserved 7, 100 to max; reserved "old";
+  message Address { string city = 1; .shop.v1.Customer.Kind kind = 2; }
+  enum Kind { HOME = 0; WORK = 5; }
+  int64 id = 1 [json_name = "ID", (my.option) = { a: "}" b: [1, 2] }];
+  optional string email = 2;
+  Level level = 3;
+  repeated Address addresses = 4;
+  map<string, common.Money> amounts = 5;
+  oneof contact { string phone = 8; Other other = 9; option (x) = true; }
+  repeated int32 numbers = 10 [packed = false];
+  google.protobuf.Any extra = 11;
+  Customer friend = 12;
+  map<bool, bytes> flags = 13;
+}
+service Shop { rpc Get(Other) returns (stream Customer) { option (http) = { get: "/x;" }; } }
+"""
+COMMON = """
+syntax = "proto2"; package common;
+message Money { required sint64 units = 1; optional group Note = 2 { optional string text = 3; } }
+"""
+READER = ProtobufReader(SHOP, {"common.proto": COMMON})
+CUSTOMER = b"\2\2"
+"""The message indexes of `Customer`: one, 1."""
+
+
+def native(node: Any) -> Any:
+    if isinstance(node, Object):
+        return {name: native(value) for name, value in node}
+    return [native(one) for one in node] if isinstance(node, list) else node
+
+
+def read(message: bytes, indexes: bytes = CUSTOMER) -> Any:
+    return native(READER.read(indexes + message))
+
+
+def sized(number: int, data: bytes) -> bytes:
+    """Return a field of fewer than 128 bytes."""
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+EMPTY = {"id": 0, "level": "BASIC", "addresses": [], "amounts": {}, "numbers": [], "flags": {}}
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (b"", {}),
+        (b"\x08\x2a" + sized(2, b"a@b.c"), {"id": 42, "email": "a@b.c"}),
+        (b"\x08" + b"\xff" * 9 + b"\1", {"id": -1}),
+        (sized(2, b""), {"email": ""}),
+        (b"\x18\1", {"level": "GOLD"}),
+        (b"\x18\7", {"level": 7}),
+        (sized(4, sized(1, b"Bern") + b"\x10\5"), {"addresses": [{"city": "Bern", "kind": "WORK"}]}),
+        (sized(4, b"") * 2, {"addresses": [{"city": "", "kind": "HOME"}] * 2}),
+        (sized(5, sized(1, b"EUR") + sized(2, b"\x08\3")), {"amounts": {"EUR": {"units": -2}}}),
+        (sized(5, sized(2, b"\x08\0\x13\x1a\1x\x14")), {"amounts": {"": {"units": 0, "note": {"text": "x"}}}}),
+        (sized(8, b"1"), {"phone": "1"}),
+        (sized(9, sized(1, b"n")), {"other": {"name": "n"}}),
+        (b"\x50\1\x50\2" + sized(10, b"\3\4"), {"numbers": [1, 2, 3, 4]}),
+        (
+            sized(11, sized(1, b"x.y/shop.v1.Other") + sized(2, sized(1, b"n"))),
+            {"extra": {"@type": "x.y/shop.v1.Other", "name": "n"}},
+        ),
+        (sized(11, sized(1, b"a/b") + sized(2, b"n")), {"extra": {"@type": "a/b", "value": Unknown(b"n")}}),
+        (sized(12, b"\x08\1") + sized(12, sized(2, b"e")), {"friend": {**EMPTY, "id": 1, "email": "e"}}),
+        (sized(13, b"\x08\1\x12\1\xff"), {"flags": {"true": b"\xff"}}),
+        (b"\xf8\1\1", {"?31": Unknown(b"\xf8\1\1")}),
+        (b"\xfb\1\x08\1\xfc\1", {"?31": Unknown(b"\xfb\1\x08\1\xfc\1")}),
+    ],
+)
+def test_fields_of_every_kind(message: bytes, expected: dict[str, Any]) -> None:
+    """Also defaults that readers see, a message in parts, unknown fields, and an Any with and without its type."""
+    assert read(message) == {**EMPTY, **expected}
+
+
+@pytest.mark.parametrize(
+    ("indexes", "expected"),
+    [(b"\0", {"name": "n"}), (b"\2\0", {"name": "n"}), (b"\4\2\0", {"city": "n", "kind": "HOME"})],
+)
+def test_message_indexes_choose_the_type(indexes: bytes, expected: Any) -> None:
+    """The first message, also by its short form, and a nested one."""
+    assert read(sized(1, b"n"), indexes) == expected
+
+
+@pytest.mark.parametrize(
+    ("indexes", "message"),
+    [
+        (b"\2\4", b""),
+        (b"\2\1", b""),
+        (b"\4\2\4", b""),
+        (b"\xd0\x0f", b""),
+        (b"\1", b""),
+        (b"", b""),
+        (b"\2", b""),
+        (CUSTOMER, sized(1, b"x")),
+        (CUSTOMER, b"\x10\1"),
+        (CUSTOMER, b"\x12\5abc"),
+        (CUSTOMER, b"\x12\1\xff"),
+        (CUSTOMER, b"\x22\1\x0a"),
+        (CUSTOMER, b"\x08"),
+        (CUSTOMER, b"\0\0"),
+        (CUSTOMER, b"\x0f"),
+        (CUSTOMER, b"\x0c"),
+        (CUSTOMER, b"\xfb\1\x08\1"),
+        (CUSTOMER, sized(5, sized(2, b"\x13\x1a\1x"))),
+    ],
+)
+def test_other_bytes_are_undecodable(indexes: bytes, message: bytes) -> None:
+    """An index without a message, fields of other types, cut-off ones, groups without an end."""
+    with pytest.raises(Undecodable):
+        read(message, indexes)
+
+
+def nested(levels: int) -> bytes:
+    def varint(number: int) -> bytes:
+        return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
+
+    message = b""
+    for _ in range(levels):
+        message = b"\x62" + varint(len(message)) + message
+    return message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [nested(101), nested(2_000), b"\xfb\1" * 100_000, sized(4, b"") * 300_000, b"\x50\0" * 1_100_000],
+    ids=["deep", "deeper", "groups", "many parts", "many numbers"],
+)
+def test_hostile_messages_are_undecodable(message: bytes) -> None:
+    """Messages and groups that nest too deep, and too many parts."""
+    with pytest.raises(Undecodable):
+        read(message)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "}",
+        "message",
+        "message A {",
+        "message A { int32 a }",
+        "message A { int32 a = x; }",
+        'edition = "2023"; message A {}',
+        "message A { B b = 1; }",
+        "message A " + "{ message A " * 100,
+        "message A { /* }",
+        "enum E { A = 1.5; }",
+        "message 1 {}",
+    ],
+)
+def test_bad_schemas_are_refused(text: str) -> None:
+    """Text that is not a schema, that nests too deep, or that uses unknown types, raises one error."""
+    with pytest.raises(Undecodable):
+        ProtobufReader(text).read(b"\0\x0a\0")
+
+
+# -- random messages ---------------------------------------------------------------------------------------------------
+
+FIELD = descriptor_pb2.FieldDescriptorProto
+SCALARS = {
+    "double": st.floats(allow_nan=False),
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "sint64": st.integers(-(2**63), 2**63 - 1),
+    "uint64": st.integers(0, 2**64 - 1),
+    "fixed32": st.integers(0, 2**32 - 1),
+    "sfixed64": st.integers(-(2**63), 2**63 - 1),
+    "bool": st.booleans(),
+    "string": st.text(max_size=9),
+    "bytes": st.binary(max_size=9),
+    "M": st.none(),
+}
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> tuple[str, Any]:
+    """Return a schema and a message: fields of all types, one of them the message itself."""
+    kinds = draw(st.lists(st.tuples(st.sampled_from(list(SCALARS)), st.booleans()), max_size=6))
+    file = descriptor_pb2.FileDescriptorProto(name="m.proto", syntax="proto3")
+    described = file.message_type.add(name="M")
+    lines = []
+    for number, (kind, is_repeated) in enumerate(kinds, 1):
+        lines.append(f"{'repeated ' if is_repeated else ''}{kind} f{number} = {number};")
+        field = described.field.add(name=f"f{number}", number=number)
+        field.label = FIELD.LABEL_REPEATED if is_repeated else FIELD.LABEL_OPTIONAL
+        if kind == "M":
+            field.type, field.type_name = FIELD.TYPE_MESSAGE, ".M"
+        else:
+            field.type = FIELD.Type.Value(f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("M"))
+
+    def filled(depth: int) -> Any:
+        message = made()
+        for number, (kind, is_repeated) in enumerate(kinds, 1):
+            if kind == "M":
+                inner = [filled(depth + 1) for _ in range(draw(st.integers(0, 2)))] if depth < 2 else []
+                if is_repeated:
+                    getattr(message, f"f{number}").extend(inner)
+                elif inner:
+                    getattr(message, f"f{number}").CopyFrom(inner[0])
+            elif is_repeated:
+                getattr(message, f"f{number}").extend(draw(st.lists(SCALARS[kind], max_size=3)))
+            else:
+                setattr(message, f"f{number}", draw(SCALARS[kind]))
+        return message
+
+    return f'syntax = "proto3"; message M {{ {" ".join(lines)} }}', filled(0)
+
+
+def by_the_library(message: Any) -> dict[str, Any]:
+    """The fields that readers see: those with a value, and defaults."""
+    found = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.is_repeated:
+            found[field.name] = [by_the_library(one) if field.message_type else one for one in value]
+        elif field.message_type is None:
+            found[field.name] = value
+        elif message.HasField(field.name):
+            found[field.name] = by_the_library(value)
+    return found
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(messages())
+def test_random_messages_are_decoded_as_by_the_reference_library(one: tuple[str, Any]) -> None:
+    """A message of any schema has the same fields."""
+    text, message = one
+    assert native(ProtobufReader(text).read(b"\0" + message.SerializeToString())) == by_the_library(message)
