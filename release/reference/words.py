@@ -30,6 +30,7 @@ FURTHER = {
     "json": "commands: print the answer as one JSON object",
     "key_base64": "commands: the key in base64",
     "key_file": "commands: a file with the key",
+    "key_json": "commands: the key as JSON",
     "key_hex": "commands: the key in hexadecimal",
     "login": "the login for a Kafka address with SASL",
     "mechanism": "`client_config`: the mechanism of SASL",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from diamant.broker.client.bootstrap import default_bootstrap
 from diamant.broker.client.login import OAUTHBEARER, PREFERRED, Login
 from diamant.broker.errors import BadArgument
 from diamant.storage.input_file import read_input
@@ -17,6 +18,10 @@ from diamant.storage.properties import parse_properties
 if TYPE_CHECKING:
     import ssl
 
+COMMAND_CONFIG_HELP = (
+    "A client's properties file with Kafka's names, in place of --user and --ca: PLAIN, SCRAM, OAUTHBEARER with a token in a "
+    "file, PEM."
+)
 MAX_BYTES = 4 * 1024 * 1024
 _MODULES = {"PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule"}
 _JAAS = re.compile(r'\s*[\w.]*?(\w+)\s+required\b((?:\s+[\w.]+\s*=\s*(?:"(?:[^"\\]|\\.)*"|[^\s;]+))*)\s*;?\s*')
@@ -64,6 +69,15 @@ def read_client_properties(path: str) -> ClientProperties:
         _login(path, found) if protocol.startswith("SASL_") else None,
         _tls(path, found) if protocol.endswith("SSL") else None,
     )
+
+
+def configured(path: str, bootstrap: str) -> tuple[str, Login | None, ssl.SSLContext | None]:
+    """Return address, login and TLS by such a file. An address other than the default wins over the file's. BadArgument."""
+    try:
+        found = read_client_properties(path)
+    except (BadArgument, OSError) as error:
+        raise BadArgument(f"--command-config {error}") from None
+    return (found.bootstrap or bootstrap) if bootstrap == default_bootstrap() else bootstrap, found.login, found.tls
 
 
 def _login(path: str, found: dict[str, str]) -> Login:

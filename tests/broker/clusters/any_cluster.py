@@ -82,9 +82,10 @@ class AnyCluster:
         *,
         timestamp_ms: int | None = None,
         partition: int = 0,
+        codec: int = 0,
     ) -> None:
         """Write records one after the other to one partition."""
-        writer = TopicWriter(self.client, topic, codec=0)
+        writer = TopicWriter(self.client, topic, codec=codec)
         present_ms = round(time.time() * 1000) if timestamp_ms is None else timestamp_ms
         for line, (key, value) in enumerate(pairs):
             writer.add(line, Record(0, present_ms, key, value), partition)

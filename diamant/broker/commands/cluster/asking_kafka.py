@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, CA_VARIABLE, SYSTEM_CA, USER_VARIABLE, default_bootstrap
+from diamant.broker.client.client_properties import COMMAND_CONFIG_HELP, configured
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import ConnectionFailed
 from diamant.broker.commands.terminal.failures import ADDRESS_HINT, fail
@@ -99,11 +100,22 @@ def on_cluster(command: F) -> F:
         help=f"Use TLS and trust the CA in this PEM file, or the system's CAs with `system`. Default: ${CA_VARIABLE}, else "
         "no TLS.",
     )
+    @click.option("--command-config", metavar="FILE", help=COMMAND_CONFIG_HELP)
     @functools.wraps(command)
-    def run(*args: Any, bootstrap: str, timeout_ms: int, user: str | None, ca: str | None, **options: Any) -> None:
+    def run(
+        *args: Any,
+        bootstrap: str,
+        timeout_ms: int,
+        user: str | None,
+        ca: str | None,
+        command_config: str | None,
+        **options: Any,
+    ) -> None:
         try:
             login = None if user is None else _login(user)
             tls = None if ca is None else _tls(ca)
+            if command_config is not None:
+                bootstrap, login, tls = configured(command_config, bootstrap)
             with KafkaClient(bootstrap, timeout_s=max(timeout_ms, 1) / 1000, login=login, tls=tls) as client:
                 command(client, *args, **options)
         except EXPECTED as error:

@@ -124,15 +124,14 @@ class Asked:
 
 
 def _configured(path: str, bootstrap: str) -> tuple[str, Login | None, ssl.SSLContext | None]:
-    """Return how to connect by a properties file; an address that was given wins over the file's."""
-    from diamant.broker.client.client_properties import read_client_properties
+    """Return how to connect by a properties file. AdminError."""
+    from diamant.broker.client.client_properties import configured
     from diamant.broker.errors import BadArgument
 
     try:
-        found = read_client_properties(path)
+        return configured(path, bootstrap)
     except BadArgument as error:
-        raise AdminError(f"--command-config {error}", status=400, code="bad-argument") from None
-    return (found.bootstrap or bootstrap) if bootstrap == default_bootstrap() else bootstrap, found.login, found.tls
+        raise AdminError(str(error), status=400, code="bad-argument") from None
 
 
 def _login(user: str | None) -> Login | None:

@@ -1,10 +1,11 @@
-"""Options for a key: as text, in hexadecimal, in base64, or as the bytes of a file."""
+"""Options for a key: as text, in hexadecimal, in base64, as JSON, or as the bytes of a file."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import functools
+import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -29,16 +30,22 @@ def key_options(what: str) -> Callable[[F], F]:
             key: str | None,
             key_hex: str | None,
             key_base64: str | None,
+            key_json: str | None,
             key_file: str | None,
             **options: Any,
         ) -> Any:
-            return command(*args, key=_key(key, key_hex, key_base64, key_file), **options)
+            return command(*args, key=_key(key, key_hex, key_base64, key_json, key_file), **options)
 
         for option in reversed(
             (
                 click.option("--key", "-k", help=f"{what}: the key as text."),
                 click.option("--key-hex", metavar="HEX", help="The key in hexadecimal."),
                 click.option("--key-base64", metavar="BASE64", help="The key in base64."),
+                click.option(
+                    "--key-json",
+                    metavar="JSON",
+                    help="The key as JSON, which is written without blanks, as serializers do.",
+                ),
                 click.option(
                     "--key-file",
                     type=click.Path(exists=True, dir_okay=False),
@@ -55,15 +62,17 @@ def key_options(what: str) -> Callable[[F], F]:
 def required(key: bytes | None) -> bytes:
     """Return the key of a command that requires one. Without a key, the command fails."""
     if key is None:
-        fail("expected one of --key, --key-hex, --key-base64, --key-file", "bad-argument")
+        fail("expected one of --key, --key-hex, --key-base64, --key-json, --key-file", "bad-argument")
     return key
 
 
-def _key(text: str | None, in_hex: str | None, in_base64: str | None, file: str | None) -> bytes | None:
+def _key(
+    text: str | None, in_hex: str | None, in_base64: str | None, in_json: str | None, file: str | None
+) -> bytes | None:
     """Return the key. An empty text is refused: a shell passes it for an unset variable."""
-    given = [one for one in (text, in_hex, in_base64, file) if one is not None]
+    given = [one for one in (text, in_hex, in_base64, in_json, file) if one is not None]
     if len(given) > 1:
-        fail("expected only one of --key, --key-hex, --key-base64 and --key-file", "bad-argument")
+        fail("expected only one of --key, --key-hex, --key-base64, --key-json and --key-file", "bad-argument")
     if text is not None:
         if not text:
             fail('--key is empty: is a variable not set? For the key without bytes, use --key-hex ""', "bad-argument")
@@ -74,10 +83,13 @@ def _key(text: str | None, in_hex: str | None, in_base64: str | None, file: str 
             return bytes.fromhex(in_hex.removeprefix("0x").removeprefix("0X"))
         if in_base64 is not None:
             return base64.b64decode(in_base64, validate=True)
+        if in_json is not None:
+            return json.dumps(json.loads(in_json), separators=(",", ":"), ensure_ascii=False).encode()
     except (ValueError, binascii.Error):
         # The message leaves the key out, because errors end up in logs.
-        form = "--key-hex: this is not hexadecimal" if in_hex is not None else "--key-base64: this is not base64"
-        fail(form, "bad-argument")
+        form = "JSON" if in_json is not None else "base64" if in_hex is None else "hexadecimal"
+        option = "--key-json" if in_json is not None else "--key-base64" if in_hex is None else "--key-hex"
+        fail(f"{option}: this is not {form}", "bad-argument")
     if file is None:
         return None
     try:

@@ -34,6 +34,7 @@ from diamant.broker.client.bootstrap import (
     USER_VARIABLE,
     default_bootstrap,
 )
+from diamant.broker.client.client_properties import COMMAND_CONFIG_HELP
 from diamant.broker.commands.terminal.asked import TOKEN_VARIABLE, Asked
 from diamant.broker.commands.terminal.failures import (
     ADDRESS_HINT,
@@ -139,8 +140,7 @@ _OPTIONS = (
     click.option(
         "--command-config",
         metavar="FILE",
-        help="A client's properties file with Kafka's names, in place of --user and --ca: PLAIN, SCRAM, "
-        "OAUTHBEARER with a token in a file, PEM.",
+        help=COMMAND_CONFIG_HELP,
     ),
     click.option(
         "--timeout",
