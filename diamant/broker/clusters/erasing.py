@@ -143,7 +143,7 @@ class ErasureRun:
         self._search = KeySearch(work.key, work.topics, secret)
         self._replicas = ReplicaReads(client, self._search, progress)
         self._wait: CleanerWait | None = None
-        self._is_saved = bool(work.outcome.partitions)
+        self._is_resumed = self._is_saved = bool(work.outcome.partitions)
         """True once the register has the work: before anything is changed, not earlier."""
         self.outcome = work.outcome
         self.left: list[str] = []
@@ -266,7 +266,7 @@ class ErasureRun:
             if any(name == topic.name for name, _ in dirty):
                 self._progress.stage(f"lowering configurations of {topic.name}")
                 lowered_configs.lower(self._client, self._register, self._work, topic, self._lowering[topic.name])
-                if "file.delete.delay.ms" in self._lowering[topic.name]:
+                if "file.delete.delay.ms" in self._lowering[topic.name] and not self._is_resumed:
                     delayed = {*self.outcome.file_delay_lowered, topic.name}
                     self.outcome = replace(self.outcome, file_delay_lowered=tuple(sorted(delayed)))
         roller = Roller(self._client, self._cluster, self._key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from diamant.broker.client.kafka_client import KafkaClient
@@ -78,6 +79,8 @@ def resume(
         raise NotPossible(
             f"{erasure_id} is a compaction, which is not resumed: `diamant restore` puts its configurations back"
         )
+    # Between the runs, segments may have been replaced with the usual delay of deletion.
+    work.outcome = replace(work.outcome, file_delay_lowered=())
     run = ErasureRun(client, register, work, _secret(register), WorkProgress(timeout_s, on_progress))
     return _run(register, work, run)
 

@@ -96,7 +96,7 @@ class ErasureOutcome:
     reads: tuple[ReplicaRead, ...] = ()
     """The last read of each replica. A replica without one has not been read."""
     file_delay_lowered: tuple[str, ...] = ()
-    """Topics whose `file.delete.delay.ms` was 0 while their segments were replaced."""
+    """Topics whose `file.delete.delay.ms` was 0 whenever their segments may have been replaced: none after a resumed run."""
     tombstones_now: bool = False
     values_searched_for: int = 0
     """Values whose copies were looked for in other records."""

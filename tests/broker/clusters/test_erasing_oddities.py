@@ -227,3 +227,15 @@ def test_times_that_the_cluster_no_longer_accepts_are_overcome_by_size(cluster: 
     found = run(cluster, register, name)
     assert (found["missing"], left(cluster, name), cluster.configs(name)) == ({}, [], before)
     assert len(left(cluster, name, b"k7")) == 1
+
+
+def test_a_resumed_run_claims_nothing_about_files_that_wait_for_deletion(
+    cluster: AnyCluster, register: Register
+) -> None:
+    """Between two runs the cleaner may have replaced segments with the usual delay."""
+    name = cluster.create("resumed-files")
+    cluster.produce(name, [(KEY, b"old")], timestamp_ms=OLD_MS)
+    found = run(cluster, register, name, on_progress=at_stage("closing active segments", time_is_up))
+    assert found["outcome"]["file_delay_lowered"] == (name,)
+    found = resume(cluster.client, found["id"], timeout_s=TIMEOUT_S, register=register)
+    assert (found["missing"], found["outcome"]["file_delay_lowered"]) == ({}, ())
