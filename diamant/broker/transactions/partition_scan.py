@@ -81,7 +81,8 @@ def _apply(piece: Piece, data: bytes, latest: _Found, log: Log) -> int:
                 else:
                     latest[key] = (record.offset, record.value)
         except CorruptBatch as error:
-            logger.error("%s-%d: the batch at %d: %s", log.topic, log.partition, header.base_offset, error.reason)
+            where = log.topic, log.partition, header.base_offset
+            logger.error("%s-%d: the rest of the batch at offset %d is skipped: %s", *where, error.reason)
     return max(offset, piece.offset + 1)
 
 
@@ -91,11 +92,10 @@ def _decoded(latest: _Found, log: Log) -> dict[str, Transaction]:
         try:
             transactional_id = parse_key(key)
             if transactional_id is None:
-                logger.warning("%s-%d: the key at %d is of a newer version", log.topic, log.partition, offset)
-                continue
+                raise ProtocolError("its key is of a newer version")
             txn = from_value(transactional_id, parse_value(value))
         except (ProtocolError, ValueError) as error:
-            logger.error("%s-%d: the record at %d: %s", log.topic, log.partition, offset, error)
+            logger.error("%s-%d: the record at offset %d is skipped: %s", log.topic, log.partition, offset, error)
             continue
         if txn is not None:
             transactions[transactional_id] = txn

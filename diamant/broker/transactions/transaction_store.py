@@ -198,7 +198,7 @@ class TransactionStore:
                 "%s-%d: %d ids that belong to other partitions are skipped", self.topic.name, partition, strangers
             )
         for txn in unfinished:
-            logger.info("%s: %s of transaction %s is finished", self.topic.name, txn.state.label, txn.transactional_id)
+            logger.info("%s: completing transaction %s from %s", self.topic.name, txn.transactional_id, txn.state.label)
             self._unfinished(txn)
         if loaded:
             self._node.scheduler.poke()

@@ -232,7 +232,7 @@ async def test_records_that_make_no_sense(caplog: pytest.LogCaptureFixture) -> N
         async with running(env) as (broker, wire):
             await TxnProducer(wire, "id").wait_for_coordinator()
             assert sorted(broker.services.transactions().store.transactions) == ["id"]
-    assert sum("__transaction_state-0: the record at" in message for message in caplog.messages) == 3
+    assert sum("__transaction_state-0: the record at" in message for message in caplog.messages) == 4
     assert any("is of a newer version" in message for message in caplog.messages)
 
 

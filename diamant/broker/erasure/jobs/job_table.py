@@ -142,7 +142,7 @@ class JobTable(Generic[IntentT]):
         if named is not None:
             is_done = named.endswith(tuple(f".{state}.json" for state in LAST_STATES))
             self.done, self.failed = self.done + is_done, self.failed + (not is_done)
-            logger.warning("%s %s had ended, its certificate is %s", self.noun, job_id, named)
+            logger.warning("%s %s has ended already; its certificate: %s", self.noun, job_id, named)
 
     async def drop(self, job_id: str) -> None:
         """Remove the intent of a job that has changed nothing, and count the job as failed."""
