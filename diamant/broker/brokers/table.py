@@ -8,6 +8,7 @@ Source: ClusterControlManager, ReplicationControlManager.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -43,6 +44,17 @@ class Changes(NamedTuple):
 
     moves: tuple[LeaderMove, ...]
     changed_isr_count: int
+
+
+class BrokerState(NamedTuple):
+    """A broker for an operator: its listeners, and the partitions that it leads and those that it follows in sync."""
+
+    broker_id: int
+    listeners: tuple[str, ...]
+    rack: str | None
+    is_up: bool
+    leads: int
+    follows: int
 
 
 class BrokerTable:
@@ -91,6 +103,25 @@ class BrokerTable:
         """Return a broker's address at one listener. `host`: that of a client, for listeners that advertise none."""
         advertised, port = self._addresses[broker_id, listener_name]
         return BrokerAddress(broker_id, advertised or host, port, self.rack(broker_id))
+
+    def states(self) -> list[BrokerState]:
+        """Return the state of each broker."""
+        leads: Counter[int] = Counter()
+        in_sync: Counter[int] = Counter()
+        for _, partition in self._partitions():
+            leads[partition.leader] += 1
+            in_sync.update(partition.isr)
+        return [
+            BrokerState(
+                broker_id,
+                tuple(f"{host}:{port}" for (owner, _), (host, port) in self._addresses.items() if owner == broker_id),
+                self.rack(broker_id),
+                self.is_up(broker_id),
+                leads[broker_id],
+                in_sync[broker_id] - leads[broker_id],
+            )
+            for broker_id in self.broker_ids
+        ]
 
     # -- partitions ----------------------------------------------------------------------------------------------
 

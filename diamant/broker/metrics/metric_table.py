@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -30,6 +30,7 @@ from diamant.protocol.wire import apis
 from diamant.version import __version__
 
 if TYPE_CHECKING:
+    from diamant.broker.brokers.table import BrokerState
     from diamant.broker.dispatch.services import Services
     from diamant.broker.erasure.erase.erasures import Erasures
     from diamant.broker.erasure.redact.redactions import Redactions
@@ -243,6 +244,11 @@ def _faults_fired(services: Services) -> Iterator[Sample]:
     made = services.faults.made
     for (effect, key), count in sorted(made.fired.items()) if made is not None else ():
         yield (effect, apis.API_NAMES[key]), count
+
+
+def _brokers(services: Services) -> Sequence[BrokerState]:
+    brokers = services.node.topics.brokers
+    return () if brokers is None else brokers.states()
 
 
 def _partition_count(services: Services) -> int:
@@ -613,6 +619,22 @@ _ROWS = (
         "Partitions led by this broker: all that could be opened.",
         "partitions",
         lambda s: len(s.node.directory.logs),
+    ),
+    Metric(
+        "diamant_broker_up",
+        GAUGE,
+        "1: this broker of the process is up; 0: it is down. Only with several (`diamant.brokers`).",
+        "",
+        now=lambda s: [((str(one.broker_id),), int(one.is_up)) for one in _brokers(s)],
+        labels=("broker",),
+    ),
+    Metric(
+        "diamant_broker_leaders",
+        GAUGE,
+        "Partitions that this broker of the process leads. Only with several (`diamant.brokers`).",
+        "partitions",
+        now=lambda s: [((str(one.broker_id),), one.leads) for one in _brokers(s)],
+        labels=("broker",),
     ),
     _broker(
         "kafka_server_replicamanager_offlinereplicacount",

@@ -8,9 +8,12 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.metrics.metric_table import METRICS
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.config_key import ConfigError
-from tests.broker.brokers.several import create, several
+from diamant.storage.env.memory import MemoryEnv
+from tests.broker.brokers.several import create, several, take_down
+from tests.broker.running import running
 from tests.broker.wire import API_VERSIONS, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, INCREMENTAL_ALTER_CONFIGS, WireClient
 
 BROKER = 4
@@ -106,3 +109,44 @@ async def test_free_ports_are_kept_for_the_next_start() -> None:
     await broker.stop()
     async with broker:
         assert broker.bootstrap_servers == before
+
+
+def samples(broker: Broker, name: str) -> list[tuple[Any, float]]:
+    """The samples of a metric."""
+    take = METRICS[name].now
+    assert take is not None
+    return list(take(broker.services))
+
+
+async def test_status_and_metrics_name_the_brokers() -> None:
+    """Which are up, what they lead and follow."""
+    async with several() as (broker, wires):
+        await create(wires[0], partitions=3, factor=3)
+        take_down(broker, 2)
+        found = (await broker.status()).to_fields()["brokers"]
+        assert isinstance(found, list)
+        assert [(one["broker_id"], one["is_up"], one["leads"], one["follows"]) for one in found] == [
+            (1, True, 1, 2),
+            (2, False, 0, 0),
+            (3, True, 2, 1),
+        ]
+        assert found[2]["listeners"] == (broker.addresses.kafka[2].address,)
+        assert samples(broker, "diamant_broker_up") == [(("1",), 1), (("2",), 0), (("3",), 1)]
+        assert samples(broker, "diamant_broker_leaders") == [(("1",), 1), (("2",), 0), (("3",), 2)]
+
+
+async def test_one_broker_names_no_brokers() -> None:
+    """Its status has no such field, its metrics no such samples."""
+    async with running(MemoryEnv()) as (broker, _):
+        assert "brokers" not in (await broker.status()).to_fields()
+        assert samples(broker, "diamant_broker_up") == []
+        assert "broker_ids" not in str(broker.services.evidence().issuer_fields(0, is_manual_clock=False))
+
+
+async def test_certificates_say_that_the_brokers_share_one_storage() -> None:
+    """The issuer names the ids."""
+    async with several() as (broker, _):
+        issuer = broker.services.evidence().issuer_fields(0, is_manual_clock=False)["issuer"]
+        assert isinstance(issuer, dict)
+        assert issuer["broker_ids"] == [1, 2, 3]
+        assert "share one storage" in issuer["note"]

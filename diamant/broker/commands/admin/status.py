@@ -65,6 +65,11 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
     if not found.get("has_kernels", True):  # A broker of an earlier version does not tell.
         console.print(f"[bold red]without kernels:[/] {WITHOUT_KERNELS}")
     console.print(f"listens on {', '.join(found['listeners'])}, HTTP at {found['http_address']}")
+    for one in found.get("brokers", []):
+        up = "[green]up[/]" if one["is_up"] else "[bold red]down[/]"
+        partitions = f"leads {one['leads']}, follows {one['follows']}"
+        rack = f", rack {escape(one['rack'])}" if one["rack"] else ""
+        console.print(f"broker {one['broker_id']} {up} at {', '.join(one['listeners'])}{rack}: {partitions}")
     console.print(f"{counted(found['topics'], 'topic')}, {counted(found['partitions'], 'partition')}")
     console.print(f"clock: {clock_text(found['clock'])}")
     if found["offline"]:

@@ -229,8 +229,17 @@ class Evidence:
                 "software": f"Diamant {__version__}",
                 "cluster_id": self._node.cluster_id,
                 "node_id": self._node.config.node_id,
+                **self._shared(),
             },
         }
+
+    def _shared(self) -> Mapping[str, object]:
+        """Return the ids of several brokers: what is gone from their one storage is gone from all of them."""
+        broker_ids = self._node.config.broker_ids
+        if len(broker_ids) == 1:
+            return {}
+        note = f"The broker ids {broker_ids[0]} to {broker_ids[-1]} share one storage: no replica is a copy of its own."
+        return {"broker_ids": [*broker_ids], "note": note}
 
     def configuration(self, name: str) -> Mapping[str, object]:
         """Return the configuration of a topic that a certificate states; empty if there is no such topic."""

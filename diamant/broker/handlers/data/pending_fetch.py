@@ -25,6 +25,7 @@ from diamant.protocol.messages.fetch import (
 from diamant.storage.log.log import Log, ReadResult
 
 if TYPE_CHECKING:
+    from diamant.broker.brokers.table import BrokerTable
     from diamant.broker.node.fetch_sessions import Wanted
     from diamant.broker.security.quotas.fetch_throttle import FetchThrottle
 
@@ -143,6 +144,8 @@ class PendingFetch:
             following = position + len(partitions)
             topics.append(FetchTopicResult(name, topic_id, self._results[position:following]))
             position = following
+        if self._topics.brokers is None:
+            return encode_fetch_response(self._version, topics, session_id=session_id)
         return self._response(topics, session_id)
 
     def _response(self, topics: list[FetchTopicResult], session_id: int) -> list[Any]:
@@ -154,15 +157,22 @@ class PendingFetch:
         endpoints = brokers.endpoints(leaders, self._connection)
         return encode_fetch_response(self._version, topics, session_id=session_id, node_endpoints=endpoints)
 
-    def _nearer_replica(self, log: Log) -> int | None:
-        """Return the replica that a client with a rack should read instead (KIP-392); None if it may read here."""
-        brokers = self._topics.brokers
-        if brokers is None or self._topics.config.replica_selector_class != RACK_AWARE:
+    def _check_several(self, brokers: BrokerTable, log: Log, wanted: FetchPartition) -> FetchPartitionResult | None:
+        """Check that the broker that was asked serves the partition. Return the answer to a client with a rack that should read
+        another replica (KIP-392); None if it may read here.
+        """
+        broker_id = self._connection.broker_id
+        may_follow = self._version >= FIRST_FROM_FOLLOWERS
+        check_leader(brokers, log, broker_id, wanted.current_leader_epoch, may_follow=may_follow)
+        rack = self._request.rack_id
+        if not rack or self._topics.config.replica_selector_class != RACK_AWARE:
             return None
         partition = brokers.partition(log.topic, log.partition)
-        if partition.leader != self._connection.broker_id:
+        nearer = brokers.preferred_replica(partition, rack) if partition.leader == broker_id else None
+        if nearer is None:
             return None
-        return brokers.preferred_replica(partition, self._request.rack_id)
+        ends = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
+        return FetchPartitionResult(wanted.index, 0, *ends, preferred_read_replica=nearer)
 
     def _count(self) -> None:
         for (name, topic_id, _), result in zip(self._wanted, self._results, strict=True):
@@ -195,20 +205,13 @@ class PendingFetch:
                 self._check_access(self._access, name, topic_id)
             log = self._log(name, topic_id, wanted.index)
             brokers = self._topics.brokers
-            if brokers is not None or wanted.current_leader_epoch >= 0:
-                may_follow = self._version >= FIRST_FROM_FOLLOWERS
-                broker_id, epoch = self._connection.broker_id, wanted.current_leader_epoch
-                check_leader(brokers, log, broker_id, epoch, may_follow=may_follow)
-            if self._request.rack_id and (nearer := self._nearer_replica(log)) is not None:
-                self._is_urgent = True
-                return FetchPartitionResult(
-                    wanted.index,
-                    0,
-                    log.high_watermark,
-                    log.last_stable_offset,
-                    log.log_start_offset,
-                    preferred_read_replica=nearer,
-                )
+            if brokers is not None:
+                referred = self._check_several(brokers, log, wanted)
+                if referred is not None:
+                    self._is_urgent = True
+                    return referred
+            elif 0 <= wanted.current_leader_epoch != log.leader_epoch:
+                check_leader(None, log, self._connection.broker_id, wanted.current_leader_epoch)
             if wanted.last_fetched_epoch >= 0 and (diverging := _diverging_epoch(log, wanted)) is not None:
                 self._is_urgent = True
                 return FetchPartitionResult(

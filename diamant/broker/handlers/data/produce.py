@@ -167,6 +167,8 @@ class Appending:
             return None
         if self._to_flush:
             return self._answer_when_flushed()
+        if self._node.topics.brokers is None:
+            return encode_produce_response(self._version, self._results)
         return self._encode()
 
     def _log(self, name: str | None, topic_id: UUID | None, index: int) -> Log:

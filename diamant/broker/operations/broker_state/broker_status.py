@@ -19,6 +19,7 @@ from diamant.kernels import ARE_COMPILED
 from diamant.version import __version__
 
 if TYPE_CHECKING:
+    from diamant.broker.brokers.table import BrokerState
     from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
@@ -38,6 +39,8 @@ class BrokerStatus:
     has_kernels: bool
     cluster_id: str
     node_id: int
+    brokers: tuple[BrokerState, ...]
+    """Those of this process, if there are several."""
     is_stopping: bool
     listeners: tuple[str, ...]
     http_address: str | None
@@ -66,6 +69,7 @@ class BrokerStatus:
             "has_kernels": self.has_kernels,
             "cluster_id": self.cluster_id,
             "node_id": self.node_id,
+            **({"brokers": [one._asdict() for one in self.brokers]} if self.brokers else {}),
             "is_stopping": self.is_stopping,
             "listeners": list(self.listeners),
             "http_address": self.http_address,
@@ -109,6 +113,7 @@ def broker_status(
         has_kernels=ARE_COMPILED,
         cluster_id=node.cluster_id,
         node_id=node.config.node_id,
+        brokers=() if node.topics.brokers is None else tuple(node.topics.brokers.states()),
         is_stopping=node.is_stopping,
         listeners=tuple(listener.address for listener in addresses.kafka),
         http_address=None if addresses.http_bound is None else addresses.http_bound.address,
