@@ -199,6 +199,8 @@ def fold_brokers(env: Env, path: str) -> int:
         others = [log.image.brokers[broker_id] for broker_id in broker_ids[1:] if broker_id in log.image.brokers]
         gone = [UnregisterBrokerRecord(broker_id=other.broker_id, broker_epoch=other.broker_epoch) for other in others]
         log.append([*gone, FeatureLevelRecord(name=BROKERS_FEATURE, feature_level=0)])
+        # Kafka begins at the newest snapshot; it would refuse the earlier record of the feature.
+        log.write_snapshot(log.prepare_snapshot())
     except BaseException:
         log.close(clean=False)
         raise

@@ -18,6 +18,7 @@ from diamant.storage.kraft.features import BROKERS_FEATURE
 from diamant.storage.kraft.format import metadata_directory
 from diamant.storage.kraft.opening import OtherBroker, open_metadata_log
 from diamant.storage.kraft.replay import load_metadata
+from diamant.storage.kraft.snapshot import list_snapshots
 from tests.broker.brokers.several import create, leaders, several, table, take_down
 from tests.broker.fetching import fetch
 from tests.broker.running import running
@@ -88,6 +89,10 @@ async def test_folded_it_is_a_directory_of_one_broker(tmp_path: Path) -> None:
     image = load_metadata(RealEnv(), metadata_directory(data)).image
     assert BROKERS_FEATURE not in image.features
     assert list(image.brokers) == [1]
+    # Kafka begins at the newest snapshot, and would refuse the feature before it.
+    assert (
+        len([snapshot for snapshot in list_snapshots(RealEnv(), metadata_directory(data)) if snapshot.end_offset]) == 1
+    )
     async with Broker(BrokerConfig(**config)) as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             assert await leaders(wire) == [(1, 1, [1])]
