@@ -117,12 +117,15 @@ class Node:
         return self.config.node_id if brokers is None else brokers.controller_id
 
     def brokers_for(self, connection: ConnectionInfo, *, has_fenced: bool = False) -> list[BrokerAddress]:
-        """Return the brokers that are up, or all, at the addresses of the listener of a connection."""
+        """Return the brokers that are up, or all, at the addresses of the listener of a connection; first the one that it is to,
+        which alone describes its configurations.
+        """
         brokers = self.topics.brokers
         host = connection.advertised_host
         if brokers is None:
             return [BrokerAddress(self.config.node_id, host, connection.advertised_port, self.config.broker_rack)]
-        broker_ids = brokers.broker_ids if has_fenced else brokers.live
+        shown = brokers.broker_ids if has_fenced else brokers.live
+        broker_ids = sorted(shown, key=lambda broker_id: broker_id != connection.broker_id)
         return [brokers.address(broker_id, connection.listener_name, host) for broker_id in broker_ids]
 
     async def load(self) -> None:

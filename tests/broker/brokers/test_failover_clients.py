@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -114,15 +115,19 @@ class Aiokafka:
 
     async def _read(self, found: list[int], is_over: Callable[[], bool]) -> None:
         from aiokafka import AIOKafkaConsumer
+        from aiokafka.errors import KafkaError
 
         consumer = AIOKafkaConsumer(
             "t", bootstrap_servers=self.servers, group_id="aiokafka", auto_offset_reset="earliest",
             retry_backoff_ms=20, metadata_max_age_ms=500, enable_auto_commit=False,
         )  # fmt: skip
-        async with consumer:
-            while not is_over():
-                for records in (await consumer.getmany(timeout_ms=50)).values():
-                    found += [int(record.value) for record in records]
+        await consumer.start()
+        while not is_over():
+            for records in (await consumer.getmany(timeout_ms=50)).values():
+                found += [int(record.value) for record in records]
+        # It raises what its last requests to a broker that is down have met.
+        with contextlib.suppress(KafkaError, asyncio.CancelledError):
+            await consumer.stop()
 
 
 def move_all(broker: Broker) -> None:

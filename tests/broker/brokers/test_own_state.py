@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from diamant import Admin
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.metrics.metric_table import METRICS
@@ -60,6 +63,16 @@ async def test_a_log_directory_lists_the_replicas_of_its_broker() -> None:
             (result,) = (await wire.call(DESCRIBE_LOG_DIRS, 4, {"topics": None})).results
             found.append([topic.name for topic in result.topics])
         assert found == [["t"], [], ["t"]]
+
+
+async def test_every_broker_leads_to_the_one_http_port(tmp_path: Path) -> None:
+    """`diamant.Admin` finds it through any of them."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, brokers=3, diamant_http_listen="127.0.0.1:0")
+    async with Broker(config) as broker:
+        found = [
+            await asyncio.to_thread(lambda one: Admin(one.address).http_url, one) for one in broker.addresses.kafka
+        ]
+        assert found == [broker.http_url] * 3
 
 
 async def test_the_quorum_is_observed_by_the_other_brokers() -> None:
