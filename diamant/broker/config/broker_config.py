@@ -162,9 +162,11 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         given = self._given()
         given.pop("broker.id", None)
         given["node.id"], given["broker.rack"] = str(self.node_id + broker), self.racks[broker] or ""
-        for name, listeners in (("listeners", self.listeners), ("advertised.listeners", self.advertised_listeners)):
+        told = [listener.of_broker(broker) for listener in self.advertised_listeners]
+        bound = [listener for listener in self.all_listeners if listener.broker == broker]
+        for name, listeners in (("listeners", bound), ("advertised.listeners", told)):
             if name in given:
-                given[name] = ",".join(str(listener.of_broker(broker)) for listener in listeners)
+                given[name] = ",".join(map(str, listeners))
         changed = BrokerConfig.__new__(BrokerConfig)
         changed._resolve(given, {}, {})
         return changed
@@ -219,7 +221,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
             which = number % len(self.listeners)
             told = self.advertised_listeners[which].of_broker(actual.broker)
             host = "" if not is_explicit and self.listeners[which].host in META_ADDRESSES else told.host
-            found.append(told._replace(host=host, port=told.port or actual.port))
+            found.append(told._replace(host=host, port=told.port if is_explicit and told.port else actual.port))
         return found
 
     @property
@@ -248,7 +250,14 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
     @property
     def all_listeners(self) -> list[Listener]:
         """The listeners of all brokers of this process, those of the first broker first."""
-        return [one.of_broker(number) for number in range(self.diamant_brokers) for one in self.listeners]
+        found = [one.of_broker(number) for number in range(self.diamant_brokers) for one in self.listeners]
+        ports = self.diamant_brokers_ports or []
+        if ports and not (len(ports) == self.diamant_brokers and all(map(str.isdecimal, ports))):
+            expected = f"expected {self.diamant_brokers} numbers, one for each of diamant.brokers"
+            raise ConfigError(f"diamant.brokers.ports: {expected}, got {','.join(ports)}")
+        for number, port in enumerate(ports):
+            found[number * len(self.listeners)] = self.listeners[0]._replace(port=int(port), broker=number)
+        return found
 
     def topic_default(self, name: str) -> Value:
         """The value of a topic configuration for topics that do not set it. KeyError for other names."""

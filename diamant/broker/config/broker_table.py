@@ -355,6 +355,12 @@ class OwnSettings:
         "listeners of its own, and all share one storage. `broker.rack` is then a list, by default r1, r2, ...",
         between(1, MAX_BROKERS),
     )
+    diamant_brokers_ports: list[str] | None = setting(
+        _LIST,
+        None,
+        "Ports of `diamant.brokers` on the first of the `listeners`, one for each. Default: its port and those after it, or free "
+        "ports if it is 0.",
+    )
     replica_selector_class: str | None = setting(
         _STRING,
         None,

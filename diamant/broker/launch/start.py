@@ -91,6 +91,9 @@ LOOK_S = 0.5
     help="Run N brokers on the one directory, on the port of --listen and those after it, to test how clients follow leaders.",
 )
 @click.option(
+    "--ports", metavar="PORT,PORT,...", help="The ports of --brokers, if they are not to follow that of --listen."
+)
+@click.option(
     "--clock",
     type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]),
     help="Clock of the broker; manual: a clock that `diamant clock` moves. Default: system.",
@@ -131,6 +134,7 @@ def start(
     acls: Sequence[str],
     data_dir: str | None,
     brokers: int | None,
+    ports: str | None,
     clock: str | None,
     release_version: str | None,
     log_level: str,
@@ -153,6 +157,8 @@ def start(
     try:
         if brokers is not None:
             settings = [*settings, f"{BROKERS}={brokers}"]
+        if ports is not None:
+            settings = [*settings, f"{BROKERS}.ports={ports}"]
         if clock is not None:
             settings = [*settings, f"diamant.clock={clock}"]
         if release_version is not None:

@@ -104,6 +104,9 @@ async def test_api_versions_knows_which_broker_was_meant() -> None:
         ({"listen": "127.0.0.1:65534"}, "65535"),
         ({"listen": ["A://127.0.0.1:9092", "B://127.0.0.1:9094"]}, "same port"),
         ({"brokers": 1001}, "diamant.brokers"),
+        ({"diamant_brokers_ports": "9092,9093"}, "expected 3 numbers"),
+        ({"diamant_brokers_ports": "9092,9093,x"}, "expected 3 numbers"),
+        ({"diamant_brokers_ports": "9092,9093,9092"}, "same port"),
         ({"brokers": 0}, "diamant.brokers"),
     ],
 )
@@ -112,6 +115,17 @@ def test_ports_that_brokers_cannot_have_are_refused(config: dict[str, Any], reas
     protocols = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,PLAINTEXT:PLAINTEXT"}
     with pytest.raises(ConfigError, match=reason):
         BrokerConfig(**{"brokers": 3, "data_dir": "/data", "properties": protocols, **config})
+
+
+def test_ports_follow_one_another_or_are_listed() -> None:
+    """Those of every listener; free ones stay free."""
+
+    def ports(**config: Any) -> list[int]:
+        return [one.port for one in BrokerConfig(brokers=3, data_dir="/data", **config).all_listeners]
+
+    assert ports(listen="127.0.0.1:9092") == [9092, 9093, 9094]
+    assert ports(listen="127.0.0.1:0") == [0, 0, 0]
+    assert ports(listen="127.0.0.1:9092", diamant_brokers_ports="1092,2092,3092") == [1092, 2092, 3092]
 
 
 async def test_free_ports_are_kept_for_the_next_start() -> None:
