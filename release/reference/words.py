@@ -25,6 +25,7 @@ FURTHER = {
     "env": "the operating system of a broker, for tests",
     "erasure": "`/healthz`: check the erasure deadlines, too",
     "fields": "`Admin.call`, `diamant fault add`: the fields of the request",
+    "forget": "`diamant restore`: give up an open erasure",
     "function": "`Faults.call`: what to run on the broker's loop",
     "http_url": "the URL of the broker's HTTP port",
     "json": "commands: print the answer as one JSON object",

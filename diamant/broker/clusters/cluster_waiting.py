@@ -25,7 +25,7 @@ NO_APPEND = (
 )
 PAUSES = 5
 """The cleaner counts as dead if no replica moves for so many of its pauses, plus the time to clean what there is."""
-LEAST_STALL_S = 20.0
+LEAST_STALL_S = 60.0
 CLEANED_BYTES_PER_S = 5_000_000
 """Slower than any cleaner that works."""
 

@@ -105,10 +105,10 @@ def resume(
         return operations.resume(client, erasure_id, timeout_s=_timeout_s(admin, timeout), on_progress=on_progress)
 
 
-def restore(admin: Admin, work_id: str) -> JsonObject:
+def restore(admin: Admin, work_id: str, *, forget: bool = False) -> JsonObject:
     """Put back what a killed run has left, as `clusters.operations.restore`."""
     with connected(admin) as client:
-        return operations.restore(client, work_id)
+        return operations.restore(client, work_id, forget=forget)
 
 
 def _timeout_s(admin: Admin, timeout: Duration | None) -> float:

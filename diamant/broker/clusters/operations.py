@@ -164,8 +164,11 @@ def check_alone(register: Register, work: ClusterWork) -> None:
         )
 
 
-def restore(client: KafkaClient, work_id: str, *, register: Register | None = None) -> JsonObject:
-    """Put back the configurations that a killed run has left. NotFound, NotPossible for another cluster, KafkaRefusal."""
+def restore(client: KafkaClient, work_id: str, *, forget: bool = False, register: Register | None = None) -> JsonObject:
+    """Put back the configurations that a killed run has left. `forget`: give up what is open, and remove its key here.
+
+    NotFound, NotPossible for another cluster, KafkaRefusal.
+    """
     register = register or Register()
     work = register.get(work_id)
     with register.working(work):
@@ -177,8 +180,8 @@ def restore(client: KafkaClient, work_id: str, *, register: Register | None = No
                     f"{work_id} is of cluster {work.cluster_id} at {work.bootstrap}, this is cluster {found}: nothing was changed"
                 )
         left = lowered_configs.put_back(client, register, work)
-        is_open = work.outcome is not None and work.outcome.is_open
-        if work.outcome is not None:
+        is_open = not forget and work.outcome is not None and work.outcome.is_open
+        if work.outcome is not None and not forget:
             register.save(work)
         else:
             register.remove(work)

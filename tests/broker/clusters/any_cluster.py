@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
+from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal
 from diamant.broker.client.producing import TopicWriter
 from diamant.broker.clusters.cluster_look import ConfigValue, configs_of
 from diamant.broker.clusters.fetching import Stretch, read_stretches
@@ -90,6 +90,14 @@ class AnyCluster:
         for line, (key, value) in enumerate(pairs):
             writer.add(line, Record(0, present_ms, key, value), partition)
         writer.flush()
+
+    def wait_gone(self, topic: str) -> None:
+        """Wait until no broker knows a topic."""
+        deadline = time.monotonic() + PATIENCE_S
+        with suppress(KafkaRefusal):
+            while self.client.topic(topic):
+                assert time.monotonic() < deadline, "the topic is still there"
+                time.sleep(0.01)
 
     def configs(self, topic: str) -> Mapping[str, ConfigValue]:
         """The topic's configurations, and whether each is set on it; without the figures that Diamant shows among them."""

@@ -22,6 +22,7 @@ from tests.broker.clusters.open_transaction import OpenTransaction
 
 TIMEOUT_S = 120.0
 DAY_MS = 86_400_000
+DELETE_TOPICS, CREATE_PARTITIONS = 20, 37
 KEY = b"customer-42"
 
 
@@ -239,3 +240,50 @@ def test_a_resumed_run_claims_nothing_about_files_that_wait_for_deletion(
     assert found["outcome"]["file_delay_lowered"] == (name,)
     found = resume(cluster.client, found["id"], timeout_s=TIMEOUT_S, register=register)
     assert (found["missing"], found["outcome"]["file_delay_lowered"]) == ({}, ())
+
+
+def test_a_partition_that_is_added_meanwhile_keeps_the_erasure_open(cluster: AnyCluster, register: Register) -> None:
+    """Its values are found at the end; a resumed run erases them."""
+    name = cluster.create("grows")
+    cluster.produce(name, [(KEY, b"old")], timestamp_ms=OLD_MS)
+
+    def grow() -> None:
+        fields = {
+            "topics": [{"name": name, "count": 2, "assignments": None}],
+            "timeout_ms": 30_000,
+            "validate_only": False,
+        }
+        with AnyCluster(cluster.bootstrap) as other:
+            assert not other.client.controller().ask(CREATE_PARTITIONS, fields)["results"][0]["error_code"]
+            other.client.led(name, [1])
+            other.produce(name, [(KEY, b"in the new partition")], timestamp_ms=OLD_MS, partition=1)
+
+    found = run(cluster, register, name, on_progress=at_stage("writing tombstones", grow))
+    ((missing, reason),) = found["missing"].items()
+    assert (missing.partition("@")[0], reason) == (f"{name}-1", "a value remains at offset 0")
+    found = resume(cluster.client, found["id"], timeout_s=TIMEOUT_S, register=register)
+    assert found["missing"] == {}
+    assert not [record for record in cluster.held(name, 1) if record.value]
+
+
+def test_a_topic_that_is_created_again_meanwhile_ends_the_erasure(cluster: AnyCluster, register: Register) -> None:
+    """Nothing is written to the new topic, and its configurations are left alone."""
+    name = cluster.create("again")
+    cluster.produce(name, [(KEY, b"old")], timestamp_ms=OLD_MS)
+
+    def create_again() -> None:
+        with AnyCluster(cluster.bootstrap) as other:
+            fields = {"topic_names": [name], "topics": [{"name": name, "topic_id": None}], "timeout_ms": 30_000}
+            assert not other.client.controller().ask(DELETE_TOPICS, fields)["responses"][0]["error_code"]
+            other.wait_gone(name)
+            other.create(name)
+
+    with pytest.raises(NotPossible, match="deleted"):
+        run(cluster, register, name, on_progress=at_stage("writing tombstones", create_again))
+    assert cluster.held(name) == []
+    assert not any(value.is_own for config, value in cluster.configs(name).items() if config != "cleanup.policy")
+    (work,) = open_works(register)
+    with pytest.raises(NotPossible, match="created again since"):
+        resume(cluster.client, work.id, timeout_s=TIMEOUT_S, register=register)
+    assert restore(cluster.client, work.id, forget=True, register=register)["is_open"] is False
+    assert register.all() == []

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("id", metavar="[ID]", required=False)
+@click.option(
+    "--forget", is_flag=True, help="Also give up the erasure if it is open, and remove its key from this machine."
+)
 @asking
-def restore(id: str | None, asked: Asked) -> None:
+def restore(id: str | None, asked: Asked, *, forget: bool) -> None:
     """Put back the configurations that the erasure or compaction ID has lowered on another cluster than Diamant's, and left so
     when it was killed. Without an ID, list all work that is open: erasures of which a replica is not read yet, too.
 
@@ -32,7 +35,7 @@ def restore(id: str | None, asked: Asked) -> None:
         rows = _open_work()
         asked.show({"open": rows}, lambda console: _print(console, asked, rows))
         return
-    found = for_admin.restore(asked.admin, id)
+    found = for_admin.restore(asked.admin, id, forget=forget)
     asked.show(found, lambda console: _print_restored(console, asked, found))
     sys.exit(EXIT_NOT_SO if found["left"] else EXIT_DONE)
 
