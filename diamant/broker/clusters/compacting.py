@@ -67,6 +67,7 @@ class CompactionRun:
         self._force = force
         self._parts: list[_Compacted] = []
         self._problems: dict[str, str] = {}
+        self._wait: CleanerWait | None = None
         self.left: list[str] = []
 
     def run(self) -> JsonObject:
@@ -92,6 +93,8 @@ class CompactionRun:
                 lowered_configs.lower(self._client, self._register, self._work, self._topic, lowering)
                 self._clean()
         except TimeIsUp:
+            if self._wait is not None:
+                self._problems.update(self._wait.held())
             for one in self._replicas():
                 self._problems.setdefault(str(one), "not clean when the time was up")
         finally:
@@ -112,7 +115,7 @@ class CompactionRun:
             roller.close_after((self._topic.name, part.led.number), part.end - 1)
         youngest = {part.led.number: max(part.witnesses) for part in self._parts if part.witnesses}
         targets = {one: youngest[one.partition] for one in self._replicas()}
-        wait = CleanerWait(self._client, self._cluster, self._progress, dict(targets), roller)
+        wait = self._wait = CleanerWait(self._client, self._cluster, self._progress, dict(targets), roller)
         self._problems = wait.until_clean(lambda: self._put_back(lowered_configs.ROLLING))
         oldest = {part.led.number: min(part.witnesses) for part in self._parts if part.witnesses}
         wait.targets = {one: oldest[one.partition] for one in targets if one not in wait.problems}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from diamant.broker.client.json_types import JsonObject
 from diamant.broker.clusters.operations import compact
 from diamant.broker.clusters.register import Register
+from diamant.broker.clusters.work_progress import TimeIsUp
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster
 from tests.broker.clusters.open_transaction import OpenTransaction
 
@@ -35,6 +37,23 @@ def test_superseded_records_go_without_a_record_of_ours(with_transactions: AnyCl
         assert [record.value for record in cluster.held(name, partition)] == [
             b"%d" % number for number in range(63, 70)
         ]
+
+
+def test_what_holds_a_compaction_is_named(cluster: AnyCluster, register: Register) -> None:
+    """An open transaction, when the time is up; the configurations are as before."""
+    name = cluster.create("held-back")
+    before = cluster.configs(name)
+    with OpenTransaction(cluster.client, name) as transaction:
+        cluster.produce(name, [(b"a", b"1"), (b"a", b"2")], timestamp_ms=OLD_MS)
+
+        def end(progress: JsonObject) -> None:
+            if progress["stage"] == "waiting for the cleaner of each replica":
+                raise TimeIsUp
+
+        found = compact(cluster.client, name, timeout_s=TIMEOUT_S, on_progress=end, register=register)
+    assert not found["is_reached"]
+    assert f"open transaction of producer {transaction.producer_id}" in found["held_text"]
+    assert (cluster.configs(name), register.all()) == (before, [])
 
 
 def test_a_clean_topic_is_left_alone(with_transactions: AnyCluster, register: Register) -> None:

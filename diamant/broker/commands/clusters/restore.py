@@ -83,7 +83,10 @@ def _print(console: Console, asked: Asked, rows: list[JsonObject]) -> None:
             console.print(
                 f"to put back what {one['id']} has lowered: {asked.command('restore', one['id'])}", soft_wrap=True
             )
-        elif one["missing"]:
+        elif not one["missing"]:
+            again = asked.command("erase", "--resume", one["id"])
+            console.print(f"to remove the tombstones of {one['id']} after their horizon: {again}", soft_wrap=True)
+        else:
             console.print(f"to continue {one['id']}: {asked.command('erase', '--resume', one['id'])}", soft_wrap=True)
 
 
