@@ -72,8 +72,19 @@ class AnyCluster:
         }
         answer = self.client.controller().ask(CREATE_TOPICS, fields)["topics"][0]
         assert not answer["error_code"], answer
+        self.wait_known(name)
         self.client.led(name, range(partitions))
         return name
+
+    def wait_known(self, topic: str) -> None:
+        """Wait until the broker that is asked knows a topic."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            with suppress(KafkaRefusal):
+                self.client.topic(topic)
+                return
+            assert time.monotonic() < deadline, "the topic is not known"
+            time.sleep(0.01)
 
     def produce(
         self,
