@@ -29,6 +29,11 @@ ROLL_SLACK_MS = 100
 TRANSACTIONAL_ID = "diamant-roll"
 """The right WRITE on this transactional id allows rolling without a record."""
 _LAST_CLIENT_VERSIONS = {ADD_PARTITIONS: 3, END_TXN: 4, INIT_PRODUCER_ID: 4}
+_RETRIED_AS = {
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.LEADER_NOT_AVAILABLE,
+}
+"""Errors that pass for a tombstone: it may be written twice, and a broker that has just started may not know the topic yet."""
 _IN_PROGRESS = {ErrorCode.CONCURRENT_TRANSACTIONS, *RETRIED}
 
 
@@ -70,10 +75,7 @@ def write_tombstone(client: KafkaClient, topic: str, partition: int, key: bytes,
         if not found["error_code"]:
             return int(found["base_offset"])
         code = found["error_code"]
-        is_short = code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        client.pause(
-            deadline, f"the tombstone in {topic}-{partition}", ErrorCode.NOT_ENOUGH_REPLICAS if is_short else code
-        )
+        client.pause(deadline, f"the tombstone in {topic}-{partition}", _RETRIED_AS.get(code, code))
 
 
 class EmptyTransaction:

@@ -18,6 +18,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.batches.header import Record
+from diamant.protocol.wire.apis import METADATA
 from tests.waiting import PATIENCE_S
 
 CREATE_TOPICS = 19
@@ -77,14 +78,13 @@ class AnyCluster:
         return name
 
     def wait_known(self, topic: str) -> None:
-        """Wait until the broker that is asked knows a topic."""
+        """Wait until each broker knows a topic."""
         deadline = time.monotonic() + PATIENCE_S
-        while True:
-            with suppress(KafkaRefusal):
-                self.client.topic(topic)
-                return
-            assert time.monotonic() < deadline, "the topic is not known"
-            time.sleep(0.01)
+        fields = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+        for broker in self.client.broker_ids():
+            while self.client.broker(broker).ask(METADATA, fields)["topics"][0]["error_code"]:
+                assert time.monotonic() < deadline, "the topic is not known"
+                time.sleep(0.01)
 
     def produce(
         self,
