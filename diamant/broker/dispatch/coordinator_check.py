@@ -27,7 +27,11 @@ ConsumerGroupHeartbeat.
 """
 _OF_TRANSACTIONS = (22, 24, 25, 26)
 """InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn."""
-_FIELDS = ("group_id", "transactional_id", "v3_and_below_transactional_id")
+_FIELDS = {
+    GROUP_OFFSETS_TOPIC: ("group_id",),
+    TRANSACTION_STATE_TOPIC: ("transactional_id", "v3_and_below_transactional_id"),
+}
+"""The fields with the key, by the topic of the coordinator: AddOffsetsToTxn names a group, too, TxnOffsetCommit an id."""
 
 
 class _Checked(NamedTuple):
@@ -47,9 +51,11 @@ def checked(
             raise CloseConnection(f"broker {broker_id} is down")
         return handle(context, request)
 
+    fields = _FIELDS.get(topic or "", ())
+
     def check(context: RequestContext, decoded: _Checked) -> Answer:
         request, body = decoded
-        asked = next((value for field in _FIELDS if (value := getattr(request, field, None)) is not None), None)
+        asked = next((value for field in fields if (value := getattr(request, field, None)) is not None), None)
         if asked is not None and coordinator_of(brokers, str(topic), str(asked)) not in (
             None,
             context.connection.broker_id,

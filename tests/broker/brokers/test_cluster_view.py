@@ -132,6 +132,30 @@ async def test_other_brokers_are_not_the_coordinator() -> None:
         assert described == [0, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR]
 
 
+@pytest.mark.parametrize(
+    ("key", "version", "fields", "topic"),
+    [
+        (22, 4, {"transactional_id": "x", "transaction_timeout_ms": 1000}, "__transaction_state"),
+        (25, 3, {"transactional_id": "x", "group_id": "g"}, "__transaction_state"),
+        (26, 3, {"transactional_id": "x", "committed": True}, "__transaction_state"),
+        (9, 7, {"group_id": "g", "topics": [], "require_stable": False}, "__consumer_offsets"),
+    ],
+)
+async def test_the_key_of_a_request_chooses_its_coordinator(
+    key: int, version: int, fields: dict[str, Any], topic: str
+) -> None:
+    """A request that names a group and a transactional id is for the coordinator of one of them."""
+    counts = {"offsets_topic_num_partitions": 1, "transaction_state_log_num_partitions": 1}
+    async with several(**counts) as (broker, wires):
+        await find(wires[0], "g", 0)
+        await find(wires[0], "x", 1)
+        here, elsewhere = (2, 3) if topic == "__transaction_state" else (3, 2)
+        table(broker).move_leaders([("__transaction_state", 0, 2), ("__consumer_offsets", 0, 3)])
+        fields = {"producer_id": 1, "producer_epoch": 0, "generation_id": -1, "member_id": "", **fields}
+        answers = [str(await wires[one - 1].call(key, version, fields)) for one in (here, elsewhere)]
+        assert ["not_coordinator" in answer for answer in answers] == [False, True]
+
+
 async def test_the_table_survives_a_restart(tmp_path: Any) -> None:
     """Leaders, epochs, in-sync replicas, and which brokers are down."""
     from diamant.storage.env.memory import MemoryEnv
