@@ -145,12 +145,15 @@ async def test_the_key_of_a_request_chooses_its_coordinator(
     key: int, version: int, fields: dict[str, Any], topic: str
 ) -> None:
     """A request that names a group and a transactional id is for the coordinator of one of them."""
-    counts = {"offsets_topic_num_partitions": 1, "transaction_state_log_num_partitions": 1}
+    counts = {"offsets_topic_num_partitions": 2, "transaction_state_log_num_partitions": 2}
     async with several(**counts) as (broker, wires):
         await find(wires[0], "g", 0)
         await find(wires[0], "x", 1)
         here, elsewhere = (2, 3) if topic == "__transaction_state" else (3, 2)
-        table(broker).move_leaders([("__transaction_state", 0, 2), ("__consumer_offsets", 0, 3)])
+        # "x" belongs to partition 0 of a topic with two, "g" to partition 1.
+        table(broker).move_leaders(
+            [("__transaction_state", 0, 2), ("__transaction_state", 1, 3), ("__consumer_offsets", 1, 3)]
+        )
         fields = {"producer_id": 1, "producer_epoch": 0, "generation_id": -1, "member_id": "", **fields}
         answers = [str(await wires[one - 1].call(key, version, fields)) for one in (here, elsewhere)]
         assert ["not_coordinator" in answer for answer in answers] == [False, True]
