@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.operations.calls.blocking import in_own_thread
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.kernels import ARE_COMPILED, WITHOUT_KERNELS
+from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
 from diamant.storage.config_key import ConfigError
 from diamant.storage.directory.directory_restore import restore_directory
@@ -41,6 +42,7 @@ from diamant.storage.directory.log_directory import LogDirectory
 from diamant.storage.env.clocks import ManualClock, SystemClock
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
+from diamant.storage.kraft.features import METADATA_VERSION, RELEASES
 
 if TYPE_CHECKING:
     from diamant.broker.security.sasl.sasl_listeners import SaslListeners
@@ -226,6 +228,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kep
         undo.callback(directory.close, is_clean=False)  # as a crash would leave it
         await asyncio.to_thread(_tidy_up, directory)
         await asyncio.to_thread(open_clock, env, config)
+        await asyncio.to_thread(_check_acls_of_new, env, config)
         metadata = await asyncio.to_thread(open_metadata, env, config, addresses)
         undo.callback(metadata.close, clean=False)
         if metadata.is_taken_over:
@@ -330,6 +333,27 @@ async def _put_users(node: Node) -> None:
         await node.topics.sync()
 
 
+def _check_acls_of_new(env: Env, config: BrokerConfig) -> None:
+    """Raise ConfigError for ACLs that a new directory could not hold, before it is formatted."""
+    wanted = acls_of(str(config[ACLS]))
+    if not wanted or env.exists(f"{config.data_dir}/{names.META_PROPERTIES}"):
+        return
+    from diamant.broker.security.authorization.acl_store import error_of
+
+    _refuse_acls(error_of(acl, RELEASES[config.diamant_release_version][METADATA_VERSION]) for acl in wanted)
+
+
+def _refuse_acls(errors: Iterable[KafkaError | None]) -> None:
+    for error in filter(None, errors):
+        hint = ""
+        if error.code is ErrorCode.UNSUPPORTED_VERSION:
+            hint = (
+                " A new directory has it with diamant.release.version=4.4 (diamant start --release-version 4.4); an existing one "
+                "gets it by kafka-features upgrade --release-version 4.4, for which the broker has to start without that ACL"
+            )
+        raise ConfigError(f"{ACLS}: {error.detail}{hint}")
+
+
 async def _put_acls(node: Node) -> None:
     """Put the ACLs of `diamant.acls` into the metadata log, as far as they are not there. A broker that denies all says so."""
     acls, authorizer = node.acls, node.authorizer
@@ -337,8 +361,7 @@ async def _put_acls(node: Node) -> None:
         return
     wanted = acls_of(str(node.config[ACLS]))
     if wanted:
-        for error in filter(None, acls.create(wanted)):
-            raise ConfigError(f"{ACLS}: {error.detail}")
+        _refuse_acls(acls.create(wanted))
         await node.topics.sync()
     if not authorizer.super_users and not len(acls) and not authorizer.allows_by_default:
         logger.warning(

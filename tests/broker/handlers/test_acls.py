@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -242,17 +243,18 @@ async def test_the_host_of_an_acl_can_be_a_range_of_addresses(tmp_path: Path) ->
     [
         ("4.4", "127.0.0.0/8", None),
         ("4.4", "127.0.0.0/64", "Invalid CIDR notation"),
-        ("4.3", "127.0.0.0/8", "4.4-IV1 or higher"),
+        ("4.3", "127.0.0.0/8", "4.4-IV1 or higher.* --release-version 4.4"),
     ],
 )
 async def test_configured_acls_can_name_ranges(tmp_path: Path, release: str, host: str, error: str | None) -> None:
-    """`diamant.acls` is checked as requests are; the start fails with the reason."""
+    """`diamant.acls` is checked as requests are; the start fails with the reason, and formats nothing for the wrong release."""
     deny = f"User:ANONYMOUS DENY ALL topic users from {host}"
     allow = "User:ANONYMOUS ALL topic *"
     broker = Broker(config(tmp_path, acls=[allow, deny], super_users="", diamant_release_version=release))
     if error is not None:
         with pytest.raises(CannotStart, match=error):
             await broker.start()
+        assert not await asyncio.to_thread((tmp_path / "meta.properties").exists)
         return
     async with broker, WireClient(broker.bootstrap_servers) as wire:
         assert len(broker.node.acls or ()) == 2

@@ -58,7 +58,7 @@ class AclStore:
         results: list[KafkaError | None] = []
         made: dict[Acl, uuid.UUID] = {}
         for acl in acls:
-            error = _error_of(acl) or _error_of_host(acl.host, self._metadata.image.metadata_version)
+            error = error_of(acl, self._metadata.image.metadata_version)
             results.append(error)
             if error is None and acl not in self._ids and acl not in made:
                 made[acl] = uuid.uuid4()
@@ -111,8 +111,8 @@ def _record_of(acl: Acl, acl_id: uuid.UUID) -> AccessControlEntryRecord:
     )
 
 
-def _error_of(acl: Acl) -> KafkaError | None:
-    """The error of an invalid ACL (AclApis.handleCreateAcls, AclControlManager.validateNewAcl)."""
+def error_of(acl: Acl, metadata_version: int) -> KafkaError | None:
+    """The error of an ACL that cannot be stored (AclApis.handleCreateAcls, AclControlManager.validateNewAcl)."""
     reason = ""
     if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
         reason = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
@@ -128,7 +128,9 @@ def _error_of(acl: Acl) -> KafkaError | None:
         reason = f"Invalid permissionType {acl.permission.name}"
     elif ":" not in acl.principal:
         reason = f"Invalid principal {acl.principal}: expected TYPE:NAME, for instance User:alice"
-    return KafkaError(ErrorCode.INVALID_REQUEST, reason) if reason else None
+    if reason:
+        return KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    return _error_of_host(acl.host, metadata_version)
 
 
 def _error_of_host(host: str, metadata_version: int) -> KafkaError | None:
