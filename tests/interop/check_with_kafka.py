@@ -39,7 +39,6 @@ The launcher is a command with these subcommands:
                          format DIR if it is new, then run a combined broker and controller (node id 1) on it in the
                          foreground, listening on 127.0.0.1:PORT, its controller on PORT+1, with further properties;
                          SIGTERM has to stop it cleanly and SIGKILL at once, so `exec` the JVM
-  ready PORT             return when something listens on 127.0.0.1:PORT
   topics ARGS...         kafka-topics
   dump-log ARGS...       kafka-dump-log
 It may consist of several words, as in --kafka 'docker exec kafka launcher'.

@@ -24,7 +24,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from programs import free_port
+from programs import free_port, is_listening, wait_until
 
 from tests.broker.security.authorization import recorded
 from tests.broker.security.authorization.asking import ADMIN, Asker, logged_in, logged_in_by_scram
@@ -121,7 +121,7 @@ def of_kafka(launcher: list[str], directory: Path, ask: Ask, *more: str) -> dict
     command = [*launcher, "broker", str(directory), str(port), *kafka_settings(port, port + 1), *more]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
-            subprocess.run([*launcher, "ready", str(port)], check=True)
+            wait_until(lambda: is_listening(port), "Kafka listens")
             return asyncio.run(ask(f"127.0.0.1:{port}"))
         finally:
             process.send_signal(signal.SIGTERM)

@@ -44,6 +44,14 @@ class Checks:
         sys.stdout.flush()
 
 
+class NotStarted(Exception):
+    """A broker ended before it listened; `log` is what it said."""
+
+    def __init__(self, who: str, directory: Path, log: Path) -> None:
+        super().__init__(f"{who} did not start on {directory}: see {log}")
+        self.log = log.read_text()
+
+
 class Programs:
     """Starts the two brokers and Kafka's tools; their output goes to files in the work directory."""
 
@@ -85,7 +93,7 @@ class Programs:
                 assert process.stdout is not None
                 line = process.stdout.readline()
                 if "Diamant listens on" not in line:
-                    raise RuntimeError(f"Diamant did not start on {directory}: see {log}")
+                    raise NotStarted("Diamant", directory, log)
                 yield f"127.0.0.1:{port}"
             finally:
                 code = kill(process) if is_killed else stop(process)
@@ -107,9 +115,9 @@ class Programs:
                 [*self.kafka, "broker", str(directory), str(port), *configs], stdout=output, stderr=subprocess.STDOUT
             )
             try:
-                subprocess.run([*self.kafka, "ready", str(port)], check=True, timeout=120)
+                wait_until(lambda: process.poll() is not None or is_listening(port), f"Kafka listens, see {log}", 120)
                 if process.poll() is not None:
-                    raise RuntimeError(f"Kafka did not start on {directory}: see {log}")
+                    raise NotStarted("Kafka", directory, log)
                 yield f"127.0.0.1:{port}"
             finally:
                 code = kill(process) if is_killed else stop(process)
@@ -166,6 +174,12 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30) ->
         if time.monotonic() > end:
             raise RuntimeError(f"waited {seconds} s in vain until {what}")
         time.sleep(0.05)
+
+
+def is_listening(port: int) -> bool:
+    """Whether somebody listens on a port of this machine."""
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_port(first: int) -> int:
