@@ -17,6 +17,7 @@ from diamant.protocol.kraft.records import (
 )
 
 METADATA_VERSION = "metadata.version"
+GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
@@ -49,7 +50,7 @@ _LEVELS_WITH_NEW_RECORDS = (7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33)
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (MIN_METADATA_VERSION, MAX_METADATA_VERSION),
-    "group.version": (0, 1),
+    GROUP_VERSION: (0, 1),
     TRANSACTION_VERSION: (0, 2),
     "kraft.version": (0, 1),
     ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
@@ -62,7 +63,7 @@ them is read and continued."""
 _FEATURES_OF_4_3: Mapping[str, int] = {
     METADATA_VERSION: 30,
     ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
-    "group.version": 1,
+    GROUP_VERSION: 1,
     "share.version": 1,
     "streams.version": 1,
     TRANSACTION_VERSION: 2,
@@ -77,7 +78,7 @@ RELEASES: Mapping[str, Mapping[str, int]] = {
 Share and streams groups are not served here; they are included for a Kafka that opens the directory.
 """
 
-_ALWAYS_REGISTERED = (METADATA_VERSION, "group.version", TRANSACTION_VERSION, "kraft.version")
+_ALWAYS_REGISTERED = (METADATA_VERSION, GROUP_VERSION, TRANSACTION_VERSION, "kraft.version")
 
 
 def unsupported_feature(name: str, level: int) -> str | None:

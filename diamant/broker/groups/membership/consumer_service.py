@@ -28,6 +28,7 @@ from diamant.broker.security.authorization.access import OPEN, Access
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE
 from diamant.protocol.internal_topics.group_records import GroupMetadataKey
+from diamant.storage.kraft.features import GROUP_VERSION
 from diamant.storage.uuid_text import random_id, uuid_to_text
 
 if TYPE_CHECKING:
@@ -88,8 +89,10 @@ class ConsumerGroups:
 
     @property
     def is_enabled(self) -> bool:
-        """Source: KafkaApis.isConsumerGroupProtocolEnabled."""
-        return PROTOCOL_TYPE in self._node.config.group_coordinator_rebalance_protocols
+        """True if both the configuration and `group.version` allow it. Source: KafkaApis.isConsumerGroupProtocolEnabled."""
+        node = self._node
+        is_configured = PROTOCOL_TYPE in node.config.group_coordinator_rebalance_protocols
+        return is_configured and node.metadata.image.features.get(GROUP_VERSION, 0) > 0
 
     def _check_enabled(self) -> None:
         """Raise KafkaError UNSUPPORTED_VERSION, without a message, unless the protocol is enabled."""

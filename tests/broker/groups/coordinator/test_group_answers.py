@@ -12,6 +12,9 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.storage.env.env import RealEnv
+from diamant.storage.kraft.features import DEFAULT_RELEASE, GROUP_VERSION, RELEASES
+from diamant.storage.kraft.format import format_directory
 from tests.broker.groups.coordinator import answer_cases
 
 GOLDEN = Path(__file__).parents[1].parent.parent / "golden" / "groups"
@@ -53,7 +56,11 @@ def test_answer_is_as_kafkas(answers: dict[str, Any], name: str) -> None:
     assert answers[name] == ANSWERS[name]
 
 
-def test_consumer_groups_that_are_switched_off(tmp_path: Path) -> None:
-    """Without the consumer protocol, its requests are UNSUPPORTED_VERSION without a message."""
-    answers = _answers(tmp_path, answer_cases.ask_classic, group_coordinator_rebalance_protocols="classic")
+@pytest.mark.parametrize("by_feature", [False, True])
+def test_consumer_groups_that_are_switched_off(tmp_path: Path, by_feature: bool) -> None:
+    """Without the consumer protocol, or with `group.version` 0, its requests are UNSUPPORTED_VERSION without a message."""
+    if by_feature:
+        format_directory(RealEnv(), str(tmp_path), features={**RELEASES[DEFAULT_RELEASE], GROUP_VERSION: 0})
+    protocols = "classic,consumer" if by_feature else "classic"
+    answers = _answers(tmp_path, answer_cases.ask_classic, group_coordinator_rebalance_protocols=protocols)
     assert answers == _recorded("answers_classic_4.3.1.json")
