@@ -21,13 +21,14 @@ from diamant.broker.inspection.audit_rules import (
     stranded_text,
     topic_findings,
 )
+from diamant.broker.inspection.transactions import ListedTransaction, listed_transactions
 from diamant.cleaner.explain.explanation import BOUNDED, KNOWN
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.wire.apis import FETCH, LIST_OFFSETS
 from diamant.words import counted, moment
 
-DESCRIBE_CONFIGS, DESCRIBE_PRODUCERS, LIST_TRANSACTIONS = 32, 61, 66
+DESCRIBE_CONFIGS, DESCRIBE_PRODUCERS = 32, 61
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 MAX_TIMESTAMP = -3
 """The timestamp for which ListOffsets returns the record with the latest one (KIP-734)."""
@@ -120,15 +121,8 @@ class _Audit:
                 self._find("cleaner-disabled", "", f"broker {broker} compacts nothing: log.cleaner.enable=false")
 
     def _transactions(self, topics: set[str]) -> None:
-        ids: dict[int, str] = {}
-        for broker in self._client.broker_ids():
-            listed = self._client.broker(broker).ask(
-                LIST_TRANSACTIONS, {"state_filters": [], "producer_id_filters": []}
-            )
-            if listed["error_code"]:
-                self._hidden(f"transactions of broker {broker}", listed["error_code"])
-            else:
-                ids |= {one["producer_id"]: one["transactional_id"] for one in listed["transaction_states"]}
+        listed, hidden = listed_transactions(self._client, self._client.broker_ids())
+        self._report.not_visible += hidden
         for leader, places in self._by_leader(topics):
             fields = {
                 "topics": [{"name": name, "partition_indexes": numbers} for name, numbers in _by_topic(places).items()]
@@ -138,14 +132,15 @@ class _Audit:
                     if one["error_code"]:
                         self._hidden(f"producers of {topic['name']}-{one['partition_index']}", one["error_code"])
                     for producer in one["active_producers"]:
-                        self._open(topic["name"], one["partition_index"], producer, ids)
+                        self._open(topic["name"], one["partition_index"], producer, listed)
 
-    def _open(self, topic: str, partition: int, producer: Fields, ids: Mapping[int, str]) -> None:
+    def _open(self, topic: str, partition: int, producer: Fields, listed: Mapping[int, ListedTransaction]) -> None:
         first = producer["current_txn_start_offset"]
         if first < 0:
             return
-        name = ids.get(producer["producer_id"])
-        whose = f"of producer {producer['producer_id']}, which no coordinator lists," if name is None else repr(name)
+        found = listed.get(producer["producer_id"])
+        whose = f"of producer {producer['producer_id']}, which no coordinator lists,"
+        whose = whose if found is None else repr(found.transactional_id)
         last = moment(producer["last_timestamp"])
         text = f"transaction {whose} is open since offset {first:,}, its last record is of {last}: it holds up all that follows"
         self._find("open-transaction", topic, text, partition)

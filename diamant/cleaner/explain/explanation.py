@@ -46,6 +46,8 @@ FILE_DELAY = "file-delete-delay"
 """The log has released the file, which stays on the disk for `file.delete.delay.ms`."""
 DUE = "due"
 """Nothing keeps it: a round is due."""
+NOT_SEEN = "not-seen"
+"""From outside nothing is visible that keeps it."""
 
 # Statuses of records.
 IS_LIVE = "live"

@@ -49,7 +49,7 @@ def show_explanation(
     for one in found["partitions"]:
         if is_of_records and not one["records"] and not one["problems"]:
             continue
-        _heading(console, one)
+        _heading(console, one, is_bounded=found.get("visibility") == "bounded")
         if is_of_records:
             _records(console, one, now_ms, limit, with_groups=is_tombstones)
         else:
@@ -58,10 +58,13 @@ def show_explanation(
             console.print(f"[red]could not be read:[/] {escape(problem)}")
 
 
-def _heading(console: Console, one: Mapping[str, Any]) -> None:
+def _heading(console: Console, one: Mapping[str, Any], *, is_bounded: bool) -> None:
+    """Print a partition's heading. `is_bounded`: its figures were seen from outside."""
     from rich.markup import escape
 
-    clean = f"clean to {one['first_dirty_offset']:,}" if "compact" in one["cleanup_policy"] else "never cleaned"
+    clean = "never cleaned"
+    if "compact" in one["cleanup_policy"]:
+        clean = f"clean to {'at least ' * is_bounded}{one['first_dirty_offset']:,}"
     policy = one["cleanup_policy"] or "none"
     console.print(
         f"\n[bold]{escape(one['topic'])}-{one['partition']}[/]: policy {policy}, offsets {one['log_start_offset']:,} to "
@@ -161,7 +164,8 @@ def _gate(gate: Mapping[str, Any], now_ms: int) -> str:
         if gate["until_ms"] is None or gate["until_ms"] <= now_ms
         else f", [bold]until {_when(gate['until_ms'], now_ms, '')}[/]"
     )
-    return f"{escape(gate['text'])}{until}"
+    seen = "" if gate.get("visibility", "known") == "known" else f" ({gate['visibility']})"
+    return f"{escape(gate['text'])}{until}{seen}"
 
 
 def _when(time_ms: int | None, now_ms: int, never: str) -> str:
