@@ -50,6 +50,10 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
     "Look into a topic": {},
     "Compact": {},
     "Erase and certify": {
+        "certify": LazyCommand(
+            "diamant.broker.commands.clusters.certify:certify",
+            "Search the disks of any Kafka's broker for an erased key.",
+        ),
         "restore": LazyCommand(
             "diamant.broker.commands.clusters.restore:restore",
             "Put back what a killed erasure has lowered.",
@@ -103,7 +107,7 @@ SYNONYMS = {
     "key": ("find", "latest"),
     "segments": ("count --segments", "log stats"),
     **dict.fromkeys(("forget", "delete-records", "purge"), ("erase", "redact")),
-    **dict.fromkeys(("certify", "certificate", "prove"), ("erase", "certificates", "verify")),
+    **dict.fromkeys(("certificate", "prove"), ("erase", "certificates", "verify")),
     **dict.fromkeys(("time", "advance"), ("clock advance",)),
     **dict.fromkeys(("inject", "fail", "chaos"), ("fault add",)),
     **dict.fromkeys(("save", "backup", "fork"), ("snapshot create",)),

@@ -80,10 +80,11 @@ class NotDiamant(AdminError):
 
 
 ON_ANY_KAFKA = {
-    "POST /v1/compact": "compact",
-    "POST /v1/erase": "erase",
+    "POST /v1/compact": "clusters.for_admin:compact",
+    "POST /v1/erase": "clusters.for_admin:erase",
+    "POST /v1/explain": "inspection.for_admin:explain",
 }
-"""The operations that work without Diamant's HTTP port: functions of `clusters.for_admin`, which is above this folder."""
+"""The operations that work without Diamant's HTTP port: functions of modules above this folder."""
 
 
 class Admin(RemoteOperations):
@@ -176,7 +177,8 @@ class Admin(RemoteOperations):
         The operations in `ON_ANY_KAFKA` also work on clusters of other brokers.
         """
         if route in ON_ANY_KAFKA and not self.is_diamant:
-            elsewhere = getattr(import_module("diamant.broker.clusters.for_admin"), ON_ANY_KAFKA[route])
+            module, _, name = ON_ANY_KAFKA[route].partition(":")
+            elsewhere = getattr(import_module(f"diamant.broker.{module}"), name)
             found: JsonObject = elsewhere(self, **{name: value for name, value in given.items() if name != "self"})
             return found
         method, path, fields = _request(route, given)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from diamant.broker.client.json_types import JsonObject
 from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, KeyRecord, ReplicaRead
@@ -23,6 +24,7 @@ from diamant.cleaner.evidence.certificates.cluster_claims import (
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.findings import SAME_BYTES
 from diamant.storage.env.clocks import SystemClock
+from diamant.storage.uuid_text import uuid_to_text
 from diamant.version import __version__
 
 
@@ -49,7 +51,7 @@ def issue(outcome: ErasureOutcome, state_dir: str) -> JsonObject:
             "reason": outcome.reason,
             "reference": outcome.reference,
             "topics": list(outcome.topics),
-            "topic_ids": dict(outcome.topic_ids),
+            "topic_ids": {name: uuid_to_text(UUID(one)) for name, one in outcome.topic_ids.items() if one},
             "partitions": {name: _count(outcome, name) for name in outcome.topics},
             "key_hmac": outcome.key_digest,
             "hmac": HMAC,
@@ -76,8 +78,10 @@ def _claims_and_refusals(outcome: ErasureOutcome) -> tuple[list[JsonObject], lis
         rows = [
             _row(reads.get((part.topic, part.partition, broker)), part, broker, outcome) for broker in part.replicas
         ]
-        states = [replica_state(row, part.below_offset) for row in rows]
-        place = _place(part) | {"below_offset": part.below_offset}
+        # The tombstone belongs to what is claimed, as in the certificates of a Diamant.
+        below_offset = part.below_offset + (part.tombstone_offset == part.below_offset)
+        states = [replica_state(row, below_offset) for row in rows]
+        place = _place(part) | {"below_offset": below_offset}
         problems = [
             {"file": replica_name(part.topic, part.partition, row["broker"]), "reason": reason}
             for row, (_, reason) in zip(rows, states, strict=True)

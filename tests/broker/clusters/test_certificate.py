@@ -72,7 +72,7 @@ DEFECTS: dict[str, tuple[ErasureOutcome, str]] = {
         outcome(reads=outcome().reads[:2], problems={"users-0@3": "broker 3 is down"}),
         "is down",
     ),
-    "read ended early": (with_read(2, to_offset=89), "up to offset 89, expected 90"),
+    "read ended early": (with_read(2, to_offset=90), "up to offset 90, expected 91"),
     "read failed": (with_read(2, problem="NOT_LEADER_OR_FOLLOWER"), "NOT_LEADER"),
     "value left": (with_read(3, values=(VALUE,)), "a value of the key is at offset 7"),
     "planted record missed": (with_read(1, planted_found=3), "3 of 4 records"),
@@ -139,7 +139,9 @@ FORGERIES: dict[str, Callable[[dict[str, Any]], object]] = {
     "disks of nobody": lambda one: one.update(state="values-gone", disks=[]),
     "disk of one broker": lambda one: one.update(
         state="values-gone",
-        disks=[{"broker": 1, "claims": [{"topic": "users", "partition": 0, "state": "values-gone"}]}],
+        disks=[
+            {"broker": 1, "claims": [{"topic": "users", "partition": 0, "below_offset": 91, "state": "values-gone"}]}
+        ],
     ),
 }
 

@@ -27,6 +27,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "cancel": (MISSING, *REASON),
     "audit": (),
     "certificates": (MISSING,),
+    "certify": ("--erasure", MISSING),
     "clock advance": ("1h",),
     "clock freeze": (),
     "clock resume": (),

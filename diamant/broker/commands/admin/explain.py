@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def explain(asked: Asked, is_all: bool, **fields: Any) -> None:
     """Explain why records of TOPIC are still on disk, when they will be removed, and how to remove them now.
 
-    Without a key, an offset or --tombstones: explain why each partition is not clean.
+    Without a key, an offset or --tombstones: explain why each partition is not clean. On another Kafka than Diamant, the
+    leaders are read whole, and reasons that are seen only in part from outside are marked: bounded, not-visible.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 3 no such record.
     """
@@ -34,10 +35,12 @@ def explain(asked: Asked, is_all: bool, **fields: Any) -> None:
     if not asked.as_json:
         complete_commands(found, asked)
     is_of_records = fields["key"] is not None or fields["offset"] is not None or tombstones
-    segments = None if is_of_records else segments_of(asked, topic, partition)
+    is_here = "visibility" not in found
+    segments = segments_of(asked, topic, partition) if is_here and not is_of_records else None
 
     def show(console: Console) -> None:
-        show_explanation(console, found, tombstones, None if is_all else MAX_ROWS)
+        clock = "the broker's clock" if is_here else "the clock of this machine"
+        show_explanation(console, found, tombstones, None if is_all else MAX_ROWS, clock=clock)
         if segments is not None:
             console.print()
             draw(console, of_fields(segments))

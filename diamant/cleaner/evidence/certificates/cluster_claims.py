@@ -16,7 +16,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from diamant.cleaner.evidence.certificates.certificate import CONSUMERS, DISK_TYPE, NOTHING_MATCHED
+from diamant.cleaner.evidence.certificates.certificate import (
+    CONSUMERS,
+    DISK_TYPE,
+    NOTHING_MATCHED,
+    TRUSTED,
+    CertificateError,
+    check_signature,
+)
 from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, VALUES_GONE, VALUES_PRESENT
 
@@ -61,6 +68,8 @@ def replica_state(row: Row, below_offset: int) -> tuple[str, str]:
         return NOT_READ, f"it was read up to offset {row['to_offset']}, expected {below_offset}"
     if row["values"]:
         return VALUES_PRESENT, f"a value of the key is at offset {row['values'][0]}"
+    if not row["bytes"] and row["to_offset"] > row["from_offset"]:
+        return INCONCLUSIVE, f"it returned no batch from offset {row['from_offset']} to {row['to_offset']}"
     if planted != seen or (row["bytes"] and not planted):
         return INCONCLUSIVE, f"the search found {seen} of {planted} records that were planted for it"
     return (UNREADABLE if row["tombstones"] else KEY_UNREADABLE), ""
@@ -84,7 +93,7 @@ def weaker(states: Iterable[str]) -> str:
 def without_disk(certificate: Row) -> list[str]:
     """Return the replicas of the claims whose broker's disk was not searched, by name."""
     searched = {
-        (disk["broker"], claim["topic"], claim["partition"])
+        (disk["broker"], claim["topic"], claim["partition"]): claim["below_offset"]
         for disk in certificate.get("disks", ())
         for claim in disk["claims"]
         if claim["state"] in (VALUES_GONE, KEY_GONE)
@@ -93,7 +102,7 @@ def without_disk(certificate: Row) -> list[str]:
         replica_name(claim["topic"], claim["partition"], row["broker"])
         for claim in certificate["claims"]
         for row in claim["replicas"]
-        if (row["broker"], claim["topic"], claim["partition"]) not in searched
+        if searched.get((row["broker"], claim["topic"], claim["partition"]), -1) < claim["below_offset"]
     ]
 
 
@@ -131,6 +140,7 @@ def contradictions(certificate: Row) -> list[str]:
         found += [f"It says nothing about {topic}-{partition}." for partition in missing]
     for claim in claims:
         found += _of_claim(claim, certificate["clock"])
+    found += _of_disks(certificate)
     expected = with_disks(certificate)
     if certificate["state"] != expected:
         found.append(f"It says {certificate['state']}, but what it lists proves {expected}.")
@@ -158,6 +168,24 @@ def _of_claim(claim: Row, clock: Row) -> list[str]:
             found.append(f"{name} at broker {row['broker']} was not read between the request and the certificate.")
     if states and claim["state"] != weaker(states):
         found.append(f"{name} is said to be {claim['state']}, but its replicas prove {weaker(states)}.")
+    return found
+
+
+def _of_disks(certificate: Row) -> list[str]:
+    """Return why the disk certificates in a cluster's do not belong to it."""
+    found = []
+    public_key = bytes.fromhex(certificate["signature"]["public_key"])
+    for disk in certificate.get("disks", ()):
+        try:
+            is_genuine = disk["type"] == DISK_TYPE and check_signature(disk, public_key) == TRUSTED
+            problems = contradictions(disk) if is_genuine else ["it was not signed with the same key"]
+        except (CertificateError, KeyError):
+            problems = ["it is no certificate"]
+        if not problems and disk["erasure"] != certificate["erasure"]:
+            problems = ["it belongs to another erasure"]
+        found += [f"Its certificate of the disk of broker {disk['broker']}: {problem}" for problem in problems]
+    if certificate.get("without_disk", []) != (without_disk(certificate) if "disks" in certificate else []):
+        found.append("It does not name the replicas whose disks were not searched.")
     return found
 
 

@@ -1,0 +1,112 @@
+"""`diamant certify`: search the disks of a Kafka broker for the key of an erasure, and join such certificates."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from diamant.broker.commands.terminal.failures import EXIT_DONE, EXIT_NOT_SO, fail, tell
+from diamant.broker.commands.terminal.files import one_line_errors, progress_bar, visible
+from diamant.broker.commands.terminal.key_options import key_options, required
+from diamant.broker.commands.terminal.remote import OutputFile
+from diamant.broker.errors import VerbError
+from diamant.storage.input_file import read_input
+
+MEGABYTE = 1_000_000
+
+
+@click.command()
+@click.argument("directories", nargs=-1, metavar="[LOGDIR]...", type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--erasure",
+    type=click.Path(exists=True, dir_okay=False),
+    required=True,
+    help="The certificate of the erasure, as `diamant erase` wrote it.",
+)
+@click.option(
+    "--join",
+    "disks",
+    type=click.Path(exists=True, dir_okay=False),
+    multiple=True,
+    help="Instead of searching: put this certificate of a disk into that of the erasure; may be repeated.",
+)
+@key_options("The key that was erased")
+@click.option(
+    "--max-rate",
+    type=click.IntRange(min=0),
+    default=50,
+    show_default=True,
+    metavar="MB",
+    help="MB read per second; 0: no limit.",
+)
+@click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the certificate.")
+def certify(
+    directories: tuple[str, ...],
+    erasure: str,
+    disks: tuple[str, ...],
+    key: bytes | None,
+    max_rate: int,
+    file: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Search all LOGDIRs of one Kafka broker, which may be running, for the key of an erasure, and certify what is left.
+
+    Reads only. The state directory ($DIAMANT_STATE_DIR) must have the files signing-key and signing-key.secret of the erasure.
+    With --join, the certificates of all disks become one of the cluster, which names the replicas whose disks were not searched.
+
+    Exit codes: 0 values-gone or key-gone; 1 failed; 2 usage, or certificates and directories that do not belong together; 3 not
+    everything is certified: something is left, or a replica is missing.
+    """
+    from diamant.broker.clusters.certificate import signing_key
+    from diamant.broker.clusters.register import state_directory
+    from diamant.broker.inspection.disks import ReadLimit, certify_disks, join
+    from diamant.cleaner.evidence.certificates.certificate import MAX_BYTES, parse_certificate
+    from diamant.storage.env.env import RealEnv
+    from diamant.storage.errors import StorageError
+
+    if bool(directories) == bool(disks):
+        raise click.UsageError("expected log directories to search, or certificates to --join")
+    try:
+        with one_line_errors():
+            signing = signing_key(str(state_directory()))
+            certificate = parse_certificate(read_input(erasure, MAX_BYTES))
+            if disks:
+                found = join(certificate, [parse_certificate(read_input(one, MAX_BYTES)) for one in disks], signing)
+            else:
+                with progress_bar(_size(directories)) as bar:
+                    limit = ReadLimit(max_rate * MEGABYTE, bar.advance)
+                    found = certify_disks(RealEnv(), directories, certificate, required(key), signing, limit)
+    except VerbError as error:
+        fail(str(error), error.code)
+    except StorageError as error:
+        fail(str(error))
+    text = json.dumps(found, indent=1, sort_keys=True)
+    if file is not None:
+        Path(file).write_text(text, encoding="utf-8")
+    tell(text if as_json else _told(found))
+    sys.exit(EXIT_DONE if found["state"] in ("values-gone", "key-gone") else EXIT_NOT_SO)
+
+
+def _size(directories: Sequence[str]) -> int:
+    paths = (os.path.join(path, name) for one in directories for path, _, files in os.walk(one) for name in files)
+    return sum(os.stat(path).st_size for path in paths if os.path.exists(path))
+
+
+def _told(found: Mapping[str, Any]) -> str:
+    of = f"broker {found['broker']}" if "broker" in found else "the cluster"
+    lines = [f"{found['state']}: {of}, {len(found['claims'])} claims"]
+    lines += [f"not searched: the disk of {name}" for name in found.get("without_disk", ())]
+    lines += [
+        f"{one['topic']}-{one['partition']}: {one['state']}: {problem['file']}: {problem['reason']}"
+        for one in found["not_certified"]
+        for problem in one["problems"]
+    ]
+    return "\n".join(map(visible, lines))

@@ -1,0 +1,259 @@
+"""Certificates of the disks of a Kafka broker: its log directories searched for the key of an erasure, while it runs.
+
+Read-only, and with bounded I/O. The search is the certifying scan of a Diamant's own directory (`cleaner.evidence.scan`). It runs
+where the disks are, with the signing key and the secret of the erasure. `join` puts disk certificates into that of the cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from tempfile import TemporaryDirectory
+
+from diamant.broker.client.json_types import JsonObject
+from diamant.broker.clusters.certificate import issued
+from diamant.broker.errors import BadArgument, NotGenuine, NotPossible
+from diamant.broker.inspection.live_logs import log_ends
+from diamant.cleaner.evidence.certificates import broker_files
+from diamant.cleaner.evidence.certificates.certificate import (
+    CLUSTER_TYPE,
+    DISK_TYPE,
+    TRUSTED,
+    VERSION,
+    canonical,
+    check_signature,
+    sign_certificate,
+)
+from diamant.cleaner.evidence.certificates.claim_checks import disown, doubt_about
+from diamant.cleaner.evidence.certificates.cluster_claims import contradictions, disk_state, with_disks, without_disk
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.scan.report import KEY_GONE, NOT_THERE, VALUES_GONE, ScanReport
+from diamant.cleaner.evidence.scan.scan import scan_directory
+from diamant.cleaner.evidence.search.needles import KEY, Needles, keyed_digest
+from diamant.cleaner.evidence.search.record_search import READ_BYTES, Subject
+from diamant.storage import names
+from diamant.storage.env.env import Env
+from diamant.storage.properties import parse_properties
+
+NOT_COVERED = (
+    "Other log directories of this broker, and copies of its disks: mirrors, backups, snapshots.",
+    "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten.",
+    "Copies of the values outside of records of the key: this search knows the key, not the values.",
+    "Records that were written at or above the offsets where the claims end, and what the broker writes after this search.",
+)
+
+
+class ReadLimit:
+    """Keeps a scan in one thread below a rate: `advance` takes what was read, `check` sleeps. A rate of 0 is none.
+
+    `on_bytes` takes the bytes of each file that was read.
+    """
+
+    def __init__(
+        self,
+        bytes_per_second: int,
+        on_bytes: Callable[[int], object] = lambda count: None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._rate = bytes_per_second
+        self._on_bytes = on_bytes
+        self._clock = clock
+        self._sleep = sleep
+        self._began_s = clock()
+        self._bytes = self._done = 0
+        self._checks = 0
+
+    def advance(self, done: int, _total: int) -> None:
+        """Note the bytes that a scan has read so far, at the end of each file."""
+        count = done - self._done if done >= self._done else done
+        self._bytes, self._done, self._checks = self._bytes + count, done, 0
+        self._on_bytes(count)
+
+    def check(self) -> None:
+        """Sleep while more was read than the rate allows. Called at the start of a file, then every `READ_BYTES` at most."""
+        if self._rate:
+            read = self._bytes + self._checks * READ_BYTES
+            self._sleep(max(0.0, self._began_s + read / self._rate - self._clock()))
+        self._checks += 1
+
+
+def certify_disks(
+    env: Env,
+    directories: Sequence[str],
+    erasure: Mapping[str, object],
+    key: bytes,
+    signing: SigningKey,
+    limit: ReadLimit,
+) -> JsonObject:
+    """Search the log directories of one broker, and return its disk certificate. Blocks. BadArgument, NotPossible, NotGenuine.
+
+    `erasure`: the certificate of the cluster, signed with the same key.
+    """
+    certificate = checked(erasure, signing, CLUSTER_TYPE)
+    request = certificate["request"]
+    if keyed_digest(signing.secret, key).hex() != request["key_hmac"]:
+        raise BadArgument("the key is not that of the certificate, or the secret beside the signing key is another one")
+    began_ms = time.time_ns() // 1_000_000
+    broker = _broker_of(env, directories, certificate["issuer"]["cluster_id"])
+    mine = [
+        one
+        for one in (*certificate["claims"], *certificate["not_certified"])
+        if any(row["broker"] == broker for row in one["replicas"])
+    ]
+    if not mine:
+        raise NotPossible(f"the certificate names no replica on broker {broker}, which these directories belong to")
+    reports = {one: _scan(env, one, certificate, key, signing, limit) for one in directories}
+    claims, refused = list[JsonObject](), list[JsonObject]()
+    for one in mine:
+        place = {name: one[name] for name in ("topic", "partition", "below_offset")}
+        state, problems = _judge(env, reports, certificate, place)
+        if problems:
+            refused.append({**place, "state": state, "problems": problems})
+        else:
+            claims.append({**place, "state": state})
+    fields = {
+        "type": DISK_TYPE,
+        "version": VERSION,
+        "id": f"{certificate['id']}-{broker}",
+        **issued(certificate["issuer"]["cluster_id"], began_ms),
+        "erasure": _named(certificate),
+        "broker": broker,
+        "request": request,
+        "state": disk_state({one["state"] for one in claims}, is_complete=not refused),
+        "claims": claims,
+        "not_certified": refused,
+        "coverage": {
+            "known_positives": {
+                "planted": sum(report.planted for report in reports.values()),
+                "seen": sum(report.seen for report in reports.values()),
+            },
+            "directories": [
+                {"directory": one, **report.coverage(frozenset(request["topics"]))} for one, report in reports.items()
+            ],
+        },
+        "not_covered": [
+            *NOT_COVERED,
+            *{text for report in reports.values() for text in broker_files.not_covered(report)},
+        ],
+    }
+    return sign_certificate(fields, signing)
+
+
+def join(erasure: Mapping[str, object], disks: Sequence[Mapping[str, object]], signing: SigningKey) -> JsonObject:
+    """Return a cluster's certificate with those of its disks. NotGenuine, BadArgument for one that does not belong to it."""
+    certificate = checked(erasure, signing, CLUSTER_TYPE)
+    found = [checked(disk, signing, DISK_TYPE) for disk in disks]
+    for disk in found:
+        if disk["erasure"] != _named(certificate):
+            raise BadArgument(
+                f"the certificate of the disk of broker {disk['broker']} belongs to erasure {disk['erasure']['id']}, or to an "
+                "earlier certificate of it: search the disk with this one"
+            )
+    by_broker = {disk["broker"]: disk for disk in (*certificate.get("disks", ()), *found)}
+    fields = {
+        **{name: value for name, value in certificate.items() if name != "signature"},
+        **issued(certificate["issuer"]["cluster_id"], certificate["clock"]["requested_ms"]),
+        "erasure": _named(certificate),
+        "disks": [by_broker[broker] for broker in sorted(by_broker)],
+    }
+    fields["without_disk"] = without_disk(fields)
+    fields["state"] = with_disks(fields)
+    return sign_certificate(fields, signing)
+
+
+def checked(certificate: Mapping[str, object], signing: SigningKey, kind: str) -> JsonObject:
+    """Return a certificate of this kind that this key has signed, and whose statements add up. BadArgument, NotGenuine."""
+    if certificate.get("type") != kind:
+        raise BadArgument(f"expected a certificate of type {kind}, got {certificate.get('type')}")
+    signature = check_signature(certificate, signing.public_bytes)
+    if signature != TRUSTED:
+        raise NotGenuine(f"{signature}: sign and search with the same signing key as the erasure")
+    try:
+        problems = contradictions(certificate)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NotGenuine(f"it is signed, but not in the expected form: {error!r}") from None
+    if problems:
+        raise NotGenuine(f"its statements do not add up: {problems[0]}")
+    return dict(certificate)
+
+
+def _named(certificate: JsonObject) -> JsonObject:
+    """Return how disk certificates name an erasure: one that was joined keeps the name of its reads."""
+    if "erasure" in certificate:
+        return dict(certificate["erasure"])
+    return {"id": certificate["id"], "sha256": hashlib.sha256(canonical(certificate)).hexdigest()}
+
+
+def _broker_of(env: Env, directories: Sequence[str], cluster_id: str) -> int:
+    """Return the id of the broker that owns the directories. BadArgument if they are not of one broker of the cluster."""
+    owners = set()
+    for directory in directories:
+        path = f"{directory}/{names.META_PROPERTIES}"
+        try:
+            found = parse_properties(env.read_bytes(path).decode("latin-1"))
+        except FileNotFoundError:
+            raise BadArgument(
+                f"{directory} has no {names.META_PROPERTIES}: expected a log directory of a broker"
+            ) from None
+        owner, known = found.get("node.id") or found.get("broker.id", ""), found.get("cluster.id")
+        if known != cluster_id:
+            raise BadArgument(f"{directory} belongs to cluster {known}, the certificate is about cluster {cluster_id}")
+        if not owner.isascii() or not owner.isdigit():
+            raise BadArgument(f"{path} names no broker: expected node.id or broker.id")
+        owners.add(int(owner))
+    if len(owners) != 1:
+        raise BadArgument(f"expected the directories of one broker, these belong to brokers {sorted(owners)}")
+    return owners.pop()
+
+
+def _scan(
+    env: Env, directory: str, certificate: JsonObject, key: bytes, signing: SigningKey, limit: ReadLimit
+) -> ScanReport:
+    needles = Needles(signing.secret)
+    needles.add(KEY, key)
+    subject = Subject(key, frozenset(certificate["request"]["topics"]), needles)
+    with TemporaryDirectory(prefix="diamant-certify-") as prove_in:
+        report = scan_directory(
+            env,
+            directory,
+            subject,
+            log_ends(env, directory),
+            threads=1,
+            advance=limit.advance,
+            check=limit.check,
+            prove_in=prove_in,
+        )
+    disown(certificate, report, subject, env, directory)
+    broker_files.set_names_aside(report, env, directory, needles)
+    return report
+
+
+def _judge(
+    env: Env, reports: Mapping[str, ScanReport], certificate: JsonObject, place: Mapping[str, object]
+) -> tuple[str, list[JsonObject]]:
+    """Return the state of a partition in all directories, and the reasons against a claim."""
+    partition, end = (str(place["topic"]), int(str(place["partition"]))), int(str(place["below_offset"]))
+    states, problems = set[str](), list[JsonObject]()
+    doubts = {one: doubt_about(certificate, env, one, partition) for one in reports}
+    for directory, report in reports.items():
+        if partition not in report.partitions and not report.problems(partition) and not report.in_the_way:
+            continue
+        state = report.state(partition, end, certificate["request"]["key_hmac"])
+        states.add(state)
+        if doubts[directory] not in ("", NOT_THERE):
+            problems.append(
+                {"file": f"{directory}/{names.partition_dir_name(*partition)}", "reason": doubts[directory]}
+            )
+        if state not in (VALUES_GONE, KEY_GONE):
+            problems += [{**one, "file": f"{directory}/{one['file']}"} for one in report.reasons(partition, end)]
+            problems = problems or [{"file": directory, "reason": state}]
+    if all(doubt == NOT_THERE for doubt in doubts.values()):
+        missing = names.partition_dir_name(*partition)
+        problems.append(
+            {"file": missing, "reason": "none of the directories has it: give all log directories of the broker"}
+        )
+        states.add(NOT_THERE)
+    bad = states - {VALUES_GONE, KEY_GONE}
+    return (min(bad) if bad else VALUES_GONE if VALUES_GONE in states else KEY_GONE), problems
