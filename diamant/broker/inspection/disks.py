@@ -15,7 +15,7 @@ from diamant.broker.client.json_types import JsonObject
 from diamant.broker.clusters.certificate import issued
 from diamant.broker.errors import BadArgument, NotGenuine, NotPossible
 from diamant.broker.inspection.live_logs import log_ends
-from diamant.cleaner.evidence.certificates import broker_files
+from diamant.cleaner.evidence.certificates import broker_files, cluster_claims
 from diamant.cleaner.evidence.certificates.certificate import (
     CLUSTER_TYPE,
     DISK_TYPE,
@@ -159,6 +159,9 @@ def join(erasure: Mapping[str, object], disks: Sequence[Mapping[str, object]], s
         "disks": [by_broker[broker] for broker in sorted(by_broker)],
     }
     fields["without_disk"] = without_disk(fields)
+    if not fields["without_disk"]:
+        rest = [text for text in certificate["not_covered"] if text != cluster_claims.NOT_COVERED[0]]
+        fields["not_covered"] = list(dict.fromkeys([*NOT_COVERED, *rest]))
     fields["state"] = with_disks(fields)
     return sign_certificate(fields, signing)
 

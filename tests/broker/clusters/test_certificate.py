@@ -16,6 +16,7 @@ from diamant.broker.cli import main
 from diamant.broker.clusters.certificate import issue, key_secret, signing_key
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.cleaner.evidence.certificates.certificate import WrongKind, parse_certificate, sign_certificate
+from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.verification import Verification, verify_certificate
 from tests.broker.clusters.outcomes import PARTITION, READ, TOMBSTONE, VALUE, outcome, with_read
 
@@ -201,3 +202,15 @@ def test_rows_keep_what_was_seen_besides(state_dir: str) -> None:
     assert certificate["elsewhere_not_listed"] == 3
     row = certificate["claims"][0]["replicas"][0]
     assert row["tombstones"] == [TOMBSTONE.offset] == [READ.tombstones[0].offset]
+
+
+def test_page_speaks_of_answers_not_of_a_data_directory(state_dir: str) -> None:
+    """The page for people names the replicas and what was not covered, and does not claim that files were read or replaced."""
+    page = certificate_page(issue(outcome(), state_dir))
+    assert "No broker returns a value" in page
+    assert "Nothing is said of the brokers&#39; disks" in page
+    assert page.count("<td><span>Broker</span>") == 3
+    assert "data directory was read" not in page
+    refused = certificate_page(issue(with_read(2, to_offset=3), state_dir))
+    assert "users-0@2: it was read up to offset 3, expected 91" in refused
+    assert "do not rely" in certificate_page(issue(outcome(), state_dir), problem="it was changed").lower()

@@ -1,7 +1,7 @@
 """A certificate as one HTML page for people: plain words first, then figures and digests. Made to be kept, mailed and printed.
 
-The reader need not know Kafka. The page shows the certificate and does not verify it. Its template is `page.html.j2`, which
-escapes all text. Fields without words of their own are shown as they are, so that a newer certificate loses nothing.
+The reader need not know Kafka. The page shows the certificate and does not verify it. Its templates are `*.html.j2`, which
+escape all text. Fields without words of their own are shown as they are, so that a newer certificate loses nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import ChainableUndefined, Environment, PackageLoader, Template
 
-from diamant.cleaner.evidence.certificates.certificate import public_pem
+from diamant.cleaner.evidence.certificates.certificate import CLUSTER_TYPE, DISK_TYPE, public_pem
 from diamant.cleaner.evidence.certificates.page_words import (
     Fields,
     is_redaction,
@@ -35,6 +35,8 @@ MAX_OFFSETS = 10
 _KINDS = {
     "diamant-erasure-certificate": "Certificate of erasure",
     "diamant-redaction-certificate": "Certificate of redaction",
+    CLUSTER_TYPE: "Certificate of erasure on a Kafka cluster",
+    DISK_TYPE: "Certificate of the disk of a Kafka broker",
 }
 _STATES = {
     "key-gone": ("Everything stored under the key is gone", "good"),
@@ -42,6 +44,18 @@ _STATES = {
     "records-gone": ("All records that matched are gone", "good"),
     "nothing-matched": ("Nothing was found, and nothing was removed", "warn"),
     "not-certified": ("Not certified: something is left, or could not be checked", "bad"),
+}
+_ON_CLUSTER = {
+    "unreadable": ("No broker returns a value any more; a deletion mark still names the key", "good"),
+    "key-unreadable": ("No broker returns anything under the key any more", "good"),
+}
+_PROVEN_ON_CLUSTER = {
+    "unreadable": "When it was read, no replica returned a record of the key with a value. Nothing is said of the brokers' disks.",
+    "key-unreadable": "When it was read, no replica returned a record of the key, nor a deletion mark of it. Nothing is said of the "
+    "brokers' disks.",
+    "values-gone": "The log directories that were searched hold no value of the key.",
+    "key-gone": "The log directories that were searched hold no record of the key, nor a deletion mark of it.",
+    "nothing-matched": "No replica returned a record of the key, and nothing was erased.",
 }
 _NOTHING_MATCHED = ("No record matched, and nothing was removed", "bad")
 _NOT_SIGNED = ("This is not what was signed: it proves nothing", "bad")
@@ -81,6 +95,8 @@ def certificate_page(certificate: Fields, problem: str = "", bundle: str = "") -
 
     `problem`: the reason why the certificate is not what its broker signed. `bundle`: a link to its bundle.
     """
+    if certificate["type"] in (CLUSTER_TYPE, DISK_TYPE):
+        return _cluster_page(certificate, problem)
     coverage, found = part(certificate, "coverage"), certificate.get("found", ())
     title, mood = _STATES.get(certificate["state"], (f"State: {certificate['state']}", "warn"))
     if part(certificate, "unmatched"):
@@ -89,7 +105,7 @@ def certificate_page(certificate: Fields, problem: str = "", bundle: str = "") -
         title, mood = _NOT_SIGNED
     redaction = is_redaction(certificate)
     nothing_found = _NOTHING_FOUND.format("that matches the description" if redaction else "with this key")
-    return _template().render(
+    return _template("page.html.j2").render(
         c=certificate,
         problem=problem,
         bundle=bundle,
@@ -116,6 +132,55 @@ def certificate_page(certificate: Fields, problem: str = "", bundle: str = "") -
     )
 
 
+def _cluster_page(certificate: Fields, problem: str) -> str:
+    """Return the page of a certificate about a Kafka cluster: it speaks of answers and of disks, not of a data directory."""
+    state = str(certificate["state"])
+    title, mood = {**_STATES, **_ON_CLUSTER}.get(state, (f"State: {state}", "warn"))
+    heads = [
+        "Partition",
+        "State",
+        "Below offset",
+        "Broker",
+        "Offsets read",
+        "Bytes",
+        "Read at",
+        "Planted records found",
+    ]
+    rows = [
+        [
+            place_text(one),
+            state_text(one.get("state")),
+            number(one.get("below_offset")),
+            str(row.get("broker")),
+            f"{number(row.get('from_offset'))} to {number(row.get('to_offset'))}",
+            number(row.get("bytes")),
+            moment(row.get("ended_ms")),
+            f"{part(row, 'known_positives').get('seen')} of {part(row, 'known_positives').get('planted')}",
+        ]
+        for one in (*certificate["claims"], *certificate.get("not_certified", ()))
+        for row in one.get("replicas", ())
+    ]
+    if certificate["type"] == DISK_TYPE:
+        heads = heads[:4]
+        broker = str(certificate.get("broker"))
+        listed = (*certificate["claims"], *certificate.get("not_certified", ()))
+        rows = [
+            [place_text(one), state_text(one.get("state")), number(one.get("below_offset")), broker] for one in listed
+        ]
+    return _template("cluster_page.html.j2").render(
+        c=certificate,
+        problem=problem,
+        kind=_KINDS[certificate["type"]],
+        title=_NOT_SIGNED[0] if problem else title,
+        mood=_NOT_SIGNED[1] if problem else mood,
+        topics=topics_of(certificate),
+        proven=_PROVEN_ON_CLUSTER.get(state, "Nothing: what is in the way is named above."),
+        reasons=[*dict.fromkeys(_reasons(certificate))],
+        heads=heads,
+        rows=rows,
+    )
+
+
 class _Missing(ChainableUndefined):
     """A field that a certificate does not have."""
 
@@ -139,7 +204,7 @@ class _Fields(Environment):
 
 
 @cache
-def _template() -> Template:
+def _template(name: str) -> Template:
     environment = _Fields(
         loader=PackageLoader("diamant.cleaner.evidence.certificates", ""),
         autoescape=True,
@@ -153,7 +218,7 @@ def _template() -> Template:
     environment.globals.update(
         max_rows=MAX_ROWS, max_offsets=MAX_OFFSETS, endings=_ENDINGS, clocks=_CLOCKS, sorts=_SORTS
     )
-    return environment.get_template("page.html.j2")
+    return environment.get_template(name)
 
 
 def _partitions(certificate: Fields) -> Iterable[tuple[Fields, Fields, Fields]]:
