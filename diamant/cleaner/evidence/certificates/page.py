@@ -50,9 +50,9 @@ _ON_CLUSTER = {
     "key-unreadable": ("No broker returns anything under the key any more", "good"),
 }
 _PROVEN_ON_CLUSTER = {
-    "unreadable": "When it was read, no replica returned a record of the key with a value. Nothing is said of the brokers' disks.",
-    "key-unreadable": "When it was read, no replica returned a record of the key, nor a deletion mark of it. Nothing is said of the "
-    "brokers' disks.",
+    "unreadable": "When it was read, no replica returned a value of the key. Nothing is said of the brokers' disks.",
+    "key-unreadable": "When it was read, no replica returned a record of the key, nor a deletion mark of it. "
+    "Nothing is said of the brokers' disks.",
     "values-gone": "The log directories that were searched hold no value of the key.",
     "key-gone": "The log directories that were searched hold no record of the key, nor a deletion mark of it.",
     "nothing-matched": "No replica returned a record of the key, and nothing was erased.",
