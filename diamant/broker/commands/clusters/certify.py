@@ -12,8 +12,9 @@ from typing import Any
 import click
 
 from diamant.broker.commands.terminal.failures import EXIT_DONE, EXIT_NOT_SO, fail, tell
-from diamant.broker.commands.terminal.files import one_line_errors, progress_bar, visible
+from diamant.broker.commands.terminal.files import one_line_errors, visible
 from diamant.broker.commands.terminal.key_options import key_options, required
+from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.remote import OutputFile
 from diamant.broker.errors import VerbError
 from diamant.storage.input_file import read_input
@@ -81,7 +82,7 @@ def certify(
             if disks:
                 found = join(certificate, [parse_certificate(read_input(one, MAX_BYTES)) for one in disks], signing)
             else:
-                with progress_bar(_size(directories)) as bar:
+                with LiveProgress(_size(directories)) as bar:
                     limit = ReadLimit(max_rate * MEGABYTE, bar.advance)
                     found = certify_disks(RealEnv(), directories, certificate, required(key), signing, limit)
     except VerbError as error:
