@@ -41,7 +41,9 @@ _PREFIX = Struct(">qi")
 _HEADER = Struct(">i8xq")
 """From the last offset delta to the latest timestamp."""
 _INT32 = Struct(">i")
-_ABORTED_BYTES, _PREFERRED_BYTES = 16, 4
+_REFERRED = Struct(">ii")
+"""The preferred replica, -1 for none, and the size of the records."""
+_ABORTED_BYTES = 16
 _TRANSIENT = RETRIED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
@@ -128,6 +130,8 @@ class Stretch:
             self._deadline = None
             self.next_offset = max(self.next_offset, next_offset)
             self.bytes += size
+        elif len(records):
+            self.problem = "its response has no whole batch"
         elif high_watermark >= self.end_offset and not throttle_ms:
             self.next_offset = self.end_offset  # Cleaned away, all that was there.
         elif self.next_offset < self.end_offset:
@@ -221,14 +225,20 @@ def read_stretches(
 
 
 def _parse(body: memoryview) -> tuple[int, int, int, int, memoryview]:
-    """Return throttle time (ms), error code, high watermark, log start and records of a response about one partition."""
+    """Return throttle time (ms), error code, high watermark, log start and records of a response about one partition.
+
+    A leader that refers to another replica (`replica.selector.class`) has answered nothing.
+    """
     throttle_ms, code, _, topics = _RESPONSE.unpack_from(body)
     if code or topics < 1:
         return throttle_ms, code or ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1, body[:0]
     _, at = read_string(body, _RESPONSE.size, len(body))
     _, code, high_watermark, _, log_start, aborted = _PARTITION.unpack_from(body, at + 4)
-    at += 4 + _PARTITION.size + _ABORTED_BYTES * max(0, aborted) + _PREFERRED_BYTES
-    (size,) = _INT32.unpack_from(body, at)
+    at += 4 + _PARTITION.size + _ABORTED_BYTES * max(0, aborted)
+    preferred, size = _REFERRED.unpack_from(body, at)
+    at += _REFERRED.size - _INT32.size
+    if preferred >= 0 and size <= 0:
+        code = code or ErrorCode.REPLICA_NOT_AVAILABLE
     return throttle_ms, code, high_watermark, log_start, body[at + 4 : at + 4 + max(0, size)]
 
 

@@ -30,6 +30,7 @@ from diamant.cleaner.evidence.certificates.cluster_claims import contradictions,
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.report import KEY_GONE, NOT_THERE, VALUES_GONE, ScanReport
 from diamant.cleaner.evidence.scan.scan import scan_directory
+from diamant.cleaner.evidence.search.findings import TOMBSTONE
 from diamant.cleaner.evidence.search.needles import KEY, Needles, keyed_digest
 from diamant.cleaner.evidence.search.record_search import READ_BYTES, Subject
 from diamant.storage import names
@@ -244,6 +245,9 @@ def _judge(
         if partition not in report.partitions and not report.problems(partition) and not report.in_the_way:
             continue
         state = report.state(partition, end, certificate["request"]["key_hmac"])
+        has_later = report.tombstones_since(partition, end) or report.unlisted_since(partition, end, (TOMBSTONE,))
+        if state == KEY_GONE and has_later:
+            state = VALUES_GONE  # A tombstone above the claim's end, as of a resumed erasure, names the key as well.
         states.add(state)
         if doubts[directory] not in ("", NOT_THERE):
             problems.append(

@@ -139,13 +139,8 @@ def test_missing_disk_is_named_and_cannot_be_hidden(tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     signing = signing_key(state)
     certificate = issue(outcome(signing.secret), state)
-    directory = tmp_path / "data"
-    (directory / "users-0").mkdir(parents=True)
-    (directory / "meta.properties").write_text("version=1\nnode.id=2\ncluster.id=cluster-1\n")
-    (directory / "users-0" / "partition.metadata").write_text("version: 0\ntopic_id: EREREREREREREREREREREQ\n")
-    log = build_batch([Record(90, 1_000, KEY, None)], base_offset=90)
-    (directory / "users-0" / f"{90:020d}.log").write_bytes(log)
-    disk = certify_disks(RealEnv(), [str(directory)], certificate, KEY, signing, ReadLimit(0))
+    directory = log_directory(tmp_path / "data", [Record(90, 1_000, KEY, None)])
+    disk = certify_disks(RealEnv(), [directory], certificate, KEY, signing, ReadLimit(0))
     assert disk["state"] == "values-gone", disk["not_certified"]
     joined = join(certificate, [disk], signing)
     assert (joined["state"], joined["without_disk"]) == ("unreadable", ["users-0@1", "users-0@3"])
@@ -163,6 +158,26 @@ def test_missing_disk_is_named_and_cannot_be_hidden(tmp_path: Path) -> None:
     ):
         found = verify_certificate(resigned({**joined, **changes}, signing), signing.public_bytes)
         assert found.outcome == "not-valid", changes
+
+
+def test_later_tombstone_names_the_key_as_well(tmp_path: Path) -> None:
+    """A tombstone above the claim's end, as of a resumed erasure, leaves the disk at values-gone."""
+    state = str(tmp_path / "state")
+    signing = signing_key(state)
+    certificate = issue(outcome(signing.secret), state)
+    directory = log_directory(tmp_path / "data", [Record(95, 1_000, KEY, None)])
+    disk = certify_disks(RealEnv(), [directory], certificate, KEY, signing, ReadLimit(0))
+    assert (disk["state"], disk["not_certified"]) == ("values-gone", [])
+
+
+def log_directory(directory: Path, records: list[Record]) -> str:
+    """The log directory of broker 2 with one partition of the topic."""
+    (directory / "users-0").mkdir(parents=True)
+    (directory / "meta.properties").write_text("version=1\nnode.id=2\ncluster.id=cluster-1\n")
+    (directory / "users-0" / "partition.metadata").write_text("version: 0\ntopic_id: EREREREREREREREREREREQ\n")
+    base = records[0].offset
+    (directory / "users-0" / f"{base:020d}.log").write_bytes(build_batch(records, base_offset=base))
+    return str(directory)
 
 
 def resigned(certificate: JsonObject, signing: SigningKey) -> JsonObject:
