@@ -130,7 +130,7 @@ class Stretch:
             self._deadline = None
             self.next_offset = max(self.next_offset, next_offset)
             self.bytes += size
-        elif len(records):
+        elif len(records) and not first_size:
             self.problem = "its response has no whole batch"
         elif high_watermark >= self.end_offset and not throttle_ms:
             self.next_offset = self.end_offset  # Cleaned away, all that was there.
