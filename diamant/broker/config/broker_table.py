@@ -93,6 +93,17 @@ def _check_no_class(name: str, value: Value) -> None:
 _RETENTION = Validator("at least 1; -1: no limit", _check_retention)
 
 
+def _check_registry(name: str, value: Value) -> None:
+    if isinstance(value, str):
+        from diamant.broker.client.schema_registry import RegistryAddress
+
+        try:
+            RegistryAddress(value)
+        except ValueError as error:
+            # Without a user and a password, which a URL may have before this sign.
+            raise InvalidValue(name, value.rpartition("@")[2], str(error)) from None
+
+
 class NetworkSettings:
     """Identity, addresses, connections, quotas and topics."""
 
@@ -442,6 +453,30 @@ class OwnSettings:
         "Release of Kafka for which a new directory is formatted, with its levels of `metadata.version` and of the other "
         "features; older releases cannot open it. An existing directory keeps its levels until `kafka-features upgrade`.",
         any_of(*RELEASES),
+    )
+    diamant_schema_directory: str | None = setting(
+        _STRING,
+        None,
+        "Directory with schemas, which look into values (`find`, `redact`): `42.avsc` or `42.proto` for the schema with the id "
+        "42, `orders-value.avsc` for all values of the topic `orders`. Comes after the topic `_schemas`, before the registry.",
+    )
+    diamant_schema_registry_url: str | None = setting(
+        _STRING,
+        None,
+        "URL of a schema registry with Confluent's REST API, for schemas that are neither in the topic `_schemas` nor in the "
+        "directory. Redirects are refused.",
+        Validator("URL", _check_registry),
+    )
+    diamant_schema_registry_basic_auth_user_info: str | None = setting(
+        ConfigType.PASSWORD, None, "User and password for the registry, `user:password`."
+    )
+    diamant_schema_registry_bearer_auth_token: str | None = setting(
+        ConfigType.PASSWORD, None, "Token for the registry."
+    )
+    diamant_schema_registry_ssl_ca_location: str | None = setting(
+        _STRING,
+        None,
+        "PEM file with the certificates to trust in the registry's connection. Default: those of the system.",
     )
     diamant_http_listen: str | None = setting(
         _STRING,

@@ -13,12 +13,12 @@ import json
 import logging
 from collections.abc import Mapping
 from threading import Lock
-from typing import NamedTuple
 from uuid import UUID
 
 from diamant.cleaner.segments.tolerant_reader import Problem, Report, iter_batches, list_partition
 from diamant.cleaner.values.framing import GUID, ID, SchemaName
-from diamant.cleaner.values.schemas import AVRO, MAX_SCHEMA_BYTES, SchemaText
+from diamant.cleaner.values.registered import RegisteredSchema, parse_registered
+from diamant.cleaner.values.schemas import MAX_SCHEMA_BYTES, SchemaText
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.env.env import Env
@@ -27,19 +27,8 @@ logger = logging.getLogger(__name__)
 
 SCHEMAS_TOPIC = "_schemas"
 MAX_BYTES = 256 * 1024 * 1024
-MAX_REFERENCES = 1_000
-"""Limit of the schemas that one refers to, directly or not."""
 _ATTEMPTS = 3
 """The cleaner may replace a file while the topic is read."""
-
-
-class _Registered(NamedTuple):
-    """One version of a subject."""
-
-    kind: str
-    text: str
-    references: tuple[tuple[str, str, int], ...]
-    """Name, subject and version."""
 
 
 class SchemasTopic:
@@ -49,8 +38,8 @@ class SchemasTopic:
         self._env = env
         self._path = f"{directory}/{names.partition_dir_name(SCHEMAS_TOPIC, 0)}"
         self._lock = Lock()
-        self._by_name: dict[SchemaName, _Registered] | None = None
-        self._by_version: dict[tuple[str, int], _Registered] = {}
+        self._by_name: dict[SchemaName, RegisteredSchema] | None = None
+        self._by_version: dict[tuple[str, int], RegisteredSchema] = {}
 
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
         """Return the schema with an id or a GUID."""
@@ -61,21 +50,9 @@ class SchemasTopic:
         found = self._by_name.get(name)
         if found is None:
             return None
-        references: dict[str, str] = {}
-        self._add_references(found, references, set())
-        return SchemaText(found.kind, found.text, references)
+        return found.with_references(lambda subject, version: self._by_version.get((subject, version)))
 
-    def _add_references(self, one: _Registered, found: dict[str, str], begun: set[tuple[str, int]]) -> None:
-        """Add the schemas that one refers to; a missing one is left out, so that compiling says what is undefined."""
-        for name, subject, version in one.references:
-            other = self._by_version.get((subject, version))
-            if other is None or (subject, version) in begun or len(begun) >= MAX_REFERENCES:
-                continue
-            begun.add((subject, version))
-            self._add_references(other, found, begun)
-            found.setdefault(name, other.text)
-
-    def _load(self) -> dict[SchemaName, _Registered]:
+    def _load(self) -> dict[SchemaName, RegisteredSchema]:
         for _ in range(_ATTEMPTS):
             if not self._env.is_dir(self._path):
                 return {}
@@ -85,9 +62,9 @@ class SchemasTopic:
                 break
         for problem in problems:
             logger.warning("schemas cannot be read: %s", problem)
-        by_name: dict[SchemaName, _Registered] = {}
+        by_name: dict[SchemaName, RegisteredSchema] = {}
         for key, value in values.items():
-            registered = _registered(value)
+            registered = parse_registered(value)
             if registered is not None:
                 self._by_version[key] = registered
                 for name in _names(value):
@@ -134,21 +111,6 @@ def _version(key: bytes | None) -> tuple[str, int] | None:
     subject, version = found.get("subject"), found.get("version")
     is_schema = found.get("keytype") == "SCHEMA" and isinstance(subject, str) and isinstance(version, int)
     return (subject, version) if is_schema else None  # type: ignore[return-value]
-
-
-def _registered(value: Mapping[str, object]) -> _Registered | None:
-    text, kind, references = value.get("schema"), value.get("schemaType") or AVRO, value.get("references") or []
-    if not isinstance(text, str) or not isinstance(kind, str) or not isinstance(references, list):
-        return None
-    found = []
-    for one in references:
-        if not isinstance(one, dict):
-            return None
-        name, subject, version = one.get("name"), one.get("subject"), one.get("version")
-        if not isinstance(name, str) or not isinstance(subject, str) or not isinstance(version, int):
-            return None
-        found.append((name, subject, version))
-    return _Registered(kind, text, tuple(found))
 
 
 def _names(value: Mapping[str, object]) -> list[SchemaName]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -64,3 +65,25 @@ async def test_a_missing_schema_is_reported_and_certifies_nothing(broker: Broker
     assert await found(broker, WHERE) == [3]
     again = await broker.redact("customers", where=WHERE, reason="asked for again")
     assert (again.state, again.removed) == ("records-gone", 1)
+
+
+async def test_schemas_also_come_from_a_directory(tmp_path: Path) -> None:
+    """A broker that stores no registry finds them there, by the topic."""
+    (tmp_path / "customers-value.avsc").write_text(json.dumps(CUSTOMER))
+    options = {"diamant_http_listen": "127.0.0.1:0", "diamant_schema_directory": str(tmp_path)}
+    async with Broker(data_dir=tmp_path / "data", listen="127.0.0.1:0", **options) as broker:
+        await broker.create_topic("customers", 1)
+        await broker.produce("customers", confluent(8, customer(3, EMAIL)), key=b"k")
+        assert await found(broker, WHERE) == [0]
+
+
+async def test_schemas_also_come_from_a_registry(tmp_path: Path) -> None:
+    """Without one that answers, the record is undecided; a URL of another kind stops the start."""
+    options = {"diamant_http_listen": "127.0.0.1:0", "diamant_schema_registry_url": "http://127.0.0.1:1"}
+    async with Broker(data_dir=tmp_path / "data", listen="127.0.0.1:0", **options) as broker:
+        await broker.create_topic("customers", 1)
+        await broker.produce("customers", confluent(8, customer(3, EMAIL)), key=b"k")
+        with pytest.raises(AdminError, match="1 records are undecided"):
+            await found(broker, WHERE)
+    with pytest.raises(ValueError, match="expected a URL"):
+        Broker(data_dir=tmp_path / "other", diamant_schema_registry_url="ftp://a")

@@ -1,0 +1,152 @@
+"""Schemas from a registry with Confluent's REST API: Confluent's own, Karapace, Apicurio below `/apis/ccompat/v7`.
+
+Errors never end a search: a schema that cannot be had makes records undecided, and the log says why, once per schema. After a
+failed connection, a timeout or a redirect, the registry counts as down for the rest of the operation, which would otherwise
+wait for it again and again. Redirects are refused, since they could lead credentials and trust elsewhere.
+
+Bounds: `TIMEOUT_S` for a schema with all that it refers to, `MAX_ANSWER_BYTES` for each answer. Blocks; for threads of searches.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import quote, urlsplit
+
+from diamant.cleaner.values.framing import GUID, ID, SchemaName
+from diamant.cleaner.values.registered import RegisteredSchema, parse_registered
+from diamant.cleaner.values.schemas import SchemaText
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 10.0
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+_READ_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryAddress:
+    """A registry, and the way in. ValueError for a URL of another kind."""
+
+    url: str
+    user_info: str | None = None
+    """User and password with a colon between them (basic authentication)."""
+    token: str | None = None
+    """Bearer authentication."""
+    ca_file: str | None = None
+    """PEM certificates to trust instead of the system's."""
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+            raise ValueError("expected a URL such as https://registry.example.com:8081, without user and password")
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of a request."""
+        found = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if self.user_info is not None:
+            found["Authorization"] = f"Basic {base64.b64encode(self.user_info.encode()).decode()}"
+        elif self.token is not None:
+            found["Authorization"] = f"Bearer {self.token}"
+        return found
+
+
+class _Down(Exception):
+    """The registry does not answer."""
+
+
+class SchemaRegistry:
+    """The schemas of one registry, for one operation (`SchemaSource`)."""
+
+    def __init__(self, address: RegistryAddress, timeout_s: float = TIMEOUT_S) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._is_down = False
+
+    def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
+        """Return the schema with an id or a GUID."""
+        del topic, field
+        kind, own = name
+        if kind not in (ID, GUID) or self._is_down:
+            return None
+        deadline = time.monotonic() + self._timeout_s
+        try:
+            found = self._registered(f"/schemas/{kind}s/{own}", deadline, own)
+            if found is None:
+                return None
+            return found.with_references(
+                lambda subject, version: self._registered(
+                    f"/subjects/{quote(subject, safe='')}/versions/{version}", deadline
+                )
+            )
+        except (_Down, OSError, http.client.HTTPException) as error:
+            self._is_down = True
+            logger.warning("the schema registry %s: %s; no more schemas are asked for", self._address.url, str(error))
+            return None
+
+    def _registered(self, path: str, deadline: float, own: object = None) -> RegisteredSchema | None:
+        status, data = self._get(path, deadline)
+        if status != HTTPStatus.OK:
+            if status != HTTPStatus.NOT_FOUND:
+                raise _Down(f"GET {path} was answered with status {status}")
+            logger.warning("the schema registry %s has no %s", self._address.url, path)
+            return None
+        try:
+            fields = json.loads(data)
+        except (ValueError, RecursionError):
+            fields = None
+        is_other = isinstance(fields, dict) and own is not None and fields.get("id", own) not in (own, str(own))
+        found = parse_registered(fields) if isinstance(fields, Mapping) and not is_other else None
+        if found is None:
+            logger.warning("the schema registry %s answers GET %s with something else", self._address.url, path)
+        return found
+
+    def _get(self, path: str, deadline: float) -> tuple[int, bytes]:
+        address = self._address
+        parts = urlsplit(address.url)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise _Down(f"it takes more than {self._timeout_s:g} s")
+        host, port = str(parts.hostname), parts.port
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = ssl.create_default_context(cafile=address.ca_file)
+            connection = http.client.HTTPSConnection(host, port, timeout=left, context=context)
+        else:
+            connection = http.client.HTTPConnection(host, port, timeout=left)
+        # A timeout of the connection starts again with every byte.
+        watch = threading.Timer(left, _shut, [connection])
+        watch.daemon = True
+        watch.start()
+        try:
+            connection.request("GET", parts.path.rstrip("/") + path, headers=address.headers())
+            answer = connection.getresponse()
+            data = bytearray()
+            while piece := answer.read1(_READ_BYTES):
+                data += piece
+                if len(data) > MAX_ANSWER_BYTES:
+                    raise _Down(f"GET {path} is answered with more than {MAX_ANSWER_BYTES} bytes")
+            if time.monotonic() > deadline:
+                raise _Down(f"it takes more than {self._timeout_s:g} s")
+            return answer.status, bytes(data)
+        finally:
+            watch.cancel()
+            connection.close()
+
+
+def _shut(connection: http.client.HTTPConnection) -> None:
+    """End a connection in another thread, which then reads its end."""
+    if connection.sock is not None:
+        try:
+            connection.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass

@@ -1,0 +1,134 @@
+"""A schema registry with hostile answers: a search gets the schema or none, in bounded time."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from diamant.broker.client import schema_registry
+from diamant.broker.client.schema_registry import RegistryAddress, SchemaRegistry
+from diamant.cleaner.values.framing import GLUE, GUID, ID
+from diamant.cleaner.values.schemas import SchemaText
+
+A_GUID = UUID(int=5)
+ANSWERS: dict[str, Any] = {
+    "/base/schemas/ids/1": {"schema": '"string"'},
+    f"/base/schemas/guids/{A_GUID}": {"schema": '"int"', "guid": str(A_GUID)},
+    "/base/schemas/ids/2": {
+        "schema": "message A {}",
+        "schemaType": "PROTOBUF",
+        "references": [{"name": "b.proto", "subject": "b/c", "version": 3}],
+    },
+    "/base/subjects/b%2Fc/versions/3": {"schema": "message B {}", "schemaType": "PROTOBUF", "id": 9, "version": 3},
+    "/base/schemas/ids/3": {"schema": 1},
+    "/base/schemas/ids/4": [],
+    "/base/schemas/ids/5": {"schema": '"long"', "id": 6},
+    "/base/schemas/ids/6": b"{",
+    "/base/schemas/ids/7": b"[" * 100_000,
+    "/base/schemas/ids/8": b" " * (schema_registry.MAX_ANSWER_BYTES + 1),
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers from `ANSWERS`; 301 leads to a good answer, and 11 says nothing until the test ends."""
+
+    paths: list[tuple[str, str | None]]
+    is_over: threading.Event
+
+    def do_GET(self) -> None:
+        self.paths.append((self.path, self.headers["Authorization"]))
+        if self.path.endswith("/10"):
+            self.send_response(301)
+            self.send_header("Location", "/base/schemas/ids/1")
+            self.end_headers()
+        elif self.path.endswith("/11"):
+            self.is_over.wait(60)
+        elif self.path.endswith("/12"):
+            self.send_error(500)
+        elif self.path in ANSWERS:
+            found = ANSWERS[self.path]
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(found if isinstance(found, bytes) else json.dumps(found).encode())
+        else:
+            self.send_error(404)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    Handler.paths, Handler.is_over = [], threading.Event()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
+        thread = threading.Thread(target=found.serve_forever, args=(0.01,))
+        thread.start()
+        yield found
+        Handler.is_over.set()
+        found.shutdown()
+        thread.join()
+
+
+def registry(server: ThreadingHTTPServer, **options: Any) -> SchemaRegistry:
+    return SchemaRegistry(RegistryAddress(f"http://127.0.0.1:{server.server_port}/base/", **options))
+
+
+def find(source: SchemaRegistry, schema_id: int) -> SchemaText | None:
+    return source.find((ID, schema_id), "orders", "value")
+
+
+def test_a_schema_comes_with_its_references(server: ThreadingHTTPServer) -> None:
+    """By id or GUID; names of subjects are quoted."""
+    source = registry(server)
+    assert find(source, 1) == SchemaText("AVRO", '"string"')
+    assert find(source, 2) == SchemaText("PROTOBUF", "message A {}", {"b.proto": "message B {}"})
+    assert source.find((GUID, A_GUID), "orders", "value") == SchemaText("AVRO", '"int"')
+    assert source.find((GLUE, A_GUID), "orders", "value") is None
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({}, None), ({"user_info": "ada:secret"}, "Basic YWRhOnNlY3JldA=="), ({"token": "t"}, "Bearer t")],
+)
+def test_a_request_has_the_credentials(server: ThreadingHTTPServer, options: Any, expected: str | None) -> None:
+    """Basic or bearer, as configured."""
+    find(registry(server, **options), 1)
+    assert Handler.paths == [("/base/schemas/ids/1", expected)]
+
+
+@pytest.mark.parametrize("schema_id", [3, 4, 5, 6, 7, 99])
+def test_a_wrong_answer_is_no_schema(server: ThreadingHTTPServer, schema_id: int) -> None:
+    """Other JSON, none at all, another id, or no such schema; the next one is asked for."""
+    source = registry(server)
+    assert find(source, schema_id) is None
+    assert find(source, 1) is not None
+
+
+@pytest.mark.parametrize("schema_id", [8, 10, 12])
+def test_an_unusable_registry_counts_as_down(server: ThreadingHTTPServer, schema_id: int) -> None:
+    """After an endless answer, a redirect or an error of the server it is not asked again."""
+    source = registry(server)
+    assert find(source, schema_id) is None
+    assert find(source, 1) is None
+    assert len(Handler.paths) == 1
+
+
+def test_a_silent_registry_is_waited_for_once(server: ThreadingHTTPServer) -> None:
+    """For a bounded time. One that refuses connections is down at once."""
+    source = SchemaRegistry(RegistryAddress(f"http://127.0.0.1:{server.server_port}/base"), timeout_s=0.1)
+    assert find(source, 11) is None
+    assert find(source, 1) is None
+    assert find(SchemaRegistry(RegistryAddress("http://127.0.0.1:1")), 1) is None
+
+
+@pytest.mark.parametrize("url", ["", "ftp://a", "http://", "registry:8081", "http://ada:secret@a", "http://a?b"])
+def test_a_url_of_another_kind_is_refused(url: str) -> None:
+    """With the expected form, and without what it contains."""
+    with pytest.raises(ValueError, match="expected a URL"):
+        RegistryAddress(url)

@@ -1,0 +1,35 @@
+"""Schemas in the files of a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from diamant.cleaner.values.framing import FINGERPRINT, GLUE, ID
+from diamant.cleaner.values.schema_directory import SchemaDirectory
+from diamant.cleaner.values.schemas import SchemaText
+from diamant.storage.env.env import RealEnv
+
+A_UUID = UUID(int=5)
+
+
+def test_files_are_found_by_id_and_by_topic(tmp_path: Path) -> None:
+    """The id comes first; a .proto file has the others as its imports."""
+    for name in ("7.avsc", f"{A_UUID}.avsc", "orders-value.proto", "common.proto", "orders-key.avsc", "other.txt"):
+        (tmp_path / name).write_text(name)
+    source = SchemaDirectory(RealEnv(), str(tmp_path))
+    by_topic = SchemaText("PROTOBUF", "orders-value.proto", {"common.proto": "common.proto"})
+    assert source.find((ID, 7), "orders", "value") == SchemaText("AVRO", "7.avsc")
+    assert source.find((GLUE, A_UUID), "orders", "value") == SchemaText("AVRO", f"{A_UUID}.avsc")
+    assert source.find((ID, 8), "orders", "value") == by_topic
+    assert source.find((ID, 8), "orders", "key") == SchemaText("AVRO", "orders-key.avsc")
+    assert source.find((FINGERPRINT, 7), "orders", "value") == by_topic
+    assert source.find((ID, 8), "payments", "value") is None
+
+
+def test_a_missing_directory_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It has no schemas, and ends no search."""
+    assert SchemaDirectory(RealEnv(), str(tmp_path / "none")).find((ID, 7), "orders", "value") is None
+    assert "none" in caplog.text
