@@ -23,6 +23,8 @@ from diamant.broker.errors import BadArgument
 from diamant.protocol.batches.header import Record
 
 FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+IGNORED_FIELDS = ("key_json", "value_json")
+"""Decoded keys and values, which `diamant latest` prints beside their bytes."""
 _KEY_FORMS = ("text", "hex", "base64")
 MAX_TIMESTAMP_MS = 2**63 - 1
 
@@ -76,7 +78,7 @@ def parse_record_line(line: str | bytes, *, topic: str | None = None) -> RecordL
         raise BadArgument(f"this is not JSON{position}") from None
     if not isinstance(found, dict):
         raise BadArgument('expected an object: {"topic": "users", "key": "42", "value": "..."}')
-    unknown = [name for name in found if name not in FIELDS]
+    unknown = [name for name in found if name not in FIELDS + IGNORED_FIELDS]
     if unknown:
         raise BadArgument(f"{unknown[0]!r} is not a field of a record; expected {', '.join(FIELDS)}")
     topic = found.get("topic", topic)

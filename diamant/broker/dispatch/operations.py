@@ -213,7 +213,8 @@ _ROWS = (
         methods=("Admin",),  # that of Broker yields records, not their JSON
         section="Look into a topic",
         command="admin.records:latest",
-        answer="Lines (application/x-ndjson) with partition, offset, timestamp, key, value and headers.",
+        answer="Lines (application/x-ndjson) with partition, offset, timestamp, key, value and headers; `key_json` and "
+        "`value_json` if their schema is known.",
     ),
     OperationRow(
         "find",

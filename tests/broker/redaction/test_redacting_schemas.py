@@ -11,6 +11,7 @@ import pytest
 
 from diamant import Admin, AdminError
 from diamant.broker.broker import Broker
+from diamant.broker.record_json import parse_record_line
 from diamant.cleaner.values.schemas_topic import SCHEMAS_TOPIC
 from tests.cleaner.values.framed import CUSTOMER, confluent, customer, registered
 
@@ -52,6 +53,17 @@ async def test_a_search_and_a_redaction_look_into_avro(broker: Broker) -> None:
     assert await found(broker, "value.id exists") == [2, 1]
     checked = await broker.verify(redaction.certificate, where=WHERE)
     assert checked.claims[0]["verdict"] == "holds"
+
+
+async def test_the_latest_records_are_shown_decoded(broker: Broker) -> None:
+    """Beside their bytes; without its schema a record has only these. The lines can be written to a topic again."""
+    await broker.produce("customers", confluent(7, customer(2, None)), key=confluent(7, customer(1, EMAIL)))
+    await broker.produce("customers", confluent(8, customer(3, EMAIL)), key=b"k")
+    records = await asyncio.to_thread(lambda: list(Admin(broker.bootstrap_servers).latest("customers")))
+    one = {"id": 2, "email": None, "level": "BASIC", "tags": {}}
+    assert [record.get("value_json") for record in records] == [one, None]
+    assert records[0]["key_json"]["email"] == EMAIL
+    assert parse_record_line(json.dumps({"topic": "copy", **records[0]})).value == confluent(7, customer(2, None))
 
 
 async def test_a_missing_schema_is_reported_and_certifies_nothing(broker: Broker) -> None:

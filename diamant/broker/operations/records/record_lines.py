@@ -2,11 +2,14 @@
 
     {"partition": 0, "offset": 42, "timestamp": 1700000000000, "key": {"text": "a"}, "value": {"text": "1"}, "headers": []}
 
+A key or value with a schema that is known is also there decoded, as `key_json` or `value_json`.
+
 A search has the matching records, newest first, with the first `EXCERPT_BYTES` of key and value, and its progress.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -14,12 +17,13 @@ from typing import Any
 from diamant.broker.errors import BadArgument, VerbError
 from diamant.broker.operations.records.explain_operation import ExplainOperation
 from diamant.broker.operations.records.record_requests import FindRequest, LatestRequest
-from diamant.broker.operations.records.records_operation import RecordsOperation
+from diamant.broker.operations.records.records_operation import RecordPage, RecordsOperation
 from diamant.broker.operations.records.search_operation import PlacedDamage, PlacedRecord, SearchOperation
 from diamant.broker.record_json import data_fields, record_fields
 from diamant.cleaner.queries.matching_records import Wanted
 from diamant.cleaner.redaction.where import UNDECIDED, YES, WhereError, parse_where
-from diamant.cleaner.values.schemas import Values
+from diamant.cleaner.values.nodes import Undecodable, plain
+from diamant.cleaner.values.schemas import KEY, VALUE, Values
 from diamant.progress import Progress
 from diamant.protocol.batches.header import Record
 
@@ -34,9 +38,28 @@ async def latest(
 ) -> AsyncGenerator[list[Mapping[str, Any]], None]:
     """Yield the latest record of each key."""
     pages = reading.latest_pages(request.topic, request.partition, tombstones=request.tombstones)
+    values = reading.values(request.topic)
     async with aclosing(pages):
         async for page in pages:
-            yield [record_fields(page.partition, record) for record in page.records]
+            # A value of any size may have to be decoded.
+            yield await asyncio.to_thread(_lines, page, values)
+
+
+def _lines(page: RecordPage, values: Values) -> list[Mapping[str, Any]]:
+    """Return the records of a page, also with what values with a schema say (`key_json`, `value_json`)."""
+    return [{**record_fields(page.partition, one), **_decoded_fields(one, values)} for one in page.records]
+
+
+def _decoded_fields(record: Record, values: Values) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for field in (KEY, VALUE):
+        frame = values.frame_of(record, field)
+        if frame is not None:
+            try:
+                found[f"{field}_json"] = plain(values.decode(frame, field))
+            except Undecodable:
+                continue
+    return found
 
 
 async def find(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.records.explain_operation import ExplainOperation
     from diamant.broker.operations.records.log_files import LogFiles
     from diamant.broker.operations.records.log_snapshot import Taken
+    from diamant.cleaner.values.schemas import Values
 
 MAX_AT_ONCE = 2
 PAGE_RECORDS = 1_000
@@ -70,6 +71,10 @@ class RecordsOperation:
         self._explaining = explaining
         self._loop = loop
         self._running = 0
+
+    def values(self, topic: str) -> Values:
+        """Return the decoder of a topic's keys and values for one operation."""
+        return self._explaining.values(topic)
 
     def latest_pages(
         self, topic: str, partition: int | None = None, *, tombstones: bool = False
