@@ -99,7 +99,7 @@ CODES = {
     "topic create": "not-possible",
 }
 """The code of each command's error on a broker with the topic `t` and the system's clock; others succeed."""
-OF_FILES = {"exec", "start"}
+OF_FILES = {"certify", "exec", "start"}
 WITHOUT_JSON = {"exec"}
 
 
