@@ -128,6 +128,13 @@ class Acceptor:
         self._loop.remove_reader(self._sock)
         self._sock.close()
 
+    def hold(self) -> None:
+        """Accept no more until `resume`: clients connect, and wait in the socket's backlog."""
+        if self._retry is not None:
+            self._retry.cancel()
+        self._server.slots.waiting.discard(self)
+        self._loop.remove_reader(self._sock)
+
     async def settled(self) -> None:
         """Wait until every accepted connection has been set up."""
         if self._accepting:

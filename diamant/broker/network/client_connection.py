@@ -188,8 +188,6 @@ class Connection(asyncio.BufferedProtocol):
             self._answers.resume()
         self._drain()
 
-    # What the server calls
-
     @property
     def is_busy(self) -> bool:
         """True while a request is in progress or the client is throttled."""
@@ -215,18 +213,22 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def mute(self) -> None:
+        """Ignore the request in progress and all later ones, and stay open until `abort`, as a host that hangs."""
+        waiting, self._waiting = self._waiting, self._loop.create_future()
+        if waiting is not None:
+            waiting.cancel()
+        self._queue.clear()
+        self._is_finishing = True
+
     def send(self, data: bytes) -> None:
         """Write raw bytes."""
         self._outbox.flush()
         if self._transport is not None:
             self._transport.write(data)
 
-    # Requests
-
     def _drain(self) -> None:
-        """Handle queued requests until one is pending or the peer stops reading. Pause reading the socket while the queue
-        is full.
-        """
+        """Handle queued requests until one is pending or the peer stops reading. While the queue is full, read no more."""
         queue = self._queue
         while queue and not self.is_busy and self._transport is not None:
             request = queue.popleft()
@@ -330,8 +332,6 @@ class Connection(asyncio.BufferedProtocol):
         """Close only this connection and log the reason in one line."""
         self._server.refused.log(self.info.peer, reason)
         self.abort()
-
-    # Answers
 
     def _reply(self, request: Request, body: Buffer | Sequence[Part]) -> None:
         transport = self._transport

@@ -93,6 +93,7 @@ class AnswerWriter:
         """Send until the socket is full, a range is cold, or the turn is over."""
         done = self._done
         if done is None or done.done():  # closed since
+            self._unwatch()
             return
         turn_bytes = TURN_MAX_BYTES
         try:

@@ -89,7 +89,7 @@ class Log:
         self.config = config
         self._segments = LogSegments(segments)
         self.segments = segments
-        self._reader = LogReader(self._segments, self._index_damaged)
+        self.reader = LogReader(self._segments, self._index_damaged)
         self._appender = Appender(self)
         self.epochs = epochs
         self.producers = producers
@@ -255,17 +255,13 @@ class Log:
             segment.is_deleted = True
             # Otherwise any reference to the segment, such as a failed round's traceback, keeps its bytes on disk.
             segment.release_file()
-        self._reader.forget_deleted()
+        self.reader.forget_deleted()
 
     def delete_records(self, before_offset: int) -> int:
         """Advance the log start to `before_offset` (-1: high watermark); return the low watermark (UnifiedLog.deleteRecords)."""
         offset = self.high_watermark if before_offset == -1 else before_offset
         if not 0 <= offset <= self.high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Cannot delete records of {self.topic}-{self.partition} before offset {before_offset}: "
-                f"the log holds offsets {self.log_start_offset} to {self.high_watermark}",
-            )
+            raise _cannot_delete(self, before_offset)
         if offset > self.log_start_offset:
             self._move_log_start(offset)
             for callback in self.on_change:
@@ -279,32 +275,36 @@ class Log:
 
     # -- read ----------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, *, isolation_level: int, min_one_message: bool) -> ReadResult:
+    def read(
+        self, offset: int, max_bytes: int, *, isolation_level: int, min_one_message: bool, up_to: int | None = None
+    ) -> ReadResult:
         """Return whole batches from the one that holds `offset`, at most `max_bytes` (more only for the first, KIP-74).
 
-        Never crosses a segment. Raises OFFSET_OUT_OF_RANGE below the log start or beyond the log end.
+        Never crosses a segment. OFFSET_OUT_OF_RANGE outside of the log. `up_to`: the high watermark of a follower that lags.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Received request for offset {offset} for partition {self.topic}-{self.partition}, but we only have "
-                f"log segments upto {self.log_end_offset} and the log start offset is {self.log_start_offset}.",
-            )
+            raise _out_of_range(self, offset)
         is_committed = isolation_level == READ_COMMITTED
         limit = self.last_stable_offset if is_committed else self.log_end_offset
+        limit = limit if up_to is None else min(limit, up_to)
         records = None
         if offset < limit:
             if self.interposer is not None:
                 max_bytes = self.interposer.before_read(self, offset, max_bytes)
-            records = self._reader.find(offset, limit, self.log_end_offset, max_bytes, min_one_message=min_one_message)
+            records = self.reader.find(offset, limit, self.log_end_offset, max_bytes, min_one_message=min_one_message)
         if records is None:
-            return self._result((), 0, [] if is_committed else None)
+            return self._result((), 0, [] if is_committed else None, up_to)
         size = records.end - records.start
-        aborted = self._reader.aborted(offset, records) if is_committed else None
-        return self._result((FileSlice(records.segment.file, records.start, size),), size, aborted)
+        aborted = self.reader.aborted(offset, records) if is_committed else None
+        return self._result((FileSlice(records.segment.file, records.start, size),), size, aborted, up_to)
 
-    def _result(self, slices: tuple[FileSlice, ...], size: int, aborted: list[AbortedTxn] | None) -> ReadResult:
-        return ReadResult(slices, size, self.log_end_offset, self.last_stable_offset, self.log_start_offset, aborted)
+    def _result(
+        self, slices: tuple[FileSlice, ...], size: int, aborted: list[AbortedTxn] | None, up_to: int | None
+    ) -> ReadResult:
+        end, stable_end = self.log_end_offset, self.last_stable_offset
+        if up_to is not None:
+            end, stable_end = up_to, min(stable_end, up_to)
+        return ReadResult(slices, size, end, stable_end, self.log_start_offset, aborted)
 
     def _index_damaged(self, segment: Segment) -> None:
         if self.on_index_damaged is not None:
@@ -361,3 +361,19 @@ class Log:
             note_first_appends(self.env, self.path, self.segments, self.config)
         for segment in self.segments:
             segment.close()
+
+
+def _out_of_range(log: Log, offset: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        f"Received request for offset {offset} for partition {log.topic}-{log.partition}, but we only have "
+        f"log segments upto {log.log_end_offset} and the log start offset is {log.log_start_offset}.",
+    )
+
+
+def _cannot_delete(log: Log, before_offset: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        f"Cannot delete records of {log.topic}-{log.partition} before offset {before_offset}: "
+        f"the log holds offsets {log.log_start_offset} to {log.high_watermark}",
+    )

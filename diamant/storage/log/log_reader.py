@@ -98,6 +98,10 @@ class LogReader:
         aborted.sort(key=lambda txn: txn.first_offset)
         return aborted
 
+    def forget(self) -> None:
+        """Forget all read ends: the log is shorter."""
+        self._positions.clear()
+
     def forget_deleted(self) -> None:
         """Forget the read ends in deleted segments."""
         stale = [offset for offset, (segment, _) in self._positions.items() if segment.is_deleted]

@@ -56,7 +56,7 @@ def spoil(file: Path) -> None:
 
 def seek(log: Log, offset: int) -> bytes | None:
     """Return the first value of the batch at an offset, found by the index."""
-    log._reader._positions.clear()
+    log.reader._positions.clear()
     return values(log.read(offset, 1, isolation_level=0, min_one_message=True))[0]
 
 

@@ -64,7 +64,7 @@ def check_reads(log: Log, count: int = COUNT) -> None:
     assert log.log_end_offset == 2 * count
     for offset in range(0, 2 * count, 2):
         for max_bytes in (1, 500):
-            log._reader._positions.clear()
+            log.reader._positions.clear()
             found = values(log.read(offset, max_bytes, isolation_level=0, min_one_message=True))
             assert found[0] == b"%d" % (offset // 2)
             assert len(found) % 2 == 0
@@ -180,7 +180,7 @@ def test_gaps_of_compaction_are_no_damage(caplog: pytest.LogCaptureFixture) -> N
 
     def check() -> None:
         for offset in range(log.log.log_end_offset):
-            log.log._reader._positions.clear()
+            log.log.reader._positions.clear()
             result = log.log.read(offset, 1, isolation_level=0, min_one_message=True)
             (header,) = [header for part in result.slices for _, header in iter_headers(part.read())]
             assert header.last_offset == next(last for last in lasts if last >= offset)
