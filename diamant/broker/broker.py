@@ -24,7 +24,12 @@ from diamant.broker.dispatch.services import Services
 from diamant.broker.kept import Kept
 from diamant.broker.loop_thread import LoopThread
 from diamant.broker.node.node import Node
-from diamant.broker.operation_methods import BlockingOperations, Operations
+from diamant.broker.operation_methods import (
+    BlockingBrokersOperations,
+    BlockingOperations,
+    BrokersOperations,
+    Operations,
+)
 from diamant.broker.operations.calls.blocking import in_own_thread
 from diamant.broker.operations.calls.cross_loop import call, on_loop, waiting
 from diamant.broker.running import RunningBroker, start_broker
@@ -165,6 +170,11 @@ class Broker(Operations):
     def clock(self) -> BrokerClock:
         """The broker's clock: reads it, and moves it if it is manual; may be used from any event loop."""
         return self.services.clock()
+
+    @property
+    def brokers(self) -> BrokersOperations:
+        """The brokers of this process, to be taken down and up; may be used from any event loop."""
+        return BrokersOperations(self)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -416,6 +426,11 @@ class BlockingBroker(BlockingOperations):
         from diamant.broker.operations.broker_state.broker_clock import BlockingClock
 
         return BlockingClock(self.awaited.clock, self.loop)
+
+    @property
+    def brokers(self) -> BlockingBrokersOperations:
+        """The brokers of this process, to be taken down and up."""
+        return BlockingBrokersOperations(self.awaited.brokers, self.loop)
 
     start = waiting(Broker.start)
     stop = waiting(Broker.stop)

@@ -61,6 +61,9 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
     },
     "For tests": {
         "exec": LazyCommand("diamant.broker.launch.exec:exec_", "Run a command, usually tests, with its own broker."),
+        "broker": LazyCommand(
+            "diamant.broker.commands.testing.broker:broker", "Take one of several brokers down, or move leaders."
+        ),
         "clock": LazyCommand(
             "diamant.broker.commands.admin.clock:clock", "Show a broker's clock, or move a manual clock."
         ),
@@ -90,7 +93,7 @@ for _row in OPERATIONS.values():
 
 SYNONYMS = {
     **dict.fromkeys(("config", "configs"), ("topic describe", "topic alter", "start --set")),
-    **dict.fromkeys(("run", "serve", "server", "broker"), ("start", "exec")),
+    **dict.fromkeys(("run", "serve", "server"), ("start", "exec")),
     **dict.fromkeys(("health", "info", "top"), ("status",)),
     **dict.fromkeys(("test", "tests"), ("exec",)),
     **dict.fromkeys(("partition", "partitions"), ("topic describe", "topic alter")),
@@ -108,6 +111,7 @@ SYNONYMS = {
     "segments": ("count --segments", "log stats"),
     **dict.fromkeys(("forget", "delete-records", "purge"), ("erase", "redact")),
     **dict.fromkeys(("certificate", "prove"), ("erase", "certificates", "verify")),
+    **dict.fromkeys(("brokers", "failover", "leader"), ("broker",)),
     **dict.fromkeys(("time", "advance"), ("clock advance",)),
     **dict.fromkeys(("inject", "fail", "chaos"), ("fault add",)),
     **dict.fromkeys(("save", "backup", "fork"), ("snapshot create",)),

@@ -5,6 +5,7 @@ The request of an operation (such as `CompactRequest`) says what the arguments m
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.redact.redact_result import Redaction
     from diamant.broker.ghosts.ledger import GhostReport
     from diamant.broker.operations.broker_state.broker_status import BrokerStatus
+    from diamant.broker.operations.brokers.broker_reports import BrokersReport, LeaderReport, OneBroker
     from diamant.broker.operations.records.count_operation import TopicRecords
     from diamant.broker.operations.records.explain_operation import Explanation
     from diamant.broker.operations.records.reset_offsets import ResetOffsets
@@ -210,3 +212,64 @@ class BlockingOperations:
     snapshot = waiting(Operations.snapshot)
     snapshots = waiting(Operations.snapshots)
     delete_snapshot = waiting(Operations.delete_snapshot)
+
+
+class BrokersOperations:
+    """The awaited operations of `broker.brokers`."""
+
+    def __init__(self, of: AnyBroker) -> None:
+        self.of = of
+
+    async def list(self) -> BrokersReport:
+        """List the brokers of the process, with their state."""
+        return await perform(self.of, "brokers.list", locals())
+
+    async def down(self, broker: int, *, hard: bool = False) -> LeaderReport:
+        """Take a broker down: its leaders move, its clients are cut off. See `DownRequest`."""
+        return await perform(self.of, "brokers.down", locals())
+
+    async def up(self, broker: int, *, lag: Duration = 0) -> LeaderReport:
+        """Bring a broker back, at once in sync or later. See `UpRequest`."""
+        return await perform(self.of, "brokers.up", locals())
+
+    async def fence(self, broker: int) -> LeaderReport:
+        """Take a broker out of the cluster, while it still answers. See `FenceRequest`."""
+        return await perform(self.of, "brokers.fence", locals())
+
+    async def move(self, topic: str, partition: int, broker: int) -> LeaderReport:
+        """Let an in-sync replica lead a partition. See `MoveRequest`."""
+        return await perform(self.of, "brokers.move", locals())
+
+    async def shuffle(self, topic: str | None = None, *, seed: int | None = None) -> LeaderReport:
+        """Let other in-sync replicas lead, at random. See `ShuffleRequest`."""
+        return await perform(self.of, "brokers.shuffle", locals())
+
+    async def unclean(self, topic: str, partition: int, broker: int, offset: int) -> LeaderReport:
+        """Let a replica lead that lacks the newest records, which are lost. See `UncleanRequest`."""
+        return await perform(self.of, "brokers.unclean", locals())
+
+    async def lag(self, broker: int, by: str) -> OneBroker:
+        """Let a broker lag where it follows. See `LagRequest`."""
+        return await perform(self.of, "brokers.lag", locals())
+
+    async def slow(self, broker: int, by: Duration) -> OneBroker:
+        """Delay each request to a broker. See `SlowRequest`."""
+        return await perform(self.of, "brokers.slow", locals())
+
+
+class BlockingBrokersOperations:
+    """The same operations, each of which waits for its end."""
+
+    def __init__(self, awaited: BrokersOperations, loop: AbstractEventLoop) -> None:
+        self.awaited = awaited
+        self.loop = loop
+
+    list = waiting(BrokersOperations.list)
+    down = waiting(BrokersOperations.down)
+    up = waiting(BrokersOperations.up)
+    fence = waiting(BrokersOperations.fence)
+    move = waiting(BrokersOperations.move)
+    shuffle = waiting(BrokersOperations.shuffle)
+    unclean = waiting(BrokersOperations.unclean)
+    lag = waiting(BrokersOperations.lag)
+    slow = waiting(BrokersOperations.slow)

@@ -30,6 +30,7 @@ _TYPES = {
     "object": "Mapping[str, Any]",
 }
 _HOMES = {
+    "AbstractEventLoop": "asyncio",
     "Any": "typing",
     "Coroutine": "collections.abc",
     "Duration": "diamant.duration",
@@ -63,6 +64,25 @@ from __future__ import annotations
 {kind} BlockingOperations:
     """The same operations, each of which waits for its end."""
 
+{blocking}{groups}'''
+
+_BROKER_GROUP = '''
+
+{kind} {name}Operations:
+    """The awaited operations of `broker.{attribute}`."""
+
+    def __init__(self, of: AnyBroker) -> None:
+        self.of = of
+
+{methods}
+
+{kind} Blocking{name}Operations:
+    """The same operations, each of which waits for its end."""
+
+    def __init__(self, awaited: {name}Operations, loop: AbstractEventLoop) -> None:
+        self.awaited = awaited
+        self.loop = loop
+
 {blocking}'''
 
 _ADMIN = '''\
@@ -86,6 +106,16 @@ from __future__ import annotations
 {kind} RemoteOperations:
     """The operations of a broker elsewhere. Raises AdminError."""
 
+{methods}{groups}'''
+
+_ADMIN_GROUP = '''
+
+{kind} Remote{name}Operations:
+    """The operations of `admin.{attribute}`. Raises AdminError."""
+
+    def __init__(self, of: Asks) -> None:
+        self.of = of
+
 {methods}'''
 
 
@@ -93,20 +123,49 @@ def methods() -> dict[str, str]:
     """Return the text of each generated module, by its path below the package."""
     rows = [row for row in OPERATIONS.values() if "Broker" in row.methods]
     homes = dict(_HOMES)
-    awaited = "\n".join(_awaited(row, homes) for row in rows)
-    blocking = "".join(f"    {row.name} = waiting(Operations.{row.name})\n" for row in rows)
+    plain = [row for row in rows if "." not in row.name]
+    awaited = "\n".join(_awaited(row, homes) for row in plain)
+    blocking = "".join(f"    {row.name} = waiting(Operations.{row.name})\n" for row in plain)
+    groups = "".join(_broker_group(attribute, of_it, homes) for attribute, of_it in _groups(rows))
     now = {
         "diamant.broker.operations.calls.cross_loop": {"waiting"},
         "diamant.broker.perform": {"AnyBroker", "perform"},
     }
-    of_broker = _BROKER.format(kind="class", imports=_imports(awaited, homes, now), methods=awaited, blocking=blocking)
-    remote = "\n".join(_remote(row) for row in OPERATIONS.values() if "Admin" in row.methods)
+    imports = _imports(awaited + groups, homes, now)
+    of_broker = _BROKER.format(kind="class", imports=imports, methods=awaited, blocking=blocking, groups=groups)
+    rows = [row for row in OPERATIONS.values() if "Admin" in row.methods]
+    remote = "\n".join(_remote(row) for row in rows if "." not in row.name)
+    groups = "".join(_admin_group(attribute, of_it) for attribute, of_it in _groups(rows))
     of_admin = _ADMIN.format(
         kind="class",
-        imports=_imports(f"{remote} Protocol Fields JsonObject Iterator", _HOMES, {}),
+        imports=_imports(f"{remote} {groups} Protocol Fields JsonObject Iterator", _HOMES, {}),
         methods=remote,
+        groups=groups,
     )
     return {"broker/operation_methods.py": of_broker, "broker/client/admin_methods.py": of_admin}
+
+
+def _groups(rows: Iterable[OperationRow]) -> Iterator[tuple[str, list[OperationRow]]]:
+    """Yield the operations whose methods are those of an attribute, by its name: `brokers` for `brokers.down`."""
+    found: dict[str, list[OperationRow]] = {}
+    for row in rows:
+        attribute, dot, _ = row.name.partition(".")
+        if dot:
+            found.setdefault(attribute, []).append(row)
+    yield from found.items()
+
+
+def _broker_group(attribute: str, rows: Iterable[OperationRow], homes: dict[str, str]) -> str:
+    name = attribute.title()
+    methods = "\n".join(_awaited(row, homes) for row in rows)
+    words = [row.name.partition(".")[2] for row in rows]
+    blocking = "".join(f"    {word} = waiting({name}Operations.{word})\n" for word in words)
+    return _BROKER_GROUP.format(kind="class", name=name, attribute=attribute, methods=methods, blocking=blocking)
+
+
+def _admin_group(attribute: str, rows: Iterable[OperationRow]) -> str:
+    methods = "\n".join(map(_remote, rows))
+    return _ADMIN_GROUP.format(kind="class", name=attribute.title(), attribute=attribute, methods=methods)
 
 
 def _awaited(row: OperationRow, homes: dict[str, str]) -> str:
@@ -124,9 +183,10 @@ def _awaited(row: OperationRow, homes: dict[str, str]) -> str:
     parameters = [*_parameters(row, _TYPES)]
     if row.is_job:
         parameters.append("progress: Progress | None = None")
-    body = f'return await perform(self, "{row.name}", locals())'
+    of, word = _place(row)
+    body = f'return await perform({of}, "{row.name}", locals())'
     doc = f"{row.summary} See `{row.request.partition(':')[2]}`." if parameters != ["*"] else row.summary
-    return _method(f"async def {row.name}", "AnyBroker", parameters, result, doc, body)
+    return _method(f"async def {word}", "self: AnyBroker" if of == "self" else "self", parameters, result, doc, body)
 
 
 def _remote(row: OperationRow) -> str:
@@ -135,8 +195,15 @@ def _remote(row: OperationRow) -> str:
     if row.is_job:
         parameters.append("on_progress: OnProgress | None = None")
     result, call = ("Iterator[JsonObject]", "stream") if row.is_stream else ("JsonObject", "perform")
-    body = f'return self.{call}("{row.route}", locals())'
-    return _method(f"def {row.name}", "Asks", parameters, result, row.summary, body)
+    of, word = _place(row)
+    body = f'return {of}.{call}("{row.route}", locals())'
+    return _method(f"def {word}", "self: Asks" if of == "self" else "self", parameters, result, row.summary, body)
+
+
+def _place(row: OperationRow) -> tuple[str, str]:
+    """Return the broker as the method sees it, and the method's name."""
+    _, dot, word = row.name.partition(".")
+    return ("self.of", word) if dot else ("self", row.name)
 
 
 def _parameters(row: OperationRow, types: Mapping[str, str]) -> Iterator[str]:
@@ -165,11 +232,11 @@ def _text(text: str) -> str:
     return f'"{text}"'
 
 
-def _method(head: str, self_type: str, parameters: list[str], result: str, doc: str, body: str) -> str:
+def _method(head: str, own: str, parameters: list[str], result: str, doc: str, body: str) -> str:
     """Return a method in the project's format."""
     if parameters[-1] == "*":
         del parameters[-1]
-    said = [f"self: {self_type}", *parameters]
+    said = [own, *parameters]
     lines = [f"    {head}({', '.join(said)}) -> {result}:"]
     if len(lines[0]) > MOST_COLUMNS:
         lines = [f"    {head}(", f"        {', '.join(said)}", f"    ) -> {result}:"]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from diamant.broker.network.acceptor import Acceptor
+    from diamant.broker.network.client_connection import Connection
     from diamant.broker.network.server import Server
 
 
@@ -24,6 +25,7 @@ class BrokerPorts:
         self._open: dict[int, list[Acceptor]] = {}
         self._held: dict[int, list[socket.socket]] = {}
         """Bound sockets that do not listen, so that no other program takes the ports of a closed broker."""
+        self._silent: set[int] = set()
 
     def add(
         self, broker_id: int, sock: socket.socket, actual: Listener, listen: Callable[[socket.socket], Acceptor]
@@ -36,25 +38,55 @@ class BrokerPorts:
         """Return whether a broker listens."""
         return broker_id in self._open
 
+    def is_silent(self, broker_id: int) -> bool:
+        """Return whether a broker listens and does not answer."""
+        return broker_id in self._silent
+
+    def silence(self, broker_id: int) -> int:
+        """Answer nothing more at a broker's open ports; return how many connections hang. `open` cuts them."""
+        self._silent.add(broker_id)
+        for acceptor in self._open[broker_id]:
+            acceptor.hold()
+        hanging = self._connections(broker_id)
+        for connection in hanging:
+            connection.mute()
+        return len(hanging)
+
     def close(self, broker_id: int) -> int:
         """Refuse new connections to a broker and cut the others; return how many were cut. Idempotent."""
+        self._silent.discard(broker_id)
         for acceptor in self._open.pop(broker_id, ()):
             self._server.stop_listening(acceptor)
         if broker_id not in self._held:
             self._held[broker_id] = [bound_socket(actual) for actual, _ in self._listen[broker_id]]
-        cut = [one for one in self._server.connections if one.info.broker_id == broker_id]
+        return self._cut(broker_id)
+
+    def open(self, broker_id: int) -> int:
+        """Listen and answer again; return how many connections that hung were cut. Idempotent."""
+        if broker_id in self._silent:
+            self._silent.discard(broker_id)
+            cut = self._cut(broker_id)
+            for acceptor in self._open[broker_id]:
+                acceptor.resume()
+            return cut
+        held = self._held.pop(broker_id, ())
+        for sock, (_, listen) in zip(held, self._listen[broker_id], strict=bool(held)):
+            self._open.setdefault(broker_id, []).append(listen(sock))
+        return 0
+
+    def _connections(self, broker_id: int) -> list[Connection]:
+        return [one for one in self._server.connections if one.info.broker_id == broker_id]
+
+    def _cut(self, broker_id: int) -> int:
+        cut = self._connections(broker_id)
         for connection in cut:
             connection.abort()
         return len(cut)
 
-    def open(self, broker_id: int) -> None:
-        """Listen again. Idempotent."""
-        held = self._held.pop(broker_id, ())
-        for sock, (_, listen) in zip(held, self._listen[broker_id], strict=bool(held)):
-            self._open.setdefault(broker_id, []).append(listen(sock))
-
     def close_all(self) -> None:
-        """Release the ports that are held for closed brokers."""
+        """Release the ports that are held for closed brokers, and cut the connections that hang."""
+        for broker_id in self._silent:
+            self._cut(broker_id)
         for broker_id in list(self._held):
             for sock in self._held.pop(broker_id):
                 sock.close()

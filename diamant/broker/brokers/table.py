@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from diamant.broker.brokers.lags import Lags
 from diamant.broker.brokers.placement import placed
 from diamant.broker.config.listeners import Listener
 from diamant.broker.errors import NotFound, NotPossible, no_partition, no_topic
@@ -27,6 +28,7 @@ from diamant.storage.kraft.elections import partition_change
 from diamant.storage.kraft.image import MetadataImage, PartitionImage
 from diamant.storage.kraft.metadata_log import MAX_RECORDS_PER_BATCH, MetadataLog
 from diamant.storage.kraft.start_records import isr_rules
+from diamant.storage.log.log import Log
 
 
 class LeaderMove(NamedTuple):
@@ -64,10 +66,15 @@ class BrokerTable:
     """
 
     def __init__(
-        self, metadata: MetadataLog, listeners: Sequence[Listener], on_change: Callable[[list[tuple[str, int]]], None]
+        self,
+        metadata: MetadataLog,
+        listeners: Sequence[Listener],
+        on_change: Callable[[list[tuple[str, int]]], None],
+        lags: Lags,
     ) -> None:
         """`listeners`: as clients see those of all brokers."""
         self._metadata = metadata
+        self.lags = lags
         self._on_change = on_change
         self.broker_ids = tuple(metadata.broker_ids)
         self.listeners: list[Callable[[Sequence[LeaderMove]], object]] = []
@@ -142,6 +149,12 @@ class BrokerTable:
     def leader(self, topic: str, partition: int) -> int:
         """Return the leader of a partition that exists; -1 if none of its replicas is up and in sync."""
         return self._metadata.image.topics[topic].partitions[partition].leader
+
+    def follower_end(self, broker_id: int, log: Log) -> int | None:
+        """Return the high watermark of a partition at a broker that follows and lags; None for that of the leader."""
+        if self.lags.of(broker_id) is None or self.leader(log.topic, log.partition) == broker_id:
+            return None
+        return self.lags.end(broker_id, log)
 
     def offline(self, partition: PartitionImage) -> tuple[int, ...]:
         """Return the replicas of a partition that are down."""
@@ -219,7 +232,7 @@ class BrokerTable:
         changes = []
         for topic, partition, broker_id in moves:
             now = self.partition(topic, partition)
-            self._check_known(broker_id)
+            self.check_known(broker_id)
             if broker_id == now.leader:
                 raise NotPossible(f"broker {broker_id} leads {topic}-{partition} already")
             if broker_id not in now.isr or not self.is_up(broker_id):
@@ -301,11 +314,12 @@ class BrokerTable:
         epoch = self.image.brokers[broker_id].broker_epoch
         return BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=fenced)
 
-    def _check_known(self, broker_id: int) -> None:
+    def check_known(self, broker_id: int) -> None:
+        """Raise NotFound for an id that no broker of this process has."""
         if broker_id not in self.broker_ids:
             raise NotFound(f"there is no broker {broker_id}: expected one of {', '.join(map(str, self.broker_ids))}")
 
     def _check_state(self, broker_id: int, *, is_up: bool) -> None:
-        self._check_known(broker_id)
+        self.check_known(broker_id)
         if self.is_up(broker_id) != is_up:
             raise NotPossible(f"broker {broker_id} is {'down' if is_up else 'up'} already")

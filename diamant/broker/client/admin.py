@@ -26,7 +26,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
-from diamant.broker.client.admin_methods import RemoteOperations
+from diamant.broker.client.admin_methods import RemoteBrokersOperations, RemoteOperations
 from diamant.broker.client.bootstrap import DEFAULT_BOOTSTRAP, SYSTEM_CA
 from diamant.broker.client.json_types import Fields, JsonObject, Key, OnProgress
 from diamant.broker.errors import BadArgument, code_of_kafka_error
@@ -117,6 +117,7 @@ class Admin(RemoteOperations):
         self._tls = tls if ca is None else _trusting(ca)
         self._has_answered = False
         self.clock = AdminClock(self)
+        self.brokers = RemoteBrokersOperations(self)
 
     @property
     def http_url(self) -> str:
@@ -336,7 +337,7 @@ def _request(route: str, given: Fields) -> tuple[str, str, JsonObject]:
         if value is None or name in ("self", "timeout", "on_progress"):
             continue
         if f"{{{name}}}" in path:
-            path = path.replace(f"{{{name}}}", path_step(value))
+            path = path.replace(f"{{{name}}}", path_step(str(value)))
         else:
             fields[name] = _to_json(value)
     return method, path, fields
@@ -441,10 +442,16 @@ def _http_address_for(
 
     try:
         with KafkaConnection(host, port, timeout_s=timeout_s, login=login, tls=tls) as connection:
-            node_id = connection.ask(_METADATA, {"topics": []})["brokers"][0]["node_id"]
-            names = [HTTP_ADDRESS_CONFIG]
-            resource = {"resource_type": _BROKER_RESOURCE, "resource_name": str(node_id), "configuration_keys": names}
-            result = connection.ask(_DESCRIBE_CONFIGS, {"resources": [resource]})["results"][0]
+            resources = [
+                {
+                    "resource_type": _BROKER_RESOURCE,
+                    "resource_name": str(broker["node_id"]),
+                    "configuration_keys": [HTTP_ADDRESS_CONFIG],
+                }
+                for broker in connection.ask(_METADATA, {"topics": []})["brokers"]
+            ]
+            results = connection.ask(_DESCRIBE_CONFIGS, {"resources": resources})["results"]
+            result = min(results, key=lambda one: one["error_code"] != 0)  # a broker describes itself only
     except ConnectionFailed as error:
         if error.code == "unauthorized":
             raise AdminError(str(error), code=error.code) from None
@@ -474,10 +481,22 @@ def _http_address(connection: socket.socket) -> str | None:
     """Return the broker's `diamant.http.address`. An empty host in it means the host of this connection."""
     body = _ask(connection, _METADATA, _METADATA_VERSION, struct.pack(">i", 0))
     end = len(body)
-    brokers, _ = read_array_length(body, 0, end)
+    brokers, position = read_array_length(body, 0, end)
     if brokers < 1:
         raise ValueError("the answer to Metadata names no broker")
-    (node_id,) = struct.unpack_from(">i", body, 4)
+    refusal = ValueError()
+    for _ in range(brokers):  # a broker describes itself only, and the addresses do not tell which of them this is
+        (node_id,) = struct.unpack_from(">i", body, position)
+        _, position = read_string(body, position + 4, end)
+        _, position = read_string(body, position + 4, end)
+        try:
+            return _http_address_of(connection, node_id)
+        except ValueError as error:
+            refusal = error
+    raise refusal
+
+
+def _http_address_of(connection: socket.socket, node_id: int) -> str | None:
     names = struct.pack(">i", 1) + encode_string(HTTP_ADDRESS_CONFIG)
     resource = struct.pack(">b", _BROKER_RESOURCE) + encode_string(str(node_id)) + names
     body = _ask(connection, _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, struct.pack(">i", 1) + resource + b"\0")

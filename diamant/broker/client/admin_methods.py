@@ -238,3 +238,50 @@ class RemoteOperations:
     def reset(self: Asks, snapshot: str, *, seamless: bool = False, timeout: Duration | None = None) -> JsonObject:
         """Restore a snapshot of a broker."""
         return self.perform("POST /v1/reset", locals())
+
+
+class RemoteBrokersOperations:
+    """The operations of `admin.brokers`. Raises AdminError."""
+
+    def __init__(self, of: Asks) -> None:
+        self.of = of
+
+    def list(self, *, timeout: Duration | None = None) -> JsonObject:
+        """List the brokers of the process, with their state."""
+        return self.of.perform("GET /v1/brokers", locals())
+
+    def down(self, broker: int, *, hard: bool = False, timeout: Duration | None = None) -> JsonObject:
+        """Take a broker down: its leaders move, its clients are cut off."""
+        return self.of.perform("POST /v1/brokers/{broker}/down", locals())
+
+    def up(self, broker: int, *, lag: Duration = 0, timeout: Duration | None = None) -> JsonObject:
+        """Bring a broker back, at once in sync or later."""
+        return self.of.perform("POST /v1/brokers/{broker}/up", locals())
+
+    def fence(self, broker: int, *, timeout: Duration | None = None) -> JsonObject:
+        """Take a broker out of the cluster, while it still answers."""
+        return self.of.perform("POST /v1/brokers/{broker}/fence", locals())
+
+    def move(self, topic: str, partition: int, broker: int, *, timeout: Duration | None = None) -> JsonObject:
+        """Let an in-sync replica lead a partition."""
+        return self.of.perform("POST /v1/brokers/move", locals())
+
+    def shuffle(
+        self, topic: str | None = None, *, seed: int | None = None, timeout: Duration | None = None
+    ) -> JsonObject:
+        """Let other in-sync replicas lead, at random."""
+        return self.of.perform("POST /v1/brokers/shuffle", locals())
+
+    def unclean(
+        self, topic: str, partition: int, broker: int, offset: int, *, timeout: Duration | None = None
+    ) -> JsonObject:
+        """Let a replica lead that lacks the newest records, which are lost."""
+        return self.of.perform("POST /v1/brokers/unclean", locals())
+
+    def lag(self, broker: int, by: str, *, timeout: Duration | None = None) -> JsonObject:
+        """Let a broker lag where it follows."""
+        return self.of.perform("POST /v1/brokers/{broker}/lag", locals())
+
+    def slow(self, broker: int, by: Duration, *, timeout: Duration | None = None) -> JsonObject:
+        """Delay each request to a broker."""
+        return self.of.perform("POST /v1/brokers/{broker}/slow", locals())

@@ -9,6 +9,11 @@ from __future__ import annotations
 from diamant.broker.dispatch.operation_row import MAX_KEYED_BODY_BYTES, OperationRow
 from diamant.broker.security.authorization import permissions
 
+_MOVED = (
+    "`moved`: `topic`, `partition`, `old_leader`, `new_leader` (-1: none) and `leader_epoch` of each; `changed_isr_count`; "
+    "`cut_connection_count`."
+)
+
 _ROWS = (
     OperationRow(
         "compact",
@@ -390,6 +395,105 @@ _ROWS = (
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         methods=(),  # `broker.clock` and `admin.clock` have them
+    ),
+    OperationRow(
+        "brokers.list",
+        "GET /v1/brokers",
+        "broker.operations.broker_state.running_requests:NoArguments",
+        "broker.operations.brokers.brokers:Brokers.list",
+        lambda services: (services.brokers(),),
+        "List the brokers of the process, with their state.",
+        (permissions.DESCRIBE_CLUSTER,),
+        answer="`brokers`: `id`, `state` (up, fenced, down or silent), `rack`, `addresses`, counts of partitions, `lag`, "
+        "`delay_ms`.",
+    ),
+    OperationRow(
+        "brokers.down",
+        "POST /v1/brokers/{broker}/down",
+        "broker.operations.brokers.broker_requests:DownRequest",
+        "broker.operations.brokers.brokers:Brokers.down",
+        lambda services: (services.brokers(),),
+        "Take a broker down: its leaders move, its clients are cut off.",
+        (permissions.ALTER_CLUSTER,),
+        changes_data=True,
+        answer=_MOVED,
+    ),
+    OperationRow(
+        "brokers.up",
+        "POST /v1/brokers/{broker}/up",
+        "broker.operations.brokers.broker_requests:UpRequest",
+        "broker.operations.brokers.brokers:Brokers.up",
+        lambda services: (services.brokers(),),
+        "Bring a broker back, at once in sync or later.",
+        (permissions.ALTER_CLUSTER,),
+        changes_data=True,
+        answer=_MOVED,
+    ),
+    OperationRow(
+        "brokers.fence",
+        "POST /v1/brokers/{broker}/fence",
+        "broker.operations.brokers.broker_requests:FenceRequest",
+        "broker.operations.brokers.brokers:Brokers.fence",
+        lambda services: (services.brokers(),),
+        "Take a broker out of the cluster, while it still answers.",
+        (permissions.ALTER_CLUSTER,),
+        changes_data=True,
+        answer=_MOVED,
+    ),
+    OperationRow(
+        "brokers.move",
+        "POST /v1/brokers/move",
+        "broker.operations.brokers.broker_requests:MoveRequest",
+        "broker.operations.brokers.brokers:Brokers.move",
+        lambda services: (services.brokers(),),
+        "Let an in-sync replica lead a partition.",
+        (permissions.ALTER_CLUSTER,),
+        changes_data=True,
+        answer=_MOVED,
+    ),
+    OperationRow(
+        "brokers.shuffle",
+        "POST /v1/brokers/shuffle",
+        "broker.operations.brokers.broker_requests:ShuffleRequest",
+        "broker.operations.brokers.brokers:Brokers.shuffle",
+        lambda services: (services.brokers(),),
+        "Let other in-sync replicas lead, at random.",
+        (permissions.ALTER_CLUSTER,),
+        changes_data=True,
+        answer=_MOVED,
+    ),
+    OperationRow(
+        "brokers.unclean",
+        "POST /v1/brokers/unclean",
+        "broker.operations.brokers.broker_requests:UncleanRequest",
+        "broker.operations.brokers.brokers:Brokers.unclean",
+        lambda services: (services.brokers(),),
+        "Let a replica lead that lacks the newest records, which are lost.",
+        (permissions.ALTER_CLUSTER,),
+        changes_data=True,
+        answer=_MOVED,
+    ),
+    OperationRow(
+        "brokers.lag",
+        "POST /v1/brokers/{broker}/lag",
+        "broker.operations.brokers.broker_requests:LagRequest",
+        "broker.operations.brokers.brokers:Brokers.lag",
+        lambda services: (services.brokers(),),
+        "Let a broker lag where it follows.",
+        (permissions.ALTER_CLUSTER,),
+        changes_data=True,
+        answer="The broker, as in the list.",
+    ),
+    OperationRow(
+        "brokers.slow",
+        "POST /v1/brokers/{broker}/slow",
+        "broker.operations.brokers.broker_requests:SlowRequest",
+        "broker.operations.brokers.brokers:Brokers.slow",
+        lambda services: (services.brokers(),),
+        "Delay each request to a broker.",
+        (permissions.ALTER_CLUSTER,),
+        changes_data=True,
+        answer="The broker, as in the list.",
     ),
     OperationRow(
         "faults",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.tombstone_holds import GroupHolds
     from diamant.broker.operations.broker_state.broker_clock import BrokerClock
     from diamant.broker.operations.broker_state.figure_history import FigureHistory
+    from diamant.broker.operations.brokers.brokers import Brokers
     from diamant.broker.operations.compactions.compact_by_config import CompactByConfig
     from diamant.broker.operations.compactions.compactions import Compactions
     from diamant.broker.operations.figures.background_counts import BackgroundCounts
@@ -145,10 +146,7 @@ class Services:
             await queue.resume_due()
 
     async def load_coordinators(self) -> None:
-        """Load the existing state of groups and transactions, in the background if it takes long.
-
-        The state is usually small, and members that are told of a loading group wait for seconds before they retry.
-        """
+        """Load the existing state of groups and transactions, in the background if it takes long."""
         coordinators: list[TransactionCoordinator | GroupCoordinator] = []
         if TRANSACTION_STATE_TOPIC in self.node.topics.by_name:
             coordinators.append(self.transactions())
@@ -171,16 +169,14 @@ class Services:
             await queue.stop()
         if self.compactions.made is not None:
             self.compactions.made.stop()
-        if self.background_counts.made is not None:
-            await self.background_counts.made.stop()
-        if self.history.made is not None:
-            await self.history.made.stop()
+        for part in (self.background_counts.made, self.history.made):
+            if part is not None:
+                await part.stop()
         if self.faults.made is not None:
             self.faults.made.close()
-        if self.groups.made is not None:
-            await self.groups.made.stop()
-        if self.transactions.made is not None:
-            await self.transactions.made.stop()
+        for coordinator in (self.groups.made, self.transactions.made):
+            if coordinator is not None:
+                await coordinator.stop()
 
     # -- parts -----------------------------------------------------------------------------------------------
 
@@ -317,6 +313,12 @@ class Services:
         from diamant.broker.operations.broker_state.broker_clock import BrokerClock
 
         return BrokerClock(self.node, self.cleaning, self.groups, self.transactions, lambda: self.jobs)
+
+    @lazily
+    def brokers(self) -> Brokers:
+        from diamant.broker.operations.brokers.brokers import Brokers
+
+        return Brokers(self.node, self.ports, self.faults, self.housekeeping, self.is_erasing)
 
     @lazily
     def snapshots(self) -> Snapshots:

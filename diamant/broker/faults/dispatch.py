@@ -75,7 +75,7 @@ class FaultDispatch:
         assert self._carry_out is not None
         shape = self._shapes.get(request.api_key)
         if shape is not None and apis.is_served(request.api_key, request.api_version):
-            asked = AskedRequest(self._node, request, shape)
+            asked = AskedRequest(self._node, request, shape, connection.broker_id)
             for fault in self._installed.values():
                 if asked.is_hit_by(fault.spec) and fault.draws():
                     hit = HitRequest(self._node, self._server, fault, connection, asked, self._carry_out, self._count)
@@ -86,8 +86,9 @@ class FaultDispatch:
 class AskedRequest:
     """A request, decoded when a fault needs its fields."""
 
-    def __init__(self, node: Node, request: Request, shape: ErrorShape) -> None:
+    def __init__(self, node: Node, request: Request, shape: ErrorShape, broker_id: int) -> None:
         self.request = request
+        self.broker_id = broker_id
         self.shape = shape
         self.key = request.api_key
         self.version = request.api_version
@@ -169,7 +170,7 @@ class AskedRequest:
         """True if the fault matches this request, and the response has a field for the fault's effect."""
         if spec.certificate is not None or (spec.api_keys is not None and self.key not in spec.api_keys):
             return False
-        if not spec.matches_client(self.request.client_id):
+        if not spec.matches_client(self.request.client_id) or spec.broker not in (None, self.broker_id):
             return False
         if spec.coordinator_loading and self.key == INIT_PRODUCER_ID and self.fields["transactional_id"] is None:
             return False  # an idempotent producer's id needs no coordinator

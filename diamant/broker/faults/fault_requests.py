@@ -29,6 +29,7 @@ class FaultRequest:
     client_id: Annotated[str | None, Argument("Requests of this client: its id, or a pattern such as app-*.")] = None
     topic: Annotated[str | None, Argument("Requests for this topic.")] = None
     partition: Annotated[int | None, Argument("Requests for this partition of the topic.", most=MAX_PARTITION)] = None
+    broker: Annotated[int | None, Argument("Requests to this broker of several.", most=MAX_PARTITION)] = None
     after: Annotated[int, Argument("The number of matching requests to skip.")] = 0
     times: Annotated[int | None, Argument("The number of requests to fire on. Default: all.", least=1)] = None
     probability: Annotated[Any, Argument("Fire on this share of the requests, above 0 and up to 1.")] = 1.0

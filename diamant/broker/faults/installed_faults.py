@@ -75,6 +75,7 @@ class Faults:
         client_id: str | None = None,
         topic: str | None = None,
         partition: int | None = None,
+        broker: int | None = None,
         after: int = 0,
         times: int | None = None,
         probability: float = 1.0,

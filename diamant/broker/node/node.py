@@ -80,10 +80,12 @@ class Node:
         self.log_events = LogEvents()
         self.topics = Topics(metadata, directory, self.config, self.log_events.changed)
         if len(metadata.broker_ids) > 1:
+            from diamant.broker.brokers.lags import Lags
             from diamant.broker.brokers.table import BrokerTable
 
-            told = self.config.advertised(addresses.kafka)
-            self.topics.brokers = BrokerTable(metadata, told, self.topics.partitions_changed)
+            told, lags = self.config.advertised(addresses.kafka), Lags(env.clock)
+            self.topics.brokers = BrokerTable(metadata, told, self.topics.partitions_changed, lags)
+            self.log_events.subscribe(lags.changed)
         self.topic_metrics = BrokerTopicMetrics(self.topics.by_name.__contains__)
         self.producer_ids = ProducerIds(lambda: metadata.image.next_producer_id, self._commit_producer_ids)
         self.index_mender = IndexRepair()

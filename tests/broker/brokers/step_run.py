@@ -120,7 +120,7 @@ class Run:
     def take(self, step: Step) -> None:
         """Take one step, and keep its answer."""
         if isinstance(step, Ask) and step.is_pending:
-            self._pending[step.name] = step, self._threads.submit(self._ask, step, self._connect(step.broker))
+            self._pending[step.name] = step, self._threads.submit(self._ask_once, step, self._connect(step.broker))
             self.cluster.wait_settled()
         elif isinstance(step, Ask):
             self._record(step, self._asked(step))
@@ -167,6 +167,10 @@ class Run:
             return connection.ask(ask.api_key, fields, most=ask.version, timeout_s=timeout_s)
         except ConnectionFailed as error:
             return _failure(error)
+
+    def _ask_once(self, ask: Ask, connection: KafkaConnection) -> Any:
+        with connection:
+            return self._ask(ask, connection)
 
     def _connect(self, broker: int) -> KafkaConnection:
         return KafkaConnection(*self.cluster.address(broker), timeout_s=SILENCE_S)

@@ -227,6 +227,7 @@ class PendingFetch:
                 max(0, min(wanted.max_bytes, self._budget - self._size)),
                 isolation_level=self._request.isolation_level,
                 min_one_message=self._size == 0,
+                up_to=None if brokers is None else brokers.follower_end(self._connection.broker_id, log),
             )
         except REQUEST_ERRORS as error:
             self._is_urgent = True

@@ -109,12 +109,14 @@ class Route(NamedTuple):
 def route_of(operation: OperationRow) -> Route:
     """Return the route of an operation. Its request's class is imported."""
     request = operation.request_class()
-    params = tuple(param for param in params_of(request) if f"{{{param.name}}}" not in operation.path)
+    in_path = {param.name: param for param in params_of(request) if f"{{{param.name}}}" in operation.path}
+    params = tuple(param for param in params_of(request) if param.name not in in_path)
     has_body = operation.method == "POST"
 
     async def handle(call: Call) -> Result:
         work = await operation.work(call.services)
-        found: Any = work(request(**call.path, **call.query, **call.fields), call.progress)
+        path = {name: in_path[name].parse_texts([text]) for name, text in call.path.items()}
+        found: Any = work(request(**path, **call.query, **call.fields), call.progress)
         if operation.is_stream:
             return await send_lines(call.request, call.extend, found)
         result = await found

@@ -1,0 +1,1 @@
+"""Commands for tests of clients: the brokers of one process."""

@@ -1,0 +1,169 @@
+"""`diamant broker`: the brokers of a process that runs several, for tests of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.commands.terminal.completion import topic_names
+from diamant.broker.commands.terminal.lazy import LazyGroup
+from diamant.broker.commands.terminal.remote import Asked, asking, duration
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SHOWN = 20
+"""The most moved leaders that are printed."""
+
+_ID = click.argument("broker", type=click.IntRange(min=0), metavar="ID")
+
+
+class _Place(click.ParamType["tuple[str, int]"]):
+    """TOPIC:PARTITION, as a topic and a number."""
+
+    name = "TOPIC:PARTITION"
+
+    def convert(
+        self, value: Any, _parameter: click.Parameter | None, _context: click.Context | None
+    ) -> tuple[str, int]:
+        topic, colon, partition = str(value).rpartition(":")
+        if not colon or not topic or not partition.isascii() or not partition.isdigit():
+            self.fail(f"{value!r}: expected TOPIC:PARTITION, such as orders:0")
+        return topic, int(partition)
+
+
+_PARTITION = click.argument("place", type=_Place(), metavar="TOPIC:PARTITION")
+
+
+@click.group(cls=LazyGroup)
+def broker() -> None:
+    """Take the brokers of a process down and up, and move leaders, to test clients (diamant start --brokers 3)."""
+
+
+@broker.command(name="list")
+@asking
+def show(asked: Asked) -> None:
+    """List the brokers with their state."""
+    found = asked.admin.brokers.list(timeout=asked.timeout_s)
+    asked.show(found, lambda console: _print_brokers(console, found["brokers"]))
+
+
+@broker.command()
+@_ID
+@click.option("--hard", is_flag=True, help="Keep the port open and answer nothing, as a host that hangs.")
+@asking
+def down(broker: int, hard: bool, asked: Asked) -> None:
+    """Take broker ID down: its leaders move to in-sync replicas, its clients are cut off, its port is closed."""
+    _show(asked, asked.admin.brokers.down(broker, hard=hard, timeout=asked.timeout_s))
+
+
+@broker.command()
+@_ID
+@click.option("--lag", "lag_ms", type=duration, default=0, help="Be in sync after this time, such as 30s.")
+@asking
+def up(broker: int, lag_ms: int, asked: Asked) -> None:
+    """Bring broker ID back, on its port."""
+    _show(asked, asked.admin.brokers.up(broker, lag=lag_ms / 1000, timeout=asked.timeout_s))
+
+
+@broker.command()
+@_ID
+@asking
+def fence(broker: int, asked: Asked) -> None:
+    """Take broker ID out of the cluster; it still answers, that it leads nothing. `up` brings it back."""
+    _show(asked, asked.admin.brokers.fence(broker, timeout=asked.timeout_s))
+
+
+@broker.command()
+@_PARTITION
+@_ID
+@asking
+def move(place: tuple[str, int], broker: int, asked: Asked) -> None:
+    """Let broker ID lead a partition. It must be an in-sync replica."""
+    _show(asked, asked.admin.brokers.move(*place, broker, timeout=asked.timeout_s))
+
+
+@broker.command()
+@click.argument("topic", required=False, shell_complete=topic_names)
+@click.option("--seed", type=click.IntRange(min=0), help="Repeat a choice.")
+@asking
+def shuffle(topic: str | None, seed: int | None, asked: Asked) -> None:
+    """Let another in-sync replica lead each partition, of TOPIC or of all topics, at random."""
+    _show(asked, asked.admin.brokers.shuffle(topic, seed=seed, timeout=asked.timeout_s))
+
+
+@broker.command()
+@_ID
+@click.argument("by", nargs=-1, required=True, metavar="TIME|N records")
+@asking
+def lag(broker: int, by: tuple[str, ...], asked: Asked) -> None:
+    """Let broker ID lag where it follows: diamant broker lag 2 500ms, or 100 records; 0 ends it.
+
+    Clients that fetch from it see an earlier high watermark.
+    """
+    found = asked.admin.brokers.lag(broker, " ".join(by), timeout=asked.timeout_s)
+    asked.show(found, lambda console: _print_brokers(console, [found]))
+
+
+@broker.command()
+@_ID
+@click.argument("by_ms", type=duration, metavar="TIME")
+@asking
+def slow(broker: int, by_ms: int, asked: Asked) -> None:
+    """Delay each request to broker ID: diamant broker slow 2 300ms; 0ms ends it."""
+    found = asked.admin.brokers.slow(broker, by_ms / 1000, timeout=asked.timeout_s)
+    asked.show(found, lambda console: _print_brokers(console, [found]))
+
+
+@broker.command()
+@_PARTITION
+@_ID
+@click.argument("offset", type=click.IntRange(min=0))
+@asking
+def unclean(place: tuple[str, int], broker: int, offset: int, asked: Asked) -> None:
+    """Let broker ID lead a partition without the records from OFFSET on, which are lost."""
+    _show(asked, asked.admin.brokers.unclean(*place, broker, offset, timeout=asked.timeout_s))
+
+
+def _show(asked: Asked, report: Mapping[str, Any]) -> None:
+    asked.show(report, lambda console: _print_report(console, report))
+
+
+def _print_report(console: Console, report: Mapping[str, Any]) -> None:
+    moved = report["moved"]
+    for one in moved[:_SHOWN]:
+        console.print(_moved_text(one), markup=False)
+    if len(moved) > _SHOWN:
+        console.print(f"and {len(moved) - _SHOWN:,} more")
+    console.print(
+        f"moved leaders: {len(moved):,}; partitions with other in-sync replicas: {report['changed_isr_count']:,}; "
+        f"cut connections: {report['cut_connection_count']:,}"
+    )
+
+
+def _moved_text(move: Mapping[str, Any]) -> str:
+    old, new = (
+        f"broker {leader}" if leader >= 0 else "no broker" for leader in (move["old_leader"], move["new_leader"])
+    )
+    led = f"is led by {new}, before by {old}" if new != old else f"is still led by {new}"
+    return f"{move['topic']}:{move['partition']} {led}; epoch {move['leader_epoch']}"
+
+
+def _print_brokers(console: Console, brokers: Sequence[Mapping[str, Any]]) -> None:
+    names = ("id", "state", "rack", "address", "leads", "in sync", "replicas", "lag", "delay")
+    texts = {"state", "rack", "address", "lag", "delay"}
+    rows = [
+        [
+            *(str(one["id"]), one["state"] + (", controller" if one["is_controller"] else ""), one["rack"] or ""),
+            *(", ".join(one["addresses"]), *(f"{one[name]:,}" for name in _COUNTS)),
+            *(one["lag"] or "", f"{one['delay_ms']} ms" if one["delay_ms"] else ""),
+        ]
+        for one in brokers
+    ]
+    print_table([TableColumn(name, is_text=name in texts) for name in names], rows, console=console, is_ruled=False)
+
+
+_COUNTS = ("leader_count", "in_sync_count", "replica_count")

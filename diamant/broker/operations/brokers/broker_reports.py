@@ -1,0 +1,74 @@
+"""Reports of the operations on brokers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeAlias
+
+from diamant.broker.brokers.table import Changes, LeaderMove
+
+BrokerState: TypeAlias = Literal["up", "fenced", "down", "silent"]
+"""`fenced`: it answers, and is in no ISR. `silent`: its port is open, and it does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderReport:
+    """The effect of an operation on leaders, in-sync replicas and clients."""
+
+    moved: tuple[LeaderMove, ...] = ()
+    """Each partition with another leader or leader epoch. A leader of -1: none of its replicas is up and in sync."""
+    changed_isr_count: int = 0
+    """Partitions with other in-sync replicas."""
+    cut_connection_count: int = 0
+
+    def to_fields(self) -> dict[str, object]:
+        """As JSON has it."""
+        return {
+            "moved": [move._asdict() for move in self.moved],
+            "changed_isr_count": self.changed_isr_count,
+            "cut_connection_count": self.cut_connection_count,
+        }
+
+    @classmethod
+    def of(cls, *changes: Changes, cut_connection_count: int = 0) -> LeaderReport:
+        """Return the report of one or several changes."""
+        return cls(
+            tuple(move for change in changes for move in change.moves),
+            sum(change.changed_isr_count for change in changes),
+            cut_connection_count,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OneBroker:
+    """One broker of the process."""
+
+    id: int
+    state: BrokerState
+    rack: str | None
+    addresses: tuple[str, ...]
+    leader_count: int
+    """The partitions that it leads."""
+    in_sync_count: int
+    """The partitions with it in their ISR."""
+    replica_count: int
+    is_controller: bool
+    lag: str | None
+    """How far it is behind where it follows; None: not at all."""
+    delay_ms: int
+    """How long each request to it waits."""
+
+    def to_fields(self) -> dict[str, object]:
+        """As JSON has it."""
+        return {**asdict(self), "addresses": list(self.addresses)}
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersReport:
+    """All brokers of the process."""
+
+    brokers: tuple[OneBroker, ...]
+
+    def to_fields(self) -> dict[str, object]:
+        """As JSON has it."""
+        return {"brokers": [one.to_fields() for one in self.brokers]}

@@ -1,0 +1,259 @@
+"""The operations on the brokers of one process: `broker.brokers`.
+
+    report = await broker.brokers.down(2)      # its clients are cut off, its leaders have moved
+    await broker.brokers.up(2, lag="30s")      # it answers, and is in sync after 30 s on the broker's clock
+
+A change is complete when its operation returns: all brokers of the process know it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from diamant.broker.brokers.lags import FollowerLag
+from diamant.broker.brokers.table import BrokerTable, Changes
+from diamant.broker.errors import BadArgument, NotPossible
+from diamant.broker.node.scheduler import ScheduledTask
+from diamant.broker.operations.broker_state.running_requests import NoArguments
+from diamant.broker.operations.brokers.broker_reports import BrokersReport, BrokerState, LeaderReport, OneBroker
+from diamant.broker.operations.brokers.broker_requests import (
+    DownRequest,
+    FenceRequest,
+    LagRequest,
+    MoveRequest,
+    ShuffleRequest,
+    SlowRequest,
+    UncleanRequest,
+    UpRequest,
+)
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS
+from diamant.duration import parse_duration_ms
+from diamant.progress import Progress
+from diamant.protocol.errors import KafkaError
+from diamant.protocol.kraft.records import PartitionChangeRecord
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.tail_removal import remove_tail
+
+if TYPE_CHECKING:
+    from diamant.broker.brokers.ports import BrokerPorts
+    from diamant.broker.node.housekeeping import Housekeeping
+    from diamant.broker.node.node import Node
+
+MAX_LAG_MS = 24 * 3_600_000
+"""The longest lag of a follower."""
+
+
+class Delay(Protocol):
+    """A delay of requests in effect."""
+
+    is_installed: bool
+
+    def remove(self) -> None:
+        """End it. Does nothing the second time."""
+
+
+class Delays(Protocol):
+    """Adds delays of the requests to a broker."""
+
+    def add(self, *, broker: int, delay_ms: int) -> Delay: ...
+
+
+class Brokers:
+    """The brokers of this process. Belongs to the loop thread."""
+
+    def __init__(
+        self,
+        node: Node,
+        ports: BrokerPorts,
+        delays: Callable[[], Delays],
+        housekeeping: Housekeeping,
+        is_erasing: Callable[[], bool],
+    ) -> None:
+        self._node = node
+        self._ports = ports
+        self._delays = delays
+        self._housekeeping = housekeeping
+        self._is_erasing = is_erasing
+        self._slow: dict[int, tuple[int, Delay]] = {}
+        self._in_sync_ms: dict[int, int] = {}
+        """The brokers that are up and catch up, and the time on the clock at which they are in sync."""
+        add = node.scheduler.add
+        add(
+            ScheduledTask("brokers that catch up", lambda: min(self._in_sync_ms.values(), default=None), self._catch_up)
+        )
+        if node.topics.brokers is not None:
+            add(ScheduledTask("followers that lag", node.topics.brokers.lags.due_ms, self._wake_lagging))
+
+    async def list(self, _request: NoArguments, _: Progress) -> BrokersReport:
+        """Return the state of each broker."""
+        return BrokersReport(tuple(self._one(broker_id) for broker_id in self._table.broker_ids))
+
+    async def down(self, request: DownRequest, _: Progress) -> LeaderReport:
+        """Take a broker down: its leaders move, its clients are cut off. NotFound, NotPossible."""
+        table, broker_id = self._table, request.broker
+        state = self._state(broker_id)
+        if state in ("down", "silent"):
+            raise NotPossible(f"broker {broker_id} is {state} already")
+        changes = (table.set_down(broker_id),) if state == "up" else ()
+        self._in_sync_ms.pop(broker_id, None)
+        cut = self._ports.silence(broker_id) if request.hard else self._ports.close(broker_id)
+        return await self._report(*changes, cut_connection_count=cut)
+
+    async def up(self, request: UpRequest, _: Progress) -> LeaderReport:
+        """Bring a broker back. With `lag` it follows, and is in sync later. NotFound, NotPossible."""
+        table, broker_id = self._table, request.broker
+        changes = [table.set_up(broker_id)]
+        if request.lag:
+            self._in_sync_ms[broker_id] = self._node.env.clock.now_ms() + int(request.lag * 1000)
+            self._node.scheduler.poke()
+        else:
+            changes.append(table.catch_up(broker_id))
+        return await self._report(*changes, cut_connection_count=self._ports.open(broker_id))
+
+    async def fence(self, request: FenceRequest, _: Progress) -> LeaderReport:
+        """Take a broker out of the cluster. It still answers: that it leads nothing. NotFound, NotPossible."""
+        changes = self._table.set_down(request.broker)
+        self._in_sync_ms.pop(request.broker, None)
+        return await self._report(changes)
+
+    async def move(self, request: MoveRequest, _: Progress) -> LeaderReport:
+        """Let an in-sync replica lead a partition. NotFound, NotPossible."""
+        return await self._report(self._table.move_leader(request.topic, request.partition, request.broker))
+
+    async def shuffle(self, request: ShuffleRequest, _: Progress) -> LeaderReport:
+        """Let another in-sync replica lead, in each partition that has one. NotFound."""
+        table, choice = self._table, random.Random(request.seed)
+        moves = []
+        for topic in sorted(table.image.topics) if request.topic is None else [request.topic]:
+            table.partition(topic, 0)
+            for index, now in sorted(table.image.topics[topic].partitions.items()):
+                if others := [one for one in now.isr if one != now.leader and table.is_up(one)]:
+                    moves.append((topic, index, choice.choice(others)))
+        return await self._report(table.move_leaders(moves))
+
+    async def lag(self, request: LagRequest, _: Progress) -> OneBroker:
+        """Let a broker lag where it follows: who fetches there sees an earlier high watermark. NotFound, BadArgument."""
+        self._table.check_known(request.broker)
+        lag = _lag(request.by)
+        self._table.lags.set(request.broker, lag, self._logs())
+        if lag is None:
+            for log in self._logs():
+                self._node.purgatory.wake(log)
+        self._node.scheduler.poke()
+        return self._one(request.broker)
+
+    async def slow(self, request: SlowRequest, _: Progress) -> OneBroker:
+        """Delay each request to a broker, by a fault. NotFound, NotPossible if there are too many faults."""
+        self._table.check_known(request.broker)
+        if (known := self._slow.pop(request.broker, None)) is not None:
+            known[1].remove()
+        if delay_ms := int(request.by * 1000):
+            self._slow[request.broker] = delay_ms, self._delays().add(broker=request.broker, delay_ms=delay_ms)
+        return self._one(request.broker)
+
+    async def unclean(self, request: UncleanRequest, _: Progress) -> LeaderReport:
+        """Let a replica lead that lacks the records from an offset on. They are lost. NotFound, NotPossible, BadArgument."""
+        table, name, index = self._table, request.topic, request.partition
+        now, name_of_partition = table.partition(name, index), f"{name}-{index}"
+        table.check_known(request.broker)
+        if request.broker not in now.replicas or not table.is_up(request.broker):
+            raise NotPossible(
+                f"broker {request.broker} cannot lead {name_of_partition}: expected a replica that is up, "
+                f"of {[*now.replicas]}"
+            )
+        if name in INTERNAL_TOPICS:
+            raise NotPossible(f"{name_of_partition} holds the state of coordinators, which cannot lose its end")
+        if self._is_erasing():
+            raise NotPossible(f"{name_of_partition} cannot lose its end while an erasure or a redaction is pending")
+        log = self._node.topics.log(name, index)
+        await self._node.flusher.settled()
+        try:
+            remove_tail(log, request.offset)
+        except KafkaError as error:
+            raise BadArgument(error.detail or str(error)) from None
+        changes = [table.change(name, _led_by(request.broker, log))]
+        in_sync = (request.broker, *(one for one in now.replicas if one != request.broker and table.is_up(one)))
+        changes.append(table.set_isr(name, index, in_sync))
+        await self._housekeeping.write_checkpoints()
+        return await self._report(*changes)
+
+    # -- parts -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _table(self) -> BrokerTable:
+        table = self._node.topics.brokers
+        if table is None:
+            raise NotPossible("this process has one broker: start it with --brokers 3 (diamant.brokers=3)")
+        return table
+
+    def _state(self, broker_id: int) -> BrokerState:
+        self._table.check_known(broker_id)
+        if self._table.is_up(broker_id):
+            return "up"
+        if self._ports.is_silent(broker_id):
+            return "silent"
+        return "fenced" if self._ports.is_open(broker_id) else "down"
+
+    def _one(self, broker_id: int) -> OneBroker:
+        table = self._table
+        partitions = [one for topic in table.image.topics.values() for one in topic.partitions.values()]
+        node, lag, slow = self._node, table.lags.of(broker_id), self._slow.get(broker_id)
+        return OneBroker(
+            broker_id,
+            self._state(broker_id),
+            table.rack(broker_id),
+            tuple(one.address for one in node.addresses.kafka if node.config.node_id + one.broker == broker_id),
+            leader_count=sum(one.leader == broker_id for one in partitions),
+            in_sync_count=sum(broker_id in one.isr for one in partitions),
+            replica_count=sum(broker_id in one.replicas for one in partitions),
+            is_controller=broker_id == table.controller_id,
+            lag=None if lag is None else str(lag),
+            delay_ms=slow[0] if slow is not None and slow[1].is_installed else 0,
+        )
+
+    def _logs(self) -> Iterator[Log]:
+        for topic in self._node.topics.by_name.values():
+            yield from topic.logs.values()
+
+    async def _report(self, *changes: Changes, cut_connection_count: int = 0) -> LeaderReport:
+        await self._node.topics.sync()
+        return LeaderReport.of(*changes, cut_connection_count=cut_connection_count)
+
+    async def _catch_up(self) -> None:
+        now_ms = self._node.env.clock.now_ms()
+        for broker_id in [one for one, due_ms in self._in_sync_ms.items() if due_ms <= now_ms]:
+            del self._in_sync_ms[broker_id]
+            self._table.catch_up(broker_id)
+        await self._node.topics.sync()
+
+    async def _wake_lagging(self) -> None:
+        for log in self._table.lags.take_due():
+            self._node.purgatory.wake(log)
+
+
+def _led_by(broker_id: int, log: Log) -> PartitionChangeRecord:
+    return PartitionChangeRecord(
+        partition_id=log.partition,
+        topic_id=log.topic_id,
+        isr=(broker_id,),
+        leader=broker_id,
+        eligible_leader_replicas=(),
+    )
+
+
+def _lag(text: str) -> FollowerLag | None:
+    """Parse a lag such as `500ms` or `100 records`. BadArgument."""
+    number, _, unit = text.strip().partition(" ")
+    if unit in ("record", "records") and number.isascii() and number.isdigit() and len(number) < 19:
+        return FollowerLag(records=int(number)) if int(number) else None
+    try:
+        time_ms = parse_duration_ms(int(text) if text.strip() == "0" else text)
+    except ValueError as error:
+        raise BadArgument(
+            f"by: expected a duration such as 500ms, a number such as 100 records, or 0: {error}"
+        ) from None
+    if not 0 <= time_ms <= MAX_LAG_MS:
+        raise BadArgument(f"by: expected at most 24h, got {text[:40]!r}")
+    return FollowerLag(time_ms=time_ms) if time_ms else None
