@@ -442,16 +442,10 @@ def _http_address_for(
 
     try:
         with KafkaConnection(host, port, timeout_s=timeout_s, login=login, tls=tls) as connection:
-            resources = [
-                {
-                    "resource_type": _BROKER_RESOURCE,
-                    "resource_name": str(broker["node_id"]),
-                    "configuration_keys": [HTTP_ADDRESS_CONFIG],
-                }
-                for broker in connection.ask(_METADATA, {"topics": []})["brokers"]
-            ]
-            results = connection.ask(_DESCRIBE_CONFIGS, {"resources": resources})["results"]
-            result = min(results, key=lambda one: one["error_code"] != 0)  # a broker describes itself only
+            node_id = connection.ask(_METADATA, {"topics": []})["brokers"][0]["node_id"]
+            names = [HTTP_ADDRESS_CONFIG]
+            resource = {"resource_type": _BROKER_RESOURCE, "resource_name": str(node_id), "configuration_keys": names}
+            result = connection.ask(_DESCRIBE_CONFIGS, {"resources": [resource]})["results"][0]
     except ConnectionFailed as error:
         if error.code == "unauthorized":
             raise AdminError(str(error), code=error.code) from None
@@ -481,22 +475,10 @@ def _http_address(connection: socket.socket) -> str | None:
     """Return the broker's `diamant.http.address`. An empty host in it means the host of this connection."""
     body = _ask(connection, _METADATA, _METADATA_VERSION, struct.pack(">i", 0))
     end = len(body)
-    brokers, position = read_array_length(body, 0, end)
+    brokers, _ = read_array_length(body, 0, end)
     if brokers < 1:
         raise ValueError("the answer to Metadata names no broker")
-    refusal = ValueError()
-    for _ in range(brokers):  # a broker describes itself only, and the addresses do not tell which of them this is
-        (node_id,) = struct.unpack_from(">i", body, position)
-        _, position = read_string(body, position + 4, end)
-        _, position = read_string(body, position + 4, end)
-        try:
-            return _http_address_of(connection, node_id)
-        except ValueError as error:
-            refusal = error
-    raise refusal
-
-
-def _http_address_of(connection: socket.socket, node_id: int) -> str | None:
+    (node_id,) = struct.unpack_from(">i", body, 4)
     names = struct.pack(">i", 1) + encode_string(HTTP_ADDRESS_CONFIG)
     resource = struct.pack(">b", _BROKER_RESOURCE) + encode_string(str(node_id)) + names
     body = _ask(connection, _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, struct.pack(">i", 1) + resource + b"\0")
