@@ -24,6 +24,15 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "acl add": ("User:a READ topic t",),
     "acl list": (),
     "acl remove": ("User:b READ topic t",),
+    "broker down": ("2",),
+    "broker fence": ("2",),
+    "broker lag": ("2", "1s"),
+    "broker list": (),
+    "broker move": ("t:0", "2"),
+    "broker shuffle": (),
+    "broker slow": ("2", "1s"),
+    "broker unclean": ("t:0", "2", "0"),
+    "broker up": ("2",),
     "cancel": (MISSING, *REASON),
     "audit": (),
     "certificates": (MISSING,),
@@ -96,6 +105,7 @@ CODES = {
     **dict.fromkeys(("acl remove", "user remove", "fault add"), "bad-argument"),
     "verify": "not-genuine",
     **dict.fromkeys(("clock advance", "clock freeze", "clock resume", "clock set"), "not-allowed"),
+    **dict.fromkeys((name for name in NEEDED if name.startswith("broker ")), "not-possible"),  # this process has one
     "topic create": "not-possible",
 }
 """The code of each command's error on a broker with the topic `t` and the system's clock; others succeed."""

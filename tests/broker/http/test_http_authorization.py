@@ -261,7 +261,7 @@ async def test_authorization_comes_before_validation(tmp_path: Path) -> None:
         odd = {}
         for row in rows:
             path = row.path.format(
-                **dict.fromkeys(("topic", "partition", "offset", "id", "group", "digest", "name"), "0")
+                **dict.fromkeys(("topic", "partition", "offset", "id", "group", "digest", "name", "broker"), "0")
             )
             for query, body in (
                 ("", None),

@@ -35,7 +35,7 @@ class _Place(click.ParamType["tuple[str, int]"]):
         return topic, int(partition)
 
 
-_PARTITION = click.argument("place", type=_Place(), metavar="TOPIC:PARTITION")
+_PARTITION = click.argument("partition", type=_Place(), metavar="TOPIC:PARTITION")
 
 
 @click.group(cls=LazyGroup)
@@ -81,9 +81,9 @@ def fence(broker: int, asked: Asked) -> None:
 @_PARTITION
 @_ID
 @asking
-def move(place: tuple[str, int], broker: int, asked: Asked) -> None:
+def move(partition: tuple[str, int], broker: int, asked: Asked) -> None:
     """Let broker ID lead a partition. It must be an in-sync replica."""
-    _show(asked, asked.admin.brokers.move(*place, broker, timeout=asked.timeout_s))
+    _show(asked, asked.admin.brokers.move(*partition, broker, timeout=asked.timeout_s))
 
 
 @broker.command()
@@ -123,9 +123,9 @@ def slow(broker: int, by_ms: int, asked: Asked) -> None:
 @_ID
 @click.argument("offset", type=click.IntRange(min=0))
 @asking
-def unclean(place: tuple[str, int], broker: int, offset: int, asked: Asked) -> None:
+def unclean(partition: tuple[str, int], broker: int, offset: int, asked: Asked) -> None:
     """Let broker ID lead a partition without the records from OFFSET on, which are lost."""
-    _show(asked, asked.admin.brokers.unclean(*place, broker, offset, timeout=asked.timeout_s))
+    _show(asked, asked.admin.brokers.unclean(*partition, broker, offset, timeout=asked.timeout_s))
 
 
 def _show(asked: Asked, report: Mapping[str, Any]) -> None:
